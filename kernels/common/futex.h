@@ -1,0 +1,23 @@
+// Futexes that work across processes.
+//
+// Place in the stack: the bottom. libstdc++'s std::atomic::wait uses the process-private kind, which never
+// sees a wake-up from another process; these use the shared kind.
+#ifndef TF_SMDDP_KERNELS_COMMON_FUTEX_H_
+#define TF_SMDDP_KERNELS_COMMON_FUTEX_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace tf_smddp {
+
+// Sleeps while *word == expected, until woken, or `timeout` has passed. Returns early for no reason at times:
+// callers loop. Any thread.
+void FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::milliseconds timeout);
+
+// Wakes every thread, of any process, that sleeps on `word`. Any thread.
+void FutexWakeAll(std::atomic<std::uint32_t>& word);
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_COMMON_FUTEX_H_
