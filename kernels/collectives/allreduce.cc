@@ -1,0 +1,86 @@
+// Allreduce: every rank gets the reduction of all ranks' inputs, added in rank order, so bitwise the same everywhere.
+//
+// Direct (all tensors in arenas), per chunk: read the N inputs, write the N outputs; nothing else. Whoever claims the
+// chunk does it alone. Per rank and byte of tensor: one read and one write when the N ranks share the work evenly,
+// the least that memory allows.
+//
+// Staged (some tensor in private memory), per chunk: it is cut into N shards (shard.h; the last ones may be shorter
+// or empty when the count does not divide).
+//   StageIn   copies the other ranks' shards of the own input into the own window
+//   Combine   reduces the own shard, from the other windows and the own input, into the own output and window
+//   StageOut  copies the other shards out of their owners' windows
+// Per rank and byte: 2(N-1)/N copied in and out, and N reads and 2 writes for 1/N of it. Chosen over every rank
+// reducing everything for itself, which reads N times the tensor.
+#include <cstring>
+
+#include "kernels/collectives/collective.h"
+#include "kernels/collectives/shard.h"
+#include "kernels/common/config.h"
+#include "kernels/reduce/reduce.h"
+
+namespace tf_smddp {
+namespace {
+
+constexpr std::uint64_t kLineBytes = 64;
+
+class Allreduce final : public Collective {
+ public:
+  void Direct(const Call& call, const void* const* inputs, void* const* outputs, std::uint64_t begin,
+              std::uint64_t count) const override {
+    const std::uint64_t offset = begin * DTypeBytes(call.dtype);
+    const void* from[kMaxLocalRanks];
+    void* to[kMaxLocalRanks];
+    for (int rank = 0; rank < call.num_ranks; ++rank) {
+      from[rank] = static_cast<const std::byte*>(inputs[rank]) + offset;
+      to[rank] = static_cast<std::byte*>(outputs[rank]) + offset;
+    }
+    Reduce(call.dtype, call.op, from, call.num_ranks, to, call.num_ranks, count);
+  }
+
+  void StageIn(const Call& call, const StagedChunk& chunk) const override {
+    ForOtherShards(call, chunk, [&](int, std::uint64_t offset, std::uint64_t bytes) {
+      std::memcpy(chunk.windows[chunk.rank] + offset, chunk.input + offset, bytes);
+    });
+  }
+
+  void Combine(const Call& call, const StagedChunk& chunk) const override {
+    const Shard own = ShardOf(chunk.count, call.num_ranks, chunk.rank, Granule(call));
+    if (own.count == 0) return;
+    const std::uint64_t offset = own.begin * DTypeBytes(call.dtype);
+    const void* from[kMaxLocalRanks];
+    for (int rank = 0; rank < call.num_ranks; ++rank) {
+      from[rank] = (rank == chunk.rank ? chunk.input : chunk.windows[rank]) + offset;
+    }
+    void* to[2] = {chunk.output + offset, chunk.windows[chunk.rank] + offset};
+    Reduce(call.dtype, call.op, from, call.num_ranks, to, 2, own.count);
+  }
+
+  void StageOut(const Call& call, const StagedChunk& chunk) const override {
+    ForOtherShards(call, chunk, [&](int owner, std::uint64_t offset, std::uint64_t bytes) {
+      std::memcpy(chunk.output + offset, chunk.windows[owner] + offset, bytes);
+    });
+  }
+
+ private:
+  static std::uint64_t Granule(const Call& call) { return kLineBytes / DTypeBytes(call.dtype); }
+
+  // Calls body(owner, offset in bytes, bytes) for each other rank's shard that is not empty.
+  template <typename Body>
+  static void ForOtherShards(const Call& call, const StagedChunk& chunk, Body body) {
+    const std::uint64_t element_bytes = DTypeBytes(call.dtype);
+    for (int owner = 0; owner < call.num_ranks; ++owner) {
+      const Shard shard = ShardOf(chunk.count, call.num_ranks, owner, Granule(call));
+      if (owner == chunk.rank || shard.count == 0) continue;
+      body(owner, shard.begin * element_bytes, shard.count * element_bytes);
+    }
+  }
+};
+
+}  // namespace
+
+const Collective& AllreduceCollective() {
+  static const Allreduce allreduce;
+  return allreduce;
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,62 @@
+#include "kernels/control/manifest.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tf_smddp {
+
+Manifest MakeManifest(CollectiveKind kind, DType dtype, ReduceOp op, int root, std::uint32_t param_index,
+                      std::uint32_t num_params, const std::vector<std::int64_t>& shape,
+                      const std::string& label) {
+  Manifest manifest;
+  std::memset(&manifest, 0, sizeof manifest);
+  manifest.kind = kind;
+  manifest.dtype = dtype;
+  manifest.op = op;
+  manifest.shape_rank = static_cast<std::uint8_t>(std::min<std::size_t>(shape.size(), 255));
+  manifest.root = root;
+  manifest.num_params = num_params;
+  manifest.param_index = param_index;
+  manifest.count = 1;
+  manifest.dims_hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    manifest.count *= static_cast<std::uint64_t>(shape[i]);
+    manifest.dims_hash = (manifest.dims_hash ^ static_cast<std::uint64_t>(shape[i])) * 0x100000001b3u;
+    if (i < Manifest::kShownDims) manifest.dims[i] = shape[i];
+  }
+  std::memcpy(manifest.label, label.data(), std::min<std::size_t>(label.size(), Manifest::kLabelBytes - 1));
+  return manifest;
+}
+
+bool SameManifest(const Manifest& a, const Manifest& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         a.num_params == b.num_params && a.param_index == b.param_index && a.shape_rank == b.shape_rank &&
+         a.count == b.count && a.dims_hash == b.dims_hash;
+}
+
+std::string DescribeManifest(const Manifest& manifest) {
+  // The bytes may come from a peer: nothing in them is trusted to be in range.
+  const auto kind = static_cast<int>(manifest.kind);
+  const auto dtype = static_cast<int>(manifest.dtype);
+  const auto op = static_cast<int>(manifest.op);
+  std::string text = kind < kNumCollectiveKinds ? CollectiveKindName(manifest.kind) : "unknown collective";
+  const std::string label(manifest.label, ::strnlen(manifest.label, Manifest::kLabelBytes));
+  if (!label.empty()) text += " '" + label + "'";
+  if (manifest.kind == CollectiveKind::kBarrier) return text;
+  if (manifest.kind == CollectiveKind::kAllreduce && op < kNumReduceOps) {
+    text += std::string(" ") + ReduceOpName(manifest.op);
+  }
+  if (dtype < kNumDTypes) text += std::string(" ") + DTypeName(manifest.dtype);
+  text += " [";
+  for (int i = 0; i < manifest.shape_rank && i < Manifest::kShownDims; ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(manifest.dims[i]);
+  }
+  text += manifest.shape_rank > Manifest::kShownDims ? ", ...]" : "]";
+  if (manifest.root >= 0) text += ", root " + std::to_string(manifest.root);
+  if (manifest.num_params > 0) {
+    text += ", parameter " + std::to_string(manifest.param_index) + " of " + std::to_string(manifest.num_params);
+  }
+  return text;
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,149 @@
+#include "kernels/control/readiness_table.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace tf_smddp {
+namespace {
+
+constexpr std::size_t kLine = 64;
+
+std::size_t RoundToLine(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+// FNV-1a with a final mix; never 0, which marks an empty slot. Both ends compute it: it must not depend on the
+// process, as std::hash may.
+std::uint64_t HashKey(const std::string& key) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  hash ^= hash >> 32;
+  hash *= 0x9e3779b97f4a7c15u;
+  hash ^= hash >> 29;
+  return hash == 0 ? 1 : hash;
+}
+
+// The value of Generation::claim for a ticket: never 0 (free); bit 0 is set while the manifest is being written.
+std::uint64_t OpenClaim(std::uint64_t ticket) { return (ticket + 1) << 1; }
+constexpr std::uint64_t kWritingBit = 1;
+
+}  // namespace
+
+struct ReadinessTable::Generation {
+  std::atomic<std::uint64_t> claim;
+  std::atomic<std::uint64_t> arrived;       // bit r: rank r's cell is written
+  std::atomic<std::uint64_t> acknowledged;  // bit r: rank r is done with it
+  std::uint64_t first_rank;                 // who wrote the manifest
+  Manifest manifest;
+
+  Cell* cells() { return reinterpret_cast<Cell*>(reinterpret_cast<std::byte*>(this) + RoundToLine(sizeof *this)); }
+};
+
+struct ReadinessTable::Slot {
+  std::atomic<std::uint64_t> hash;         // 0: empty
+  std::atomic<std::uint32_t> text_written;
+  char text[kKeyBytes];
+};
+
+std::size_t ReadinessTable::GenerationBytes(int num_ranks) {
+  return RoundToLine(sizeof(Generation)) + RoundToLine(sizeof(Cell) * static_cast<std::size_t>(num_ranks));
+}
+
+std::size_t ReadinessTable::SlotBytes(int num_ranks) {
+  return RoundToLine(sizeof(Slot)) + 2 * GenerationBytes(num_ranks);
+}
+
+std::size_t ReadinessTable::Bytes(std::size_t slots, int num_ranks) { return slots * SlotBytes(num_ranks); }
+
+ReadinessTable::ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks, const AbortRecord* abort)
+    : memory_(memory), slots_(slots), num_ranks_(num_ranks), abort_(abort) {}
+
+ReadinessTable::Slot* ReadinessTable::SlotAt(std::uint32_t slot) const {
+  return reinterpret_cast<Slot*>(memory_ + slot * SlotBytes(num_ranks_));
+}
+
+ReadinessTable::Generation* ReadinessTable::GenerationAt(Place place) const {
+  return reinterpret_cast<Generation*>(memory_ + place.slot * SlotBytes(num_ranks_) + RoundToLine(sizeof(Slot)) +
+                                       place.parity * GenerationBytes(num_ranks_));
+}
+
+Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
+  const std::uint64_t hash = HashKey(key);
+  const std::size_t text_bytes = std::min(key.size(), kKeyBytes - 1);
+  for (std::size_t probe = 0; probe < slots_; ++probe) {
+    const auto candidate = static_cast<std::uint32_t>((hash + probe) & (slots_ - 1));
+    Slot* entry = SlotAt(candidate);
+    std::uint64_t found = entry->hash.load(std::memory_order_acquire);
+    if (found == 0) {
+      if (entry->hash.compare_exchange_strong(found, hash, std::memory_order_acq_rel)) {
+        std::memcpy(entry->text, key.data(), text_bytes);
+        entry->text[text_bytes] = '\0';
+        entry->text_written.store(1, std::memory_order_release);
+        *slot = candidate;
+        return {};
+      }
+    }
+    if (found != hash) continue;
+    while (entry->text_written.load(std::memory_order_acquire) == 0) {
+      if (abort_->raised()) return Internal(abort_->Text());
+      ::sched_yield();  // its writer is a few instructions from done, or dead, which raises the abort
+    }
+    if (std::strncmp(entry->text, key.c_str(), text_bytes) == 0 && entry->text[text_bytes] == '\0') {
+      *slot = candidate;
+      return {};
+    }
+  }
+  return Internal("no room for the tensor '" + key + "': this job has used " + std::to_string(slots_) +
+                  " distinct keys, all that its table holds; raise SMDDP_TABLE_SLOTS (a power of two), or reuse "
+                  "names");
+}
+
+Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, std::uint64_t expected,
+                               const Manifest& manifest, const Cell& cell, Manifest* others, int* other_rank) {
+  Generation* generation = GenerationAt(PlaceOf(slot, ticket));
+  const std::uint64_t open = OpenClaim(ticket);
+  std::uint64_t claim = generation->claim.load(std::memory_order_seq_cst);
+  if (claim == 0 && generation->claim.compare_exchange_strong(claim, open | kWritingBit,
+                                                              std::memory_order_seq_cst)) {
+    generation->manifest = manifest;
+    generation->first_rank = static_cast<std::uint64_t>(rank);
+    generation->claim.store(open, std::memory_order_release);
+  } else {
+    while (claim == (open | kWritingBit)) {
+      if (abort_->raised()) return Arrival::kAborted;
+      ::sched_yield();  // as in FindSlot
+      claim = generation->claim.load(std::memory_order_acquire);
+    }
+    if (claim != open) return Arrival::kBusy;
+    if (!SameManifest(generation->manifest, manifest)) {
+      *others = generation->manifest;
+      *other_rank = static_cast<int>(generation->first_rank);
+      return Arrival::kMismatch;
+    }
+  }
+  const std::uint64_t bit = std::uint64_t{1} << rank;
+  if ((generation->arrived.load(std::memory_order_acquire) & bit) != 0) return Arrival::kTwice;
+  generation->cells()[rank] = cell;
+  // Sequentially consistent: the engine looks at the ranks that have left only after this (Note [Leaving]).
+  const std::uint64_t before = generation->arrived.fetch_or(bit, std::memory_order_seq_cst);
+  return (before | bit) == expected ? Arrival::kLast : Arrival::kWaiting;
+}
+
+std::uint64_t ReadinessTable::ArrivedMask(Place place) const {
+  return GenerationAt(place)->arrived.load(std::memory_order_seq_cst);
+}
+
+Cell ReadinessTable::CellOf(Place place, int rank) const { return GenerationAt(place)->cells()[rank]; }
+
+bool ReadinessTable::Acknowledge(Place place, int rank, std::uint64_t expected) {
+  Generation* generation = GenerationAt(place);
+  const std::uint64_t bit = std::uint64_t{1} << rank;
+  const std::uint64_t before = generation->acknowledged.fetch_or(bit, std::memory_order_acq_rel);
+  if ((before | bit) != expected) return false;
+  generation->arrived.store(0, std::memory_order_relaxed);
+  generation->acknowledged.store(0, std::memory_order_relaxed);
+  generation->claim.store(0, std::memory_order_seq_cst);
+  return true;
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,109 @@
+// ReadinessTable: who has arrived at which collective.
+//
+// Place in the stack: in the control segment, above manifest.h and abort_record.h. It decides readiness and
+// equality; it does not run anything and it never waits for a rank.
+//
+// Structure. An insert-only dictionary from a key's text to a slot (open addressing, 64-bit hash, text verified).
+// Each slot has two generations, for even and for odd tickets, so that a rank may enter its next use of a key while
+// slower ranks still leave the last one. A use of a generation:
+//
+//   claim     free -> writing(ticket) by the first rank to arrive -> open(ticket), its manifest written
+//   arrive    each rank writes its cell (where its input and output lie), then sets its bit in `arrived`; the rank
+//             whose bit completes the expected mask gets kLast and must launch the request
+//   acknowledge  each rank, once it is done with the cells, sets its bit in `acknowledged`; the last one makes the
+//             generation free again ("retired")
+//
+// A rank that finds its generation used by another ticket gets kBusy and tries again after a retirement
+// (Note [Deferral cannot deadlock] in docs/architecture.md).
+#ifndef TF_SMDDP_KERNELS_CONTROL_READINESS_TABLE_H_
+#define TF_SMDDP_KERNELS_CONTROL_READINESS_TABLE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "kernels/common/status.h"
+#include "kernels/control/abort_record.h"
+#include "kernels/control/manifest.h"
+
+namespace tf_smddp {
+
+// Where one rank's data of a request lie: offsets into its arena, or kNotInArena.
+struct Cell {
+  std::uint64_t input_offset;
+  std::uint64_t output_offset;
+};
+
+// One generation of one slot; fits an item of the launch log.
+struct Place {
+  std::uint32_t slot;
+  std::uint32_t parity;
+
+  std::uint64_t index() const { return std::uint64_t{slot} * 2 + parity; }
+  static Place FromIndex(std::uint64_t index) {
+    return {static_cast<std::uint32_t>(index / 2), static_cast<std::uint32_t>(index % 2)};
+  }
+};
+
+enum class Arrival {
+  kWaiting,   // entered; other ranks are still to come
+  kLast,      // entered, and all expected ranks are there: the caller launches it
+  kBusy,      // not entered: the generation serves another ticket
+  kMismatch,  // not entered: another rank's manifest differs; see manifest()
+  kTwice,     // not entered: this rank is already in it
+  kAborted,   // not entered: the job was aborted meanwhile
+};
+
+class ReadinessTable {
+ public:
+  static constexpr std::size_t kKeyBytes = 104;  // the longest key text, with its end
+
+  // Bytes that a table of `slots` slots (a power of two) for `num_ranks` ranks takes.
+  static std::size_t Bytes(std::size_t slots, int num_ranks);
+
+  // A view of zeroed or already used shared memory at `memory`, aligned to 64.
+  ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks, const AbortRecord* abort);
+
+  // Finds or inserts `key`. Texts longer than kKeyBytes are cut and told apart by their hash. Errors: Internal when
+  // the table is full, naming the capacity and the setting. Any thread.
+  Status FindSlot(const std::string& key, std::uint32_t* slot);
+
+  // Enters rank `rank` for `ticket` at place(slot, ticket). `expected` has the bits of all ranks that take part.
+  // On kMismatch, *others holds what the other rank has there and *other_rank who that was. Any thread.
+  Arrival Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, std::uint64_t expected,
+                 const Manifest& manifest, const Cell& cell, Manifest* others, int* other_rank);
+
+  static Place PlaceOf(std::uint32_t slot, std::uint64_t ticket) {
+    return {slot, static_cast<std::uint32_t>(ticket % 2)};
+  }
+
+  // Bits of the ranks that have arrived at `place`. Any thread.
+  std::uint64_t ArrivedMask(Place place) const;
+
+  // Rank `rank`'s cell; valid between readiness and the caller's own Acknowledge.
+  Cell CellOf(Place place, int rank) const;
+
+  // Rank `rank` is done with the cells of `place`. True when that retired the generation. Comm thread.
+  bool Acknowledge(Place place, int rank, std::uint64_t expected);
+
+  std::size_t slots() const { return slots_; }
+
+ private:
+  struct Generation;
+  struct Slot;
+
+  Slot* SlotAt(std::uint32_t slot) const;
+  Generation* GenerationAt(Place place) const;
+  static std::size_t GenerationBytes(int num_ranks);
+  static std::size_t SlotBytes(int num_ranks);
+
+  std::byte* const memory_;
+  const std::size_t slots_;
+  const int num_ranks_;
+  const AbortRecord* const abort_;
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_CONTROL_READINESS_TABLE_H_
