@@ -1,0 +1,98 @@
+#include "kernels/engine/pending.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tf_smddp {
+
+PendingTable::Added PendingTable::Add(const Shared& pending) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (refusing_) return Added::kClosed;
+  const Place place = pending->place();
+  const auto in_place = entered_.find(place.index());
+  const auto same_place = [&](const Shared& other) { return other->place().index() == place.index(); };
+  if (in_place != entered_.end() && in_place->second->ticket == pending->ticket) return Added::kTwin;
+  if (in_place != entered_.end() || std::any_of(deferred_.begin(), deferred_.end(), same_place)) {
+    deferred_.push_back(pending);
+    return Added::kDeferred;
+  }
+  entered_[place.index()] = pending;
+  return Added::kEntered;
+}
+
+void PendingTable::Defer(Place place) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = entered_.find(place.index());
+  if (found == entered_.end()) return;  // Close took it meanwhile
+  deferred_.push_back(std::move(found->second));
+  entered_.erase(found);
+}
+
+PendingTable::Shared PendingTable::Take(Place place) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = entered_.find(place.index());
+  if (found == entered_.end()) return nullptr;
+  Shared pending = std::move(found->second);
+  entered_.erase(found);
+  if (entered_.empty() && deferred_.empty()) emptied_.notify_all();
+  return pending;
+}
+
+PendingTable::Shared PendingTable::Find(Place place) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = entered_.find(place.index());
+  return found == entered_.end() ? nullptr : found->second;
+}
+
+PendingTable::Shared PendingTable::EnterDeferred(std::size_t* cursor) {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (std::size_t i = *cursor; i < deferred_.size(); ++i) {
+    const std::uint64_t place = deferred_[i]->place().index();
+    const auto same_place = [&](const Shared& other) { return other->place().index() == place; };
+    if (entered_.count(place) != 0) continue;
+    if (std::any_of(deferred_.begin(), deferred_.begin() + static_cast<std::ptrdiff_t>(i), same_place)) continue;
+    Shared entering = deferred_[i];
+    entered_[place] = entering;
+    deferred_.erase(deferred_.begin() + static_cast<std::ptrdiff_t>(i));
+    *cursor = i;
+    return entering;
+  }
+  return nullptr;
+}
+
+bool PendingTable::has_deferred() {
+  std::lock_guard<std::mutex> lock(mu_);
+  return !deferred_.empty();
+}
+
+std::vector<PendingTable::Shared> PendingTable::Close(const Status& reason) {
+  std::vector<Shared> all;
+  std::lock_guard<std::mutex> lock(mu_);
+  refusing_ = true;
+  refusal_ = reason;
+  for (auto& [place, pending] : entered_) all.push_back(std::move(pending));
+  for (Shared& pending : deferred_) all.push_back(std::move(pending));
+  entered_.clear();
+  deferred_.clear();
+  emptied_.notify_all();
+  return all;
+}
+
+void PendingTable::Refuse(const Status& reason) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (refusing_) return;
+  refusing_ = true;
+  refusal_ = reason;
+}
+
+Status PendingTable::refusal() {
+  std::lock_guard<std::mutex> lock(mu_);
+  return refusal_;
+}
+
+bool PendingTable::WaitEmpty(std::chrono::milliseconds patience) {
+  std::unique_lock<std::mutex> lock(mu_);
+  return emptied_.wait_for(lock, patience, [this] { return entered_.empty() && deferred_.empty(); });
+}
+
+}  // namespace tf_smddp

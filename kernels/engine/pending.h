@@ -1,0 +1,95 @@
+// PendingTable: this rank's requests between submission and completion.
+//
+// Place in the stack: local to a rank; no shared memory. A request is either entered (by place in the readiness table)
+// or deferred (its place serves another ticket).
+#ifndef TF_SMDDP_KERNELS_ENGINE_PENDING_H_
+#define TF_SMDDP_KERNELS_ENGINE_PENDING_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/control/manifest.h"
+#include "kernels/control/readiness_table.h"
+#include "kernels/engine/request.h"
+#include "kernels/fusion/fusion_buffer_manager.h"
+
+namespace tf_smddp {
+
+struct PendingRequest {
+  std::uint64_t id = 0;
+  Request request;
+  Manifest manifest;
+  std::uint32_t slot = 0;
+  std::uint64_t ticket = 0;  // the group's, the sequence number, or the name's ordinal
+  std::uint64_t bytes = 0;   // of the tensor
+  Cell cell = {};
+  void* span = nullptr;  // in the arena: stands in for a small tensor's private memory
+
+  Place place() const { return ReadinessTable::PlaceOf(slot, ticket); }
+  GroupPart group() const {
+    return request.pairing.kind == Pairing::kGroup ? GroupPart{ticket, request.pairing.num_params} : GroupPart{};
+  }
+};
+
+class PendingTable {
+ public:
+  // Shared, because an abort may take a request out of the table while the thread that submitted it still enters it.
+  using Shared = std::shared_ptr<PendingRequest>;
+
+  enum class Added { kEntered, kDeferred, kTwin, kClosed };
+
+  // Takes `pending`: into its place, or behind the deferred ones when an earlier request of this rank is there or
+  // waits for it. Not taken on kTwin, when the same ticket is in that place already, and on kClosed. Any thread.
+  Added Add(const Shared& pending);
+
+  // Moves the request in `place` to the end of the deferred ones. Any thread.
+  void Defer(Place place);
+
+  // Takes the request in `place`; nullptr when there is none. Comm thread.
+  Shared Take(Place place);
+
+  // The request in `place`, which stays there; nullptr when there is none. Any thread.
+  Shared Find(Place place);
+
+  // Moves the first deferred request after `*cursor` (0: from the start) whose place is free into that place, and
+  // returns it; nullptr when there is none. Comm thread.
+  Shared EnterDeferred(std::size_t* cursor);
+
+  bool has_deferred();
+
+  // Takes everything and refuses what is added from now on. `reason` is for those.
+  std::vector<Shared> Close(const Status& reason);
+
+  // Refuses what is added from now on, and keeps what is there.
+  void Refuse(const Status& reason);
+  Status refusal();
+
+  // Blocks until nothing is pending, or until `patience` has passed. True when nothing is pending.
+  bool WaitEmpty(std::chrono::milliseconds patience);
+
+  // Calls `body` with each pending request, the lock held.
+  template <typename Body>
+  void ForEach(Body body) {
+    std::lock_guard<std::mutex> lock(mu_);
+    for (const auto& [place, pending] : entered_) body(*pending, /*entered=*/true);
+    for (const Shared& pending : deferred_) body(*pending, /*entered=*/false);
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable emptied_;
+  std::unordered_map<std::uint64_t, Shared> entered_;  // by Place::index(); guarded by mu_
+  std::deque<Shared> deferred_;                        // oldest first; guarded by mu_
+  bool refusing_ = false;                             // guarded by mu_
+  Status refusal_;                                    // guarded by mu_
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_PENDING_H_

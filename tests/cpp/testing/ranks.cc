@@ -1,0 +1,110 @@
+#include "tests/cpp/testing/ranks.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace tf_smddp::testing {
+
+PrivateDirectory::PrivateDirectory() {
+  char path[] = "/tmp/smddp-test-XXXXXX";
+  if (::mkdtemp(path) == nullptr) ADD_FAILURE() << "mkdtemp failed";
+  path_ = path;
+}
+
+PrivateDirectory::~PrivateDirectory() { ::rmdir(path_.c_str()); }
+
+TimeLimit::TimeLimit(std::chrono::seconds limit)
+    : watchdog_([limit, over = over_.get_future()] {
+        if (over.wait_for(limit) == std::future_status::ready) return;
+        std::fprintf(stderr, "the test took longer than its limit of %lld s\n",
+                     static_cast<long long>(limit.count()));
+        ::abort();
+      }) {}
+
+TimeLimit::~TimeLimit() {
+  over_.set_value();
+  watchdog_.join();
+}
+
+Config RankConfig(int rank, int size, const std::string& rendezvous) {
+  Config config;
+  config.rank = config.local_rank = rank;
+  config.size = config.local_size = size;
+  config.rendezvous = rendezvous;
+  config.arena_bytes = 32 << 20;
+  config.bootstrap_timeout_seconds = 30;
+  config.log_level = 4;  // failures made on purpose need no log
+  return config;
+}
+
+void RunRanks(int size, const RankBody& body, const Tweak& tweak, bool orderly) {
+  const TimeLimit limit(std::chrono::seconds(100));
+  const PrivateDirectory directory;
+  const auto mappings = std::make_shared<MappingCache>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Config config = RankConfig(rank, size, directory.path());
+      if (tweak) tweak(rank, &config);
+      std::unique_ptr<Engine> engine;
+      const Status started = Engine::Start(config, mappings, &engine);
+      ASSERT_TRUE(started.ok()) << started.message();
+      body(rank, *engine);
+      const Status stopped = engine->Shutdown();
+      if (orderly) EXPECT_TRUE(stopped.ok()) << "rank " << rank << ": " << stopped.message();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+std::vector<Status> AwaitAll(Engine& engine, std::vector<Request> requests) {
+  std::vector<std::promise<Status>> outcomes(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].done = [&outcome = outcomes[i]](const Status& status) { outcome.set_value(status); };
+    engine.Submit(std::move(requests[i]));
+  }
+  std::vector<Status> statuses;
+  for (auto& outcome : outcomes) statuses.push_back(outcome.get_future().get());
+  return statuses;
+}
+
+Status Await(Engine& engine, Request request) {
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  return AwaitAll(engine, std::move(requests))[0];
+}
+
+Request MakeRequest(CollectiveKind kind, DType dtype, ReduceOp op, const void* input, void* output,
+                    std::int64_t count) {
+  Request request;
+  request.kind = kind;
+  request.dtype = dtype;
+  request.op = op;
+  request.root = kind == CollectiveKind::kBroadcast ? 0 : -1;
+  if (kind != CollectiveKind::kBarrier) request.shape = {count};
+  if (kind == CollectiveKind::kBarrier) request.shape = {0};
+  request.input = input;
+  request.output = output;
+  request.label = "test";
+  return request;
+}
+
+Request AllreduceFloats(const std::vector<float>& input, std::vector<float>* output, ReduceOp op) {
+  return MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, op, input.data(), output->data(),
+                     static_cast<std::int64_t>(input.size()));
+}
+
+Request InGroup(Request request, std::uint64_t ticket, std::uint32_t index, std::uint32_t num_params) {
+  request.pairing.kind = Pairing::kGroup;
+  request.pairing.ticket = ticket;
+  request.pairing.param_index = index;
+  request.pairing.num_params = num_params;
+  return request;
+}
+
+}  // namespace tf_smddp::testing

@@ -1,0 +1,65 @@
+// Runs the ranks of a job as threads of one process, each with an engine of its own.
+#ifndef TF_SMDDP_TESTS_CPP_TESTING_RANKS_H_
+#define TF_SMDDP_TESTS_CPP_TESTING_RANKS_H_
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/engine/engine.h"
+
+namespace tf_smddp::testing {
+
+// A new directory of mode 0700, removed with the object if it still exists.
+class PrivateDirectory {
+ public:
+  PrivateDirectory();
+  ~PrivateDirectory();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Ends the process with a message when it lives longer than `limit`: nothing may hang a test.
+class TimeLimit {
+ public:
+  explicit TimeLimit(std::chrono::seconds limit);
+  ~TimeLimit();
+
+ private:
+  std::promise<void> over_;
+  std::thread watchdog_;
+};
+
+// A configuration for rank `rank` of `size` in `rendezvous`.
+Config RankConfig(int rank, int size, const std::string& rendezvous);
+
+using RankBody = std::function<void(int rank, Engine& engine)>;
+using Tweak = std::function<void(int rank, Config* config)>;
+
+// Starts `size` engines in as many threads, runs `body` in each, shuts them down (expecting success if `orderly`), and
+// joins them. At most 100 s.
+void RunRanks(int size, const RankBody& body, const Tweak& tweak = {}, bool orderly = true);
+
+// Submits and waits for the outcome.
+Status Await(Engine& engine, Request request);
+
+// Submits many, and waits for all; the outcomes are in the order of the requests.
+std::vector<Status> AwaitAll(Engine& engine, std::vector<Request> requests);
+
+// A request on `count` elements of a flat tensor.
+Request MakeRequest(CollectiveKind kind, DType dtype, ReduceOp op, const void* input, void* output,
+                    std::int64_t count);
+Request AllreduceFloats(const std::vector<float>& input, std::vector<float>* output, ReduceOp op = ReduceOp::kSum);
+
+// Pairs `request` as tensor `index` of `num_params` in the group with `ticket`.
+Request InGroup(Request request, std::uint64_t ticket, std::uint32_t index, std::uint32_t num_params);
+
+}  // namespace tf_smddp::testing
+
+#endif  // TF_SMDDP_TESTS_CPP_TESTING_RANKS_H_
