@@ -1,0 +1,25 @@
+// Between TensorFlow's words and ours: types, shapes, errors.
+#ifndef TF_SMDDP_KERNELS_TF_CONVERSIONS_H_
+#define TF_SMDDP_KERNELS_TF_CONVERSIONS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/common/status.h"
+#include "kernels/common/types.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.pb.h"
+
+namespace tf_smddp {
+
+// The ops' type attributes admit nothing else; InvalidArgument for a type that has slipped through.
+absl::Status ToDType(tensorflow::DataType from, DType* to);
+
+std::vector<std::int64_t> ToShape(const tensorflow::TensorShape& shape);
+
+absl::Status ToTensorFlow(const Status& status);
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_TF_CONVERSIONS_H_
