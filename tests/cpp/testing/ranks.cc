@@ -56,7 +56,9 @@ void RunRanks(int size, const RankBody& body, const Tweak& tweak, bool orderly) 
       ASSERT_TRUE(started.ok()) << started.message();
       body(rank, *engine);
       const Status stopped = engine->Shutdown();
-      if (orderly) EXPECT_TRUE(stopped.ok()) << "rank " << rank << ": " << stopped.message();
+      if (orderly) {
+        EXPECT_TRUE(stopped.ok()) << "rank " << rank << ": " << stopped.message();
+      }
     });
   }
   for (std::thread& rank : ranks) rank.join();

@@ -1,0 +1,99 @@
+#include "kernels/common/config.h"
+
+#include <map>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace tf_smddp {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Status Read(const Environment& environment, Config* config) {
+  return ReadConfig(
+      [&](const char* name) -> const char* {
+        const auto found = environment.find(name);
+        return found == environment.end() ? nullptr : found->second.c_str();
+      },
+      config);
+}
+
+void ExpectError(const Environment& environment, const std::string& part) {
+  Config config;
+  const Status status = Read(environment, &config);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find(part), std::string::npos) << "'" << status.message() << "' has no '" << part << "'";
+}
+
+TEST(Config, EmptyEnvironmentIsOneRank) {
+  Config config;
+  ASSERT_TRUE(Read({}, &config).ok());
+  EXPECT_EQ(config.rank, 0);
+  EXPECT_EQ(config.size, 1);
+  EXPECT_EQ(config.local_rank, 0);
+  EXPECT_EQ(config.local_size, 1);
+  EXPECT_EQ(config.bucket_cap_bytes, 25 << 20);
+}
+
+TEST(Config, ReadsEverything) {
+  Config config;
+  const Status status = Read({{"SMDDP_RANK", "2"},
+                              {"SMDDP_SIZE", "3"},
+                              {"SMDDP_LOCAL_RANK", "2"},
+                              {"SMDDP_LOCAL_SIZE", "3"},
+                              {"SMDDP_RENDEZVOUS", "/tmp/x"},
+                              {"SMDDP_BUCKET_CAP_BYTES", "1280"},
+                              {"SMDDP_SMALL_BYTES", "0"},
+                              {"SMDDP_CHUNK_BYTES", "256"},
+                              {"SMDDP_TABLE_SLOTS", "64"},
+                              {"SMDDP_ARENA_BYTES", "2097152"},
+                              {"SMDDP_BOOTSTRAP_TIMEOUT", "7"},
+                              {"SMDDP_LOG_LEVEL", "debug"}},
+                             &config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.rank, 2);
+  EXPECT_EQ(config.size, 3);
+  EXPECT_EQ(config.rendezvous, "/tmp/x");
+  EXPECT_EQ(config.bucket_cap_bytes, 1280);
+  EXPECT_EQ(config.small_bytes, 0);
+  EXPECT_EQ(config.chunk_bytes, 256);
+  EXPECT_EQ(config.table_slots, 64);
+  EXPECT_EQ(config.arena_bytes, 2 << 20);
+  EXPECT_EQ(config.bootstrap_timeout_seconds, 7);
+  EXPECT_EQ(config.log_level, 0);
+}
+
+TEST(Config, LocalRankDefaultsToRank) {
+  Config config;
+  ASSERT_TRUE(Read({{"SMDDP_RANK", "1"}, {"SMDDP_SIZE", "2"}, {"SMDDP_RENDEZVOUS", "/tmp/x"}}, &config).ok());
+  EXPECT_EQ(config.local_rank, 1);
+  EXPECT_EQ(config.local_size, 2);
+}
+
+TEST(Config, ErrorsNameTheVariableAndTheValue) {
+  ExpectError({{"SMDDP_RANK", "one"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK='one' is not an integer");
+  ExpectError({{"SMDDP_RANK", "1x"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK='1x'");
+  ExpectError({{"SMDDP_RANK", ""}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=''");
+  ExpectError({{"SMDDP_RANK", "99999999999"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK='99999999999'");
+  ExpectError({{"SMDDP_RANK", "0"}}, "SMDDP_RANK is set but SMDDP_SIZE is not");
+  ExpectError({{"SMDDP_SIZE", "2"}}, "SMDDP_SIZE is set but SMDDP_RANK is not");
+  ExpectError({{"SMDDP_RANK", "2"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=2 is outside [0, 1]");
+  ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "0"}}, "SMDDP_SIZE=0");
+  ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "65"}, {"SMDDP_RENDEZVOUS", "/tmp/x"}}, "SMDDP_LOCAL_SIZE=65");
+  ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RENDEZVOUS is not set");
+  ExpectError({{"SMDDP_BUCKET_CAP_BYTES", "100"}}, "SMDDP_BUCKET_CAP_BYTES=100");
+  ExpectError({{"SMDDP_BUCKET_CAP_BYTES", "200"}}, "SMDDP_BUCKET_CAP_BYTES=200 is not a multiple of 128");
+  ExpectError({{"SMDDP_CHUNK_BYTES", "130"}}, "SMDDP_CHUNK_BYTES=130 is not a multiple of 128");
+  ExpectError({{"SMDDP_TABLE_SLOTS", "100"}}, "SMDDP_TABLE_SLOTS=100 is not a power of two");
+  ExpectError({{"SMDDP_LOG_LEVEL", "loud"}}, "SMDDP_LOG_LEVEL='loud' is not one of debug, info");
+  ExpectError({{"SMDDP_RANK", "3"},
+               {"SMDDP_SIZE", "4"},
+               {"SMDDP_LOCAL_RANK", "1"},
+               {"SMDDP_LOCAL_SIZE", "2"},
+               {"SMDDP_RENDEZVOUS", "/tmp/x"}},
+              "ranks of one host only");
+}
+
+}  // namespace
+}  // namespace tf_smddp

@@ -1,0 +1,70 @@
+#include "kernels/control/manifest.h"
+
+#include <cstring>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "kernels/control/abort_record.h"
+
+namespace tf_smddp {
+namespace {
+
+Manifest Make(std::vector<std::int64_t> shape = {2, 3}, DType dtype = DType::kFloat32, ReduceOp op = ReduceOp::kSum,
+              const std::string& label = "w") {
+  return MakeManifest(CollectiveKind::kAllreduce, dtype, op, -1, 3, 214, shape, label);
+}
+
+TEST(Manifest, ShowsAllThatMustAgree) {
+  EXPECT_EQ(DescribeManifest(Make()), "allreduce 'w' sum float32 [2, 3], parameter 3 of 214");
+  EXPECT_EQ(DescribeManifest(MakeManifest(CollectiveKind::kBroadcast, DType::kInt64, ReduceOp::kSum, 1, 0, 0, {}, "")),
+            "broadcast int64 [], root 1");
+  EXPECT_EQ(DescribeManifest(MakeManifest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, -1, 0, 0, {0}, "b")),
+            "barrier 'b'");
+}
+
+TEST(Manifest, EverythingButTheLabelMustBeEqual) {
+  EXPECT_TRUE(SameManifest(Make(), Make({2, 3}, DType::kFloat32, ReduceOp::kSum, "another")));
+  EXPECT_FALSE(SameManifest(Make(), Make({3, 2})));
+  EXPECT_FALSE(SameManifest(Make(), Make({6})));
+  EXPECT_FALSE(SameManifest(Make(), Make({2, 3}, DType::kInt32)));
+  EXPECT_FALSE(SameManifest(Make(), Make({2, 3}, DType::kFloat32, ReduceOp::kMax)));
+  Manifest other = Make();
+  other.num_params = 215;
+  EXPECT_FALSE(SameManifest(Make(), other));
+}
+
+TEST(Manifest, DimensionsBeyondTheShownOnesCount) {
+  std::vector<std::int64_t> shape(12, 1);
+  const Manifest ones = Make(shape);
+  shape[10] = 2;
+  shape[11] = 1;
+  const Manifest first = Make(shape);
+  std::swap(shape[10], shape[11]);
+  EXPECT_FALSE(SameManifest(ones, first));
+  EXPECT_FALSE(SameManifest(first, Make(shape)));
+  EXPECT_NE(DescribeManifest(first).find("1, ...]"), std::string::npos);
+}
+
+TEST(Manifest, DescribingDamagedBytesStaysInside) {
+  Manifest damaged;
+  std::memset(&damaged, 0xff, sizeof damaged);
+  EXPECT_FALSE(DescribeManifest(damaged).empty());
+}
+
+TEST(AbortRecord, TheFirstReasonWins) {
+  AbortRecord record = {};
+  EXPECT_FALSE(record.raised());
+  EXPECT_TRUE(record.Raise("first"));
+  EXPECT_FALSE(record.Raise("second"));
+  EXPECT_TRUE(record.raised());
+  EXPECT_EQ(record.Text(), "first");
+}
+
+TEST(AbortRecord, LongReasonsAreCut) {
+  AbortRecord record = {};
+  record.Raise(std::string(100000, 'x'));
+  EXPECT_EQ(record.Text(), std::string(4095, 'x'));
+}
+
+}  // namespace
+}  // namespace tf_smddp

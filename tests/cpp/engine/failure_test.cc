@@ -1,0 +1,369 @@
+// Failures made on purpose; every rank is checked.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/cpp/testing/ranks.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Each rank submits what `make` says; all must fail, soon, with every one of `parts` in the message.
+void ExpectFailureEverywhere(int size, const std::function<Request(int rank, Engine&, std::vector<float>*)>& make,
+                             const std::vector<std::string>& parts) {
+  RunRanks(
+      size,
+      [&](int rank, Engine& engine) {
+        std::vector<float> data(8192, 1.0f);
+        const auto begin = Clock::now();
+        const Status status = Await(engine, make(rank, engine, &data));
+        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2));
+        EXPECT_EQ(status.code(), StatusCode::kInternal);
+        for (const std::string& part : parts) {
+          EXPECT_NE(status.message().find(part), std::string::npos)
+              << "rank " << rank << ": '" << status.message() << "' has no '" << part << "'";
+        }
+        // And so does everything after.
+        const Status later = Await(engine, AllreduceFloats(data, &data));
+        EXPECT_FALSE(later.ok());
+        EXPECT_NE(later.message().find(parts[0]), std::string::npos) << later.message();
+      },
+      {}, /*orderly=*/false);
+}
+
+Request Flat(std::vector<float>* data, std::int64_t count) {
+  return MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, data->data(), data->data(), count);
+}
+
+TEST(Mismatch, Shapes) {
+  for (const std::int64_t count : {5, 5000}) {
+    ExpectFailureEverywhere(
+        3,
+        [&](int rank, Engine& engine, std::vector<float>* data) {
+          return InGroup(Flat(data, count + (rank == 1)), engine.NextTicket(), 0, 1);
+        },
+        {"rank 1 has", "[" + std::to_string(count) + "]", "[" + std::to_string(count + 1) + "]", "group execution 0",
+         "Likely causes"});
+  }
+}
+
+TEST(Mismatch, Types) {
+  ExpectFailureEverywhere(
+      2,
+      [](int rank, Engine& engine, std::vector<float>* data) {
+        Request request = Flat(data, 4);
+        if (rank == 0) request.dtype = DType::kInt32;
+        return InGroup(std::move(request), engine.NextTicket(), 0, 1);
+      },
+      {"float32 [4]", "int32 [4]"});
+}
+
+TEST(Mismatch, Ops) {
+  ExpectFailureEverywhere(
+      2,
+      [](int rank, Engine& engine, std::vector<float>* data) {
+        Request request = Flat(data, 4);
+        if (rank == 0) request.op = ReduceOp::kMax;
+        return InGroup(std::move(request), engine.NextTicket(), 0, 1);
+      },
+      {"max float32", "sum float32"});
+}
+
+TEST(Mismatch, Roots) {
+  ExpectFailureEverywhere(
+      2,
+      [](int rank, Engine&, std::vector<float>* data) {
+        Request request = Flat(data, 4);
+        request.kind = CollectiveKind::kBroadcast;
+        request.root = rank;
+        return request;
+      },
+      {"root 0", "root 1", "collective 0"});
+}
+
+TEST(Mismatch, ABarrierIsNotABroadcast) {
+  ExpectFailureEverywhere(
+      2,
+      [](int rank, Engine&, std::vector<float>* data) {
+        if (rank == 0) return MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr, nullptr, 0);
+        Request request = Flat(data, 4);
+        request.kind = CollectiveKind::kBroadcast;
+        request.root = 0;
+        return request;
+      },
+      {"barrier", "broadcast"});
+}
+
+TEST(Mismatch, ARankThatRunsOneCollectiveMore) {
+  RunRanks(
+      3,
+      [](int rank, Engine& engine) {
+        std::vector<float> extra(3, 1.0f), gradient(4000, 1.0f);
+        std::vector<Request> requests;
+        if (rank == 2) {
+          Request request = InGroup(AllreduceFloats(extra, &extra), engine.NextTicket(), 0, 1);
+          request.label = "metric";
+          requests.push_back(std::move(request));
+        }
+        const std::uint64_t ticket = engine.NextTicket();
+        for (std::uint32_t i = 0; i < 2; ++i) {
+          Request request = InGroup(AllreduceFloats(gradient, &gradient), ticket, i, 2);
+          request.label = "gradient " + std::to_string(i);
+          requests.push_back(std::move(request));
+        }
+        const auto begin = Clock::now();
+        for (const Status& status : AwaitAll(engine, std::move(requests))) {
+          EXPECT_FALSE(status.ok());
+          EXPECT_NE(status.message().find("'metric' sum float32 [3]"), std::string::npos) << status.message();
+          EXPECT_NE(status.message().find("'gradient 0' sum float32 [4000]"), std::string::npos) << status.message();
+        }
+        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
+      },
+      {}, /*orderly=*/false);
+}
+
+TEST(Mismatch, AnAbortInTheMiddleOfLargeBatches) {
+  for (int round = 0; round < 10; ++round) {
+    RunRanks(
+        3,
+        [round](int rank, Engine& engine) {
+          std::vector<std::vector<float>> data(12, std::vector<float>(200000, 1.0f));
+          std::vector<Request> requests;
+          const std::uint64_t ticket = engine.NextTicket();
+          for (std::uint32_t i = 0; i < data.size(); ++i) {
+            requests.push_back(InGroup(AllreduceFloats(data[i], &data[i]), ticket, i, 12));
+          }
+          std::thread saboteur;
+          if (rank == round % 3) {
+            saboteur = std::thread([&engine, round] {
+              std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
+              engine.Abort("on purpose");
+            });
+          }
+          const std::vector<Status> statuses = AwaitAll(engine, std::move(requests));
+          for (std::size_t i = 0; i < statuses.size(); ++i) {
+            if (statuses[i].ok()) {
+              for (const float value : data[i]) ASSERT_EQ(value, 3.0f);  // OK means that the result is there
+            } else {
+              EXPECT_NE(statuses[i].message().find("on purpose"), std::string::npos) << statuses[i].message();
+            }
+          }
+          if (saboteur.joinable()) saboteur.join();
+        },
+        [](int, Config* config) { config->bucket_cap_bytes = 1 << 20; }, /*orderly=*/false);
+  }
+}
+
+// Note [One end]: the ranks agree on which requests completed.
+TEST(Mismatch, AllRanksSeeTheSameEnds) {
+  for (int round = 0; round < 20; ++round) {
+    std::mutex mu;
+    std::vector<std::vector<bool>> ends;  // of each rank; guarded by mu
+    RunRanks(
+        3,
+        [&](int rank, Engine& engine) {
+          constexpr std::uint32_t kTensors = 40;
+          std::vector<std::vector<float>> data;
+          for (std::uint32_t i = 0; i < kTensors; ++i) data.emplace_back(i % 3 == 0 ? 20000 : 50, 1.0f);
+          const std::uint64_t ticket = engine.NextTicket();
+          std::vector<Request> requests;
+          for (std::uint32_t i = 0; i < kTensors; ++i) {
+            requests.push_back(InGroup(AllreduceFloats(data[i], &data[i]), ticket, i, kTensors));
+          }
+          std::thread saboteur([&engine, rank, round] {
+            std::this_thread::sleep_for(std::chrono::microseconds(100 * round + 50 * rank));
+            engine.Abort("on purpose");
+          });
+          std::vector<bool> mine;
+          for (const Status& status : AwaitAll(engine, std::move(requests))) mine.push_back(status.ok());
+          saboteur.join();
+          const std::lock_guard<std::mutex> lock(mu);
+          ends.push_back(mine);
+        },
+        [](int, Config* config) { config->bucket_cap_bytes = 128 << 10; }, /*orderly=*/false);
+    ASSERT_EQ(ends.size(), 3u);
+    EXPECT_EQ(ends[0], ends[1]);
+    EXPECT_EQ(ends[0], ends[2]);
+  }
+}
+
+TEST(Leaving, ARequestThatWaitsForARankThatHasLeft) {
+  for (const bool submit_first : {true, false}) {
+    RunRanks(
+        3,
+        [submit_first](int rank, Engine& engine) {
+          std::vector<float> data(100, 1.0f);
+          if (rank == 1) {
+            if (submit_first) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            EXPECT_TRUE(engine.Shutdown().ok());
+            return;
+          }
+          if (!submit_first) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          const Status status = Await(engine, AllreduceFloats(data, &data));
+          EXPECT_FALSE(status.ok());
+          EXPECT_NE(status.message().find("rank 1 called shutdown()"), std::string::npos) << status.message();
+          EXPECT_NE(status.message().find("allreduce 'test' sum float32 [100]"), std::string::npos) << status.message();
+        },
+        {}, /*orderly=*/false);
+  }
+}
+
+TEST(Leaving, ShutdownWhileARequestWaitsIsAnErrorForAll) {
+  RunRanks(
+      2,
+      [](int rank, Engine& engine) {
+        std::vector<float> data(100, 1.0f);
+        if (rank == 0) {
+          std::promise<Status> outcome;
+          Request request = AllreduceFloats(data, &data);
+          request.done = [&outcome](const Status& status) { outcome.set_value(status); };
+          engine.Submit(std::move(request));
+          const Status shutdown = engine.Shutdown();
+          EXPECT_NE(shutdown.message().find("rank 0 called shutdown() while its allreduce"), std::string::npos)
+              << shutdown.message();
+          EXPECT_FALSE(outcome.get_future().get().ok());
+        } else {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          EXPECT_NE(Await(engine, AllreduceFloats(data, &data)).message().find("rank 0 called shutdown()"),
+                    std::string::npos);
+        }
+      },
+      {}, /*orderly=*/false);
+}
+
+TEST(Leaving, RanksMayLeaveOneAfterTheOther) {
+  RunRanks(4, [](int rank, Engine& engine) {
+    std::vector<float> data(100000, 1.0f);
+    ASSERT_TRUE(Await(engine, AllreduceFloats(data, &data)).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 * rank));
+  });
+}
+
+TEST(Cancel, AWaitingRequestEndsTheJobWithTheReason) {
+  RunRanks(
+      2,
+      [](int rank, Engine& engine) {
+        std::vector<float> data(10, 1.0f);
+        std::promise<Status> outcome;
+        Request request = AllreduceFloats(data, &data);
+        request.done = [&outcome](const Status& status) { outcome.set_value(status); };
+        if (rank == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          const Status late = Await(engine, std::move(request));
+          EXPECT_NE(late.message().find("rank 0 withdrew allreduce 'test'"), std::string::npos) << late.message();
+          EXPECT_NE(late.message().find("disk full"), std::string::npos);
+          return;
+        }
+        const std::uint64_t id = engine.Submit(std::move(request));
+        engine.Cancel(id, "disk full");
+        EXPECT_NE(outcome.get_future().get().message().find("disk full"), std::string::npos);
+      },
+      {}, /*orderly=*/false);
+}
+
+TEST(Cancel, AFinishedRequestIsNotTouched) {
+  RunRanks(2, [](int, Engine& engine) {
+    std::vector<float> data(10, 1.0f);
+    std::promise<Status> outcome;
+    Request request = AllreduceFloats(data, &data);
+    request.done = [&outcome](const Status& status) { outcome.set_value(status); };
+    const std::uint64_t id = engine.Submit(std::move(request));
+    EXPECT_TRUE(outcome.get_future().get().ok());
+    engine.Cancel(id, "too late");
+    EXPECT_TRUE(Await(engine, AllreduceFloats(data, &data)).ok());
+  });
+}
+
+TEST(BadRequest, IsRefusedHereAndTheJobGoesOn) {
+  RunRanks(2, [](int, Engine& engine) {
+    std::vector<float> data(10, 1.0f);
+    Request request = AllreduceFloats(data, &data);
+    request.dtype = DType::kBool;
+    EXPECT_NE(Await(engine, request).message().find("op sum is not defined for bool"), std::string::npos);
+    request = AllreduceFloats(data, &data);
+    request.kind = CollectiveKind::kBroadcast;
+    for (const int root : {-1, 2}) {
+      request.root = root;
+      EXPECT_NE(Await(engine, request).message().find("root rank " + std::to_string(root)), std::string::npos);
+    }
+    const Status status = Await(engine, InGroup(AllreduceFloats(data, &data), 0, 3, 3));
+    EXPECT_NE(status.message().find("param_index is 3, not below num_params, which is 3"), std::string::npos);
+    EXPECT_TRUE(Await(engine, AllreduceFloats(data, &data)).ok());
+  });
+}
+
+TEST(BadRequest, OneIndexTwiceInAGroup) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    std::vector<float> data(10, 1.0f), twin(10, 1.0f);
+    const std::uint64_t ticket = engine.NextTicket();
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::vector<Request> requests;
+    requests.push_back(InGroup(AllreduceFloats(data, &data), ticket, 0, 1));
+    if (rank == 0) requests.push_back(InGroup(AllreduceFloats(twin, &twin), ticket, 0, 1));
+    const std::vector<Status> statuses = AwaitAll(engine, std::move(requests));
+    EXPECT_TRUE(statuses[0].ok()) << statuses[0].message();
+    if (rank == 0) {
+      EXPECT_NE(statuses[1].message().find("submitted twice"), std::string::npos);
+    }
+  });
+}
+
+TEST(BadRequest, ATableThatIsFullIsAnErrorNotAWait) {
+  RunRanks(
+      2,
+      [](int, Engine& engine) {
+        std::vector<float> data(4, 1.0f);
+        Status status;
+        for (int i = 0; i < 17; ++i) {
+          Request request = AllreduceFloats(data, &data);
+          request.pairing.kind = Pairing::kName;
+          request.pairing.name = "name " + std::to_string(i);
+          status = Await(engine, std::move(request));
+          ASSERT_EQ(status.ok(), i < 16) << i << ": " << status.message();
+        }
+        EXPECT_NE(status.message().find("SMDDP_TABLE_SLOTS"), std::string::npos);
+      },
+      [](int, Config* config) { config->table_slots = 16; });
+}
+
+TEST(AfterShutdown, EverythingIsRefused) {
+  for (const int size : {1, 2}) {
+    RunRanks(size, [](int, Engine& engine) {
+      std::vector<float> data(4, 1.0f);
+      ASSERT_TRUE(Await(engine, AllreduceFloats(data, &data)).ok());
+      EXPECT_TRUE(engine.Shutdown().ok());
+      EXPECT_TRUE(engine.Shutdown().ok());
+      const Status status = Await(engine, AllreduceFloats(data, &data));
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+      EXPECT_NE(status.message().find("shut down"), std::string::npos);
+    });
+  }
+}
+
+TEST(ForkedChild, IsRefused) {
+  Config config;
+  std::unique_ptr<Engine> engine;
+  ASSERT_TRUE(Engine::Start(config, std::make_shared<MappingCache>(), &engine).ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::vector<float> data(4, 1.0f);
+    const Status status = Await(*engine, AllreduceFloats(data, &data));
+    ::_exit(status.message().find("forked child of rank 0") != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace tf_smddp::testing

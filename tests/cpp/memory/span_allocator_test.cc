@@ -1,0 +1,75 @@
+#include "kernels/memory/span_allocator.h"
+
+#include <map>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace tf_smddp {
+namespace {
+
+TEST(SpanAllocator, GivesAlignedSpansUntilFull) {
+  SpanAllocator spans(128, 128 + 256);
+  EXPECT_EQ(spans.Allocate(1), 128u);
+  EXPECT_EQ(spans.Allocate(64), 192u);
+  EXPECT_EQ(spans.Allocate(65), 256u);  // two units
+  EXPECT_EQ(spans.Allocate(0), SpanAllocator::kNone);
+  EXPECT_EQ(spans.used_bytes(), 256u);
+  spans.Free(192, 64);
+  EXPECT_EQ(spans.Allocate(65), SpanAllocator::kNone);
+  EXPECT_EQ(spans.Allocate(0), 192u);
+}
+
+TEST(SpanAllocator, RefusesWhatCannotFit) {
+  SpanAllocator spans(0, 1024);
+  EXPECT_EQ(spans.Allocate(~std::uint64_t{0}), SpanAllocator::kNone);
+  EXPECT_EQ(spans.Allocate(1025), SpanAllocator::kNone);
+  SpanAllocator empty(64, 64);
+  EXPECT_EQ(empty.Allocate(1), SpanAllocator::kNone);
+}
+
+TEST(SpanAllocator, JoinsNeighboursInEveryOrder) {
+  const std::vector<std::vector<int>> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  for (const auto& order : orders) {
+    SpanAllocator spans(0, 192);
+    std::uint64_t offsets[3];
+    for (auto& offset : offsets) offset = spans.Allocate(64);
+    for (const int i : order) spans.Free(offsets[i], 64);
+    EXPECT_EQ(spans.Allocate(192), 0u);
+  }
+}
+
+TEST(SpanAllocator, RandomUseNeverOverlaps) {
+  constexpr std::uint64_t kEnd = 1 << 16;
+  SpanAllocator spans(0, kEnd);
+  std::map<std::uint64_t, std::uint64_t> live;  // offset -> bytes
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    if (random() % 2 == 0 || live.empty()) {
+      const std::uint64_t bytes = random() % 3000;
+      const std::uint64_t offset = spans.Allocate(bytes);
+      if (offset == SpanAllocator::kNone) continue;
+      ASSERT_EQ(offset % SpanAllocator::kAlignment, 0u);
+      ASSERT_LE(offset + bytes, kEnd);
+      const auto next = live.lower_bound(offset);
+      if (next != live.end()) {
+        ASSERT_LE(offset + bytes, next->first);
+      }
+      if (next != live.begin()) {
+        ASSERT_LE(std::prev(next)->first + std::prev(next)->second, offset);
+      }
+      live[offset] = bytes;
+    } else {
+      auto victim = std::next(live.begin(), static_cast<long>(random() % live.size()));
+      spans.Free(victim->first, victim->second);
+      live.erase(victim);
+    }
+  }
+  for (const auto& [offset, bytes] : live) spans.Free(offset, bytes);
+  EXPECT_EQ(spans.used_bytes(), 0u);
+  EXPECT_EQ(spans.Allocate(kEnd), 0u);
+}
+
+}  // namespace
+}  // namespace tf_smddp
