@@ -98,6 +98,10 @@ class Buffer {
   std::byte* data_ = nullptr;
 };
 
+bool SameBytes(const std::byte* data, const std::vector<std::byte>& expected) {
+  return std::equal(expected.begin(), expected.end(), data);
+}
+
 // Runs `cases` as one group.
 void RunGroup(Engine& engine, int rank, int size, const std::vector<Case>& cases) {
   const std::uint64_t ticket = engine.NextTicket();
@@ -131,13 +135,13 @@ void RunGroup(Engine& engine, int rank, int size, const std::vector<Case>& cases
     ASSERT_TRUE(statuses[k].ok()) << statuses[k].message();
     const std::vector<std::byte> expected = Expected(one, size, static_cast<int>(i));
     const std::byte* output = (one.in_place ? inputs[i] : outputs[i])->data();
-    ASSERT_EQ(std::memcmp(output, expected.data(), expected.size()), 0)
+    ASSERT_TRUE(SameBytes(output, expected))
         << DTypeName(one.dtype) << " " << ReduceOpName(one.op) << " count " << one.count << " arena " << one.in_arena
         << " in place " << one.in_place << " size " << size << " rank " << rank;
     if (!one.in_place) {
       std::vector<std::byte> input;
       Fill(one, rank, static_cast<int>(i), &input);
-      ASSERT_EQ(std::memcmp(inputs[i]->data(), input.data(), input.size()), 0) << "the input was changed";
+      ASSERT_TRUE(SameBytes(inputs[i]->data(), input)) << "the input was changed";
     }
   }
 }

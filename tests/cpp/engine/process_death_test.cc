@@ -116,7 +116,8 @@ void KillOneOf(int size, int victim, int signal, std::chrono::microseconds when)
 
 TEST(ProcessDeath, SigkillAtARandomMomentFiftyTimes) {
   std::mt19937 random(std::random_device{}());
-  for (int round = 0; round < 50; ++round) {
+  // ThreadSanitizer does not see across processes, and its processes end slowly.
+  for (int round = 0; round < (kThreadSanitizer ? 5 : 50); ++round) {
     const int victim = static_cast<int>(random() % 3);
     const std::chrono::microseconds when(random() % 30000);
     SCOPED_TRACE("round " + std::to_string(round) + ": rank " + std::to_string(victim) + " after " +
@@ -128,7 +129,7 @@ TEST(ProcessDeath, SigkillAtARandomMomentFiftyTimes) {
 
 TEST(ProcessDeath, OtherSignalsAreNamed) {
   KillOneOf(2, 1, SIGTERM, std::chrono::milliseconds(5));
-  KillOneOf(4, 0, SIGSEGV, std::chrono::milliseconds(5));
+  KillOneOf(4, 0, SIGQUIT, std::chrono::milliseconds(5));
 }
 
 // Rank 1 leaves the process without a word.
