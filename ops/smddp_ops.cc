@@ -1,7 +1,9 @@
-// What TensorFlow's graph sees: the ops' signatures, shapes and documentation. Not here: what they do (kernels/tf).
+// What TensorFlow's graph sees: the ops' signatures, shapes and documentation. Not here: what they do
+// (kernels/tf).
 //
-// All are stateful: a constant input must not be folded, equal ops must not be merged. The Python package adds the
-// allreduces to the ops that automatic control dependencies leave unordered, so that several run at once.
+// All are stateful: a constant input must not be folded, equal ops must not be merged. The Python package
+// adds the allreduces to the ops that automatic control dependencies leave unordered, so that several run at
+// once.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"

@@ -1,16 +1,17 @@
-// Allreduce: every rank gets the reduction of all ranks' inputs, added in rank order, so bitwise the same everywhere.
+// Allreduce: every rank gets the reduction of all ranks' inputs, added in rank order, so bitwise the same
+// everywhere.
 //
-// Direct (all tensors in arenas), per chunk: read the N inputs, write the N outputs; nothing else. Whoever claims the
-// chunk does it alone. Per rank and byte of tensor: one read and one write when the N ranks share the work evenly,
-// the least that memory allows.
+// Direct (all tensors in arenas), per chunk: read the N inputs, write the N outputs; nothing else. Whoever
+// claims the chunk does it alone. Per rank and byte of tensor: one read and one write when the N ranks share
+// the work evenly, the least that memory allows.
 //
-// Staged (some tensor in private memory), per chunk: it is cut into N shards (shard.h; the last ones may be shorter
-// or empty when the count does not divide).
+// Staged (some tensor in private memory), per chunk: it is cut into N shards (shard.h; the last ones may be
+// shorter or empty when the count does not divide).
 //   StageIn   copies the other ranks' shards of the own input into the own window
 //   Combine   reduces the own shard, from the other windows and the own input, into the own output and window
 //   StageOut  copies the other shards out of their owners' windows
-// Per rank and byte: 2(N-1)/N copied in and out, and N reads and 2 writes for 1/N of it. Chosen over every rank
-// reducing everything for itself, which reads N times the tensor.
+// Per rank and byte: 2(N-1)/N copied in and out, and N reads and 2 writes for 1/N of it. Chosen over every
+// rank reducing everything for itself, which reads N times the tensor.
 #include <cstring>
 
 #include "kernels/collectives/collective.h"

@@ -1,5 +1,5 @@
-// Barrier: completes on no rank before every rank has submitted it. It moves no data: its count is 0, so readiness is
-// all there is to it.
+// Barrier: completes on no rank before every rank has submitted it. It moves no data: its count is 0, so
+// readiness is all there is to it.
 #include "kernels/collectives/collective.h"
 
 namespace tf_smddp {

@@ -1,8 +1,8 @@
 // Broadcast: every rank gets the root's input.
 //
-// Direct, per chunk: copy it from the root's input to every output. Staged, per chunk: the root copies it into its
-// window (and its own output), everyone else copies it out of there. Per rank and byte: one copy; two on the
-// staged path. A count that does not divide leaves a shorter last chunk, nothing more.
+// Direct, per chunk: copy it from the root's input to every output. Staged, per chunk: the root copies it
+// into its window (and its own output), everyone else copies it out of there. Per rank and byte: one copy;
+// two on the staged path. A count that does not divide leaves a shorter last chunk, nothing more.
 #include <cstring>
 
 #include "kernels/collectives/collective.h"

@@ -12,12 +12,13 @@ namespace tf_smddp {
 class ChunkPlan {
  public:
   struct Chunk {
-    std::size_t item;      // which Add, from 0
-    std::uint64_t begin;   // first element
-    std::uint64_t count;   // elements; only an item's last chunk is shorter than the others
+    std::size_t item;     // which Add, from 0
+    std::uint64_t begin;  // first element
+    std::uint64_t count;  // elements; only an item's last chunk is shorter than the others
   };
 
-  // Adds an item of `count` elements, cut into chunks of `chunk_count` (at least 1). An item of 0 elements has none.
+  // Adds an item of `count` elements, cut into chunks of `chunk_count` (at least 1). An item of 0 elements
+  // has none.
   void Add(std::uint64_t count, std::uint64_t chunk_count) {
     items_.push_back({total_, count, chunk_count});
     total_ += (count + chunk_count - 1) / chunk_count;
@@ -28,7 +29,8 @@ class ChunkPlan {
 
   // Chunk number `index`, below total(); items in the order they were added.
   Chunk At(std::uint64_t index) const {
-    // The last item that starts at or before `index`: of items that start at the same number, only the last has chunks.
+    // The last item that starts at or before `index`: of items that start at the same number, only the last
+    // has chunks.
     const auto after = std::upper_bound(items_.begin(), items_.end(), index,
                                         [](std::uint64_t i, const Item& item) { return i < item.first; });
     const Item& item = *(after - 1);

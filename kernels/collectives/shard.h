@@ -12,8 +12,8 @@ struct Shard {
   std::uint64_t count;
 };
 
-// Cuts [0, count) into `num_ranks` consecutive shards. All but the last that is not empty have the same number of
-// elements, a multiple of `granule` (so that a cache line has one writer); later ones may be empty.
+// Cuts [0, count) into `num_ranks` consecutive shards. All but the last that is not empty have the same
+// number of elements, a multiple of `granule` (so that a cache line has one writer); later ones may be empty.
 inline Shard ShardOf(std::uint64_t count, int num_ranks, int rank, std::uint64_t granule) {
   const auto ranks = static_cast<std::uint64_t>(num_ranks);
   const std::uint64_t even = (count + ranks - 1) / ranks;

@@ -106,10 +106,10 @@ Status ValidateConfig(const Config& config) {
                            " is not a power of two");
   }
   if (config.local_size != config.size || config.local_rank != config.rank) {
-    return InvalidArgument("SMDDP_LOCAL_RANK=" + std::to_string(config.local_rank) + " of SMDDP_LOCAL_SIZE=" +
-                           std::to_string(config.local_size) + " differ from SMDDP_RANK=" +
-                           std::to_string(config.rank) + " of SMDDP_SIZE=" + std::to_string(config.size) +
-                           ": this version runs the ranks of one host only");
+    return InvalidArgument("SMDDP_LOCAL_RANK=" + std::to_string(config.local_rank) +
+                           " of SMDDP_LOCAL_SIZE=" + std::to_string(config.local_size) +
+                           " differ from SMDDP_RANK=" + std::to_string(config.rank) + " of SMDDP_SIZE=" +
+                           std::to_string(config.size) + ": this version runs the ranks of one host only");
   }
   if (config.size > 1 && config.rendezvous.empty()) {
     return InvalidArgument("SMDDP_RENDEZVOUS is not set though SMDDP_SIZE=" + std::to_string(config.size) +

@@ -13,7 +13,8 @@ namespace tf_smddp {
 
 // Sleeps while *word == expected, until woken, or `timeout` has passed. Returns early for no reason at times:
 // callers loop. Any thread.
-void FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::milliseconds timeout);
+void FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+               std::chrono::milliseconds timeout);
 
 // Wakes every thread, of any process, that sleeps on `word`. Any thread.
 void FutexWakeAll(std::atomic<std::uint32_t>& word);

@@ -32,8 +32,12 @@ class Status {
   std::string message_;
 };
 
-inline Status InvalidArgument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
-inline Status FailedPrecondition(std::string message) { return {StatusCode::kFailedPrecondition, std::move(message)}; }
+inline Status InvalidArgument(std::string message) {
+  return {StatusCode::kInvalidArgument, std::move(message)};
+}
+inline Status FailedPrecondition(std::string message) {
+  return {StatusCode::kFailedPrecondition, std::move(message)};
+}
 inline Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
 }  // namespace tf_smddp

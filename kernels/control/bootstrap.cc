@@ -50,14 +50,15 @@ struct Introduction {
 };
 
 Hello MakeHello(const Config& config, std::uint64_t arena_bytes) {
-  return {kHelloMagic,         config.rank,        config.size,        config.bucket_cap_bytes,
-          config.small_bytes,  config.chunk_bytes, config.table_slots, arena_bytes};
+  return {kHelloMagic,        config.rank,        config.size,        config.bucket_cap_bytes,
+          config.small_bytes, config.chunk_bytes, config.table_slots, arena_bytes};
 }
 
 Verdict MakeVerdict(const Status& status) {
   Verdict verdict = {};
   verdict.ok = status.ok() ? 1 : 0;
-  std::memcpy(verdict.text, status.message().data(), std::min(status.message().size(), sizeof verdict.text - 1));
+  std::memcpy(verdict.text, status.message().data(),
+              std::min(status.message().size(), sizeof verdict.text - 1));
   return verdict;
 }
 
@@ -70,7 +71,8 @@ Status SettingDiffers(const char* name, int rank, std::int64_t theirs, std::int6
 
 Status CheckHello(const Hello& theirs, const Hello& ours) {
   if (theirs.magic != kHelloMagic) {
-    return Internal("a process connected that runs another version of tf_smddp; install one version for all ranks");
+    return Internal(
+        "a process connected that runs another version of tf_smddp; install one version for all ranks");
   }
   if (theirs.size != ours.size) return SettingDiffers("SMDDP_SIZE", theirs.rank, theirs.size, ours.size);
   if (theirs.rank < 1 || theirs.rank >= ours.size) {
@@ -78,7 +80,8 @@ Status CheckHello(const Hello& theirs, const Hello& ours) {
                     std::to_string(ours.size));
   }
   if (theirs.bucket_cap_bytes != ours.bucket_cap_bytes) {
-    return SettingDiffers("SMDDP_BUCKET_CAP_BYTES", theirs.rank, theirs.bucket_cap_bytes, ours.bucket_cap_bytes);
+    return SettingDiffers("SMDDP_BUCKET_CAP_BYTES", theirs.rank, theirs.bucket_cap_bytes,
+                          ours.bucket_cap_bytes);
   }
   if (theirs.small_bytes != ours.small_bytes) {
     return SettingDiffers("SMDDP_SMALL_BYTES", theirs.rank, theirs.small_bytes, ours.small_bytes);
@@ -110,17 +113,20 @@ Status OpenPidfd(pid_t pid, int rank, UniqueFd* pidfd) {
   if (pid == ::getpid()) return {};  // ranks as threads of one process die together
   *pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (pidfd->valid()) return {};
-  return Internal("pidfd_open for " + RankName(rank) + " (pid " + std::to_string(pid) + ") failed: " +
-                  std::strerror(errno) +
-                  "; it needs Linux 5.3 or later, one pid namespace for all ranks, and a seccomp profile that allows it");
+  return Internal(
+      "pidfd_open for " + RankName(rank) + " (pid " + std::to_string(pid) +
+      ") failed: " + std::strerror(errno) +
+      "; it needs Linux 5.3 or later, one pid namespace for all ranks, and a seccomp profile that allows it");
 }
 
 // Rank 0's side.
 class Host {
  public:
-  Host(const Config& config, Deadline deadline) : config_(config), deadline_(deadline), sockets_(config.size) {}
+  Host(const Config& config, Deadline deadline)
+      : config_(config), deadline_(deadline), sockets_(config.size) {}
 
-  Status Run(int arena_fd, std::uint64_t arena_bytes, Meeting* meeting, const std::function<Status()>& prepare) {
+  Status Run(int arena_fd, std::uint64_t arena_bytes, Meeting* meeting,
+             const std::function<Status()>& prepare) {
     Status status = Meet(arena_fd, arena_bytes, meeting);
     if (status.ok()) status = Introduce(*meeting);
     if (status.ok()) status = prepare();
@@ -130,7 +136,8 @@ class Host {
     for (int rank = 1; rank < config_.size; ++rank) {
       if (!sockets_[rank].valid()) continue;
       const Status sent = SendMessage(sockets_[rank].get(), &verdict, sizeof verdict, {});
-      if (status.ok() && !sent.ok()) return Internal(RankName(rank) + " died during init(): " + sent.message());
+      if (status.ok() && !sent.ok())
+        return Internal(RankName(rank) + " died during init(): " + sent.message());
     }
     return status;
   }
@@ -226,7 +233,8 @@ class Host {
     for (int to = 1; to < config_.size; ++to) {
       if (meeting.peers[to].pid == meeting.peers[0].pid) continue;
       own_pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-      if (!own_pidfd.valid()) return Internal(std::string("pidfd_open for rank 0 failed: ") + std::strerror(errno));
+      if (!own_pidfd.valid())
+        return Internal(std::string("pidfd_open for rank 0 failed: ") + std::strerror(errno));
       break;
     }
     const Verdict welcome = MakeVerdict({});
@@ -263,9 +271,10 @@ class Host {
     for (int rank = 1; rank < config_.size; ++rank) {
       if (!sockets_[rank].valid()) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
-    return Internal("init() waited " + std::to_string(config_.bootstrap_timeout_seconds) + " s for rank(s) " + missing +
-                    " of " + std::to_string(config_.size) +
-                    "; were they started, and do they call init()? SMDDP_BOOTSTRAP_TIMEOUT (seconds) sets the limit");
+    return Internal(
+        "init() waited " + std::to_string(config_.bootstrap_timeout_seconds) + " s for rank(s) " + missing +
+        " of " + std::to_string(config_.size) +
+        "; were they started, and do they call init()? SMDDP_BOOTSTRAP_TIMEOUT (seconds) sets the limit");
   }
 
   Status EndedEarly(int fd) const {
@@ -285,7 +294,8 @@ class Guest {
  public:
   Guest(const Config& config, Deadline deadline) : config_(config), deadline_(deadline) {}
 
-  Status Run(int arena_fd, std::uint64_t arena_bytes, Meeting* meeting, const std::function<Status()>& prepare) {
+  Status Run(int arena_fd, std::uint64_t arena_bytes, Meeting* meeting,
+             const std::function<Status()>& prepare) {
     Status status = ConnectUnix(config_.rendezvous + "/bootstrap", deadline_, &socket_);
     if (!status.ok()) return status;
     deadline_ += kPatienceWithRankZero;

@@ -10,12 +10,15 @@ constexpr std::uint64_t kMagic = 0x31305044444d53u;  // "SMDDP01"
 
 // Note [The ring cannot overflow] in launch_log.h.
 std::size_t SmallLogEntries(const Config& config) { return 2 * static_cast<std::size_t>(config.table_slots); }
-std::size_t LaunchLogEntries(const Config& config) { return 4 * static_cast<std::size_t>(config.table_slots); }
+std::size_t LaunchLogEntries(const Config& config) {
+  return 4 * static_cast<std::size_t>(config.table_slots);
+}
 
 }  // namespace
 
 std::size_t ControlSegment::Bytes(const Config& config) {
-  return sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(config)) + LaunchLog::Bytes(LaunchLogEntries(config)) +
+  return sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(config)) +
+         LaunchLog::Bytes(LaunchLogEntries(config)) +
          ReadinessTable::Bytes(static_cast<std::size_t>(config.table_slots), config.local_size);
 }
 
@@ -40,7 +43,8 @@ Status ControlSegment::Open(int fd, const Config& config, MappingCache* mappings
   if (!status.ok()) return status;
   const auto* fixed = reinterpret_cast<const Fixed*>(mapping->data());
   if (fixed->magic != kMagic || fixed->bytes != Bytes(config)) {
-    return Internal("the control segment was made by another version of tf_smddp; install one version for all ranks");
+    return Internal(
+        "the control segment was made by another version of tf_smddp; install one version for all ranks");
   }
   segment->reset(new ControlSegment(std::move(mapping), config));
   return {};

@@ -1,7 +1,7 @@
 // ControlSegment: the shared memory through which the ranks of one host coordinate.
 //
-// Place in the stack: the top of control/'s data structures; bootstrap.h hands its descriptor round. Rank 0 makes
-// it; everyone maps it.
+// Place in the stack: the top of control/'s data structures; bootstrap.h hands its descriptor round. Rank 0
+// makes it; everyone maps it.
 //
 //   [ header | abort record | group counter | rank records | small log | launch log | readiness table ]
 #ifndef TF_SMDDP_KERNELS_CONTROL_CONTROL_SEGMENT_H_

@@ -3,11 +3,11 @@
 // Place in the stack: above common/futex.h. Lies in shared memory, one per rank.
 //
 // Note [No lost wake-up]: whoever makes something true that a comm thread may wait for (an entry appended, a
-// chunk staged, a batch ended, a slot retired, the abort word set, a rank gone) publishes it first and calls Ring
-// second. The comm thread calls Listen first, looks at all it may wait for second, and passes what Listen gave
-// to Wait third. Ring's increment makes that Wait return at once if it came after Listen. `sleeping_` only saves
-// the system call: it is set before the kernel compares the word, and read after the increment, both
-// sequentially consistent, so one of the two sides sees the other.
+// chunk staged, a batch ended, a slot retired, the abort word set, a rank gone) publishes it first and calls
+// Ring second. The comm thread calls Listen first, looks at all it may wait for second, and passes what
+// Listen gave to Wait third. Ring's increment makes that Wait return at once if it came after Listen.
+// `sleeping_` only saves the system call: it is set before the kernel compares the word, and read after the
+// increment, both sequentially consistent, so one of the two sides sees the other.
 #ifndef TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_
 #define TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_
 

@@ -1,7 +1,7 @@
 // GroupCounter: how many of a group's requests are ready, so that its last one can seal the batch.
 //
-// Place in the stack: in the control segment, above common/ only. Advice for batching, never for correctness: two
-// groups whose tickets are kCells apart share a cell, and then merely seal later or earlier.
+// Place in the stack: in the control segment, above common/ only. Advice for batching, never for correctness:
+// two groups whose tickets are kCells apart share a cell, and then merely seal later or earlier.
 #ifndef TF_SMDDP_KERNELS_CONTROL_GROUP_COUNTER_H_
 #define TF_SMDDP_KERNELS_CONTROL_GROUP_COUNTER_H_
 

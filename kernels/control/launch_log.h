@@ -1,25 +1,26 @@
 // LaunchLog: a ring in shared memory that every local rank reads in the same order.
 //
-// Place in the stack: in the control segment, above common/ only. Used twice by the engine: for requests that are
-// ready to launch (with batches), and for small requests that are already done (each its own batch). Not here: when
-// a batch is sealed (kernels/fusion).
+// Place in the stack: in the control segment, above common/ only. Used twice by the engine: for requests that
+// are ready to launch (with batches), and for small requests that are already done (each its own batch). Not
+// here: when a batch is sealed (kernels/fusion).
 //
 // One 64-bit tail word holds everything that must change together:
 //
 //   | position of the next entry: 40 bits | open: 23 bits | closed: 1 bit |
 //
 // `open` is what the entries since the last sealed batch weigh, in units the caller chooses. An append is one
-// compare-and-swap of this word: it claims a position, and decides in the same instant whether the entry seals the
-// batch. That swap is the agreement: all ranks see the same entries with the same seals. The sequence of batches,
-// each ending with a sealing entry, is the launch log.
+// compare-and-swap of this word: it claims a position, and decides in the same instant whether the entry
+// seals the batch. That swap is the agreement: all ranks see the same entries with the same seals. The
+// sequence of batches, each ending with a sealing entry, is the launch log.
 //
-// Note [One end]: Close stops all appends for good, so after an abort the set of entries is final. An entry that was
-// claimed but not yet published is resolved by a second compare-and-swap on the entry: publish against Resolve. A
-// sealed batch ends by a compare-and-swap on its last entry (`end`). So all ranks see the same end for each request.
+// Note [One end]: Close stops all appends for good, so after an abort the set of entries is final. An entry
+// that was claimed but not yet published is resolved by a second compare-and-swap on the entry: publish
+// against Resolve. A sealed batch ends by a compare-and-swap on its last entry (`end`). So all ranks see the
+// same end for each request.
 //
-// Note [The ring cannot overflow]: a rank acknowledges entries in order, a request's generation is reused only when
-// all ranks have acknowledged it, and a marker follows at least one request. So between the slowest reader and the
-// tail lie at most two entries per generation, and the ring has four per slot.
+// Note [The ring cannot overflow]: a rank acknowledges entries in order, a request's generation is reused
+// only when all ranks have acknowledged it, and a marker follows at least one request. So between the slowest
+// reader and the tail lie at most two entries per generation, and the ring has four per slot.
 #ifndef TF_SMDDP_KERNELS_CONTROL_LAUNCH_LOG_H_
 #define TF_SMDDP_KERNELS_CONTROL_LAUNCH_LOG_H_
 
@@ -38,10 +39,12 @@ struct alignas(64) LogEntry {
   std::atomic<std::uint32_t> next_chunk;  // claimed with fetch_add by comm threads
   std::atomic<std::uint64_t> done_units;  // chunks done, and ranks done with their staged part
 
-  // The batch's one end. Returns the end it has after the call: `wanted`, or the other one if that came first.
+  // The batch's one end. Returns the end it has after the call: `wanted`, or the other one if that came
+  // first.
   BatchEnd End(BatchEnd wanted) {
     auto expected = static_cast<std::uint32_t>(BatchEnd::kRunning);
-    if (end.compare_exchange_strong(expected, static_cast<std::uint32_t>(wanted), std::memory_order_seq_cst)) {
+    if (end.compare_exchange_strong(expected, static_cast<std::uint32_t>(wanted),
+                                    std::memory_order_seq_cst)) {
       return wanted;
     }
     return static_cast<BatchEnd>(expected);
@@ -56,9 +59,9 @@ class LaunchLog {
   // A view of zeroed or used shared memory at `memory`, aligned to 64. `capacity` is a power of two.
   LaunchLog(std::byte* memory, std::size_t capacity);
 
-  // Appends `item` (below 2^36). `weigh(open)` is given the weight of the open batch and returns what is open after
-  // this entry: 0 seals the batch with it. It may be called more than once. False: the log is closed, and
-  // nothing was appended. Any thread of any process.
+  // Appends `item` (below 2^36). `weigh(open)` is given the weight of the open batch and returns what is open
+  // after this entry: 0 seals the batch with it. It may be called more than once. False: the log is closed,
+  // and nothing was appended. Any thread of any process.
   template <typename Weigh>
   bool Append(std::uint64_t item, Weigh weigh) {
     std::uint64_t tail = tail_->load(std::memory_order_acquire);

@@ -54,7 +54,8 @@ std::string DescribeManifest(const Manifest& manifest) {
   text += manifest.shape_rank > Manifest::kShownDims ? ", ...]" : "]";
   if (manifest.root >= 0) text += ", root " + std::to_string(manifest.root);
   if (manifest.num_params > 0) {
-    text += ", parameter " + std::to_string(manifest.param_index) + " of " + std::to_string(manifest.num_params);
+    text +=
+        ", parameter " + std::to_string(manifest.param_index) + " of " + std::to_string(manifest.num_params);
   }
   return text;
 }

@@ -20,14 +20,14 @@ struct Manifest {
   CollectiveKind kind;
   DType dtype;
   ReduceOp op;
-  std::uint8_t shape_rank;  // number of dimensions
-  std::int32_t root;        // a rank; -1 where there is none
+  std::uint8_t shape_rank;   // number of dimensions
+  std::int32_t root;         // a rank; -1 where there is none
   std::uint32_t num_params;  // tensors in the group; 0 where there is no group
   std::uint32_t param_index;
-  std::uint64_t count;                // elements
-  std::uint64_t dims_hash;            // over all dimensions
-  std::int64_t dims[kShownDims];      // the first ones, for messages
-  char label[kLabelBytes];            // for messages only, cut to fit: names may differ between ranks
+  std::uint64_t count;            // elements
+  std::uint64_t dims_hash;        // over all dimensions
+  std::int64_t dims[kShownDims];  // the first ones, for messages
+  char label[kLabelBytes];        // for messages only, cut to fit: names may differ between ranks
 };
 
 // Fills every field. `shape` in elements; `label` is cut to fit.

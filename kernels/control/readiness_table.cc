@@ -12,8 +12,8 @@ constexpr std::size_t kLine = 64;
 
 std::size_t RoundToLine(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-// FNV-1a with a final mix; never 0, which marks an empty slot. Both ends compute it: it must not depend on the
-// process, as std::hash may.
+// FNV-1a with a final mix; never 0, which marks an empty slot. Both ends compute it: it must not depend on
+// the process, as std::hash may.
 std::uint64_t HashKey(const std::string& key) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -23,7 +23,8 @@ std::uint64_t HashKey(const std::string& key) {
   return hash == 0 ? 1 : hash;
 }
 
-// The value of Generation::claim for a ticket: never 0 (free); bit 0 is set while the manifest is being written.
+// The value of Generation::claim for a ticket: never 0 (free); bit 0 is set while the manifest is being
+// written.
 std::uint64_t OpenClaim(std::uint64_t ticket) { return (ticket + 1) << 1; }
 constexpr std::uint64_t kWritingBit = 1;
 
@@ -36,11 +37,13 @@ struct ReadinessTable::Generation {
   std::uint64_t first_rank;                 // who wrote the manifest
   Manifest manifest;
 
-  Cell* cells() { return reinterpret_cast<Cell*>(reinterpret_cast<std::byte*>(this) + RoundToLine(sizeof *this)); }
+  Cell* cells() {
+    return reinterpret_cast<Cell*>(reinterpret_cast<std::byte*>(this) + RoundToLine(sizeof *this));
+  }
 };
 
 struct ReadinessTable::Slot {
-  std::atomic<std::uint64_t> hash;         // 0: empty
+  std::atomic<std::uint64_t> hash;  // 0: empty
   std::atomic<std::uint32_t> text_written;
   char text[kKeyBytes];
 };
@@ -63,7 +66,8 @@ ReadinessTable::Slot* ReadinessTable::SlotAt(std::uint32_t slot) const {
 }
 
 ReadinessTable::Generation* ReadinessTable::GenerationAt(Place place) const {
-  return reinterpret_cast<Generation*>(memory_ + place.slot * SlotBytes(num_ranks_) + RoundToLine(sizeof(Slot)) +
+  return reinterpret_cast<Generation*>(memory_ + place.slot * SlotBytes(num_ranks_) +
+                                       RoundToLine(sizeof(Slot)) +
                                        place.parity * GenerationBytes(num_ranks_));
 }
 
@@ -93,18 +97,20 @@ Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
       return {};
     }
   }
-  return Internal("no room for the tensor '" + key + "': this job has used " + std::to_string(slots_) +
-                  " distinct keys, all that its table holds; raise SMDDP_TABLE_SLOTS (a power of two), or reuse "
-                  "names");
+  return Internal(
+      "no room for the tensor '" + key + "': this job has used " + std::to_string(slots_) +
+      " distinct keys, all that its table holds; raise SMDDP_TABLE_SLOTS (a power of two), or reuse "
+      "names");
 }
 
 Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, std::uint64_t expected,
-                               const Manifest& manifest, const Cell& cell, Manifest* others, int* other_rank) {
+                               const Manifest& manifest, const Cell& cell, Manifest* others,
+                               int* other_rank) {
   Generation* generation = GenerationAt(PlaceOf(slot, ticket));
   const std::uint64_t open = OpenClaim(ticket);
   std::uint64_t claim = generation->claim.load(std::memory_order_seq_cst);
-  if (claim == 0 && generation->claim.compare_exchange_strong(claim, open | kWritingBit,
-                                                              std::memory_order_seq_cst)) {
+  if (claim == 0 &&
+      generation->claim.compare_exchange_strong(claim, open | kWritingBit, std::memory_order_seq_cst)) {
     generation->manifest = manifest;
     generation->first_rank = static_cast<std::uint64_t>(rank);
     generation->claim.store(open, std::memory_order_release);

@@ -3,14 +3,16 @@
 // Place in the stack: in the control segment, above manifest.h and abort_record.h. It decides readiness and
 // equality; it does not run anything and it never waits for a rank.
 //
-// Structure. An insert-only dictionary from a key's text to a slot (open addressing, 64-bit hash, text verified).
-// Each slot has two generations, for even and for odd tickets, so that a rank may enter its next use of a key while
-// slower ranks still leave the last one. A use of a generation:
+// Structure. An insert-only dictionary from a key's text to a slot (open addressing, 64-bit hash, text
+// verified). Each slot has two generations, for even and for odd tickets, so that a rank may enter its next
+// use of a key while slower ranks still leave the last one. A use of a generation:
 //
 //   claim     free -> writing(ticket) by the first rank to arrive -> open(ticket), its manifest written
-//   arrive    each rank writes its cell (where its input and output lie), then sets its bit in `arrived`; the rank
+//   arrive    each rank writes its cell (where its input and output lie), then sets its bit in `arrived`; the
+//   rank
 //             whose bit completes the expected mask gets kLast and must launch the request
-//   acknowledge  each rank, once it is done with the cells, sets its bit in `acknowledged`; the last one makes the
+//   acknowledge  each rank, once it is done with the cells, sets its bit in `acknowledged`; the last one
+//   makes the
 //             generation free again ("retired")
 //
 // A rank that finds its generation used by another ticket gets kBusy and tries again after a retirement
@@ -65,12 +67,12 @@ class ReadinessTable {
   // A view of zeroed or already used shared memory at `memory`, aligned to 64.
   ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks, const AbortRecord* abort);
 
-  // Finds or inserts `key`. Texts longer than kKeyBytes are cut and told apart by their hash. Errors: Internal when
-  // the table is full, naming the capacity and the setting. Any thread.
+  // Finds or inserts `key`. Texts longer than kKeyBytes are cut and told apart by their hash. Errors:
+  // Internal when the table is full, naming the capacity and the setting. Any thread.
   Status FindSlot(const std::string& key, std::uint32_t* slot);
 
-  // Enters rank `rank` for `ticket` at place(slot, ticket). `expected` has the bits of all ranks that take part.
-  // On kMismatch, *others holds what the other rank has there and *other_rank who that was. Any thread.
+  // Enters rank `rank` for `ticket` at place(slot, ticket). `expected` has the bits of all ranks that take
+  // part. On kMismatch, *others holds what the other rank has there and *other_rank who that was. Any thread.
   Arrival Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, std::uint64_t expected,
                  const Manifest& manifest, const Cell& cell, Manifest* others, int* other_rank);
 

@@ -20,8 +20,9 @@ Status MakeAddress(const std::string& path, sockaddr_un* address) {
   std::memset(address, 0, sizeof *address);
   address->sun_family = AF_UNIX;
   if (path.size() >= sizeof address->sun_path) {
-    return Internal("the socket path '" + path + "' has " + std::to_string(path.size()) + " bytes, the limit is " +
-                    std::to_string(sizeof address->sun_path - 1) + "; use a shorter directory (SMDDP_RENDEZVOUS)");
+    return Internal("the socket path '" + path + "' has " + std::to_string(path.size()) +
+                    " bytes, the limit is " + std::to_string(sizeof address->sun_path - 1) +
+                    "; use a shorter directory (SMDDP_RENDEZVOUS)");
   }
   std::memcpy(address->sun_path, path.data(), path.size());
   return {};
@@ -65,8 +66,9 @@ Status ConnectUnix(const std::string& path, Deadline deadline, UniqueFd* socket)
       return SystemError("cannot connect to rank 0 at '" + path + "'");
     }
     if (::access(directory.c_str(), F_OK) != 0) {
-      return Internal("the rendezvous directory '" + directory +
-                      "' is gone: the job that it belongs to has already started without this process, or has ended");
+      return Internal(
+          "the rendezvous directory '" + directory +
+          "' is gone: the job that it belongs to has already started without this process, or has ended");
     }
     if (MillisecondsUntil(deadline) == 0) {
       return Internal("rank 0 did not open its bootstrap socket '" + path +
@@ -131,7 +133,8 @@ Status ReceiveMessage(int socket, void* data, std::size_t bytes, std::size_t max
   } while (received < 0 && errno == EINTR);
   fds->clear();
   if (received > 0) {
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
       const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
       for (std::size_t i = 0; i < count; ++i) {

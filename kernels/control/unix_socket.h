@@ -23,8 +23,8 @@ int MillisecondsUntil(Deadline deadline);
 // Binds and listens at `path`. Errors: Internal, with the length limit of such paths or the system's error.
 Status ListenUnix(const std::string& path, int backlog, UniqueFd* listener);
 
-// Connects to `path`, trying again while nobody listens there yet. Errors: Internal when the directory is gone or
-// `deadline` has passed.
+// Connects to `path`, trying again while nobody listens there yet. Errors: Internal when the directory is
+// gone or `deadline` has passed.
 Status ConnectUnix(const std::string& path, Deadline deadline, UniqueFd* socket);
 
 struct PeerCredentials {
@@ -36,8 +36,8 @@ Status ReadPeerCredentials(int socket, PeerCredentials* credentials);
 // Sends `bytes` bytes as one message, with descriptors (kept open here).
 Status SendMessage(int socket, const void* data, std::size_t bytes, const std::vector<int>& fds);
 
-// Receives one message of exactly `bytes` bytes and at most `max_fds` descriptors. Errors: Internal when the other
-// end is gone ("closed the connection"), the message has another size, or `deadline` has passed.
+// Receives one message of exactly `bytes` bytes and at most `max_fds` descriptors. Errors: Internal when the
+// other end is gone ("closed the connection"), the message has another size, or `deadline` has passed.
 Status ReceiveMessage(int socket, void* data, std::size_t bytes, std::size_t max_fds, Deadline deadline,
                       std::vector<UniqueFd>* fds);
 

@@ -42,7 +42,8 @@ std::chrono::microseconds SpinTime(int local_size) {
 CommThread::CommThread(Job* job, Dispatcher* dispatcher)
     : job_(job),
       dispatcher_(dispatcher),
-      pipeline_(job->rank(), Reserves(*job), Progress(job), static_cast<std::uint64_t>(job->config().chunk_bytes)),
+      pipeline_(job->rank(), Reserves(*job), Progress(job),
+                static_cast<std::uint64_t>(job->config().chunk_bytes)),
       spin_(SpinTime(job->size())),
       thread_(StartThread("smddp-comm", [this] { Run(); })) {}
 
@@ -199,8 +200,8 @@ void CommThread::AddDone(LogEntry* last, std::uint64_t total_units) {
   job_->RingOthers();
 }
 
-// After an abort. What had completed on all ranks is delivered as such, everything else gets the error; the logs are
-// closed first, so that every rank draws the same line (Note [One end]).
+// After an abort. What had completed on all ranks is delivered as such, everything else gets the error; the
+// logs are closed first, so that every rank draws the same line (Note [One end]).
 void CommThread::Drain() {
   job_->arena().Quarantine();
   LaunchLog& small_log = job_->control().small_log();

@@ -1,12 +1,14 @@
 // CommThread: follows the two logs and does this rank's part of the work.
 //
-// Place in the stack: the engine's heart; one per rank. It sleeps on its doorbell when there is nothing to do. What it
-// does for one batch (kernels/control/launch_log.h says how a batch comes to be):
+// Place in the stack: the engine's heart; one per rank. It sleeps on its doorbell when there is nothing to
+// do. What it does for one batch (kernels/control/launch_log.h says how a batch comes to be):
 //
-//   1. Requests whose tensors all lie in arenas are cut into chunks, which the ranks claim one by one from a shared
+//   1. Requests whose tensors all lie in arenas are cut into chunks, which the ranks claim one by one from a
+//   shared
 //      counter. Whoever claims a chunk does it for all ranks, so a rank that is not scheduled delays nobody.
 //   2. Requests with a tensor in private memory go through the StagedPipeline; every rank must take part.
-//   3. Whoever does the last unit of work ends the batch, complete. On an abort the ranks try to end it, aborted. The first
+//   3. Whoever does the last unit of work ends the batch, complete. On an abort the ranks try to end it,
+//   aborted. The first
 //      end counts for all (Note [One end]).
 //
 // Small requests come out of their own log already reduced, also in the middle of a large batch.
@@ -37,7 +39,8 @@ class CommThread {
   bool FollowSmallLog();
   bool FollowLaunchLog();
   void RunBatch(LogEntry* last);
-  void RunDirect(const std::vector<Place>& places, const ChunkPlan& plan, LogEntry* last, std::uint64_t total_units);
+  void RunDirect(const std::vector<Place>& places, const ChunkPlan& plan, LogEntry* last,
+                 std::uint64_t total_units);
   void RunStaged(std::vector<StagedTransfer> transfers, LogEntry* last, std::uint64_t total_units);
   void AddDone(LogEntry* last, std::uint64_t total_units);
   void Drain();

@@ -1,4 +1,5 @@
-// CompletionThread: runs callbacks, so that the comm thread never does: TensorFlow may run the rest of a step inside one.
+// CompletionThread: runs callbacks, so that the comm thread never does: TensorFlow may run the rest of a step
+// inside one.
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMPLETION_THREAD_H_
 #define TF_SMDDP_KERNELS_ENGINE_COMPLETION_THREAD_H_
 

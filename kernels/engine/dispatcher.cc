@@ -1,7 +1,7 @@
-// Note [Leaving]. A rank that shuts down sets its `left` flag and then rings every other rank, whose comm thread looks at
-// all that is pending. A rank that arrives at a request and is not the last looks at the flags after it has set its
-// arrival bit. Both use sequentially consistent order. So a request that waits for a rank that has left is found,
-// whichever came first.
+// Note [Leaving]. A rank that shuts down sets its `left` flag and then rings every other rank, whose comm
+// thread looks at all that is pending. A rank that arrives at a request and is not the last looks at the
+// flags after it has set its arrival bit. Both use sequentially consistent order. So a request that waits for
+// a rank that has left is found, whichever came first.
 #include "kernels/engine/dispatcher.h"
 
 #include <cstring>
@@ -99,8 +99,8 @@ Status Dispatcher::ResolvePairing(PendingRequest* pending) {
   return job_->control().table().FindSlot(key, &pending->slot);
 }
 
-// Says where the tensor lies in shared memory. A small one in private memory moves into a span, so that the last rank to
-// arrive can reach it; when the arena is full it goes the staged way like a large one.
+// Says where the tensor lies in shared memory. A small one in private memory moves into a span, so that the
+// last rank to arrive can reach it; when the arena is full it goes the staged way like a large one.
 void Dispatcher::PlaceData(PendingRequest* pending) {
   if (pending->bytes == 0) {
     pending->cell = {0, 0};
@@ -108,8 +108,10 @@ void Dispatcher::PlaceData(PendingRequest* pending) {
   }
   const Request& request = pending->request;
   Arena& arena = job_->arena();
-  pending->cell = {arena.OffsetOf(request.input, pending->bytes), arena.OffsetOf(request.output, pending->bytes)};
-  const bool in_arena = pending->cell.input_offset != kNotInArena && pending->cell.output_offset != kNotInArena;
+  pending->cell = {arena.OffsetOf(request.input, pending->bytes),
+                   arena.OffsetOf(request.output, pending->bytes)};
+  const bool in_arena =
+      pending->cell.input_offset != kNotInArena && pending->cell.output_offset != kNotInArena;
   if (in_arena || pending->bytes > static_cast<std::uint64_t>(job_->config().small_bytes)) return;
   void* span = arena.Allocate(pending->bytes);
   if (span == nullptr) return;
@@ -119,7 +121,8 @@ void Dispatcher::PlaceData(PendingRequest* pending) {
   pending->cell = {offset, offset};
 }
 
-// `pending` is in pending_. From Arrive on, another thread may complete it: only what Submit wrote is read of it.
+// `pending` is in pending_. From Arrive on, another thread may complete it: only what Submit wrote is read of
+// it.
 void Dispatcher::Enter(const PendingRequest& pending) {
   const Place place = pending.place();
   Manifest others;
@@ -141,8 +144,9 @@ void Dispatcher::Enter(const PendingRequest& pending) {
       AbortOnMismatch(pending, others, other_rank);
       return;
     case Arrival::kTwice:
-      job_->Abort("rank " + std::to_string(job_->rank()) + " ran " + DescribeManifest(pending.manifest) +
-                  " a second time while other ranks had not run it once; all ranks must run the same collectives");
+      job_->Abort(
+          "rank " + std::to_string(job_->rank()) + " ran " + DescribeManifest(pending.manifest) +
+          " a second time while other ranks had not run it once; all ranks must run the same collectives");
       return;
     case Arrival::kAborted:
       return;  // the comm thread delivers the error
@@ -187,13 +191,16 @@ void Dispatcher::AbortOnMismatch(const PendingRequest& pending, const Manifest& 
   std::string where;
   if (pairing.kind == Pairing::kGroup) where = "in group execution " + std::to_string(pending.ticket);
   if (pairing.kind == Pairing::kSequence) where = "at collective " + std::to_string(pending.ticket);
-  if (pairing.kind == Pairing::kName) where = "at use " + std::to_string(pending.ticket) + " of '" + pairing.name + "'";
-  job_->Abort("the ranks run different collectives " + where + " (counted from 0): rank " +
-              std::to_string(job_->rank()) + " has " + DescribeManifest(pending.manifest) + "; rank " +
-              std::to_string(other_rank) + " has " + DescribeManifest(others) +
-              ". All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
-              "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the model or "
-              "the batch differs between ranks");
+  if (pairing.kind == Pairing::kName)
+    where = "at use " + std::to_string(pending.ticket) + " of '" + pairing.name + "'";
+  job_->Abort(
+      "the ranks run different collectives " + where + " (counted from 0): rank " +
+      std::to_string(job_->rank()) + " has " + DescribeManifest(pending.manifest) + "; rank " +
+      std::to_string(other_rank) + " has " + DescribeManifest(others) +
+      ". All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
+      "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the model "
+      "or "
+      "the batch differs between ranks");
 }
 
 bool Dispatcher::RetryDeferred() {
@@ -226,7 +233,8 @@ void Dispatcher::CheckLeft() {
     if (missing == 0 || !text.empty()) return;
     if (entered && (arrived >> job_->rank() & 1) == 0) return;  // about to arrive, and to look itself
     text = RankList(missing) + " called shutdown(), but " + DescribeManifest(pending.manifest) + " on rank " +
-           std::to_string(job_->rank()) + " still waits for it. Likely cause: not all ranks ran the same number of steps";
+           std::to_string(job_->rank()) +
+           " still waits for it. Likely cause: not all ranks ran the same number of steps";
   });
   if (!text.empty()) job_->Abort(text);
 }
@@ -266,7 +274,8 @@ void Dispatcher::Cancel(std::uint64_t id, const std::string& reason) {
   pending_.ForEach([&](const PendingRequest& pending, bool entered) {
     if (pending.id != id) return;
     if (entered && job_->control().table().ArrivedMask(pending.place()) == job_->everyone()) return;
-    text = "rank " + std::to_string(job_->rank()) + " withdrew " + DescribeManifest(pending.manifest) + ": " + reason;
+    text = "rank " + std::to_string(job_->rank()) + " withdrew " + DescribeManifest(pending.manifest) + ": " +
+           reason;
   });
   if (!text.empty()) job_->Abort(text);
 }

@@ -28,7 +28,8 @@ void RunAlone(const Request& request, std::uint64_t bytes) {
 
 Engine::Engine(const Config& config) : config_(config), pid_(::getpid()) {}
 
-Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mappings, std::unique_ptr<Engine>* engine) {
+Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,
+                     std::unique_ptr<Engine>* engine) {
   Status status = ValidateConfig(config);
   if (!status.ok()) return status;
   std::unique_ptr<Engine> starting(new Engine(config));
@@ -56,17 +57,18 @@ bool Engine::InForkedChild() const { return ::getpid() != pid_; }
 
 Status Engine::CheckRequest(const Request& request) const {
   if (!ReduceOpDefined(request.dtype, request.op) && request.kind == CollectiveKind::kAllreduce) {
-    return InvalidArgument(std::string("allreduce with op ") + ReduceOpName(request.op) + " is not defined for " +
-                           DTypeName(request.dtype) + "; use min (logical and) or max (logical or), or cast");
+    return InvalidArgument(std::string("allreduce with op ") + ReduceOpName(request.op) +
+                           " is not defined for " + DTypeName(request.dtype) +
+                           "; use min (logical and) or max (logical or), or cast");
   }
   if (request.kind == CollectiveKind::kBroadcast && (request.root < 0 || request.root >= config_.size)) {
-    return InvalidArgument("broadcast with root rank " + std::to_string(request.root) + ", but the ranks are 0 to " +
-                           std::to_string(config_.size - 1));
+    return InvalidArgument("broadcast with root rank " + std::to_string(request.root) +
+                           ", but the ranks are 0 to " + std::to_string(config_.size - 1));
   }
   const Pairing& pairing = request.pairing;
   if (pairing.kind == Pairing::kGroup && pairing.param_index >= pairing.num_params) {
-    return InvalidArgument("param_index is " + std::to_string(pairing.param_index) + ", not below num_params, which is " +
-                           std::to_string(pairing.num_params));
+    return InvalidArgument("param_index is " + std::to_string(pairing.param_index) +
+                           ", not below num_params, which is " + std::to_string(pairing.num_params));
   }
   return {};
 }
@@ -75,8 +77,9 @@ std::uint64_t Engine::Submit(Request request) {
   Status status;
   if (InForkedChild()) {
     // The threads of the engine exist in the parent only.
-    status = FailedPrecondition("a collective was called in a forked child of rank " + std::to_string(config_.rank) +
-                                "; call it in the process that called init(), or start children with 'spawn'");
+    status = FailedPrecondition(
+        "a collective was called in a forked child of rank " + std::to_string(config_.rank) +
+        "; call it in the process that called init(), or start children with 'spawn'");
   } else if (shut_down_.load()) {
     status = ShutDownStatus();
   } else {
@@ -111,8 +114,9 @@ Status Engine::Shutdown() {
       waiting = DescribeManifest(request.manifest);
     });
     if (waiting.empty() || job_->aborted()) continue;
-    shutdown_status_ = FailedPrecondition("rank " + std::to_string(config_.rank) + " called shutdown() while its " +
-                                          waiting + " was waiting for other ranks");
+    shutdown_status_ =
+        FailedPrecondition("rank " + std::to_string(config_.rank) + " called shutdown() while its " +
+                           waiting + " was waiting for other ranks");
     job_->Abort(shutdown_status_.message());
   }
   job_->self().left.store(1, std::memory_order_seq_cst);

@@ -1,7 +1,7 @@
 // Engine: collectives among the ranks of one job. The public face of everything below kernels/tf.
 //
-// Life: Start (meets the other ranks) -> Submit, from any thread -> Shutdown. A failure on any rank aborts the job: all
-// pending requests of all ranks end with the reason, and so does every later one.
+// Life: Start (meets the other ranks) -> Submit, from any thread -> Shutdown. A failure on any rank aborts
+// the job: all pending requests of all ranks end with the reason, and so does every later one.
 #ifndef TF_SMDDP_KERNELS_ENGINE_ENGINE_H_
 #define TF_SMDDP_KERNELS_ENGINE_ENGINE_H_
 
@@ -29,10 +29,11 @@ class Watcher;
 
 class Engine {
  public:
-  // Collective: every rank must call this. Blocks until all ranks have met. A job of one rank needs nothing and
-  // starts no thread. `mappings` is shared by engines of one process. Errors: InvalidArgument for settings, Internal
-  // when the ranks don't come together.
-  static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings, std::unique_ptr<Engine>* engine);
+  // Collective: every rank must call this. Blocks until all ranks have met. A job of one rank needs nothing
+  // and starts no thread. `mappings` is shared by engines of one process. Errors: InvalidArgument for
+  // settings, Internal when the ranks don't come together.
+  static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings,
+                      std::unique_ptr<Engine>* engine);
 
   ~Engine();
 
@@ -42,22 +43,24 @@ class Engine {
   std::uint64_t NextTicket() { return next_ticket_.fetch_add(1); }
 
   // Submits a request and returns its id, for Cancel.
-  //   Completion: `request.done` is called exactly once: with OK when the output holds the result and every rank's
-  //     will; with an error otherwise, and then the output's content is undefined. On the completion thread, or in this
-  //     call when the engine refuses the request or the job has one rank.
+  //   Completion: `request.done` is called exactly once: with OK when the output holds the result and every
+  //   rank's
+  //     will; with an error otherwise, and then the output's content is undefined. On the completion thread,
+  //     or in this call when the engine refuses the request or the job has one rank.
   //   Ownership: input and output stay valid and are not touched by others until then.
-  //   Errors: InvalidArgument (op not defined for the type, root or index out of range), FailedPrecondition (shut down,
+  //   Errors: InvalidArgument (op not defined for the type, root or index out of range), FailedPrecondition
+  //   (shut down,
   //     forked child), Internal (aborted).
   // Any thread.
   std::uint64_t Submit(Request request);
 
-  // Withdraws a request because its step failed or was cancelled here. If it had not met all its peers yet, the job
-  // ends for all ranks with `reason`; otherwise it completes as if nothing had happened. Any thread.
+  // Withdraws a request because its step failed or was cancelled here. If it had not met all its peers yet,
+  // the job ends for all ranks with `reason`; otherwise it completes as if nothing had happened. Any thread.
   void Cancel(std::uint64_t id, const std::string& reason);
 
-  // Leaves the job in good order; a second call does nothing. Requests that are pending are waited for when all their
-  // ranks have arrived; one that still waits for a peer is an error on all ranks, and is reported here. Any thread but
-  // the engine's own.
+  // Leaves the job in good order; a second call does nothing. Requests that are pending are waited for when
+  // all their ranks have arrived; one that still waits for a peer is an error on all ranks, and is reported
+  // here. Any thread but the engine's own.
   Status Shutdown();
 
   // This rank's arena; nullptr in a job of one rank. For memory that ranks reduce without copies. Any thread.

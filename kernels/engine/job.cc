@@ -12,15 +12,17 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
   const std::uint64_t reserve_bytes = StagedPipeline::ReserveBytes(chunk_bytes);
   const auto arena_bytes = static_cast<std::uint64_t>(config.arena_bytes);
   if (arena_bytes < 2 * reserve_bytes) {
-    return InvalidArgument("SMDDP_ARENA_BYTES=" + std::to_string(arena_bytes) + " is less than twice the staging " +
-                           "reserve of " + std::to_string(reserve_bytes) + " bytes (4 x SMDDP_CHUNK_BYTES); raise it");
+    return InvalidArgument("SMDDP_ARENA_BYTES=" + std::to_string(arena_bytes) +
+                           " is less than twice the staging " + "reserve of " +
+                           std::to_string(reserve_bytes) + " bytes (4 x SMDDP_CHUNK_BYTES); raise it");
   }
   Status status = Arena::Create(arena_bytes, reserve_bytes, mappings.get(), &joining->arena_);
   if (!status.ok()) return status;
   Meeting* meeting = &joining->meeting_;
   status = Bootstrap(config, joining->arena_->fd(), joining->arena_->bytes(), meeting, [&]() -> Status {
     for (LocalPeer& peer : meeting->peers) {
-      if (peer.arena_bytes < reserve_bytes) return Internal("a rank's arena is smaller than its staging reserve");
+      if (peer.arena_bytes < reserve_bytes)
+        return Internal("a rank's arena is smaller than its staging reserve");
       std::shared_ptr<Mapping> mapping;
       Status mapped = mappings->Map(peer.arena.get(), peer.arena_bytes, &mapping);
       if (!mapped.ok()) return mapped;

@@ -1,7 +1,7 @@
 // Job: what one rank shares with the others of its host, from the end of the bootstrap on.
 //
-// Place in the stack: the bottom of engine/; the dispatcher, the comm thread and the watcher all work on it. Not here:
-// requests and threads.
+// Place in the stack: the bottom of engine/; the dispatcher, the comm thread and the watcher all work on it.
+// Not here: requests and threads.
 #ifndef TF_SMDDP_KERNELS_ENGINE_JOB_H_
 #define TF_SMDDP_KERNELS_ENGINE_JOB_H_
 
@@ -21,13 +21,15 @@ namespace tf_smddp {
 
 class Job {
  public:
-  // Collective: every rank must call this. Meets the other ranks and maps what they share. `mappings` is shared by
-  // ranks that are threads of one process.
+  // Collective: every rank must call this. Meets the other ranks and maps what they share. `mappings` is
+  // shared by ranks that are threads of one process.
   static Status Join(const Config& config, std::shared_ptr<MappingCache> mappings, std::unique_ptr<Job>* job);
 
   int rank() const { return config_.rank; }
   int size() const { return config_.local_size; }
-  std::uint64_t everyone() const { return size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << size()) - 1; }
+  std::uint64_t everyone() const {
+    return size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << size()) - 1;
+  }
 
   const Config& config() const { return config_; }
   const Logger& logger() const { return logger_; }

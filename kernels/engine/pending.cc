@@ -50,7 +50,8 @@ PendingTable::Shared PendingTable::EnterDeferred(std::size_t* cursor) {
     const std::uint64_t place = deferred_[i]->place().index();
     const auto same_place = [&](const Shared& other) { return other->place().index() == place; };
     if (entered_.count(place) != 0) continue;
-    if (std::any_of(deferred_.begin(), deferred_.begin() + static_cast<std::ptrdiff_t>(i), same_place)) continue;
+    if (std::any_of(deferred_.begin(), deferred_.begin() + static_cast<std::ptrdiff_t>(i), same_place))
+      continue;
     Shared entering = deferred_[i];
     entered_[place] = entering;
     deferred_.erase(deferred_.begin() + static_cast<std::ptrdiff_t>(i));

@@ -1,7 +1,7 @@
 // PendingTable: this rank's requests between submission and completion.
 //
-// Place in the stack: local to a rank; no shared memory. A request is either entered (by place in the readiness table)
-// or deferred (its place serves another ticket).
+// Place in the stack: local to a rank; no shared memory. A request is either entered (by place in the
+// readiness table) or deferred (its place serves another ticket).
 #ifndef TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 #define TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 
@@ -33,19 +33,22 @@ struct PendingRequest {
 
   Place place() const { return ReadinessTable::PlaceOf(slot, ticket); }
   GroupPart group() const {
-    return request.pairing.kind == Pairing::kGroup ? GroupPart{ticket, request.pairing.num_params} : GroupPart{};
+    return request.pairing.kind == Pairing::kGroup ? GroupPart{ticket, request.pairing.num_params}
+                                                   : GroupPart{};
   }
 };
 
 class PendingTable {
  public:
-  // Shared, because an abort may take a request out of the table while the thread that submitted it still enters it.
+  // Shared, because an abort may take a request out of the table while the thread that submitted it still
+  // enters it.
   using Shared = std::shared_ptr<PendingRequest>;
 
   enum class Added { kEntered, kDeferred, kTwin, kClosed };
 
-  // Takes `pending`: into its place, or behind the deferred ones when an earlier request of this rank is there or
-  // waits for it. Not taken on kTwin, when the same ticket is in that place already, and on kClosed. Any thread.
+  // Takes `pending`: into its place, or behind the deferred ones when an earlier request of this rank is
+  // there or waits for it. Not taken on kTwin, when the same ticket is in that place already, and on kClosed.
+  // Any thread.
   Added Add(const Shared& pending);
 
   // Moves the request in `place` to the end of the deferred ones. Any thread.
@@ -57,8 +60,8 @@ class PendingTable {
   // The request in `place`, which stays there; nullptr when there is none. Any thread.
   Shared Find(Place place);
 
-  // Moves the first deferred request after `*cursor` (0: from the start) whose place is free into that place, and
-  // returns it; nullptr when there is none. Comm thread.
+  // Moves the first deferred request after `*cursor` (0: from the start) whose place is free into that place,
+  // and returns it; nullptr when there is none. Comm thread.
   Shared EnterDeferred(std::size_t* cursor);
 
   bool has_deferred();
@@ -86,8 +89,8 @@ class PendingTable {
   std::condition_variable emptied_;
   std::unordered_map<std::uint64_t, Shared> entered_;  // by Place::index(); guarded by mu_
   std::deque<Shared> deferred_;                        // oldest first; guarded by mu_
-  bool refusing_ = false;                             // guarded by mu_
-  Status refusal_;                                    // guarded by mu_
+  bool refusing_ = false;                              // guarded by mu_
+  Status refusal_;                                     // guarded by mu_
 };
 
 }  // namespace tf_smddp

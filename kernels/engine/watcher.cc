@@ -37,7 +37,8 @@ Status Watcher::Start() {
     const LocalPeer& peer = job_->peer(rank);
     if (!peer.pidfd.valid()) continue;  // this process
     event.data.u32 = static_cast<std::uint32_t>(rank);
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.pidfd.get(), &event) != 0) return SystemError("epoll_ctl");
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.pidfd.get(), &event) != 0)
+      return SystemError("epoll_ctl");
   }
   thread_ = StartThread("smddp-watch", [this] { Run(); });
   return {};

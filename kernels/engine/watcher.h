@@ -16,8 +16,8 @@ class Watcher {
   explicit Watcher(Job* job) : job_(job) {}
   ~Watcher();
 
-  // Starts the thread. It sleeps in epoll over the peers' pidfds; it never polls. Errors: Internal when descriptors
-  // have run out.
+  // Starts the thread. It sleeps in epoll over the peers' pidfds; it never polls. Errors: Internal when
+  // descriptors have run out.
   Status Start();
 
  private:

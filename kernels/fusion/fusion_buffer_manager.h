@@ -1,8 +1,8 @@
 // FusionBufferManager: puts ready requests into batches.
 //
-// Place in the stack: above control/. A batch is sealed by whoever appends the request that reaches the bucket cap or
-// completes its group, or by the first comm thread that runs out of sealed work: a request never waits for company.
-// Nothing is packed: a "fusion buffer" is a range of the launch log.
+// Place in the stack: above control/. A batch is sealed by whoever appends the request that reaches the
+// bucket cap or completes its group, or by the first comm thread that runs out of sealed work: a request
+// never waits for company. Nothing is packed: a "fusion buffer" is a range of the launch log.
 #ifndef TF_SMDDP_KERNELS_FUSION_FUSION_BUFFER_MANAGER_H_
 #define TF_SMDDP_KERNELS_FUSION_FUSION_BUFFER_MANAGER_H_
 
@@ -25,12 +25,12 @@ class FusionBufferManager {
   FusionBufferManager(LaunchLog* log, GroupCounter* groups, std::uint64_t bucket_cap_bytes)
       : log_(log), groups_(groups), bucket_cap_bytes_(bucket_cap_bytes) {}
 
-  // Appends a ready request of `bytes` bytes. Called once in all ranks for each request, by the rank that arrived
-  // last. False: the log is closed (the job was aborted). Any thread.
+  // Appends a ready request of `bytes` bytes. Called once in all ranks for each request, by the rank that
+  // arrived last. False: the log is closed (the job was aborted). Any thread.
   bool Add(Place place, std::uint64_t bytes, const GroupPart& group);
 
-  // Counts a ready request that went another way (a small one), so that its group's batch is sealed all the same. Any
-  // thread.
+  // Counts a ready request that went another way (a small one), so that its group's batch is sealed all the
+  // same. Any thread.
   void AddElsewhere(const GroupPart& group);
 
   // Seals what is open, if anything. True when it did. Any thread.

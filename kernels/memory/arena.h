@@ -1,7 +1,8 @@
 // Arena: one rank's shared memory, which all local ranks map.
 //
 // Place in the stack: above shared_memory.h. The allocator that puts TensorFlow's tensors here will sit in
-// kernels/tf and call Allocate; until then the arena holds the staging reserve and the spans of small requests.
+// kernels/tf and call Allocate; until then the arena holds the staging reserve and the spans of small
+// requests.
 //
 //   [ staging reserve | spans … ]
 //

@@ -12,7 +12,7 @@ namespace tf_smddp {
 // Any thread.
 class SpanAllocator {
  public:
-  static constexpr std::uint64_t kAlignment = 64;              // bytes; of offsets and of reserved lengths
+  static constexpr std::uint64_t kAlignment = 64;            // bytes; of offsets and of reserved lengths
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};  // "no room"
 
   // begin and end are multiples of kAlignment.

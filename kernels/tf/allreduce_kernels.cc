@@ -47,8 +47,8 @@ class AllreduceKernel : public AsyncOpKernel {
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     Tensor* output = nullptr;
-    OP_REQUIRES_OK_ASYNC(context,
-                         context->forward_input_or_allocate_output({0}, 0, context->input(0).shape(), &output), done);
+    OP_REQUIRES_OK_ASYNC(
+        context, context->forward_input_or_allocate_output({0}, 0, context->input(0).shape(), &output), done);
     Request request;
     request.kind = CollectiveKind::kAllreduce;
     request.op = op_;
@@ -75,7 +75,8 @@ class GroupedAllreduceKernel : public AsyncOpKernel {
     const auto tensors = static_cast<std::size_t>(context->num_outputs());
     OP_REQUIRES(context, tensor_names_.empty() || tensor_names_.size() == tensors,
                 absl::InvalidArgumentError("tensor_names has " + std::to_string(tensor_names_.size()) +
-                                           " names for " + std::to_string(tensors) + " tensors; give one each, or none"));
+                                           " names for " + std::to_string(tensors) +
+                                           " tensors; give one each, or none"));
     for (std::size_t i = tensor_names_.size(); i < tensors; ++i) {
       tensor_names_.push_back(name() + "/" + std::to_string(i));
     }
@@ -88,11 +89,13 @@ class GroupedAllreduceKernel : public AsyncOpKernel {
     for (int i = 0; i < tensors; ++i) {
       Tensor* output = nullptr;
       OP_REQUIRES_OK_ASYNC(
-          context, context->forward_input_or_allocate_output({i}, i, context->input(i).shape(), &output), done);
+          context, context->forward_input_or_allocate_output({i}, i, context->input(i).shape(), &output),
+          done);
       Request request;
       request.kind = CollectiveKind::kAllreduce;
       request.op = op_;
-      OP_REQUIRES_OK_ASYNC(context, DescribeTensors(&context->input(i), output, tensor_names_[i], &request), done);
+      OP_REQUIRES_OK_ASYNC(context, DescribeTensors(&context->input(i), output, tensor_names_[i], &request),
+                           done);
       request.pairing = MakePairing(ticket, i, tensors, tensor_names_[i]);
       requests.push_back(std::move(request));
     }

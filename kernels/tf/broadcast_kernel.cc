@@ -53,8 +53,8 @@ class BroadcastKernel : public SequencedKernel {
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     Tensor* output = nullptr;
-    OP_REQUIRES_OK_ASYNC(context,
-                         context->forward_input_or_allocate_output({0}, 0, context->input(0).shape(), &output), done);
+    OP_REQUIRES_OK_ASYNC(
+        context, context->forward_input_or_allocate_output({0}, 0, context->input(0).shape(), &output), done);
     Submit(context, CollectiveKind::kBroadcast, root_rank_, &context->input(0), output, std::move(done));
   }
 

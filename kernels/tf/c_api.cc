@@ -1,7 +1,7 @@
 // The C entry points that the Python package calls through ctypes.
 //
-// Place in the stack: beside the kernels. Each returns at once or blocks as its engine call does; ctypes lets other
-// Python threads run meanwhile.
+// Place in the stack: beside the kernels. Each returns at once or blocks as its engine call does; ctypes lets
+// other Python threads run meanwhile.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -29,7 +29,7 @@ int Report(const Status& status, char* error, std::size_t error_bytes) {
 }
 
 // -1 before init().
-int ConfigValue(int Config::*member) {
+int ConfigValue(int Config::* member) {
   const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
   return engine == nullptr ? -1 : engine->config().*member;
 }

@@ -53,8 +53,9 @@ std::shared_ptr<Engine> GlobalEngine() {
 }
 
 Status NotInitialized() {
-  return FailedPrecondition("tf_smddp is not initialized: call tf_smddp.init() before any collective, and none after "
-                            "shutdown()");
+  return FailedPrecondition(
+      "tf_smddp is not initialized: call tf_smddp.init() before any collective, and none after "
+      "shutdown()");
 }
 
 }  // namespace tf_smddp

@@ -1,7 +1,7 @@
 // The one engine of this process, which the C entry points own and the kernels use.
 //
-// Place in the stack: between TensorFlow's kernels, which have no other way to find it, and kernels/engine, which has no
-// globals. No TensorFlow header in here.
+// Place in the stack: between TensorFlow's kernels, which have no other way to find it, and kernels/engine,
+// which has no globals. No TensorFlow header in here.
 #ifndef TF_SMDDP_KERNELS_TF_GLOBAL_ENGINE_H_
 #define TF_SMDDP_KERNELS_TF_GLOBAL_ENGINE_H_
 
@@ -12,15 +12,15 @@
 
 namespace tf_smddp {
 
-// Reads the environment and starts the engine. Collective: every rank must call this. Errors: FailedPrecondition when
-// one is running, and what Engine::Start says.
+// Reads the environment and starts the engine. Collective: every rank must call this. Errors:
+// FailedPrecondition when one is running, and what Engine::Start says.
 Status StartGlobalEngine();
 
 // Shuts the engine down; does nothing when none runs.
 Status StopGlobalEngine();
 
-// The running engine, or nullptr before init() and after shutdown(). A caller keeps the pointer for as long as it needs
-// the engine. Any thread.
+// The running engine, or nullptr before init() and after shutdown(). A caller keeps the pointer for as long
+// as it needs the engine. Any thread.
 std::shared_ptr<Engine> GlobalEngine();
 
 // What to tell a caller that found none.

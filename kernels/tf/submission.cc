@@ -34,9 +34,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
       token_ = manager_->get_cancellation_token();
       if (!manager_->RegisterCallback(token_, [self = shared_from_this()] { self->Cancel(); })) {
         // The step has failed already. The other ranks run this op, and would wait for us.
-        engine_->Abort("rank " + std::to_string(engine_->config().rank) + " did not run '" + requests[0].label +
-                       "': " + kStepFailed);
-        context_->SetStatus(absl::InternalError(std::string("'") + requests[0].label + "' was not run: " + kStepFailed));
+        engine_->Abort("rank " + std::to_string(engine_->config().rank) + " did not run '" +
+                       requests[0].label + "': " + kStepFailed);
+        context_->SetStatus(
+            absl::InternalError(std::string("'") + requests[0].label + "' was not run: " + kStepFailed));
         done_();
         return;
       }
@@ -93,7 +94,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
 
 }  // namespace
 
-absl::Status DescribeTensors(const Tensor* input, Tensor* output, const std::string& label, Request* request) {
+absl::Status DescribeTensors(const Tensor* input, Tensor* output, const std::string& label,
+                             Request* request) {
   request->label = label;
   if (input == nullptr) {
     request->dtype = DType::kUInt8;

@@ -23,7 +23,8 @@ void ExpectError(const Environment& environment, const std::string& part) {
   Config config;
   const Status status = Read(environment, &config);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find(part), std::string::npos) << "'" << status.message() << "' has no '" << part << "'";
+  EXPECT_NE(status.message().find(part), std::string::npos)
+      << "'" << status.message() << "' has no '" << part << "'";
 }
 
 TEST(Config, EmptyEnvironmentIsOneRank) {
@@ -80,7 +81,8 @@ TEST(Config, ErrorsNameTheVariableAndTheValue) {
   ExpectError({{"SMDDP_SIZE", "2"}}, "SMDDP_SIZE is set but SMDDP_RANK is not");
   ExpectError({{"SMDDP_RANK", "2"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=2 is outside [0, 1]");
   ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "0"}}, "SMDDP_SIZE=0");
-  ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "65"}, {"SMDDP_RENDEZVOUS", "/tmp/x"}}, "SMDDP_LOCAL_SIZE=65");
+  ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "65"}, {"SMDDP_RENDEZVOUS", "/tmp/x"}},
+              "SMDDP_LOCAL_SIZE=65");
   ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RENDEZVOUS is not set");
   ExpectError({{"SMDDP_BUCKET_CAP_BYTES", "100"}}, "SMDDP_BUCKET_CAP_BYTES=100");
   ExpectError({{"SMDDP_BUCKET_CAP_BYTES", "200"}}, "SMDDP_BUCKET_CAP_BYTES=200 is not a multiple of 128");

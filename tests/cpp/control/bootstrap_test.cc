@@ -30,8 +30,9 @@ struct Outcome {
 };
 
 // Bootstraps with each of `configs` in a thread of its own.
-std::vector<Outcome> MeetAll(const std::vector<Config>& configs,
-                             const std::function<Status(std::size_t)>& prepare = [](std::size_t) { return Status(); }) {
+std::vector<Outcome> MeetAll(
+    const std::vector<Config>& configs,
+    const std::function<Status(std::size_t)>& prepare = [](std::size_t) { return Status(); }) {
   const TimeLimit limit(std::chrono::seconds(60));
   std::vector<Outcome> outcomes(configs.size());
   std::vector<std::thread> threads;

@@ -19,7 +19,8 @@ class LaunchLogTest : public ::testing::Test {
   static constexpr std::size_t kCapacity = 16;
 
   LaunchLogTest()
-      : memory_(LaunchLog::Bytes(kCapacity) / 64 + 1), log_(reinterpret_cast<std::byte*>(memory_.data()), kCapacity) {}
+      : memory_(LaunchLog::Bytes(kCapacity) / 64 + 1),
+        log_(reinterpret_cast<std::byte*>(memory_.data()), kCapacity) {}
 
   std::vector<Line> memory_;
   LaunchLog log_;

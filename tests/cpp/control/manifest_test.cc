@@ -9,16 +9,18 @@
 namespace tf_smddp {
 namespace {
 
-Manifest Make(std::vector<std::int64_t> shape = {2, 3}, DType dtype = DType::kFloat32, ReduceOp op = ReduceOp::kSum,
-              const std::string& label = "w") {
+Manifest Make(std::vector<std::int64_t> shape = {2, 3}, DType dtype = DType::kFloat32,
+              ReduceOp op = ReduceOp::kSum, const std::string& label = "w") {
   return MakeManifest(CollectiveKind::kAllreduce, dtype, op, -1, 3, 214, shape, label);
 }
 
 TEST(Manifest, ShowsAllThatMustAgree) {
   EXPECT_EQ(DescribeManifest(Make()), "allreduce 'w' sum float32 [2, 3], parameter 3 of 214");
-  EXPECT_EQ(DescribeManifest(MakeManifest(CollectiveKind::kBroadcast, DType::kInt64, ReduceOp::kSum, 1, 0, 0, {}, "")),
+  EXPECT_EQ(DescribeManifest(
+                MakeManifest(CollectiveKind::kBroadcast, DType::kInt64, ReduceOp::kSum, 1, 0, 0, {}, "")),
             "broadcast int64 [], root 1");
-  EXPECT_EQ(DescribeManifest(MakeManifest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, -1, 0, 0, {0}, "b")),
+  EXPECT_EQ(DescribeManifest(
+                MakeManifest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, -1, 0, 0, {0}, "b")),
             "barrier 'b'");
 }
 

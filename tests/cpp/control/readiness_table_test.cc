@@ -52,7 +52,8 @@ TEST_F(ReadinessTableTest, KeysHaveSlotsOfTheirOwn) {
 
 TEST_F(ReadinessTableTest, FullIsAnErrorThatNamesKeyAndCapacity) {
   std::uint32_t slot = 0;
-  for (std::size_t i = 0; i < kSlots; ++i) ASSERT_TRUE(table_.FindSlot("key " + std::to_string(i), &slot).ok());
+  for (std::size_t i = 0; i < kSlots; ++i)
+    ASSERT_TRUE(table_.FindSlot("key " + std::to_string(i), &slot).ok());
   const Status status = table_.FindSlot("one more", &slot);
   EXPECT_EQ(status.code(), StatusCode::kInternal);
   EXPECT_NE(status.message().find("'one more'"), std::string::npos);

@@ -19,7 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Each rank submits what `make` says; all must fail, soon, with every one of `parts` in the message.
-void ExpectFailureEverywhere(int size, const std::function<Request(int rank, Engine&, std::vector<float>*)>& make,
+void ExpectFailureEverywhere(int size,
+                             const std::function<Request(int rank, Engine&, std::vector<float>*)>& make,
                              const std::vector<std::string>& parts) {
   RunRanks(
       size,
@@ -42,66 +43,64 @@ void ExpectFailureEverywhere(int size, const std::function<Request(int rank, Eng
 }
 
 Request Flat(std::vector<float>* data, std::int64_t count) {
-  return MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, data->data(), data->data(), count);
+  return MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, data->data(), data->data(),
+                     count);
 }
 
 TEST(Mismatch, Shapes) {
   for (const std::int64_t count : {5, 5000}) {
-    ExpectFailureEverywhere(
-        3,
-        [&](int rank, Engine& engine, std::vector<float>* data) {
-          return InGroup(Flat(data, count + (rank == 1)), engine.NextTicket(), 0, 1);
-        },
-        {"rank 1 has", "[" + std::to_string(count) + "]", "[" + std::to_string(count + 1) + "]", "group execution 0",
-         "Likely causes"});
+    ExpectFailureEverywhere(3,
+                            [&](int rank, Engine& engine, std::vector<float>* data) {
+                              return InGroup(Flat(data, count + (rank == 1)), engine.NextTicket(), 0, 1);
+                            },
+                            {"rank 1 has", "[" + std::to_string(count) + "]",
+                             "[" + std::to_string(count + 1) + "]", "group execution 0", "Likely causes"});
   }
 }
 
 TEST(Mismatch, Types) {
-  ExpectFailureEverywhere(
-      2,
-      [](int rank, Engine& engine, std::vector<float>* data) {
-        Request request = Flat(data, 4);
-        if (rank == 0) request.dtype = DType::kInt32;
-        return InGroup(std::move(request), engine.NextTicket(), 0, 1);
-      },
-      {"float32 [4]", "int32 [4]"});
+  ExpectFailureEverywhere(2,
+                          [](int rank, Engine& engine, std::vector<float>* data) {
+                            Request request = Flat(data, 4);
+                            if (rank == 0) request.dtype = DType::kInt32;
+                            return InGroup(std::move(request), engine.NextTicket(), 0, 1);
+                          },
+                          {"float32 [4]", "int32 [4]"});
 }
 
 TEST(Mismatch, Ops) {
-  ExpectFailureEverywhere(
-      2,
-      [](int rank, Engine& engine, std::vector<float>* data) {
-        Request request = Flat(data, 4);
-        if (rank == 0) request.op = ReduceOp::kMax;
-        return InGroup(std::move(request), engine.NextTicket(), 0, 1);
-      },
-      {"max float32", "sum float32"});
+  ExpectFailureEverywhere(2,
+                          [](int rank, Engine& engine, std::vector<float>* data) {
+                            Request request = Flat(data, 4);
+                            if (rank == 0) request.op = ReduceOp::kMax;
+                            return InGroup(std::move(request), engine.NextTicket(), 0, 1);
+                          },
+                          {"max float32", "sum float32"});
 }
 
 TEST(Mismatch, Roots) {
-  ExpectFailureEverywhere(
-      2,
-      [](int rank, Engine&, std::vector<float>* data) {
-        Request request = Flat(data, 4);
-        request.kind = CollectiveKind::kBroadcast;
-        request.root = rank;
-        return request;
-      },
-      {"root 0", "root 1", "collective 0"});
+  ExpectFailureEverywhere(2,
+                          [](int rank, Engine&, std::vector<float>* data) {
+                            Request request = Flat(data, 4);
+                            request.kind = CollectiveKind::kBroadcast;
+                            request.root = rank;
+                            return request;
+                          },
+                          {"root 0", "root 1", "collective 0"});
 }
 
 TEST(Mismatch, ABarrierIsNotABroadcast) {
-  ExpectFailureEverywhere(
-      2,
-      [](int rank, Engine&, std::vector<float>* data) {
-        if (rank == 0) return MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr, nullptr, 0);
-        Request request = Flat(data, 4);
-        request.kind = CollectiveKind::kBroadcast;
-        request.root = 0;
-        return request;
-      },
-      {"barrier", "broadcast"});
+  ExpectFailureEverywhere(2,
+                          [](int rank, Engine&, std::vector<float>* data) {
+                            if (rank == 0)
+                              return MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum,
+                                                 nullptr, nullptr, 0);
+                            Request request = Flat(data, 4);
+                            request.kind = CollectiveKind::kBroadcast;
+                            request.root = 0;
+                            return request;
+                          },
+                          {"barrier", "broadcast"});
 }
 
 TEST(Mismatch, ARankThatRunsOneCollectiveMore) {
@@ -125,7 +124,8 @@ TEST(Mismatch, ARankThatRunsOneCollectiveMore) {
         for (const Status& status : AwaitAll(engine, std::move(requests))) {
           EXPECT_FALSE(status.ok());
           EXPECT_NE(status.message().find("'metric' sum float32 [3]"), std::string::npos) << status.message();
-          EXPECT_NE(status.message().find("'gradient 0' sum float32 [4000]"), std::string::npos) << status.message();
+          EXPECT_NE(status.message().find("'gradient 0' sum float32 [4000]"), std::string::npos)
+              << status.message();
         }
         EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
       },
@@ -212,7 +212,8 @@ TEST(Leaving, ARequestThatWaitsForARankThatHasLeft) {
           const Status status = Await(engine, AllreduceFloats(data, &data));
           EXPECT_FALSE(status.ok());
           EXPECT_NE(status.message().find("rank 1 called shutdown()"), std::string::npos) << status.message();
-          EXPECT_NE(status.message().find("allreduce 'test' sum float32 [100]"), std::string::npos) << status.message();
+          EXPECT_NE(status.message().find("allreduce 'test' sum float32 [100]"), std::string::npos)
+              << status.message();
         },
         {}, /*orderly=*/false);
   }
@@ -229,7 +230,8 @@ TEST(Leaving, ShutdownWhileARequestWaitsIsAnErrorForAll) {
           request.done = [&outcome](const Status& status) { outcome.set_value(status); };
           engine.Submit(std::move(request));
           const Status shutdown = engine.Shutdown();
-          EXPECT_NE(shutdown.message().find("rank 0 called shutdown() while its allreduce"), std::string::npos)
+          EXPECT_NE(shutdown.message().find("rank 0 called shutdown() while its allreduce"),
+                    std::string::npos)
               << shutdown.message();
           EXPECT_FALSE(outcome.get_future().get().ok());
         } else {
@@ -260,7 +262,8 @@ TEST(Cancel, AWaitingRequestEndsTheJobWithTheReason) {
         if (rank == 1) {
           std::this_thread::sleep_for(std::chrono::milliseconds(100));
           const Status late = Await(engine, std::move(request));
-          EXPECT_NE(late.message().find("rank 0 withdrew allreduce 'test'"), std::string::npos) << late.message();
+          EXPECT_NE(late.message().find("rank 0 withdrew allreduce 'test'"), std::string::npos)
+              << late.message();
           EXPECT_NE(late.message().find("disk full"), std::string::npos);
           return;
         }
@@ -294,7 +297,8 @@ TEST(BadRequest, IsRefusedHereAndTheJobGoesOn) {
     request.kind = CollectiveKind::kBroadcast;
     for (const int root : {-1, 2}) {
       request.root = root;
-      EXPECT_NE(Await(engine, request).message().find("root rank " + std::to_string(root)), std::string::npos);
+      EXPECT_NE(Await(engine, request).message().find("root rank " + std::to_string(root)),
+                std::string::npos);
     }
     const Status status = Await(engine, InGroup(AllreduceFloats(data, &data), 0, 3, 3));
     EXPECT_NE(status.message().find("param_index is 3, not below num_params, which is 3"), std::string::npos);

@@ -21,8 +21,8 @@ Request Named(Request request, const std::string& name) {
   return request;
 }
 
-// Tensors of `tickets` groups with `params` tensors each, all of one shape, all outstanding at once, submitted in an
-// order of each rank's own.
+// Tensors of `tickets` groups with `params` tensors each, all of one shape, all outstanding at once,
+// submitted in an order of each rank's own.
 void RunGroupsAtOnce(Engine& engine, int rank, int size, int tickets, std::uint32_t params, std::size_t count,
                      unsigned seed) {
   struct Tensor {
@@ -44,7 +44,8 @@ void RunGroupsAtOnce(Engine& engine, int rank, int size, int tickets, std::uint3
   std::shuffle(tensors.begin(), tensors.end(), std::mt19937(seed * 31 + static_cast<unsigned>(rank)));
   std::vector<Request> requests;
   for (Tensor& tensor : tensors) {
-    requests.push_back(InGroup(AllreduceFloats(tensor.data, &tensor.data), tensor.ticket, tensor.index, params));
+    requests.push_back(
+        InGroup(AllreduceFloats(tensor.data, &tensor.data), tensor.ticket, tensor.index, params));
   }
   const std::vector<Status> statuses = AwaitAll(engine, std::move(requests));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -70,15 +71,19 @@ TEST(Order, TheSequencePairsInOrderOfSubmission) {
   RunRanks(size, [&](int rank, Engine& engine) {
     std::vector<std::vector<float>> data;
     std::vector<Request> requests;
-    for (int i = 0; i < rounds; ++i) data.emplace_back(i % 3 == 0 ? 2000 : 4, static_cast<float>(rank * 1000 + i));
+    for (int i = 0; i < rounds; ++i)
+      data.emplace_back(i % 3 == 0 ? 2000 : 4, static_cast<float>(rank * 1000 + i));
     for (int i = 0; i < rounds; ++i) {
-      Request request = AllreduceFloats(data[static_cast<std::size_t>(i)], &data[static_cast<std::size_t>(i)]);
+      Request request =
+          AllreduceFloats(data[static_cast<std::size_t>(i)], &data[static_cast<std::size_t>(i)]);
       request.kind = CollectiveKind::kBroadcast;
       request.root = i % size;
       requests.push_back(std::move(request));
-      requests.push_back(MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr, nullptr, 0));
+      requests.push_back(
+          MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr, nullptr, 0));
     }
-    for (const Status& status : AwaitAll(engine, std::move(requests))) ASSERT_TRUE(status.ok()) << status.message();
+    for (const Status& status : AwaitAll(engine, std::move(requests)))
+      ASSERT_TRUE(status.ok()) << status.message();
     for (int i = 0; i < rounds; ++i) {
       for (const float value : data[static_cast<std::size_t>(i)]) {
         ASSERT_EQ(value, static_cast<float>(i % size * 1000 + i));
@@ -95,7 +100,8 @@ TEST(Order, NamesPairAcrossAnyOrderAndManyThreads) {
       workers.emplace_back([&, worker] {
         for (int use = 0; use < uses; ++use) {
           std::vector<float> data(worker % 2 == 0 ? 5 : 2000, static_cast<float>(worker * 100 + use + rank));
-          const Status status = Await(engine, Named(AllreduceFloats(data, &data), "worker " + std::to_string(worker)));
+          const Status status =
+              Await(engine, Named(AllreduceFloats(data, &data), "worker " + std::to_string(worker)));
           ASSERT_TRUE(status.ok()) << status.message();
           ASSERT_EQ(data[0], static_cast<float>(2 * (worker * 100 + use) + 1));
         }
@@ -109,7 +115,8 @@ TEST(Order, BroadcastFromEveryRoot) {
   for (int size = 1; size <= 8; ++size) {
     RunRanks(size, [&](int rank, Engine& engine) {
       for (int root = 0; root < size; ++root) {
-        for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{997}, std::size_t{300007}}) {
+        for (const std::size_t count :
+             {std::size_t{0}, std::size_t{1}, std::size_t{997}, std::size_t{300007}}) {
           std::vector<float> input(count, static_cast<float>(rank + 1)), output(count, -1);
           Request request = AllreduceFloats(input, &output);
           request.kind = CollectiveKind::kBroadcast;
@@ -129,7 +136,8 @@ TEST(Order, BroadcastInArenas) {
   RunRanks(size, [&](int rank, Engine& engine) {
     auto* data = static_cast<float*>(engine.arena()->Allocate(kCount * sizeof(float)));
     std::fill(data, data + kCount, static_cast<float>(rank));
-    Request request = MakeRequest(CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, data, data, kCount);
+    Request request =
+        MakeRequest(CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, data, data, kCount);
     request.root = 1;
     ASSERT_TRUE(Await(engine, std::move(request)).ok());
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], 1.0f);
@@ -143,8 +151,9 @@ TEST(Order, NobodyPassesABarrierEarly) {
     for (int round = 1; round <= 50; ++round) {
       std::this_thread::sleep_for(std::chrono::microseconds(100 * ((rank * 7 + round) % 5)));
       arrived.fetch_add(1);
-      ASSERT_TRUE(
-          Await(engine, MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr, nullptr, 0)).ok());
+      ASSERT_TRUE(Await(engine, MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr,
+                                            nullptr, 0))
+                      .ok());
       ASSERT_GE(arrived.load(), size * round);
     }
   });

@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A rank in a process of its own. What it reports comes through a pipe: one byte once it has met the others, then the
-// message of its first error.
+// A rank in a process of its own. What it reports comes through a pipe: one byte once it has met the others,
+// then the message of its first error.
 struct Child {
   pid_t pid = 0;
   UniqueFd report;
@@ -41,7 +41,8 @@ Status RunUntilFailure(Engine& engine) {
                                              data[i].data(), data[i].data(), count),
                                  ticket, i, static_cast<std::uint32_t>(data.size())));
     }
-    requests.push_back(MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr, nullptr, 0));
+    requests.push_back(
+        MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr, nullptr, 0));
     for (Status& status : AwaitAll(engine, std::move(requests))) {
       if (!status.ok()) return status;
     }
@@ -57,7 +58,8 @@ Child StartRank(int rank, int size, const std::string& directory, Status (*body)
     ::close(ends[0]);
     ::alarm(60);  // whatever happens
     std::unique_ptr<Engine> engine;
-    Status status = Engine::Start(RankConfig(rank, size, directory), std::make_shared<MappingCache>(), &engine);
+    Status status =
+        Engine::Start(RankConfig(rank, size, directory), std::make_shared<MappingCache>(), &engine);
     if (status.ok()) {
       [[maybe_unused]] const ssize_t met = ::write(ends[1], "+", 1);
       status = body(*engine);
@@ -78,7 +80,8 @@ void AwaitMet(const Child& child) {
 std::string ReadAll(int fd) {
   std::string text;
   char buffer[4096];
-  for (ssize_t got; (got = ::read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(got));
+  for (ssize_t got; (got = ::read(fd, buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(got));
   return text;
 }
 

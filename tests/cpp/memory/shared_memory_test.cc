@@ -48,10 +48,12 @@ TEST(SharedMemory, RefusesWhatAPeerShouldNotSend) {
   std::shared_ptr<Mapping> mapping;
   UniqueFd fd;
   ASSERT_TRUE(CreateSharedMemory("test", kBytes, &fd).ok());
-  EXPECT_NE(mappings.Map(fd.get(), kBytes * 2, &mapping).message().find("bytes instead of"), std::string::npos);
+  EXPECT_NE(mappings.Map(fd.get(), kBytes * 2, &mapping).message().find("bytes instead of"),
+            std::string::npos);
   const UniqueFd unsealed(::memfd_create("test", MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(unsealed.get(), kBytes), 0);
-  EXPECT_NE(mappings.Map(unsealed.get(), kBytes, &mapping).message().find("not a sealed memfd"), std::string::npos);
+  EXPECT_NE(mappings.Map(unsealed.get(), kBytes, &mapping).message().find("not a sealed memfd"),
+            std::string::npos);
   EXPECT_FALSE(mappings.Map(-1, kBytes, &mapping).ok());
 }
 

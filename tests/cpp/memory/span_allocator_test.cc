@@ -30,7 +30,8 @@ TEST(SpanAllocator, RefusesWhatCannotFit) {
 }
 
 TEST(SpanAllocator, JoinsNeighboursInEveryOrder) {
-  const std::vector<std::vector<int>> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  const std::vector<std::vector<int>> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                                {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
   for (const auto& order : orders) {
     SpanAllocator spans(0, 192);
     std::uint64_t offsets[3];

@@ -42,8 +42,8 @@ Config RankConfig(int rank, int size, const std::string& rendezvous);
 using RankBody = std::function<void(int rank, Engine& engine)>;
 using Tweak = std::function<void(int rank, Config* config)>;
 
-// Starts `size` engines in as many threads, runs `body` in each, shuts them down (expecting success if `orderly`), and
-// joins them. At most 100 s.
+// Starts `size` engines in as many threads, runs `body` in each, shuts them down (expecting success if
+// `orderly`), and joins them. At most 100 s.
 void RunRanks(int size, const RankBody& body, const Tweak& tweak = {}, bool orderly = true);
 
 // Submits and waits for the outcome.
@@ -55,7 +55,8 @@ std::vector<Status> AwaitAll(Engine& engine, std::vector<Request> requests);
 // A request on `count` elements of a flat tensor.
 Request MakeRequest(CollectiveKind kind, DType dtype, ReduceOp op, const void* input, void* output,
                     std::int64_t count);
-Request AllreduceFloats(const std::vector<float>& input, std::vector<float>* output, ReduceOp op = ReduceOp::kSum);
+Request AllreduceFloats(const std::vector<float>& input, std::vector<float>* output,
+                        ReduceOp op = ReduceOp::kSum);
 
 // Pairs `request` as tensor `index` of `num_params` in the group with `ticket`.
 Request InGroup(Request request, std::uint64_t ticket, std::uint32_t index, std::uint32_t num_params);

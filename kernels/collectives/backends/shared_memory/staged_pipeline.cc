@@ -7,9 +7,12 @@
 
 namespace tf_smddp {
 
-StagedPipeline::StagedPipeline(int rank, std::vector<std::byte*> reserves, std::vector<StagedProgress> progress,
-                               std::uint64_t chunk_bytes)
-    : rank_(rank), reserves_(std::move(reserves)), progress_(std::move(progress)), chunk_bytes_(chunk_bytes) {}
+StagedPipeline::StagedPipeline(int rank, std::vector<std::byte*> reserves,
+                               std::vector<StagedProgress> progress, std::uint64_t chunk_bytes)
+    : rank_(rank),
+      reserves_(std::move(reserves)),
+      progress_(std::move(progress)),
+      chunk_bytes_(chunk_bytes) {}
 
 void StagedPipeline::Start(std::vector<StagedTransfer> transfers) {
   base_ = copied_out_;
@@ -20,7 +23,7 @@ void StagedPipeline::Start(std::vector<StagedTransfer> transfers) {
   }
 }
 
-std::uint64_t StagedPipeline::Slowest(std::atomic<std::uint64_t>* StagedProgress::*counter) const {
+std::uint64_t StagedPipeline::Slowest(std::atomic<std::uint64_t>* StagedProgress::* counter) const {
   std::uint64_t slowest = ~std::uint64_t{0};
   for (const StagedProgress& progress : progress_) {
     slowest = std::min(slowest, (progress.*counter)->load(std::memory_order_acquire));

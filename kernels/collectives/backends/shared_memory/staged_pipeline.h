@@ -1,11 +1,14 @@
-// StagedPipeline: moves requests whose tensors lie in private memory, through windows of the staging reserves.
+// StagedPipeline: moves requests whose tensors lie in private memory, through windows of the staging
+// reserves.
 //
-// Place in the stack: the shared-memory backend's slow path (the fast one, Collective::Direct on memory that is in the
-// arenas, needs no more than a loop). Comm thread only. It never waits: Step does what can be done now.
+// Place in the stack: the shared-memory backend's slow path (the fast one, Collective::Direct on memory that
+// is in the arenas, needs no more than a loop). Comm thread only. It never waits: Step does what can be done
+// now.
 //
-// Every rank runs the same list of transfers in the same order (the launch log's). Their chunks are numbered through,
-// over the whole job; chunk c uses window c mod kWindows of every rank's reserve. Each rank publishes how many chunks
-// it has staged in, combined and copied out; a step for chunk c waits until all ranks have done the one before:
+// Every rank runs the same list of transfers in the same order (the launch log's). Their chunks are numbered
+// through, over the whole job; chunk c uses window c mod kWindows of every rank's reserve. Each rank
+// publishes how many chunks it has staged in, combined and copied out; a step for chunk c waits until all
+// ranks have done the one before:
 //
 //   stage in c    needs copied_out > c - kWindows on all ranks (nobody reads the window any more)
 //   combine c     needs staged > c on all ranks
@@ -50,8 +53,8 @@ class StagedPipeline {
   StagedPipeline(int rank, std::vector<std::byte*> reserves, std::vector<StagedProgress> progress,
                  std::uint64_t chunk_bytes);
 
-  // Takes the next transfers; only when done(). The memory they name stays valid until done(), or until the caller
-  // stops calling Step for good.
+  // Takes the next transfers; only when done(). The memory they name stays valid until done(), or until the
+  // caller stops calling Step for good.
   void Start(std::vector<StagedTransfer> transfers);
 
   // Does at most one chunk of each kind. False when nothing could be done: other ranks are behind.
@@ -63,7 +66,7 @@ class StagedPipeline {
   using Method = void (Collective::*)(const Call&, const StagedChunk&) const;
 
   void Run(Method method, std::uint64_t chunk) const;
-  std::uint64_t Slowest(std::atomic<std::uint64_t>* StagedProgress::*counter) const;
+  std::uint64_t Slowest(std::atomic<std::uint64_t>* StagedProgress::* counter) const;
 
   const int rank_;
   const std::vector<std::byte*> reserves_;

@@ -1,0 +1,45 @@
+// Kernels for float32 and float64, once per instruction set.
+#include "kernels/reduce/highway_config.h"
+// The config must come first.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/reduce/float_kernels.cc"
+#include "hwy/foreach_target.h"
+// foreach_target.h must come before the rest.
+#include "kernels/reduce/fold-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tf_smddp {
+namespace HWY_NAMESPACE {
+
+template <typename T>
+Kernel FindNative(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:  // args.divisor tells them apart
+      return &RunKernel<NativeElement<T>, AddOp>;
+    case ReduceOp::kMin:
+      return &RunKernel<NativeElement<T>, MinOp>;
+    case ReduceOp::kMax:
+      return &RunKernel<NativeElement<T>, MaxOp>;
+    case ReduceOp::kProduct:
+      return &RunKernel<NativeElement<T>, MulOp>;
+  }
+  return nullptr;
+}
+
+Kernel FindFloatKernel(DType dtype, ReduceOp op) {
+  if (dtype == DType::kFloat32) return FindNative<float>(op);
+  if (dtype == DType::kFloat64) return FindNative<double>(op);
+  return nullptr;
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace tf_smddp
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tf_smddp {
+const FindKernel kFindFloatKernel[kNumTargets] = TF_SMDDP_PER_TARGET(FindFloatKernel);
+}  // namespace tf_smddp
+#endif

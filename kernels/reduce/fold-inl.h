@@ -1,0 +1,179 @@
+// The loop: RunKernel<Element, Op> is the Kernel for an element type and an operation.
+//
+// Steps. Few inputs and outputs: one pass; each step holds 4 vectors in registers, folds all inputs
+// into them in index order, and stores them to every output. Many: so many streams would evict each
+// other from the caches' prefetchers and the TLB, so the range is cut into blocks. A block is
+// folded in groups of kMaxStreams inputs, between which the accumulators wait in a buffer that
+// stays in the L1 cache, and further outputs are copied from the first. The order of operations on
+// one element never changes, so the bits don't either.
+//
+// The last, partial vector goes through a padded copy, so that it is computed by the same instructions.
+//
+// Included once per target.
+#if defined(TF_SMDDP_KERNELS_REDUCE_FOLD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TF_SMDDP_KERNELS_REDUCE_FOLD_INL_H_
+#undef TF_SMDDP_KERNELS_REDUCE_FOLD_INL_H_
+#else
+#define TF_SMDDP_KERNELS_REDUCE_FOLD_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "kernels/reduce/elements-inl.h"
+#include "kernels/reduce/kernel.h"
+#include "kernels/reduce/operations-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tf_smddp {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kMaxStreams = 8;             // inputs, and outputs, that one pass handles
+constexpr std::size_t kBlockBytes = 8192;  // of accumulators
+
+// One group of inputs over elements [begin, begin + count).
+template <typename Acc>
+struct FoldArgs {
+  const void* const* inputs;
+  int num_inputs;
+  void* const* outputs;
+  int num_outputs;
+  int divisor;
+  std::size_t begin;
+  std::size_t count;
+  Acc* carry;  // accumulators of elements [0, count), padded to whole vectors; null if first and last
+  bool first;  // start from inputs[0], else from carry
+  bool last;   // end in the outputs, else in carry
+};
+
+// The first `lanes` lanes from p, the others 0.
+template <class Element, class D>
+HWY_INLINE hn::Vec<D> LoadPartial(D d, const typename Element::Lane* p, std::size_t lanes) {
+  HWY_ALIGN typename Element::Lane padded[hn::MaxLanes(D())] = {};
+  std::memcpy(padded, p, lanes * sizeof(padded[0]));
+  return Element::Load(d, padded);
+}
+
+// One vector at element e of the range; `lanes` of its lanes exist.
+template <class Element, class Op, class D>
+HWY_INLINE void FoldVector(D d, const FoldArgs<typename Element::Acc>& args, const Finisher<D>& finisher,
+                           std::size_t e, std::size_t lanes) {
+  using Lane = typename Element::Lane;
+  const bool whole = lanes == hn::Lanes(d);
+  const std::size_t at = args.begin + e;
+  hn::Vec<D> acc = hn::Zero(d);
+  if (!args.first) acc = hn::LoadU(d, args.carry + e);
+  for (int i = 0; i < args.num_inputs; ++i) {
+    const Lane* input = static_cast<const Lane*>(args.inputs[i]) + at;
+    const hn::Vec<D> v = whole ? Element::Load(d, input) : LoadPartial<Element>(d, input, lanes);
+    acc = args.first && i == 0 ? v : Op::Combine(d, acc, v);
+  }
+  if (!args.last) {
+    hn::StoreU(acc, d, args.carry + e);
+    return;
+  }
+  HWY_ALIGN Lane result[hn::MaxLanes(D())];
+  Element::Store(Element::Pack(d, finisher.Finish(d, acc)), d, result);
+  for (int k = 0; k < args.num_outputs; ++k) {
+    std::memcpy(static_cast<Lane*>(args.outputs[k]) + at, result, lanes * sizeof(Lane));
+  }
+}
+
+template <class Element, class Op>
+HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
+  using Lane = typename Element::Lane;
+  using D = hn::ScalableTag<typename Element::Acc>;
+  using V = hn::Vec<D>;
+  const D d;
+  const Finisher<D> finisher(d, args.divisor);
+  const std::size_t lanes = hn::Lanes(d);
+
+  std::size_t e = 0;
+  for (; args.count - e >= 4 * lanes; e += 4 * lanes) {
+    const std::size_t at = args.begin + e;
+    V acc0, acc1, acc2, acc3;
+    int i = 0;
+    if (args.first) {
+      const Lane* input = static_cast<const Lane*>(args.inputs[i++]) + at;
+      acc0 = Element::Load(d, input);
+      acc1 = Element::Load(d, input + lanes);
+      acc2 = Element::Load(d, input + 2 * lanes);
+      acc3 = Element::Load(d, input + 3 * lanes);
+    } else {
+      acc0 = hn::LoadU(d, args.carry + e);
+      acc1 = hn::LoadU(d, args.carry + e + lanes);
+      acc2 = hn::LoadU(d, args.carry + e + 2 * lanes);
+      acc3 = hn::LoadU(d, args.carry + e + 3 * lanes);
+    }
+    for (; i < args.num_inputs; ++i) {
+      const Lane* input = static_cast<const Lane*>(args.inputs[i]) + at;
+      acc0 = Op::Combine(d, acc0, Element::Load(d, input));
+      acc1 = Op::Combine(d, acc1, Element::Load(d, input + lanes));
+      acc2 = Op::Combine(d, acc2, Element::Load(d, input + 2 * lanes));
+      acc3 = Op::Combine(d, acc3, Element::Load(d, input + 3 * lanes));
+    }
+    if (!args.last) {
+      hn::StoreU(acc0, d, args.carry + e);
+      hn::StoreU(acc1, d, args.carry + e + lanes);
+      hn::StoreU(acc2, d, args.carry + e + 2 * lanes);
+      hn::StoreU(acc3, d, args.carry + e + 3 * lanes);
+      continue;
+    }
+    const auto packed0 = Element::Pack(d, finisher.Finish(d, acc0));
+    const auto packed1 = Element::Pack(d, finisher.Finish(d, acc1));
+    const auto packed2 = Element::Pack(d, finisher.Finish(d, acc2));
+    const auto packed3 = Element::Pack(d, finisher.Finish(d, acc3));
+    for (int k = 0; k < args.num_outputs; ++k) {
+      Lane* output = static_cast<Lane*>(args.outputs[k]) + at;
+      Element::Store(packed0, d, output);
+      Element::Store(packed1, d, output + lanes);
+      Element::Store(packed2, d, output + 2 * lanes);
+      Element::Store(packed3, d, output + 3 * lanes);
+    }
+  }
+  for (; e < args.count; e += lanes) {
+    FoldVector<Element, Op>(d, args, finisher, e, HWY_MIN(lanes, args.count - e));
+  }
+}
+
+// Folds elements [begin, begin + count) group by group; count is at most a block.
+template <class Element, class Op>
+void FoldBlock(const KernelArgs& args, std::size_t begin, std::size_t count, typename Element::Acc* carry) {
+  using Lane = typename Element::Lane;
+  const int num_written = HWY_MIN(args.num_outputs, kMaxStreams);
+  for (int i = 0; i < args.num_inputs; i += kMaxStreams) {
+    const int group = HWY_MIN(args.num_inputs - i, kMaxStreams);
+    const bool last = i + group == args.num_inputs;
+    Fold<Element, Op>(
+        {args.inputs + i, group, args.outputs, num_written, args.divisor, begin, count, carry, i == 0, last});
+  }
+  const Lane* result = static_cast<const Lane*>(args.outputs[0]) + begin;
+  for (int k = num_written; k < args.num_outputs; ++k) {
+    std::memcpy(static_cast<Lane*>(args.outputs[k]) + begin, result, count * sizeof(Lane));
+  }
+}
+
+template <class Element, class Op>
+void RunKernel(const KernelArgs& args) {
+  using Acc = typename Element::Acc;
+  if (args.num_inputs <= kMaxStreams && args.num_outputs <= kMaxStreams) {
+    Fold<Element, Op>({args.inputs, args.num_inputs, args.outputs, args.num_outputs, args.divisor, 0,
+                       args.count, nullptr, true, true});
+    return;
+  }
+  constexpr std::size_t kBlock = kBlockBytes / sizeof(Acc);
+  HWY_ALIGN Acc carry[kBlock];
+  for (std::size_t begin = 0; begin < args.count; begin += kBlock) {
+    FoldBlock<Element, Op>(args, begin, HWY_MIN(kBlock, args.count - begin), carry);
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace tf_smddp
+HWY_AFTER_NAMESPACE();
+
+#endif  // TF_SMDDP_KERNELS_REDUCE_FOLD_INL_H_

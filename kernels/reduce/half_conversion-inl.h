@@ -1,0 +1,128 @@
+// float16 and bfloat16 to float32 and back, as vectors.
+//
+// Highway 1.0.3 has such conversions, but demoting truncates for bfloat16 everywhere and for float16 where
+// the CPU has no instruction, and there infinity and NaN are lost too. Those that are right are used, the
+// others are written here. All need the IEEE environment (float_environment.h).
+//
+// Included once per target.
+#if defined(TF_SMDDP_KERNELS_REDUCE_HALF_CONVERSION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TF_SMDDP_KERNELS_REDUCE_HALF_CONVERSION_INL_H_
+#undef TF_SMDDP_KERNELS_REDUCE_HALF_CONVERSION_INL_H_
+#else
+#define TF_SMDDP_KERNELS_REDUCE_HALF_CONVERSION_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tf_smddp {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// D is a tag of float lanes; Bits16<D> is the vector of as many 16-bit patterns.
+template <class D>
+using Bits16 = hn::Vec<hn::Rebind<std::uint16_t, D>>;
+
+// 16-bit patterns as unsigned 32-bit lanes.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Widen(D d, Bits16<D> bits) {
+  (void)d;
+  return hn::PromoteTo(hn::RebindToUnsigned<D>(), bits);
+}
+
+// Unsigned 32-bit lanes that are below 2^16 as 16-bit patterns.
+template <class D>
+HWY_INLINE Bits16<D> Narrow(D d, hn::Vec<hn::RebindToUnsigned<D>> bits) {
+  (void)d;
+  // The signed demotion saturates at 65535, and is one instruction on every target.
+  return hn::DemoteTo(hn::Rebind<std::uint16_t, D>(), hn::BitCast(hn::RebindToSigned<D>(), bits));
+}
+
+// Exact. NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> FromBFloat16(D d, Bits16<D> bits) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(Widen(d, bits)));
+}
+
+// To nearest even; beyond the largest, infinity. A NaN must be the canonical one (0x7FC00000).
+template <class D>
+HWY_INLINE Bits16<D> ToBFloat16(D d, hn::Vec<D> v) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, v);
+  // bfloat16 is the upper half of float32. Adding just under half of its last place, plus one if it is odd,
+  // carries into it exactly when it must be rounded up; a carry out of the mantissa is the next exponent.
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu)));
+  return Narrow(d, hn::ShiftRight<16>(rounded));
+}
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_NEON && HWY_ARCH_ARM_A64)
+
+// The CPU's own instructions: exact, and to nearest even.
+template <class D>
+HWY_INLINE hn::Vec<D> FromFloat16(D d, Bits16<D> bits) {
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
+}
+template <class D>
+HWY_INLINE Bits16<D> ToFloat16(D d, hn::Vec<D> v) {
+  (void)d;
+  return hn::BitCast(hn::Rebind<std::uint16_t, D>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), v));
+}
+
+#else
+
+// Exact. NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> FromFloat16(D d, Bits16<D> bits16) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const auto bits = Widen(d, bits16);
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFu));
+  const auto sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude));
+  // Moved into float32's fields, the value is 2^(127-15) times too small, subnormals included; the product is
+  // exact. The exponent of infinity and NaN (31) must become 255 instead.
+  const auto scaled = hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 0x1p112f));
+  const auto special = hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, 0x7BFF));
+  const auto exponent = hn::And(hn::BitCast(du, hn::VecFromMask(di, special)), hn::Set(du, 0x7F800000u));
+  return hn::BitCast(d, hn::Or(hn::Or(hn::BitCast(du, scaled), exponent), sign));
+}
+
+// To nearest even; from 65520 on, infinity. A NaN must be the canonical one (0x7FC00000).
+template <class D>
+HWY_INLINE Bits16<D> ToFloat16(D d, hn::Vec<D> v) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const auto bits = hn::BitCast(du, v);
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFu));
+  const auto sign = hn::ShiftRight<16>(hn::Xor(bits, magnitude));
+
+  // Normal results: rebias the exponent, and round at bit 13 as in ToBFloat16.
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+  const auto rebias_and_round = hn::Set(du, ((15u - 127u) << 23) + 0xFFFu);
+  const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, odd), rebias_and_round));
+  // Subnormal results (below 2^-14): a sum with 0.5 has its last place at 2^-24, which is float16's there, so
+  // the addition rounds, and the mantissa of the sum is the pattern.
+  const auto with_half = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
+  const auto subnormal = hn::Sub(hn::BitCast(du, with_half), hn::Set(du, 126u << 23));
+  // 65536 and more, infinity, NaN. (From 65520 on, the rounding of normal results carries into infinity.)
+  const auto is_nan = hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, 0x7F800000));
+  const auto special = hn::IfThenElse(is_nan, hn::Set(di, 0x7E00), hn::Set(di, 0x7C00));
+
+  const auto is_subnormal = hn::Lt(hn::BitCast(di, magnitude), hn::Set(di, 113 << 23));
+  const auto is_special = hn::Gt(hn::BitCast(di, magnitude), hn::Set(di, (143 << 23) - 1));
+  const auto finite = hn::IfThenElse(is_subnormal, hn::BitCast(di, subnormal), hn::BitCast(di, normal));
+  const auto result = hn::IfThenElse(is_special, special, finite);
+  return Narrow(d, hn::Or(hn::BitCast(du, result), sign));
+}
+
+#endif
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace tf_smddp
+HWY_AFTER_NAMESPACE();
+
+#endif  // TF_SMDDP_KERNELS_REDUCE_HALF_CONVERSION_INL_H_

@@ -1,0 +1,32 @@
+// The instruction sets that Reduce is compiled for and this machine can run.
+//
+// Place in the stack: internal to kernels/reduce and its tests. Everybody else calls Reduce, which
+// takes the best.
+#ifndef TF_SMDDP_KERNELS_REDUCE_TARGETS_H_
+#define TF_SMDDP_KERNELS_REDUCE_TARGETS_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "kernels/common/types.h"
+#include "kernels/reduce/kernel.h"
+
+namespace tf_smddp {
+
+struct ReduceTargetInfo {
+  const char* name;  // Highway's name: "AVX3" (AVX-512), "AVX2", "SSE4", "NEON", "SCALAR"
+  FindKernel find_float;
+  FindKernel find_half;
+  FindKernel find_integer;
+};
+
+// Best first, never empty. Looks at the CPU each time. Any thread.
+std::vector<ReduceTargetInfo> RunnableReduceTargets();
+
+// Reduce (reduce.h) on the given target. Any thread.
+void ReduceOn(const ReduceTargetInfo& target, DType dtype, ReduceOp op, const void* const* inputs,
+              int num_inputs, void* const* outputs, int num_outputs, std::size_t count);
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_REDUCE_TARGETS_H_

@@ -1,0 +1,200 @@
+"""The rules that keep the layers apart, each as a function from a source tree to its violations.
+
+A violation is one line of text, `file:line: what is wrong and what to do`. test_layering.py applies the rules
+to this tree, and shows for each rule that it finds what it is there to find. Standard library only.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import Iterator, List, Tuple
+
+# From the top down. A layer may use itself and what stands to the right of it.
+LAYERS = ["tf", "engine", "fusion", "control", "collectives", "memory", "reduce", "common"]
+
+# What TensorFlow's include folder holds.
+TENSORFLOW_HEADERS = (
+    "absl/",
+    "Eigen/",
+    "google/protobuf/",
+    "ml_dtypes/",
+    "tensorflow/",
+    "tsl/",
+    "unsupported/",
+    "xla/",
+)
+TENSORFLOW_HEADERS += ("third_party/", "external/")
+
+GETENV_FILE = "kernels/common/config.cc"
+CPP_FOLDERS = ("kernels", "ops", "tests/cpp", "benchmarks")
+NOT_OURS = (".cache", ".git", ".mypy_cache", ".ruff_cache", ".venv", "__pycache__", "build", "dist")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+LABEL = re.compile(r'"//kernels/(\w+)[^"]*"')
+GETENV = re.compile(r"\b(?:secure_)?getenv\b|\benviron\b")
+# In two pieces, so that this file does not mention what it forbids.
+OUTSIDE = re.compile(r"\.\./" + r"shared\b|/work/" + r"shared\b")
+
+
+def cpp_files(root: pathlib.Path, folders: Tuple[str, ...] = CPP_FOLDERS) -> List[pathlib.Path]:
+    """Returns the C++ files under the given folders."""
+    return sorted(
+        path for folder in folders for end in ("*.h", "*.cc") for path in (root / folder).rglob(end)
+    )
+
+
+def numbered_lines(path: pathlib.Path) -> Iterator[Tuple[int, str]]:
+    """Yields (line number, text) of a text file; nothing for a binary one."""
+    try:
+        yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    except UnicodeDecodeError:
+        return
+
+
+def without_comments(text: str) -> str:
+    """Blanks comments and string literals of C++; keeps the line breaks, so that line numbers stay."""
+    pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"'
+    return re.sub(pattern, lambda match: re.sub(r"[^\n]", " ", match.group()), text, flags=re.DOTALL)
+
+
+def includes(root: pathlib.Path, folders: Tuple[str, ...]) -> Iterator[Tuple[str, str, str]]:
+    """Yields (place, path of the including file, included path) of every include."""
+    for path in cpp_files(root, folders):
+        name = path.relative_to(root).as_posix()
+        for number, line in numbered_lines(path):
+            match = INCLUDE.match(line)
+            if match:
+                yield f"{name}:{number}", name, match.group(2)
+
+
+def layer_of(path: str) -> str:
+    """Returns the layer in a path such as kernels/engine/engine.h, or "" for a path outside kernels/."""
+    parts = path.split("/")
+    return parts[1] if parts[0] == "kernels" and len(parts) > 2 else ""
+
+
+def tensorflow_headers(root: pathlib.Path) -> List[str]:
+    """TensorFlow's headers appear in ops/ and kernels/tf/ alone."""
+    return [
+        f"{place}: includes {included}; only ops/ and kernels/tf/ may include what comes with TensorFlow"
+        for place, name, included in includes(root, CPP_FOLDERS)
+        if included.startswith(TENSORFLOW_HEADERS) and not name.startswith(("ops/", "kernels/tf/"))
+    ]
+
+
+def layer_order(root: pathlib.Path) -> List[str]:
+    """A layer includes, and its BUILD files name, only itself and what is below it; ops/ uses no kernels."""
+    found = []
+    for place, name, included in includes(root, ("kernels", "ops")):
+        if name.startswith("ops/"):
+            if included.startswith("kernels/"):
+                found.append(f"{place}: includes {included}; ops/ holds op definitions and uses no kernels")
+        elif included.startswith(("ops/", "tests/", ".")) or "/../" in included:
+            found.append(
+                f"{place}: includes {included}; write kernels/<layer>/…, and nothing from ops/ or tests/"
+            )
+        elif included.startswith("kernels/"):
+            found += order_violation(place, layer_of(name), layer_of(included), included)
+    for path in sorted((root / "kernels").rglob("BUILD")):
+        name = path.relative_to(root).as_posix()
+        for number, line in numbered_lines(path):
+            for match in LABEL.finditer(line.split("#")[0]):
+                # Visibility names the layers above.
+                if not match.group().endswith(('__pkg__"', '__subpackages__"')):
+                    found += order_violation(
+                        f"{name}:{number}", layer_of(name), match.group(1), match.group()
+                    )
+    return found
+
+
+def order_violation(place: str, user: str, used: str, text: str) -> List[str]:
+    """Returns the violation, if any, of the layer `user` using the layer `used`."""
+    for layer in (user, used):
+        if layer not in LAYERS:
+            return [f"{place}: kernels/{layer} is no layer; the layers are {' > '.join(LAYERS)}"]
+    if LAYERS.index(used) < LAYERS.index(user):
+        return [
+            f"{place}: {user} uses {text} of the layer {used} above it; the order is {' > '.join(LAYERS)}"
+        ]
+    return []
+
+
+def environment(root: pathlib.Path) -> List[str]:
+    """Only config.cc reads the environment."""
+    found = []
+    for path in cpp_files(root, ("kernels", "ops")):
+        name = path.relative_to(root).as_posix()
+        if name == GETENV_FILE:
+            continue
+        for number, line in enumerate(without_comments(path.read_text(encoding="utf-8")).splitlines(), 1):
+            match = GETENV.search(line)
+            if match:
+                found.append(
+                    f"{name}:{number}: uses {match.group()}; only {GETENV_FILE} reads the environment"
+                )
+    return found
+
+
+def outside_paths(root: pathlib.Path) -> List[str]:
+    """Nothing refers to a folder beside the repository."""
+    found = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in NOT_OURS and not name.startswith("bazel-") and name[-9:] != ".egg-info"
+        )
+        for file in sorted(files):
+            path = pathlib.Path(folder) / file
+            if path.is_symlink() or path.suffix == ".so":
+                continue
+            for number, line in numbered_lines(path):
+                match = OUTSIDE.search(line)
+                if match:
+                    found.append(
+                        f"{path.relative_to(root)}:{number}: {match.group()} is outside the repository"
+                    )
+    return found
+
+
+def clang_format() -> str:
+    """Returns the clang-format beside this Python, else the one of the PATH.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    beside = pathlib.Path(sys.executable).parent / "clang-format"
+    found = str(beside) if beside.exists() else shutil.which("clang-format")
+    if not found:
+        raise FileNotFoundError(
+            f"no clang-format beside {sys.executable} or in PATH; `make lint` installs it"
+        )
+    return found
+
+
+def formatting(root: pathlib.Path) -> List[str]:
+    """Every C++ file is as .clang-format says."""
+    files = cpp_files(root)
+    if not files:
+        return []
+    result = subprocess.run(
+        [clang_format(), "--dry-run", "-Werror", "--style=file", *map(str, files)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode == 0:
+        return []
+    wrong = [
+        line.split(" error:")[0] + " not formatted; run `make format`"
+        for line in result.stderr.splitlines()
+        if "error:" in line
+    ]
+    return wrong or [f"clang-format failed: {result.stderr}"]
+
+
+RULES = [tensorflow_headers, layer_order, environment, outside_paths, formatting]

@@ -1,0 +1,169 @@
+"""Runs a script as a job of several ranks through smddprun, never longer than a limit, and finds what it left behind.
+
+A script talks to its test with `report(key, value)`, which is put before it: one line per rank and key. Every process
+of a job has a mark in its environment; after a job none may be left, nor a file, nor a socket.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from typing import Any, Dict, List, Optional
+
+LIMIT_SECONDS = 60.0
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+_MARK = "TF_SMDDP_TEST_JOB"
+# The variables by which this process may itself be part of a job.
+_OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MV2_", "SLURM_")
+_PREAMBLE = '''
+import json, os, sys, time
+import tensorflow as tf
+import tf_smddp as sdp
+
+def report(key, value):
+    with open(f"{os.environ['TF_SMDDP_TEST_REPORTS']}/{os.environ.get('SMDDP_RANK', '0')}", "a") as file:
+        file.write(json.dumps([key, value]) + "\\n")
+'''
+
+
+@dataclasses.dataclass
+class Job:
+    """How a job ended."""
+
+    exit_code: int  # the launcher's: that of the rank that failed first, 128 + the signal's number for a signal
+    output: str  # the launcher's, with all ranks'
+    reports: List[Dict[str, Any]]  # by rank: what it reported
+    leftovers: List[str]  # what should not be there any more
+
+    def __str__(self) -> str:
+        return f"exit code {self.exit_code}, reports {self.reports}, leftovers {self.leftovers}, output:\n{self.output}"
+
+
+class RunningJob:
+    """A job that has been started. Use it as a context manager: at its end nothing of the job is left."""
+
+    def __init__(self, num_ranks: int, script: str, *arguments: str, launcher: bool = True):
+        """Starts a job.
+
+        Args:
+            num_ranks: how many ranks.
+            script: Python text, run after the preamble; or the path of a file, run as it is.
+            arguments: the script's.
+            launcher: False starts the script alone, without smddprun.
+        """
+        # Short, as a socket's path must be.
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="job-", dir="/tmp"))
+        self._reports = self._folder / "reports"
+        self._temporary = self._folder / "tmp"
+        self._reports.mkdir()
+        self._temporary.mkdir()
+        self._mark = uuid.uuid4().hex
+        self._num_ranks = num_ranks
+        if script.endswith(".py"):
+            path = pathlib.Path(script)
+        else:
+            path = self._folder / "script.py"
+            path.write_text(_PREAMBLE + script)
+        start = [sys.executable, "-m", "smddprun", "-np", str(num_ranks)] if launcher else []
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER_JOB)}
+        environ.update(
+            {
+                _MARK: self._mark,
+                "TF_SMDDP_TEST_REPORTS": str(self._reports),
+                "TMPDIR": str(self._temporary),
+                "SMDDP_TMPDIR": str(self._temporary),
+            }
+        )
+        self._output = open(self._folder / "output", "w+b")
+        self._process = subprocess.Popen(
+            [*start, sys.executable, str(path), *arguments],
+            cwd=self._folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> RunningJob:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for pid in self._processes():
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait(LIMIT_SECONDS)
+        self._output.close()
+        shutil.rmtree(self._folder)
+
+    def reports(self) -> List[Dict[str, Any]]:
+        """What the ranks have reported so far."""
+        found = []
+        for rank in range(self._num_ranks):
+            path = self._reports / str(rank)
+            lines = path.read_text().splitlines() if path.exists() else []
+            found.append(dict(json.loads(line) for line in lines))
+        return found
+
+    def wait_for(self, key: str, seconds: float = LIMIT_SECONDS) -> List[Any]:
+        """Waits until every rank has reported `key`; returns the values by rank."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._process.poll() is None:
+            values = [report.get(key) for report in self.reports()]
+            if None not in values:
+                return values
+            time.sleep(0.01)
+        raise AssertionError(f"not every rank reported {key!r}: {self.finish(0.1)}")
+
+    def finish(self, seconds: float = LIMIT_SECONDS) -> Job:
+        """Waits for the end of the job; ends it by force after the time, which fails the test."""
+        try:
+            exit_code: Optional[int] = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            exit_code = None
+        leftovers = self._leftovers() if exit_code is not None else []
+        output = (self._folder / "output").read_text(errors="replace")
+        if exit_code is None:
+            raise AssertionError(f"the job took longer than {seconds} s; reports {self.reports()}, output:\n{output}")
+        return Job(exit_code, output, self.reports(), leftovers)
+
+    def _leftovers(self) -> List[str]:
+        """What is still there, a second after the end."""
+        deadline = time.monotonic() + 1.0
+        while True:
+            found = [f"process {pid}" for pid in self._processes()]
+            found += [f"file {path}" for path in self._temporary.rglob("*")]
+            with open("/proc/net/unix") as sockets:
+                found += [f"socket {line.split()[-1]}" for line in sockets if str(self._folder) in line]
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.02)
+
+    def _processes(self) -> List[int]:
+        wanted = f"{_MARK}={self._mark}".encode()
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdecimal():
+                try:
+                    environ = pathlib.Path(f"/proc/{entry}/environ").read_bytes()
+                except OSError:
+                    continue  # ended meanwhile, or another user's
+                if wanted in environ.split(b"\0"):
+                    found.append(int(entry))
+        return found
+
+
+def run_job(num_ranks: int, script: str, *arguments: str, launcher: bool = True, seconds: float = LIMIT_SECONDS) -> Job:
+    """Runs a job to its end (see RunningJob); fails if it takes longer, or leaves anything behind."""
+    with RunningJob(num_ranks, script, *arguments, launcher=launcher) as running:
+        job = running.finish(seconds)
+        assert not job.leftovers, str(job)
+        return job

@@ -1,0 +1,164 @@
+"""What ranks find in their environment, and which launcher we are under."""
+
+import pytest
+
+from smddprun import environment, rendezvous
+from smddprun.environment import Place
+
+
+@pytest.mark.parametrize("size", range(1, 18))
+def test_places(size):
+    places = environment.places_on_this_host(size)
+    assert [place.rank for place in places] == list(range(size))
+    assert all(place == Place(i, size, i, size) for i, place in enumerate(places))
+
+
+def test_rank_environment():
+    result = environment.rank_environment({"A": "1"}, Place(5, 8, 1, 4), "/tmp/d", "id")
+    assert result == {
+        "A": "1",
+        "SMDDP_RANK": "5",
+        "SMDDP_SIZE": "8",
+        "SMDDP_LOCAL_RANK": "1",
+        "SMDDP_LOCAL_SIZE": "4",
+        "SMDDP_RENDEZVOUS": "/tmp/d",
+        "SMDDP_JOB_ID": "id",
+    }
+
+
+@pytest.mark.parametrize("threads,inter", [(1, "2"), (2, "2"), (3, "3"), (16, "16")])
+def test_threads(threads, inter):
+    result = environment.job_environment({}, threads, False)
+    assert result["OMP_NUM_THREADS"] == result["TF_NUM_INTRAOP_THREADS"] == str(threads)
+    assert result["TF_NUM_INTEROP_THREADS"] == inter
+    assert result["PYTHONUNBUFFERED"] == "1"
+
+
+def test_what_the_user_set_is_kept():
+    own = {"OMP_NUM_THREADS": "7", "TF_NUM_INTEROP_THREADS": "9", "PYTHONUNBUFFERED": ""}
+    result = environment.job_environment(own, 2, False)
+    assert {name: result[name] for name in own} == own
+    assert result["TF_NUM_INTRAOP_THREADS"] == "2"
+
+
+def test_threads_per_rank_counts_more_than_the_environment():
+    assert environment.job_environment({"OMP_NUM_THREADS": "7"}, 3, True)["OMP_NUM_THREADS"] == "3"
+
+
+def test_exports():
+    environ = {"A": "1", "B": "2"}
+    assert environment.with_exports(environ, [("A", "x"), ("B", None), ("C", ""), ("D", None)]) == {
+        "A": "x",
+        "B": "2",
+        "C": "",
+    }
+    assert environ == {"A": "1", "B": "2"}
+
+
+@pytest.mark.parametrize(
+    "environ,found",
+    [
+        ({}, None),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "OMPI_COMM_WORLD_RANK"),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "PMI_RANK"),
+        ({"PMI_SIZE": "2"}, None),
+        ({"PMI_RANK": "0"}, None),
+        ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "slurm.1"}, "PMIX_RANK"),
+        ({"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "2"}, "MV2_COMM_WORLD_RANK"),
+        ({"SMDDP_RANK": "1", "SMDDP_SIZE": "2"}, "SMDDP_RANK"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
+        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"}, "SLURM_PROCID"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, None),
+    ],
+)
+def test_outer_launcher(environ, found):
+    assert environment.outer_launcher(environ) == found
+
+
+def test_job_ids_of_nested_jobs():
+    outer = environment.new_job_id({}, "aa")
+    inner = environment.new_job_id({"SMDDP_JOB_ID": outer}, "bb")
+    assert environment.belongs_to_job({"SMDDP_JOB_ID": inner}, outer)
+    assert environment.belongs_to_job({"SMDDP_JOB_ID": inner}, inner)
+    assert not environment.belongs_to_job({"SMDDP_JOB_ID": outer}, inner)
+    assert not environment.belongs_to_job({"SMDDP_JOB_ID": "aab"}, "aa")
+    assert not environment.belongs_to_job({}, "aa")
+
+
+@pytest.mark.parametrize(
+    "environ,parent",
+    [
+        ({}, "/tmp"),
+        ({"TMPDIR": "/a"}, "/a"),
+        ({"TMPDIR": "/a", "SMDDP_TMPDIR": "/b/"}, "/b"),
+        ({"TMPDIR": "", "SMDDP_TMPDIR": ""}, "/tmp"),
+    ],
+)
+def test_rendezvous_path(environ, parent):
+    assert rendezvous.choose(environ, "token") == f"{parent}/smddp-token"
+
+
+def test_rendezvous_path_has_room_for_a_socket():
+    longest = next(n for n in range(200) if _refused("/" + "d" * n)) - 1
+    assert len(rendezvous.choose({"TMPDIR": "/" + "d" * longest}, "t" * 16)) + len("/") + 16 == 107
+    with pytest.raises(rendezvous.RendezvousError, match=r"TMPDIR=.*too long.*set SMDDP_TMPDIR"):
+        rendezvous.choose({"TMPDIR": "/" + "é" * 90}, "t" * 16)
+
+
+def _refused(parent):
+    try:
+        rendezvous.choose({"TMPDIR": parent}, "t" * 16)
+    except rendezvous.RendezvousError:
+        return True
+    return False
+
+
+def test_rendezvous_directory(tmp_path):
+    path = tmp_path / "d"
+    rendezvous.create(str(path))
+    assert path.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(rendezvous.RendezvousError, match="SMDDP_TMPDIR"):
+        rendezvous.create(str(path))
+    (path / "socket").touch()
+    rendezvous.remove(str(path))
+    assert not path.exists()
+    rendezvous.remove(str(path))
+
+
+def test_ranks_see_the_contract(launcher):
+    names = ["RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "RENDEZVOUS", "JOB_ID"]
+    show = " ".join(f"${{SMDDP_{name}}}" for name in names)
+    result = launcher.run(
+        "-np",
+        3,
+        "bash",
+        "-c",
+        f'test -d "$SMDDP_RENDEZVOUS" && stat -c %a "$SMDDP_RENDEZVOUS" && echo "{show}"',
+    )
+    assert result.code == 0
+    rows = sorted(
+        line.split() for line in result.lines if line.endswith(result.lines[-1].split()[-1]) and "/" in line
+    )
+    assert [row[1:5] for row in rows] == [[str(r), "3", str(r), "3"] for r in range(3)]
+    assert len({row[5] for row in rows}) == 1 and len({row[6] for row in rows}) == 1
+    assert rows[0][5].startswith(f"{launcher.rendezvous_parent}/smddp-")
+    assert sorted(line for line in result.lines if "/" not in line) == ["[0] 700", "[1] 700", "[2] 700"]
+
+
+def test_thread_variables_and_exports_reach_the_ranks(launcher):
+    show = "echo $OMP_NUM_THREADS $TF_NUM_INTRAOP_THREADS $TF_NUM_INTEROP_THREADS $PYTHONUNBUFFERED $A $B"
+    options = ["-np", 1, "--threads-per-rank", 3, "-x", "A=x y", "-x", "B", "-x", "OMP_NUM_THREADS=9"]
+    result = launcher.run(*options, "bash", "-c", show, env={"B": "b"})
+    assert result.lines == ["9 3 3 1 x y b"]
+
+
+def test_too_long_a_directory_is_a_clear_error(launcher):
+    long = launcher.work / ("d" * 90)
+    long.mkdir()
+    result = launcher.run("-np", 2, "true", env={"SMDDP_TMPDIR": str(long)})
+    assert result.code == 1 and result.stdout == b""
+    assert result.messages.count("\n") == 1
+    assert "SMDDP_TMPDIR" in result.messages and "107" in result.messages
+    missing = launcher.run("-np", 2, "true", env={"SMDDP_TMPDIR": "/nonexistent"})
+    assert missing.code == 1 and "/nonexistent" in missing.messages and missing.messages.count("\n") == 1

@@ -1,0 +1,133 @@
+"""The command line: pure parsing."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smddprun.options import HELP, MAX_RANKS, Options, UsageError, parse
+
+WITH_VALUE = {
+    "-np": ("2", {"num_ranks": 2}),
+    "-n": ("3", {"num_ranks": 3}),
+    "--num-proc": ("4", {"num_ranks": 4}),
+    "--threads-per-rank": ("8", {"threads_per_rank": 8}),
+    "--output-dir": ("logs", {"output_dir": "logs"}),
+    "--grace": ("0.5", {"grace": 0.5}),
+    "--timeout": ("60", {"timeout": 60.0}),
+    "-x": ("A=b=c", {"exports": (("A", "b=c"),)}),
+}
+FLAGS = {
+    "-v": {"verbose": True},
+    "--verbose": {"verbose": True},
+    "--tag-output": {"tag_output": True},
+    "--no-tag-output": {"tag_output": False},
+}
+
+
+def test_defaults():
+    assert parse(["train.py"]) == Options(command=("train.py",))
+    assert Options().num_ranks is None and Options().grace == 5.0 and Options().timeout is None
+
+
+@pytest.mark.parametrize("option", WITH_VALUE)
+def test_option_with_a_value(option):
+    text, fields = WITH_VALUE[option]
+    assert parse([option, text, "cmd"]) == Options(command=("cmd",), **fields)
+    if option.startswith("--"):
+        assert parse([f"{option}={text}", "cmd"]) == Options(command=("cmd",), **fields)
+
+
+@pytest.mark.parametrize("option", FLAGS)
+def test_flag(option):
+    assert parse([option, "cmd"]) == Options(command=("cmd",), **FLAGS[option])
+
+
+def test_every_pair_of_options_in_both_orders():
+    words = {option: [option, text] for option, (text, _) in WITH_VALUE.items()}
+    words.update({option: [option] for option in FLAGS})
+    fields = {option: value for option, (_, value) in WITH_VALUE.items()} | FLAGS
+    for first, second in itertools.permutations(words, 2):
+        if set(fields[first]) != set(fields[second]):
+            expected = Options(command=("cmd",), **{**fields[first], **fields[second]})
+            assert parse([*words[first], *words[second], "cmd"]) == expected
+
+
+@pytest.mark.parametrize("option", [o for o in WITH_VALUE if o not in ("-n", "--num-proc")] + list(FLAGS))
+def test_every_option_is_in_the_help(option):
+    assert option in HELP
+
+
+def test_last_value_counts_and_exports_add_up():
+    options = parse(["-np", "2", "-np", "3", "-x", "A=1", "-x", "B", "-x", "C=", "cmd"])
+    assert options.num_ranks == 3
+    assert options.exports == (("A", "1"), ("B", None), ("C", ""))
+
+
+@given(st.lists(st.text(max_size=8)), st.text(min_size=1, max_size=8).filter(lambda w: not w.startswith("-")))
+def test_words_after_the_command_are_never_ours(arguments, command):
+    assert parse(["-np", "2", command, *arguments]).command == (command, *arguments)
+    assert parse(["--", command, *arguments]).command == (command, *arguments)
+
+
+def test_a_command_that_begins_with_a_dash():
+    assert parse(["-np", "2", "--", "-odd", "-np"]).command == ("-odd", "-np")
+    assert parse(["-"]).command == ("-",)
+
+
+@pytest.mark.parametrize("word,show", [("-h", "help"), ("--help", "help"), ("--version", "version")])
+def test_help_and_version_need_no_command(word, show):
+    assert parse(["-np", "2", word]).show == show
+    assert parse(["cmd", word]).show is None
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "abc", "", "1.5", "2x", " 2", "+2", "٣", "²", str(MAX_RANKS + 1), "9" * 5000]
+)
+@pytest.mark.parametrize("option", ["-np", "--num-proc", "--threads-per-rank"])
+def test_wrong_count_names_option_value_and_remedy(option, text):
+    with pytest.raises(UsageError) as error:
+        parse([option, text, "cmd"])
+    assert (
+        option in str(error.value) and repr(text) in str(error.value) and "whole number" in str(error.value)
+    )
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["-1", "abc", "", "nan", "inf", "1e10"])
+@pytest.mark.parametrize("option", ["--grace", "--timeout"])
+def test_wrong_seconds_name_option_value_and_remedy(option, text):
+    with pytest.raises(UsageError, match="seconds") as error:
+        parse([option, text, "cmd"])
+    assert option in str(error.value) and repr(text) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "words,part",
+    [
+        ([], "no command"),
+        (["-np", "2"], "no command"),
+        (["--"], "no command"),
+        (["-np"], "needs a value"),
+        (["-x"], "needs a value"),
+        (["-x", "=1", "cmd"], "'=1'"),
+        (["--output-dir", "", "cmd"], "directory"),
+        (["--bogus", "cmd"], "'--bogus'"),
+        (["-np2", "cmd"], "'-np2'"),
+        (["--verbos", "cmd"], "'--verbos'"),
+        (["--verbose=1", "cmd"], "takes no value"),
+    ],
+)
+def test_other_mistakes(words, part):
+    with pytest.raises(UsageError) as error:
+        parse(words)
+    assert part in str(error.value) and "\n" not in str(error.value)
+
+
+@given(st.lists(st.text(max_size=6)))
+def test_anything_is_parsed_or_refused_in_one_line(words):
+    try:
+        parse(words)
+    except UsageError as error:
+        assert "\n" not in str(error)

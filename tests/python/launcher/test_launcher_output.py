@@ -1,0 +1,312 @@
+"""The ranks' output as it comes out of the launcher."""
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from launcher_harness import LIMIT_SECONDS, cpu_ticks, proc, wait_until
+
+
+class Terminal:
+    """A pseudo-terminal for a launcher to write to."""
+
+    def __init__(self, rows=33, columns=77):
+        self._ours, self.theirs = os.openpty()
+        os.set_blocking(self._ours, False)
+        self.resize(rows, columns)
+        self.text = ""
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self):
+        with contextlib.suppress(OSError):  # nothing there, or closed on the other side
+            self.text += os.read(self._ours, 1 << 16).decode()
+        return self.text
+
+    def wait_for(self, part):
+        wait_until(lambda: part in self.read(), f"{part!r} in {self.text!r}")
+
+    def close(self):
+        os.close(self._ours)
+        os.close(self.theirs)
+
+
+@pytest.fixture
+def terminal():
+    result = Terminal()
+    yield result
+    result.close()
+
+
+def test_streams_and_tags(launcher):
+    result = launcher.run("-np", 3, "bash", "-c", "echo out $SMDDP_RANK; echo err $SMDDP_RANK >&2")
+    assert result.code == 0
+    assert sorted(result.lines) == [f"[{r}] out {r}" for r in range(3)]
+    assert sorted(result.messages.splitlines()) == [f"[{r}] err {r}" for r in range(3)]
+
+
+@pytest.mark.parametrize(
+    "ranks,option,expected",
+    [
+        (1, [], b"a\n"),
+        (1, ["--tag-output"], b"[0] a\n"),
+        (2, ["--no-tag-output"], b"a\na\n"),
+    ],
+)
+def test_tags_on_and_off(launcher, ranks, option, expected):
+    assert launcher.run("-np", ranks, *option, "echo", "a").stdout == expected
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_last_line_without_its_end(launcher, ranks):
+    result = launcher.run("-np", ranks, "bash", "-c", "printf no-end; printf no-err >&2")
+    assert sorted(result.stdout.split(b"\n")) == (
+        [b"no-end"] if ranks == 1 else [b"", b"[0] no-end", b"[1] no-end"]
+    )
+    assert b"no-err" in result.stderr
+
+
+def test_whole_lines_of_eight_ranks_under_load(launcher):
+    launcher.script(
+        "write.py",
+        """
+import os, random
+rank = os.environ["SMDDP_RANK"]
+data = b"".join(b"%s:%d:" % (rank.encode(), i) + b"x" * random.randint(0, 300) + b"\\n" for i in range(5000))
+while data:  # in pieces that have nothing to do with lines
+    n = random.randint(1, 9000)
+    os.write(random.choice([1]), data[:n])
+    data = data[n:]
+""",
+    )
+    result = launcher.run("-np", 8, "write.py")
+    assert result.code == 0
+    seen = {str(rank): 0 for rank in range(8)}
+    for line in result.lines:
+        tag, rank, number = re.fullmatch(r"\[(\d)\] (\d):(\d+):x*", line).groups()
+        assert tag == rank and int(number) == seen[rank]
+        seen[rank] += 1
+    assert set(seen.values()) == {5000}
+
+
+def test_stdout_and_stderr_in_one_file_keep_whole_lines(launcher):
+    script = "for i in {1..300}; do echo out; echo err >&2; done"
+    result = launcher.run("-np", 3, "bash", "-c", script, stderr=subprocess.STDOUT)
+    assert len(result.lines) == 1800 and set(result.lines) == {
+        f"[{r}] {w}" for r in range(3) for w in ("out", "err")
+    }
+
+
+def test_binary_output_of_one_rank_is_unchanged(launcher):
+    data = bytes(range(256)) * 5000
+    (launcher.work / "data").write_bytes(data)
+    assert launcher.run("-np", 1, "cat", "data").stdout == data
+
+
+def test_binary_and_very_long_lines_of_two_ranks(launcher):
+    data = b"\0\xff\xfe" * 1_000_000 + b"\n"
+    (launcher.work / "data").write_bytes(data)
+    result = launcher.run("-np", 2, "cat", "data")
+    assert result.code == 0
+    for rank in (b"[0] ", b"[1] "):
+        mine = [line[4:] for line in result.stdout.splitlines() if line.startswith(rank)]
+        assert b"".join(mine) == data[:-1]
+
+
+def test_updates_of_a_progress_bar_are_passed_on_at_once(launcher):
+    script = "test $SMDDP_RANK = 0 || exit 0; printf '10%%\\r'; sleep 30"
+    running = launcher.start("-np", 2, "bash", "-c", script)
+    begin = time.monotonic()
+    assert os.read(running.process.stdout.fileno(), 100) == b"[0] 10%\r"
+    assert time.monotonic() - begin < 10
+    running.signal(signal.SIGTERM)
+    assert running.finish().code == 143
+
+
+def test_output_comes_at_once_not_at_the_end(launcher):
+    launcher.script("train.py", "import time; print('step 1'); time.sleep(30)")
+    running = launcher.start("-np", 2, "train.py")
+    got = b""
+    while got.count(b"\n") < 2:
+        got += os.read(running.process.stdout.fileno(), 100)
+    assert sorted(got.splitlines()) == [b"[0] step 1", b"[1] step 1"]
+    running.signal(signal.SIGTERM)
+    running.finish()
+
+
+def test_output_dir_has_the_bytes_of_each_rank(launcher):
+    result = launcher.run(
+        "-np",
+        2,
+        "--output-dir",
+        "logs/deep",
+        "bash",
+        "-c",
+        "printf 'a\\rb\\n'; printf $SMDDP_RANK; printf e >&2",
+    )
+    assert result.code == 0 and b"[1] " in result.stdout
+    files = {path.name: path.read_bytes() for path in (launcher.work / "logs" / "deep").iterdir()}
+    assert files == {
+        "rank-0.stdout": b"a\rb\n0",
+        "rank-0.stderr": b"e",
+        "rank-1.stdout": b"a\rb\n1",
+        "rank-1.stderr": b"e",
+    }
+
+
+def test_a_full_disk_under_the_output_dir_is_said_and_survived(launcher):
+    logs = launcher.work / "logs"
+    logs.mkdir()
+    (logs / "rank-0.stdout").symlink_to("/dev/full")
+    result = launcher.run("-np", 2, "--output-dir", logs, "echo", "a")
+    assert result.code == 0 and sorted(result.lines) == ["[0] a", "[1] a"]
+    assert "rank-0.stdout: No space left on device" in result.messages
+
+
+def test_a_reader_that_leaves_ends_the_ranks_like_any_writer(launcher):
+    running = launcher.start("-np", 2, "yes")
+    assert b"y\n" in os.read(running.process.stdout.fileno(), 1000)
+    running.process.stdout.close()
+    running.process.stdout = None
+    result = running.finish()
+    assert result.code == 128 + signal.SIGPIPE and "killed by SIGPIPE" in result.messages
+
+
+def test_a_reader_that_leaves_does_not_end_ranks_that_log(launcher):
+    script = "for i in {1..2000}; do echo $i; done"
+    running = launcher.start("-np", 2, "--output-dir", "logs", "bash", "-c", script)
+    running.process.stdout.close()
+    running.process.stdout = None
+    assert running.finish().code == 0
+    assert (launcher.work / "logs" / "rank-1.stdout").read_text().split() == [str(i) for i in range(1, 2001)]
+
+
+def test_a_reader_that_stops_does_not_stop_the_launcher(launcher):
+    running = launcher.start("-np", 2, "yes")
+    time.sleep(0.5)
+    running.signal(signal.SIGINT)
+    begin = time.monotonic()
+    wait_until(
+        lambda: launcher.leftovers() == [running.pid], "all but the launcher, which has output left, end"
+    )
+    assert time.monotonic() - begin < 5
+    result = running.finish()
+    assert result.code == 130 and result.stdout.endswith(b"\n")
+
+
+def test_memory_is_bounded_when_the_reader_is_slow(launcher):
+    running = launcher.start("-np", 2, "yes")
+    time.sleep(1.0)
+    assert int(re.search(rb"VmRSS:\s+(\d+) kB", proc(running.pid, "status"))[1]) < 100_000
+    before = cpu_ticks(running.pid)
+    time.sleep(0.5)
+    assert cpu_ticks(running.pid) - before <= 5  # it waits, and doesn't spin
+    running.signal(signal.SIGTERM)
+    running.finish()
+
+
+def test_heavy_output(launcher):
+    launcher.script("write.py", "import os\nfor _ in range(800): os.write(1, (b'x' * 99 + b'\\n') * 655)")
+    process = launcher.start("-np", 2, "write.py")
+    begin = time.monotonic()
+    result = process.finish()
+    assert result.code == 0 and len(result.stdout) == 2 * 800 * 655 * 104
+    assert (
+        len(result.stdout) / (time.monotonic() - begin) > 20e6
+    )  # bytes/s; far below what it does, above any trouble
+
+
+def test_closed_standard_descriptors(launcher):
+    command = " ".join([sys.executable, "-m", "smddprun", "-np", "2", "bash", "-c", "'echo a; echo b >&2'"])
+    for redirections in ("<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"):
+        result = launcher.run(
+            "--", f"exec {command} {redirections}", program=("bash", "-c", 'eval "$2"', "bash")
+        )
+        assert result.code == 0
+        assert (b"[1] a\n" in result.stdout) == (">&-" not in redirections.replace("2>&-", ""))
+
+
+def test_rank_0_reads_stdin_and_the_others_nothing(launcher):
+    running = launcher.start("-np", 2, "bash", "-c", "cat; echo end", stdin=subprocess.PIPE)
+    stdout, _ = running.process.communicate(b"typed\n", timeout=LIMIT_SECONDS)
+    assert sorted(stdout.decode().splitlines()) == ["[0] end", "[0] typed", "[1] end"]
+
+
+def test_descriptors_that_the_launcher_was_given_reach_the_ranks(launcher):
+    read_end, write_end = os.pipe()
+    running = launcher.start("-np", 1, "bash", "-c", f"echo x >&{write_end}", pass_fds=[write_end])
+    os.close(write_end)
+    assert running.finish().code == 0 and os.read(read_end, 10) == b"x\n"
+    assert os.read(read_end, 10) == b"", "someone still holds the descriptor"
+    os.close(read_end)
+
+
+def test_on_a_terminal_rank_0_has_one_and_bars_work(launcher, terminal):
+    launcher.script(
+        "train.py",
+        """
+import os, pathlib, sys, time
+if os.environ["SMDDP_RANK"] == "0":
+    print(sys.stdout.isatty(), sys.stderr.isatty(), tuple(os.get_terminal_size(1)))
+    sys.stdout.write("\\r 50%")
+    sys.stdout.flush()
+    while not pathlib.Path("go").exists(): time.sleep(0.01)
+    print("\\r100%")
+else:
+    while not pathlib.Path("say").exists(): time.sleep(0.01)
+    print("hello", sys.stdout.isatty())
+    while not pathlib.Path("go").exists(): time.sleep(0.01)
+""",
+    )
+    running = launcher.start("-np", 2, "train.py", stdout=terminal.theirs, stderr=terminal.theirs)
+    terminal.wait_for("True True (77, 33)\r\n\r 50%")  # at once, without a tag
+    launcher.script("say", "")
+    terminal.wait_for("\r 50%\r\x1b[K[1] hello False\r\n 50%")
+    launcher.script("go", "")
+    assert running.finish().code == 0
+    terminal.wait_for("\r100%\r\n")
+
+
+def test_a_terminal_that_changes_its_size(launcher, terminal):
+    launcher.script(
+        "train.py",
+        """
+import os, signal, time
+signal.signal(signal.SIGWINCH, lambda *_: print(tuple(os.get_terminal_size(1))))
+print("ready")
+for _ in range(1000): time.sleep(0.01)
+""",
+    )
+    running = launcher.start("-np", 1, "train.py", stdout=terminal.theirs, stderr=terminal.theirs)
+    terminal.wait_for("ready")
+    terminal.resize(20, 100)
+    running.signal(signal.SIGWINCH)  # the kernel sends it where the terminal is a controlling one
+    terminal.wait_for("(100, 20)")
+    running.signal(signal.SIGTERM)
+    assert running.finish().code == 143
+
+
+def test_tag_output_on_a_terminal_tags_rank_0_as_well(launcher, terminal):
+    running = launcher.start(
+        "-np", 2, "--tag-output", "echo", "a", stdout=terminal.theirs, stderr=terminal.theirs
+    )
+    assert running.finish().code == 0
+    terminal.wait_for("[0] a\r\n")
+    terminal.wait_for("[1] a\r\n")
+
+
+def test_a_terminal_that_hangs_up_ends_the_job(launcher):
+    terminal = Terminal()
+    running = launcher.start("-np", 2, "yes", stdout=terminal.theirs, stderr=terminal.theirs)
+    terminal.wait_for("y")
+    terminal.close()
+    assert running.finish().code != 0

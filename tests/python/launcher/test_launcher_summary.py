@@ -1,0 +1,97 @@
+"""The summary and the exit code: pure."""
+
+import signal
+
+import pytest
+
+from smddprun.ranks import Exit
+from smddprun.summary import Ended, Outcome, lines
+
+TERM, KILL, INT = signal.SIGTERM, signal.SIGKILL, signal.SIGINT
+
+
+def ended(rank, code=0, signal=0, by=0, tail=(), seconds=1.0):
+    return Ended(rank, 1000 + rank, Exit(code, signal), seconds, by, tail)
+
+
+def text(outcome):
+    return b"\n".join(lines(outcome)).decode()
+
+
+@pytest.mark.parametrize(
+    "outcome,code",
+    [
+        (Outcome([ended(0), ended(1)]), 0),
+        (Outcome([ended(0), ended(1, code=3)]), 3),
+        (Outcome([ended(1, code=3), ended(0, code=4)]), 3),
+        (Outcome([ended(1, signal=9), ended(0, code=1)]), 137),
+        (Outcome([ended(1, signal=11), ended(0, signal=15, by=15)]), 139),
+        (Outcome([ended(0, signal=15, by=15)], timeout=5.0), 124),
+        (Outcome([ended(0, code=7), ended(1, signal=15, by=15)], timeout=5.0), 7),
+        (Outcome([ended(0, signal=2), ended(1, signal=2)], stopped_by=INT), 130),
+        (Outcome([ended(0, signal=9, by=9)], stopped_by=INT), 130),
+        (Outcome([ended(0), ended(1)], stopped_by=TERM), 0),
+        (Outcome([ended(0, signal=15), ended(1, code=1)], stopped_by=TERM), 143),
+        (Outcome([ended(0, code=5)], stopped_by=TERM), 5),
+        (Outcome([ended(0, code=2), Ended(1, 7, None, 9.0, KILL)]), 2),
+    ],
+)
+def test_exit_code(outcome, code):
+    assert outcome.exit_code == code
+    assert (lines(outcome) == []) == (code == 0)
+    if code:
+        assert text(outcome).endswith(f"smddprun: exit code {code}")
+
+
+def test_names_the_first_failure_and_its_consequences():
+    outcome = Outcome(
+        [
+            ended(3),
+            ended(1, signal=9, tail=[b"step 7", b"\xff bytes"], seconds=2.0),
+            ended(0, code=1, seconds=2.4),
+            ended(2, signal=15, by=15, seconds=7.0),
+        ]
+    )
+    assert lines(outcome) == [
+        b"smddprun: rank 1 failed first: pid 1001, killed by SIGKILL, after 2.0 s",
+        b"smddprun: the last lines of rank 1:",
+        b"  | step 7",
+        b"  | \xff bytes",
+        b"smddprun: SIGKILL that nobody sent comes from the kernel when memory runs out: "
+        b"look for 'Out of memory' in dmesg",
+        b"smddprun: rank 0 (pid 1000) ended 0.4 s later: exit code 1",
+        b"smddprun: rank 2 (pid 1002) was ended by smddprun with SIGTERM",
+        b"smddprun: exit code 137",
+    ]
+
+
+def test_a_silent_rank():
+    assert "rank 0 had written nothing" in text(Outcome([ended(0, code=1)]))
+
+
+def test_a_stop_is_no_failure():
+    shown = text(Outcome([ended(0, signal=2, tail=[b"x"]), ended(1, code=1)], stopped_by=INT))
+    assert "told to stop by SIGINT" in shown and "failed" not in shown and "| x" not in shown
+    assert (
+        "rank 0 (pid 1000) ended: killed by SIGINT" in shown
+        and "rank 1 (pid 1001) ended 0.0 s later" in shown
+    )
+
+
+def test_a_failure_after_a_stop_is_shown():
+    shown = text(Outcome([ended(0, signal=11, tail=[b"x"])], stopped_by=TERM))
+    assert "told to stop by SIGTERM" in shown and "rank 0 failed first" in shown and "| x" in shown
+
+
+def test_timeout_and_stuck():
+    shown = text(Outcome([ended(0, signal=15, by=15), Ended(1, 7, None, 9.0, KILL)], timeout=2.5))
+    assert "--timeout 2.5 seconds" in shown and "rank 1 (pid 7) does not end, not even by SIGKILL" in shown
+
+
+def test_many_ranks_are_counted():
+    shown = text(Outcome([ended(0, code=1)] + [ended(r, code=1) for r in range(1, 100)]))
+    assert "... and 83 ranks more" in shown and shown.count("\n") < 25
+
+
+def test_a_signal_without_a_name():
+    assert "killed by signal 40" in text(Outcome([ended(0, signal=40)]))

@@ -1,0 +1,50 @@
+"""The SPMD suite: every rank of a job runs all of it, in the same order.
+
+    smddprun -np 2 python -m pytest tests/python/spmd
+
+A test that fails on one rank leaves the ranks at different places, so with more than one rank the first failure ends
+the suite; a test that hangs ends it after a time limit. A plain pytest is rank 0 of 1.
+"""
+
+import faulthandler
+import os
+import sys
+import threading
+
+import pytest
+
+import tf_smddp as sdp
+
+LIMIT_SECONDS = 60.0
+
+
+def pytest_configure(config):
+    sdp.init()
+    if sdp.size() > 1:
+        config.option.maxfail = 1
+
+
+@pytest.fixture
+def rank() -> int:
+    return sdp.rank()
+
+
+@pytest.fixture
+def size() -> int:
+    return sdp.size()
+
+
+@pytest.fixture(autouse=True)
+def time_limit(request):
+    def end():
+        # pytest has put files in the place of stdout and stderr.
+        request.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+        print(f"{request.node.nodeid} took longer than {LIMIT_SECONDS:g} s", file=sys.__stderr__)
+        faulthandler.dump_traceback(file=sys.__stderr__)
+        os._exit(3)
+
+    timer = threading.Timer(LIMIT_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    yield
+    timer.cancel()

@@ -1,0 +1,123 @@
+"""The ops can be differentiated: the loss of the job is the sum of all ranks' losses."""
+
+import pytest
+import tensorflow as tf
+from values import sum_of_ranks
+
+import tf_smddp as sdp
+
+AVERAGE, SUM = sdp.ReduceOp.AVERAGE, sdp.ReduceOp.SUM
+
+
+def eager(loss, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = loss(x)
+    return tape.gradient(y, x)
+
+
+def inside_a_function(loss, x):
+    return tf.function(lambda x: eager(loss, x))(x)
+
+
+def outside_of_a_function(loss, x):
+    """Differentiated where TensorFlow builds a backward graph, in which it keeps no program order by itself."""
+    return eager(tf.function(loss), x)
+
+
+def in_a_v1_session(loss, x):
+    value = x.numpy()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.constant(value)
+        found = session.run(tf.gradients(loss(x), x)[0])
+    return tf.constant(found)
+
+
+MODES = pytest.mark.parametrize(
+    "gradient_of", [eager, inside_a_function, outside_of_a_function, in_a_v1_session], ids=lambda mode: mode.__name__
+)
+
+
+@MODES
+@pytest.mark.parametrize("op", [SUM, AVERAGE])
+def test_allreduce(rank, size, gradient_of, op):
+    """Rank r's loss is (r + 1) * y; so each x counts with the ranks' weights, reduced like x."""
+    gradient = gradient_of(
+        lambda x: (rank + 1.0) * tf.reduce_sum(sdp.allreduce(x, 0, 1, op=op)), tf.constant([1.0, 2.0])
+    )
+    assert gradient.numpy().tolist() == [sum_of_ranks(size) / (size if op is AVERAGE else 1)] * 2
+
+
+@MODES
+def test_broadcast(rank, size, gradient_of):
+    for root in range(size):
+        gradient = gradient_of(
+            lambda x, root=root: (rank + 1.0) * tf.reduce_sum(sdp.broadcast(x, root)), tf.constant([1.0, 2.0])
+        )
+        assert gradient.numpy().tolist() == [sum_of_ranks(size) if rank == root else 0.0] * 2
+
+
+@MODES
+def test_several_gradients_meet_their_partners(rank, size, gradient_of):
+    """Five ops of one shape, each with another weight: mixed up, the sums would be wrong."""
+
+    def loss(x):
+        parts = [sdp.allreduce(x[i], 0, 1, op=SUM) * 10.0**i * (rank + 1) for i in range(5)]
+        return tf.add_n(parts)
+
+    gradient = gradient_of(loss, tf.constant([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert gradient.numpy().tolist() == [10.0**i * sum_of_ranks(size) for i in range(5)]
+
+
+@pytest.mark.parametrize("gradient_of", [eager, inside_a_function, outside_of_a_function], ids=lambda m: m.__name__)
+def test_loop(rank, size, gradient_of):
+    """y = x · 2^4 · (the average's factor 1)^4; differentiated four times through the loop."""
+
+    def loss(x):
+        def body(i, y):
+            return i + 1, 2.0 * sdp.allreduce(y, 0, 1, op=AVERAGE)
+
+        return (rank + 1.0) * tf.while_loop(lambda i, _: i < 4, body, (0, x), parallel_iterations=10)[1]
+
+    assert float(gradient_of(loss, tf.constant(3.0))) == 16.0 * sum_of_ranks(size) / size
+
+
+@pytest.mark.parametrize("gradient_of", [eager, inside_a_function, outside_of_a_function], ids=lambda m: m.__name__)
+def test_cond_and_nested_function(rank, size, gradient_of):
+    nested = tf.function(lambda y: sdp.allreduce(y, 0, 1, op=SUM))
+
+    def loss(x):
+        y = tf.cond(x > 0.0, lambda: nested(x) * 2.0, lambda: x)
+        return (rank + 1.0) * nested(y)
+
+    for _ in range(5):
+        assert float(gradient_of(loss, tf.constant(3.0))) == 2.0 * size * sum_of_ranks(size)
+
+
+def test_gradient_of_a_grouped_allreduce(rank, size):
+    """The eager tape reduces with one op for the group; differentiate through it (a second derivative)."""
+    x = tf.constant([1.0, 2.0])
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with sdp.DistributedGradientTape(tf.GradientTape(), op=SUM) as inner:
+            inner.watch(x)
+            y = (rank + 1.0) * x**3
+        first = inner.gradient(y, [x, x])[0]
+    assert first.numpy().tolist() == [3.0 * sum_of_ranks(size), 12.0 * sum_of_ranks(size)]
+    # Rank r: its part of d(first)/dx is 6 (r + 1) x, and each of the size losses that it is in counts.
+    second = outer.gradient(first, x).numpy()
+    assert second.tolist() == [6.0 * (rank + 1) * size, 12.0 * (rank + 1) * size]
+
+
+@pytest.mark.parametrize("op", [sdp.ReduceOp.MIN, sdp.ReduceOp.MAX, sdp.ReduceOp.PRODUCT])
+def test_other_operations_have_no_gradient(op):
+    with pytest.raises(LookupError, match=f"ReduceOp.{op.name} is not defined"):
+        eager(lambda x: sdp.allreduce(x, 0, 1, op=op), tf.constant(1.0))
+
+
+def test_integers_have_no_gradient():
+    x = tf.constant(1)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = sdp.allreduce(x, 0, 1, op=SUM)
+    assert tape.gradient(y, x) is None

@@ -1,0 +1,189 @@
+"""What meets what: tickets are drawn in program order, and nothing else has to be in order."""
+
+import time
+
+import pytest
+import tensorflow as tf
+from values import sum_of_ranks
+
+import tf_smddp as sdp
+from tf_smddp import _op_library
+
+SUM = sdp.ReduceOp.SUM
+
+
+def delayed(value, milliseconds):
+    """The value, after a while; the order in which TensorFlow gets to the ops behind it follows the delays."""
+
+    def wait(x):
+        time.sleep(milliseconds / 1000)
+        return x
+
+    return tf.ensure_shape(tf.numpy_function(wait, [value], value.dtype), value.shape)
+
+
+def test_a_group_is_started_in_another_order_on_each_rank(rank, size):
+    """Rank by rank another tensor of the group is the last to be there."""
+
+    @tf.function
+    def function(x):
+        return [sdp.allreduce(delayed(x * i, 20 * ((i + rank) % 4)), i, 4, op=SUM) for i in range(4)]
+
+    for _ in range(3):
+        results = function(tf.constant(rank + 1.0))
+        assert [float(result) for result in results] == [i * sum_of_ranks(size) for i in range(4)]
+
+
+def test_independent_groups_are_started_in_another_order_on_each_rank(rank, size):
+    @tf.function
+    def function(x):
+        order = range(4)
+        return [sdp.allreduce(delayed(x * i, 20 * ((i + rank) % 4)), 0, 1, op=SUM) for i in order]
+
+    results = function(tf.constant(rank + 1.0))
+    assert [float(result) for result in results] == [i * sum_of_ranks(size) for i in range(4)]
+
+
+def test_two_groups_of_identical_shapes_in_one_step(rank, size):
+    @tf.function
+    def function(x):
+        first = [sdp.allreduce(x + i, i, 3, op=SUM) for i in range(3)]
+        second = [sdp.allreduce(x + 10 + i, i, 3, op=SUM) for i in (2, 0, 1)]
+        return first, second
+
+    for _ in range(3):
+        first, second = function(tf.constant([rank + 1.0]))
+        assert [float(x[0]) for x in first] == [sum_of_ranks(size) + size * i for i in range(3)]
+        assert [float(x[0]) for x in second] == [sum_of_ranks(size) + size * (10 + i) for i in (2, 0, 1)]
+
+
+def test_two_tapes_with_identical_shapes_in_one_step(rank, size):
+    a, b = tf.Variable([1.0, 2.0]), tf.Variable([3.0, 4.0])
+
+    @tf.function
+    def function(x):
+        with tf.GradientTape() as first:
+            y = tf.reduce_sum(a * x)
+        with tf.GradientTape() as second:
+            z = tf.reduce_sum(b * x * 10.0)
+        first = sdp.DistributedGradientTape(first, op=SUM)
+        second = sdp.DistributedGradientTape(second, op=SUM)
+        return first.gradient(y, a), second.gradient(z, b)
+
+    for mode in (function, function.python_function):
+        gradient_a, gradient_b = mode(tf.constant(rank + 1.0))
+        assert gradient_a.numpy().tolist() == [sum_of_ranks(size)] * 2
+        assert gradient_b.numpy().tolist() == [10 * sum_of_ranks(size)] * 2
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_iterations_of_a_while_loop_do_not_mix(rank, size, nested):
+    """Iterations overlap (parallel_iterations), some are slow on one rank and some on the other."""
+
+    def reduce(i):
+        return sdp.allreduce(tf.cast(i, tf.float32) + rank, 0, 1, op=SUM)
+
+    reduce = tf.function(reduce) if nested else reduce
+
+    @tf.function
+    def function(count):
+        results = tf.TensorArray(tf.float32, count)
+
+        def body(i, results):
+            slow = tf.cond((i + rank) % 2 == 0, lambda: delayed(i, 5), lambda: i)
+            return i + 1, results.write(i, tf.where(i % 3 == 0, reduce(slow), reduce(i)))
+
+        return tf.while_loop(lambda i, _: i < count, body, (0, results), parallel_iterations=10)[1].stack()
+
+    ranks = sum(range(size))
+    assert function(tf.constant(20)).numpy().tolist() == [i * size + ranks for i in range(20)]
+
+
+def test_tickets_of_a_while_loop_are_in_iteration_order():
+    """Each iteration waits for a while of its own before its ticket; later ones must not overtake it."""
+
+    @tf.function
+    def function(count):
+        tickets = tf.TensorArray(tf.int64, count)
+
+        def body(i, tickets):
+            tf.py_function(lambda i: time.sleep(0.004 if int(i) % 2 == 0 else 0.0), [i], [])
+            return i + 1, tickets.write(i, _op_library.ticket())
+
+        return tf.while_loop(lambda i, _: i < count, body, (0, tickets), parallel_iterations=10)[1].stack()
+
+    tickets = function(tf.constant(30)).numpy()
+    assert (tickets - tickets[0]).tolist() == list(range(30))
+
+
+def test_tickets_are_in_program_order_through_nested_functions_and_branches():
+    @tf.function
+    def pair():
+        return [_op_library.ticket(), _op_library.ticket()]
+
+    @tf.function
+    def function(predicate):
+        tickets = pair()
+        tickets += tf.cond(predicate, pair, lambda: [_op_library.ticket(), _op_library.ticket()])
+        tickets += [_op_library.ticket()]
+        tickets += tf.cond(predicate, lambda: [_op_library.ticket()], lambda: [_op_library.ticket() + 0])
+        return tf.stack(tickets + pair())
+
+    for predicate in (True, False):
+        for _ in range(10):
+            tickets = function(tf.constant(predicate)).numpy()
+            assert (tickets - tickets[0]).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("signature", [None, (tf.TensorSpec((None,), tf.float32),)], ids=["retraced", "one trace"])
+def test_a_shorter_last_batch_on_one_rank(rank, size, signature):
+    """Rank 0's function is traced again for it, with other node names; the others' is not."""
+    weight = tf.Variable(2.0, dtype=tf.float32)
+    traces = []
+
+    @tf.function(input_signature=signature)
+    def step(batch):
+        traces.append(batch.shape)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight * batch)
+        return sdp.DistributedGradientTape(tape, op=SUM).gradient(loss, weight)
+
+    for count in (8, 8, 3, 8):
+        mine = count if rank == 0 else 8
+        assert float(step(tf.ones((mine,)))) == count + 8 * (size - 1)
+    assert len(traces) == (2 if signature is None and rank == 0 else 1)
+
+
+def test_an_extra_model_on_one_rank_shifts_nothing(rank, size):
+    """Rank 0 builds and runs more graphs, without collectives: names and trace counters differ from now on."""
+    if rank == 0:
+        extra = tf.function(lambda x: tf.linalg.matvec(tf.ones((3, 3)), x))
+        for n in range(3):
+            extra(tf.zeros((n + 1, 3)))
+
+    @tf.function
+    def function(x):
+        return sdp.allreduce(x, 0, 2, op=SUM), sdp.allreduce(x * 2, 1, 2, op=SUM)
+
+    first, second = function(tf.constant(rank + 1.0))
+    assert (float(first), float(second)) == (sum_of_ranks(size), 2 * sum_of_ranks(size))
+
+
+def test_many_steps(rank, size):
+    """More steps than any table has places."""
+
+    @tf.function
+    def function(x, steps):
+        for _ in tf.range(steps):
+            x = sdp.allreduce(x, 0, 2) + 0 * sdp.allreduce(x, 1, 2)
+        return x
+
+    assert float(function(tf.constant(rank + 1.0), tf.constant(2000))) == sum_of_ranks(size) / size
+
+
+def test_eager_and_graph_take_turns(rank, size):
+    function = tf.function(lambda x: sdp.allreduce(x, 0, 1, op=SUM))
+    for i in range(5):
+        x = tf.constant(rank + 1.0 + i)
+        assert float(function(x)) == float(sdp.allreduce(x, 0, 1, op=SUM)) == sum_of_ranks(size) + i * size
+        assert float(sdp.broadcast(x, size - 1)) == size + i

@@ -1,0 +1,71 @@
+"""Inputs that are exact in every type, and what the ranks' reductions of them must be.
+
+Small integers: a sum or a product of three ranks' values is exact in float16 (up to 2048), bfloat16 (256), uint8 (255).
+"""
+
+from typing import List, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+import tf_smddp as sdp
+
+NUMBER_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64, tf.uint8)
+ALL_TYPES = (*NUMBER_TYPES, tf.bool)
+# Scalar, nothing, less than a chunk and odd, several dimensions.
+SHAPES = ((), (0,), (7,), (2, 3, 5))
+
+COMBINATIONS: List[Tuple[tf.DType, sdp.ReduceOp]] = [
+    *((dtype, op) for dtype in NUMBER_TYPES for op in sdp.ReduceOp),
+    (tf.bool, sdp.ReduceOp.MIN),
+    (tf.bool, sdp.ReduceOp.MAX),
+]
+
+_NUMPY = {
+    sdp.ReduceOp.SUM: lambda all_ranks: np.sum(all_ranks, axis=0),
+    sdp.ReduceOp.AVERAGE: lambda all_ranks: np.sum(all_ranks, axis=0) / len(all_ranks),
+    sdp.ReduceOp.MIN: lambda all_ranks: np.min(all_ranks, axis=0),
+    sdp.ReduceOp.MAX: lambda all_ranks: np.max(all_ranks, axis=0),
+    sdp.ReduceOp.PRODUCT: lambda all_ranks: np.prod(all_ranks, axis=0),
+}
+
+
+def plain(shape: Tuple[int, ...], rank: int, salt: int = 0) -> np.ndarray:
+    """Rank `rank`'s input as float64: integers from 1 to rank + 4."""
+    count = int(np.prod(shape))
+    return ((np.arange(count) * 5 + salt + rank) % 4 + 1.0 + rank % 2).reshape(shape)
+
+
+def as_type(values: np.ndarray, dtype: tf.DType) -> np.ndarray:
+    """The values in a type; the odd ones are true, and a fraction is cut towards zero in integers."""
+    if dtype == tf.bool:
+        return values % 2 == 1
+    return values.astype(dtype.as_numpy_dtype)
+
+
+def of_rank(shape: Tuple[int, ...], dtype: tf.DType, rank: int, salt: int = 0) -> np.ndarray:
+    """Rank `rank`'s input."""
+    return as_type(plain(shape, rank, salt), dtype)
+
+
+def reduced(
+    shape: Tuple[int, ...], dtype: tf.DType, op: sdp.ReduceOp, size: int, salt: int = 0
+) -> np.ndarray:
+    """What every rank must get."""
+    if dtype == tf.bool:
+        return _NUMPY[op]([of_rank(shape, dtype, rank, salt) for rank in range(size)])
+    exact = _NUMPY[op]([plain(shape, rank, salt) for rank in range(size)])
+    return as_type(exact, dtype)
+
+
+def assert_equal(result: tf.Tensor, expected: np.ndarray, what: object = "") -> None:
+    """To the bit, in value, type and shape."""
+    found = result.numpy() if hasattr(result, "numpy") else np.asarray(result)
+    assert found.dtype == expected.dtype, what
+    assert found.shape == expected.shape, what
+    assert found.tobytes() == expected.tobytes(), f"{what}: {found} is not {expected}"
+
+
+def sum_of_ranks(size: int) -> float:
+    """1 + 2 + … + size: the sum of every rank's rank + 1."""
+    return size * (size + 1) / 2

@@ -1,0 +1,92 @@
+"""A library built for another TensorFlow is refused before it is loaded, and a missing one is explained."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from tf_smddp import _library
+
+RUNNING_MINOR = ".".join(tf.__version__.split(".")[:2])
+
+# Another version is faked in a process of its own: this one has loaded the library already.
+IMPORT_UNDER_ANOTHER_VERSION = """
+import sys
+import tensorflow as tf
+
+tf.__version__ = sys.argv[1]
+try:
+    import tf_smddp
+    print("imported")
+except ImportError as error:
+    print(error)
+with open("/proc/self/maps") as maps:
+    print("loaded" if "_smddp_ops.so" in maps.read() else "not loaded")
+"""
+
+
+def import_under(version: str, tmp_path: pathlib.Path) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", IMPORT_UNDER_ANOTHER_VERSION, version],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_another_minor_version_is_refused_before_loading(tmp_path):
+    output = import_under("2.99.0", tmp_path)
+    assert f"built against TensorFlow {RUNNING_MINOR}." in output
+    assert "TensorFlow 2.99.0 is running" in output
+    assert "pip install --force-reinstall" in output
+    assert output.splitlines()[-1] == "not loaded"
+
+
+def test_another_patch_version_is_accepted(tmp_path):
+    assert import_under(f"{RUNNING_MINOR}.99", tmp_path).splitlines() == ["imported", "loaded"]
+
+
+@pytest.mark.parametrize(
+    ("built", "running"),
+    [("2.15.1", "2.15.0"), ("2.15.0.post1", "2.15.1"), ("2.21.0", "2.21.0-rc1"), ("3.1.0", "3.1.2")],
+)
+def test_same_minor_version(built, running):
+    _library.check(built, running)
+
+
+@pytest.mark.parametrize(
+    ("built", "running"),
+    [("2.15.1", "2.16.1"), ("2.2.0", "2.21.0"), ("2.21.0", "2.2.1"), ("2.15.1", "3.15.1")],
+)
+def test_other_minor_version_names_both(built, running):
+    with pytest.raises(ImportError) as error:
+        _library.check(built, running)
+    assert built in str(error.value)
+    assert running in str(error.value)
+
+
+def test_source_tree_without_library_is_explained(tmp_path):
+    package = tmp_path / "tf_smddp"
+    package.mkdir()
+    (tmp_path / "setup.py").touch()
+    with pytest.raises(ImportError, match=r"source tree.*pip install"):
+        _library.locate(package)
+
+
+def test_incomplete_installation_is_explained(tmp_path):
+    (tmp_path / "_smddp_ops.so").touch()
+    with pytest.raises(ImportError, match=r"incomplete.*Reinstall"):
+        _library.locate(tmp_path)
+
+
+def test_library_is_loaded_once():
+    ops, entry_points = _library.load()
+    assert _library.load() == (ops, entry_points)
+    assert hasattr(ops, "smddp_allreduce")
+    assert hasattr(entry_points, "tf_smddp_init")

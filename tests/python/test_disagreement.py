@@ -1,0 +1,64 @@
+"""Ranks that do different things: every rank gets an error at once, and it shows both sides."""
+
+import pytest
+from harness import run_job
+
+# Each rank runs the good part, then `bad`, whose error it reports with the time that it took.
+SCRIPT = """
+SUM, MAX = sdp.ReduceOp.SUM, sdp.ReduceOp.MAX
+sdp.init()
+rank = sdp.rank()
+weight = tf.Variable(tf.zeros([5]), name="weight")
+assert sdp.allreduce(1.0, 0, 1, op=SUM) == sdp.size()
+sdp.barrier()
+begin = time.monotonic()
+try:
+    {bad}
+    report("error", "none")
+except tf.errors.OpError as error:
+    report("type", type(error).__name__)
+    report("error", error.message)
+report("seconds", time.monotonic() - begin)
+# The job has failed: nothing of it works any more, and that is said in the same way.
+try:
+    sdp.allreduce(1.0, 0, 1)
+    report("later", "none")
+except tf.errors.OpError as error:
+    report("later", error.message)
+"""
+
+GRADIENT = """
+    @tf.function
+    def step(n):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight[:n] * tf.ones([n]))
+        return sdp.DistributedGradientTape(tape).gradient(loss, [weight] * (1 + rank))
+    step(5)"""
+
+CASES = {
+    "shape": ("sdp.allreduce(tf.zeros([2, 3 + rank]), 0, 1, name='my_tensor')", ["my_tensor", "[2, 3]", "[2, 4]"]),
+    "dtype": (
+        "sdp.allreduce(tf.zeros([4], tf.float32 if rank else tf.int64), 0, 1)",
+        ["float32", "int64"],
+    ),
+    "operation": ("sdp.allreduce(tf.zeros([4]), 0, 1, op=MAX if rank else SUM)", ["sum", "max"]),
+    "root": ("sdp.broadcast(tf.zeros([4]), rank)", ["root 0", "root 1"]),
+    "kind": ("sdp.barrier() if rank else sdp.broadcast(tf.zeros([4]), 0)", ["barrier", "broadcast"]),
+    "number of gradients": (GRADIENT.strip(), ["of 1", "of 2", "weight"]),
+    "one collective more": (
+        "[sdp.allreduce(tf.zeros([7]), 0, 1) for _ in range(rank)]; sdp.allreduce(tf.zeros([9]), 0, 1)",
+        ["[7]", "[9]"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_rank_sees_both_sides(case):
+    bad, wanted = CASES[case]
+    job = run_job(2, SCRIPT.format(bad=bad))
+    for rank, report in enumerate(job.reports):
+        assert report["type"] in ("InternalError", "FailedPreconditionError"), job
+        for text in [*wanted, "rank 0", "rank 1"]:
+            assert text in report["error"], f"rank {rank} should say {text!r}: {job}"
+        assert report["seconds"] < 2.0, job
+        assert report["later"] != "none", job

@@ -1,0 +1,102 @@
+"""The life of one process: before init, init, shutdown, the end; with and without a launcher."""
+
+from harness import ROOT, run_job
+
+ALONE = """
+def error_of(call):
+    try:
+        call()
+    except RuntimeError as error:
+        return str(error)
+    return "none"
+
+one = tf.TensorSpec([], tf.float32)
+report("before", {
+    "rank": error_of(sdp.rank),
+    "size": error_of(sdp.size),
+    "local_rank": error_of(sdp.local_rank),
+    "local_size": error_of(sdp.local_size),
+    "allreduce": error_of(lambda: sdp.allreduce([1.0], 0, 1)),
+    "broadcast": error_of(lambda: sdp.broadcast([1.0], 0)),
+    "broadcast_variables": error_of(lambda: sdp.broadcast_variables([], 0)),
+    "barrier": error_of(sdp.barrier),
+    "DistributedGradientTape.gradient": error_of(
+        lambda: sdp.DistributedGradientTape(tf.GradientTape()).gradient(None, [])
+    ),
+})
+report("initialized before", sdp.is_initialized())
+sdp.shutdown()  # nothing happens
+sdp.init()
+report("place", [sdp.rank(), sdp.size(), sdp.local_rank(), sdp.local_size()])
+report("twice", error_of(sdp.init))
+if os.fork() == 0:
+    sys.exit(0)  # a child's end does not end the parent's job
+os.wait()
+
+# Scripts configure TensorFlow after init(): it must not have made a device.
+from tensorflow.python.eager import context
+report("context", context.context()._context_handle is not None)
+tf.config.set_visible_devices(tf.config.list_physical_devices("CPU")[:1], "CPU")
+tf.config.threading.set_intra_op_parallelism_threads(1)
+tf.config.threading.set_inter_op_parallelism_threads(2)
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+report("sum", float(sdp.allreduce(3.0, 0, 1, op=sdp.ReduceOp.SUM)))
+sdp.shutdown()
+sdp.shutdown()
+report("initialized after", sdp.is_initialized())
+report("after", error_of(sdp.rank))
+report("collective after", error_of(sdp.barrier))
+function = tf.function(lambda: tf.constant(1.0))
+report("tensorflow goes on", float(function()))
+"""
+
+
+def test_one_process_without_a_launcher():
+    job = run_job(1, ALONE, launcher=False)
+    assert job.exit_code == 0, str(job)
+    report = job.reports[0]
+    for caller, error in report["before"].items():
+        assert error.startswith(f"tf_smddp.{caller}() was called before init(). Call tf_smddp.init() once"), error
+    assert report["initialized before"] is False
+    assert report["place"] == [0, 1, 0, 1]
+    assert report["twice"] == (
+        "init() called more than once. smdistributed.dataparallel is already initialized."
+    )
+    assert report["context"] is False
+    assert report["sum"] == 3.0
+    assert report["initialized after"] is False
+    assert report["after"].startswith("tf_smddp.rank() was called after shutdown().")
+    assert report["collective after"].startswith("tf_smddp.barrier() was called after shutdown().")
+    assert report["tensorflow goes on"] == 1.0
+
+
+def test_the_end_of_the_process_is_an_orderly_end():
+    """Without shutdown() in the script, and with ranks that end at different times: nobody gets an error."""
+    job = run_job(
+        2,
+        """
+sdp.init()
+step = tf.function(lambda x: sdp.allreduce(x, 0, 1))
+for _ in range(20):
+    step(tf.ones([1000]))
+if sdp.rank() == 0:
+    time.sleep(1.0)
+report("done", True)
+""",
+    )
+    assert job.exit_code == 0, str(job)
+    assert job.reports == [{"done": True}] * 2
+    for complaint in ("Traceback", "rror:", "tf_smddp:", "terminate", "Aborted"):
+        assert complaint not in job.output, str(job)
+
+
+def test_digits_example_with_two_ranks(tmp_path):
+    """It exits with 1 below 97 %, or when the ranks' weights are not equal to the bit."""
+    job = run_job(2, str(ROOT / "examples" / "digits.py"), "--checkpoint-dir", str(tmp_path), seconds=180.0)
+    assert job.exit_code == 0, str(job)
+    assert "ranks          2" in job.output
+    assert "epoch 20/20: loss" in job.output
+    assert "equal to the bit on all ranks" in job.output
+    assert (tmp_path / "checkpoint").exists()
