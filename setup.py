@@ -1,0 +1,170 @@
+"""Builds tf_smddp: Bazel compiles the op library, setuptools packs it.
+
+    pip install .   TensorFlow is in the environment: the library is built against exactly that one.
+                    It is not: DEFAULT_TF is fetched for the build, and pip then installs it too.
+    pip wheel .     The same, as a wheel. It requires the TensorFlow distribution and the minor
+                    version that it was built against, since the C++ ABI changes between them.
+
+Environment: TF_SMDDP_DEFAULT_TF, and what tools/run_bazel.py reads.
+"""
+
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+
+from setuptools import Distribution, find_packages, setup
+from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel  # setuptools >= 70.1
+except ImportError:
+    from wheel.bdist_wheel import bdist_wheel
+
+ROOT = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tools"))
+from run_bazel import bazel_command  # noqa: E402
+
+VERSION = "0.1.0"
+TARGET = "//tf_smddp:_smddp_ops.so"
+DEFAULT_TF = os.environ.get("TF_SMDDP_DEFAULT_TF") or (
+    "tensorflow==2.15.1" if sys.version_info < (3, 12) else "tensorflow==2.21.0"
+)
+
+# Asks a Python which TensorFlow it has, without importing it. All of these bring the package `tensorflow`.
+FIND_TF = """
+import importlib.metadata, importlib.util
+if importlib.util.find_spec("tensorflow"):
+    for name in ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm", "intel-tensorflow",
+                 "tf-nightly", "tf-nightly-cpu"):
+        try:
+            print(name, importlib.metadata.version(name))
+            break
+        except importlib.metadata.PackageNotFoundError:
+            continue
+"""
+
+
+def find_tf():
+    """Returns (distribution, version, environment to run Python in) of TensorFlow; None if there is none.
+
+    pip isolates a build through PYTHONPATH, so without it the interpreter sees the environment that is
+    installed into. With it, it sees what was fetched for the build.
+    """
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for env in (outside, dict(os.environ)):
+        probe = subprocess.run(
+            [sys.executable, "-c", FIND_TF], env=env, cwd="/", capture_output=True, text=True, check=False
+        )
+        if probe.stdout.strip():
+            return (*probe.stdout.split(), env)
+    return None
+
+
+def tf_requirement(found):
+    """Returns the requirement of the wheel: the same distribution and the same minor version."""
+    if not found:
+        return DEFAULT_TF
+    name, version, _ = found
+    major, minor, rest = version.split(".", 2)
+    # A nightly's ABI may change from one day to the next.
+    return f"{name}=={major}.{minor}.*" if rest.replace(".post", "").isdigit() else f"{name}=={version}"
+
+
+FOUND_TF = find_tf()
+
+
+class CleanBuild(build):
+    """Starts from an empty folder: setuptools would pack modules that were deleted since the last build."""
+
+    def run(self):
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+
+
+class BazelBuild(build_ext):
+    """Runs Bazel and puts the library where setuptools would put an extension."""
+
+    def run(self):
+        if not FOUND_TF:
+            raise SystemExit(
+                f"tf_smddp: {sys.executable} has no TensorFlow to build against. "
+                "Install it first, or leave out --no-build-isolation."
+            )
+        name, version, env = FOUND_TF
+        arguments = [
+            f"--repo_env=PYTHON_BIN_PATH={sys.executable}",
+            f"--repo_env=TF_SMDDP_TF={name}=={version}",
+        ]
+        line = bazel_command("build", [*arguments, TARGET])
+        print(f"tf_smddp: building against {name} {version}: {shlex.join(line)}", flush=True)
+        subprocess.run(line, cwd=ROOT, env=env, check=True)
+        bin_dir = subprocess.run(
+            bazel_command("info", [*arguments, "bazel-bin"]),
+            cwd=ROOT,
+            env=env,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout.strip()
+
+        package = (ROOT if self.inplace else pathlib.Path(self.build_lib)) / "tf_smddp"
+        package.mkdir(parents=True, exist_ok=True)
+        library = package / "_smddp_ops.so"
+        # Replaced, never overwritten: a process may have the old one mapped.
+        library.unlink(missing_ok=True)
+        shutil.copyfile(pathlib.Path(bin_dir) / "tf_smddp" / "_smddp_ops.so", library)
+        library.chmod(0o755)
+        (package / "_build_info.py").write_text(
+            f'"""What the op library was built against. Written by setup.py."""\n\nTF_VERSION = "{version}"\n'
+        )
+
+    def get_outputs(self):
+        package = pathlib.Path(self.build_lib) / "tf_smddp"
+        return [str(package / "_smddp_ops.so"), str(package / "_build_info.py")]
+
+    def get_output_mapping(self):
+        return {}
+
+
+class BinaryDistribution(Distribution):
+    """A distribution for one platform, though setuptools sees no extension modules."""
+
+    def has_ext_modules(self):
+        return True
+
+
+class Wheel(bdist_wheel):
+    """Any Python 3 of this platform: the library uses TensorFlow's C++ ABI, not CPython's."""
+
+    def get_tag(self):
+        return ("py3", "none", super().get_tag()[2])
+
+
+setup(
+    name="tf_smddp",
+    version=VERSION,
+    description="Synchronous data parallelism for TensorFlow with the API of smdistributed.dataparallel",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    classifiers=[
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C++",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+    packages=find_packages(include=["tf_smddp", "tf_smddp.*", "smddprun", "smddprun.*"]),
+    package_data={"tf_smddp": ["py.typed"]},
+    python_requires=">=3.9",
+    setup_requires=[] if FOUND_TF else [DEFAULT_TF],
+    install_requires=[tf_requirement(FOUND_TF), "psutil>=5.9"],
+    extras_require={"examples": ["rich>=13", "scikit-learn>=1.3"]},
+    entry_points={"console_scripts": ["smddprun = smddprun.__main__:main"]},
+    distclass=BinaryDistribution,
+    cmdclass={"build": CleanBuild, "build_ext": BazelBuild, "bdist_wheel": Wheel},
+    zip_safe=False,
+)

@@ -1,0 +1,72 @@
+"""Finds the op library, refuses one that was built for another TensorFlow, and loads it.
+
+Place in the stack: below everything else in the package; the only module that knows where the library lies.
+Not here: the ops as functions (_op_library.py) and the calls of the C entry points (_runtime.py).
+
+TensorFlow's C++ ABI changes with its minor version, and a library built for another one crashes or misreads
+memory instead of failing. So the check comes before the library is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import pathlib
+from typing import Any, Tuple
+
+import tensorflow as tf
+
+_PACKAGE = pathlib.Path(__file__).resolve().parent
+
+
+def locate(package: pathlib.Path = _PACKAGE) -> pathlib.Path:
+    """Returns the path of the op library in the folder `package`.
+
+    Raises:
+        ImportError: It is not there; the message tells a source tree from a broken installation.
+    """
+    path = package / "_smddp_ops.so"
+    if path.is_file() and (package / "_build_info.py").is_file():
+        return path
+    if (package.parent / "setup.py").is_file():
+        raise ImportError(
+            f"tf_smddp was imported from its source tree, {package}, which holds no compiled op library. "
+            f"Install it with `pip install {package.parent}` and start Python in another folder."
+        )
+    raise ImportError(
+        f"the op library of tf_smddp is missing: {path}. The installation is incomplete. Reinstall it: "
+        "pip install --force-reinstall --no-deps --no-cache-dir <source or wheel of tf_smddp>"
+    )
+
+
+def check(built: str, running: str) -> None:
+    """Checks that a library built against TensorFlow `built` can be loaded into TensorFlow `running`.
+
+    Raises:
+        ImportError: Their minor versions differ; the message names both versions and the remedy.
+    """
+    if built.split(".")[:2] == running.split(".")[:2]:
+        return
+    minor = ".".join(built.split(".")[:2])
+    raise ImportError(
+        f"tf_smddp was built against TensorFlow {built}, but TensorFlow {running} is running, and their C++ "
+        "ABIs differ. Build it for this one: "
+        "pip install --force-reinstall --no-deps --no-cache-dir <source of tf_smddp>. "
+        f'Or go back to the other TensorFlow: pip install "tensorflow=={minor}.*"'
+    )
+
+
+@functools.cache
+def load() -> Tuple[Any, ctypes.CDLL]:
+    """Loads the op library, once in a process.
+
+    Returns:
+        The module with the ops as Python functions, and the same library for ctypes, with the C entry points.
+
+    Raises:
+        ImportError: There is no library, or it was built for another minor version of TensorFlow.
+    """
+    path = locate()
+    check(importlib.import_module("tf_smddp._build_info").TF_VERSION, tf.__version__)
+    return tf.load_op_library(str(path)), ctypes.CDLL(str(path))

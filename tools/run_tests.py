@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""Runs the parts of the test suite and counts what they did: tools/run_tests.py [--tf VERSION]... PART...
+
+Parts: lint, layering, cpp, asan, tsan, python (once for each --tf). `make` has set up what they need. Each
+part has a time limit, and a log in .cache/logs that is shown when the part fails. The counts come from the
+reports that the tools write, never from the text that they print; a part that ends without a report, or with
+an error that no report explains, counts as one failure.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+import xml.etree.ElementTree as ElementTree
+from typing import Dict, List, NamedTuple, Optional, Set
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LOGS = ROOT / ".cache" / "logs"
+LINT_BIN = ROOT / ".venv" / "lint" / "bin"
+SPMD_SIZES = (1, 2, 3)
+SHOWN_LINES = 100
+
+
+class Result(NamedTuple):
+    """What one part did."""
+
+    name: str
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+
+    def line(self) -> str:
+        """Returns the plain line of the summary."""
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        return f"{self.name}: {self.passed} passed, {self.failed} failed{skipped} ({self.seconds:.0f} s)"
+
+
+class Counts(NamedTuple):
+    """The ids of the tests in a report, by what became of them."""
+
+    passed: Set[str]
+    failed: Set[str]
+    skipped: Set[str]
+
+
+def read_junit(path: pathlib.Path) -> Optional[Counts]:
+    """Returns the tests in a JUnit file (pytest's, GoogleTest's); None if there is no readable report."""
+    try:
+        cases = list(ElementTree.parse(path).iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        return None
+    counts = Counts(set(), set(), set())
+    for case in cases:
+        name = f"{case.get('classname')}.{case.get('name')}"
+        if case.find("failure") is not None or case.find("error") is not None:
+            counts.failed.add(name)
+        elif case.find("skipped") is not None or case.get("status") == "notrun":
+            counts.skipped.add(name)
+        else:
+            counts.passed.add(name)
+    # pytest reports a test that failed and whose teardown failed too as two cases.
+    return Counts(counts.passed - counts.failed, counts.failed, counts.skipped - counts.failed)
+
+
+def run(command: List[str], log: pathlib.Path, limit_s: int, **popen) -> int:
+    """Runs a command into a log file, with a time limit for it and its children; returns its exit code."""
+    with open(log, "ab") as out:
+        out.write(f"$ {' '.join(command)}\n".encode())
+        out.flush()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **popen,
+        )
+        try:
+            return process.wait(limit_s)
+        except BaseException as error:
+            # First TERM, which smddprun passes on and Bazel obeys; KILL for what is left.
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                kill_group(process.pid)
+                process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            out.write(f"\nended after its time limit of {limit_s} s\n".encode())
+            return 124
+
+
+def kill_group(group: int) -> None:
+    """Kills what is left of a process group."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def finish(name: str, counts: Counts, code: int, start: float, log: pathlib.Path) -> Result:
+    """Makes the result of a part and shows its log if it failed."""
+    failed = len(counts.failed)
+    if code != 0 and failed == 0:
+        failed = 1
+    if failed:
+        lines = log.read_text(errors="replace").splitlines()
+        print(f"--- {name}: exit code {code}, the last lines of {log.relative_to(ROOT)}:")
+        print("\n".join(lines[-SHOWN_LINES:]))
+        print("---")
+    result = Result(name, len(counts.passed), failed, len(counts.skipped), time.monotonic() - start)
+    print(result.line(), flush=True)
+    return result
+
+
+def open_log(name: str) -> pathlib.Path:
+    """Returns the path of the empty log of a part, and says that the part begins."""
+    print(f"running {name} …", flush=True)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{name.replace(' ', '-')}.log"
+    log.write_bytes(b"")
+    return log
+
+
+def cpp_sources() -> List[str]:
+    """Returns our C++ files, as clang-format wants them."""
+    folders = ("kernels", "ops", "tests/cpp", "benchmarks")
+    return sorted(
+        str(path) for folder in folders for end in ("*.h", "*.cc") for path in (ROOT / folder).rglob(end)
+    )
+
+
+def run_lint() -> Result:
+    """Formatting, lint and types. Each tool is one test."""
+    log, start, code = open_log("lint"), time.monotonic(), 0
+    counts = Counts(set(), set(), set())
+    for command in (
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "."],
+        ["mypy"],
+        ["clang-format", "--dry-run", "-Werror", *cpp_sources()],
+    ):
+        tool_code = run([str(LINT_BIN / command[0]), *command[1:]], log, 300, cwd=ROOT)
+        (counts.failed if tool_code else counts.passed).add(" ".join(command[:2]))
+        code = code or tool_code
+    return finish("lint", counts, code, start, log)
+
+
+def run_pytest(name: str, python: pathlib.Path, arguments: List[str], limit_s: int) -> Result:
+    """One pytest process. It starts in an empty folder: in the root, `tf_smddp` would be the source tree."""
+    log, start = open_log(name), time.monotonic()
+    folder = result_folder(name)
+    report = folder / "report.xml"
+    code = run(
+        [str(python), "-m", "pytest", *pytest_options(), f"--junitxml={report}", *arguments],
+        log,
+        limit_s,
+        cwd=folder,
+        env=venv_env(python),
+    )
+    return finish(name, read_junit(report) or Counts(set(), set(), set()), code, start, log)
+
+
+def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int) -> Result:
+    """The SPMD suite at one size. A test counts once, as failed if it failed on any rank."""
+    log, start = open_log(name), time.monotonic()
+    folder = result_folder(name)
+    code = run(
+        [
+            str(python.parent / "smddprun"),
+            "-np",
+            str(size),
+            str(python),
+            str(ROOT / "tools" / "spmd_pytest.py"),
+            str(folder),
+            *pytest_options(),
+            str(ROOT / "tests" / "python" / "spmd"),
+        ],
+        log,
+        limit_s,
+        cwd=folder,
+        env=venv_env(python),
+    )
+    reports = [read_junit(folder / f"rank-{rank}.xml") for rank in range(size)]
+    whole = [report for report in reports if report]
+    failed = {test for report in whole for test in report.failed}
+    failed |= {f"rank {rank} left no report" for rank, report in enumerate(reports) if not report}
+    # Every rank must run the same tests: one that only some ranks run would hang in its first collective.
+    ran = [report.passed | report.failed | report.skipped for report in whole]
+    failed |= set.union(*ran) - set.intersection(*ran) if ran else set()
+    passed = set.intersection(*(report.passed for report in whole)) if whole else set()
+    skipped = {test for report in whole for test in report.skipped} - failed - passed
+    return finish(name, Counts(passed - failed, failed, skipped), code, start, log)
+
+
+def pytest_options() -> List[str]:
+    """Returns the options that name the project, since pytest does not start in it."""
+    return ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
+
+
+def result_folder(name: str) -> pathlib.Path:
+    """Returns a new, empty folder for the reports of a part."""
+    folder = ROOT / ".cache" / "results" / name.replace(" ", "-")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def venv_env(python: pathlib.Path) -> Dict[str, str]:
+    """Returns the environment in which `python` and `smddprun` are those of the virtual environment."""
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    env.update(PATH=f"{python.parent}{os.pathsep}{env['PATH']}", VIRTUAL_ENV=str(python.parent.parent))
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    return env
+
+
+def run_cpp(name: str, flags: List[str], limit_s: int) -> Result:
+    """The C++ tests through Bazel. The cases of each GoogleTest program are counted."""
+    log, start = open_log(name), time.monotonic()
+    events = result_folder(name) / "events.json"
+    command = [
+        sys.executable,
+        str(ROOT / "tools" / "run_bazel.py"),
+        "test",
+        "//tests/cpp/...",
+        "--keep_going",
+        "--noshow_progress",
+        f"--build_event_json_file={events}",
+        *flags,
+    ]
+    code = run(command, log, limit_s, cwd=ROOT)
+    counts = Counts(set(), set(), set())
+    for line in events.read_text().splitlines() if events.exists() else []:
+        event = json.loads(line)
+        if "testResult" in event:
+            add_bazel_result(event, counts)
+    return finish(
+        name, Counts(counts.passed - counts.failed, counts.failed, counts.skipped), code, start, log
+    )
+
+
+def add_bazel_result(event: Dict, counts: Counts) -> None:
+    """Adds one test program's cases to the counts; a program that crashed or hung is one failure."""
+    label = event["id"]["testResult"]["label"]
+    result = event["testResult"]
+    report = None
+    for output in result.get("testActionOutput", []):
+        if output["name"] == "test.xml":
+            report = read_junit(pathlib.Path(urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)))
+    if report:
+        for into, names in zip(counts, report):
+            into.update(f"{label} {name}" for name in names)
+    if result["status"] != "PASSED" and not (report and report.failed):
+        counts.failed.add(label)
+    elif result["status"] == "PASSED" and not report:
+        counts.passed.add(label)
+
+
+def tsan_flags() -> List[str]:
+    """Returns the flags for TSan; GCC 12's cannot run where addresses are randomised by more than 28 bits."""
+    bits = pathlib.Path("/proc/sys/vm/mmap_rnd_bits")
+    try:
+        randomised = int(bits.read_text())
+    except OSError:
+        return ["--config=tsan"]
+    return ["--config=tsan", "--run_under=setarch -R"] if randomised > 28 else ["--config=tsan"]
+
+
+def run_part(part: str, tensorflows: List[str]) -> List[Result]:
+    """Runs one part; returns a result for each line of the summary."""
+    if part == "lint":
+        return [run_lint()]
+    if part == "layering":
+        return [run_pytest("layering", LINT_BIN / "python", [str(ROOT / "tests" / "layering")], 300)]
+    if part == "cpp":
+        return [run_cpp("cpp", [], 900)]
+    if part == "asan":
+        return [run_cpp("cpp asan+ubsan", ["--config=asan"], 1200)]
+    if part == "tsan":
+        return [run_cpp("cpp tsan", tsan_flags(), 1200)]
+    results = []
+    for version in tensorflows:
+        python = ROOT / ".venv" / f"tf-{version}" / "bin" / "python"
+        tests = ROOT / "tests" / "python"
+        plain = [str(tests), f"--ignore={tests / 'spmd'}"]
+        results.append(run_pytest(f"python tf-{version}", python, plain, 900))
+        for size in SPMD_SIZES:
+            results.append(run_spmd(f"python tf-{version} np-{size}", python, size, 600))
+    return results
+
+
+def main() -> int:
+    """Returns 0 if everything that ran passed."""
+    parts = ("lint", "layering", "cpp", "asan", "tsan", "python")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--tf", action="append", default=[], help="a TensorFlow version; for the part `python`"
+    )
+    parser.add_argument("part", nargs="+", choices=parts)
+    options = parser.parse_args()
+    if "python" in options.part and not options.tf:
+        parser.error("the part `python` needs --tf")
+
+    results = [result for part in options.part for result in run_part(part, options.tf)]
+    passed, failed, skipped = (
+        sum(getattr(result, field) for result in results) for field in Result._fields[1:4]
+    )
+    if len(results) > 1:
+        print()
+        for result in results:
+            print(result.line())
+    print(f"total: {passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

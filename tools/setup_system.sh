@@ -1,0 +1,51 @@
+#!/bin/bash
+# Installs the Debian packages that are missing; does nothing, quickly, when none is.
+# As root or with sudo through apt-get; otherwise it prints the command and exits with 1.
+set -eu
+cd "$(dirname "$0")/.."
+
+required=()
+command -v gcc >/dev/null && command -v g++ >/dev/null || required+=(g++)
+if python=$(tools/choose_python.sh any 2>/dev/null); then
+  "$python" tools/run_bazel.py --find >/dev/null 2>&1 || required+=(bazel-bootstrap)
+else
+  required+=(python3 python3-venv)
+  command -v bazel >/dev/null || command -v bazelisk >/dev/null || required+=(bazel-bootstrap)
+fi
+
+# Bazel downloads the sources of these where the packages are missing.
+optional=()
+[ -d /usr/src/googletest/googletest ] || optional+=(libgtest-dev)
+[ -d /usr/include/benchmark ] || optional+=(libbenchmark-dev)
+[ -d /usr/include/hwy ] || optional+=(libhwy-dev)
+
+packages=("${required[@]}" "${optional[@]}")
+[ ${#packages[@]} -gt 0 ] || exit 0
+
+root=
+if [ "$(id -u)" != 0 ]; then
+  root=none
+  # Without a terminal, sudo must not ask for a password.
+  if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then root=sudo; fi
+fi
+install="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
+if ! command -v apt-get >/dev/null; then
+  echo "Missing, by the names of Debian's packages: ${packages[*]}" >&2
+elif [ "$root" = none ]; then
+  echo "Missing packages, and neither root nor sudo here. Run this as root:" >&2
+  echo "    $install" >&2
+else
+  echo "Installing Debian packages: ${packages[*]}"
+  log=$(mktemp)
+  if $root apt-get update >"$log" 2>&1 &&
+     $root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}" >>"$log" 2>&1; then
+    rm -f "$log"
+    exit 0
+  fi
+  tail -n 20 "$log" >&2
+  rm -f "$log"
+  echo "apt-get failed. The command was: $install" >&2
+fi
+
+if [ ${#required[@]} -gt 0 ]; then exit 1; fi
+echo "Going on without them: Bazel will download their sources." >&2

@@ -1,0 +1,33 @@
+#!/bin/bash
+# Makes a virtual environment: setup_venv.sh tf-2.15.1 (TensorFlow and what the tests need), setup_venv.sh lint.
+# Starts from nothing each time, so that an interrupted installation leaves nothing half done.
+set -eu
+cd "$(dirname "$0")/.."
+
+name=${1:?usage: setup_venv.sh tf-VERSION|lint}
+venv=.venv/$name
+case $name in
+  lint)
+    python=$(tools/choose_python.sh any)
+    packages=(-r tools/requirements-lint.txt)
+    ;;
+  tf-*)
+    version=${name#tf-}
+    python=$(tools/choose_python.sh "$version")
+    # The CPU build is half the size; other processors only have the plain name.
+    distribution=tensorflow
+    [ "$(uname -m)" != x86_64 ] || distribution=tensorflow-cpu
+    packages=("$distribution==$version" -r tools/requirements-test.txt)
+    ;;
+  *)
+    echo "setup_venv.sh: unknown environment: $name" >&2
+    exit 2
+    ;;
+esac
+
+echo "Setting up $venv with $python: ${packages[*]}"
+rm -rf "$venv"
+mkdir -p .venv
+"$python" -m venv "$venv"
+"$venv/bin/python" -m pip install --quiet "${packages[@]}"
+touch "$venv/.requirements"
