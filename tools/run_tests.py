@@ -200,7 +200,17 @@ def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int) -> Result
     failed |= set.union(*ran) - set.intersection(*ran) if ran else set()
     passed = set.intersection(*(report.passed for report in whole)) if whole else set()
     skipped = {test for report in whole for test in report.skipped} - failed - passed
+    if code or failed:
+        add_rank_logs(folder, log)
     return finish(name, Counts(passed - failed, failed, skipped), code, start, log)
+
+
+def add_rank_logs(folder: pathlib.Path, log: pathlib.Path) -> None:
+    """Adds the ends of what the ranks other than 0 wrote; a rank may have been killed at any point."""
+    with open(log, "a") as out:
+        for path in sorted(folder.glob("rank-*.log")):
+            lines = path.read_text(errors="replace").splitlines()
+            out.write(f"{path.name}, its last lines:\n" + "\n".join(lines[-SHOWN_LINES // 4 :]) + "\n")
 
 
 def pytest_options() -> List[str]:

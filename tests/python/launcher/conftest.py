@@ -1,7 +1,12 @@
-"""Fixtures of the launcher's tests."""
+"""Fixtures of the launcher's tests, and how hypothesis runs here."""
 
 import pytest
+from hypothesis import settings
 from launcher_harness import Harness
+
+# No files in the working directory, and no limit per example: CI machines are slow at times.
+settings.register_profile("launcher", database=None, deadline=None)
+settings.load_profile("launcher")
 
 
 @pytest.fixture

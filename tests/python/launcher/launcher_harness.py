@@ -28,7 +28,7 @@ SMDDPRUN = (sys.executable, "-m", "smddprun")
 WITHOUT_PIDFD = (
     sys.executable,
     "-c",
-    "import os, sys; del os.pidfd_open\nfrom smddprun.__main__ import main\nsys.exit(main())",
+    "import os, sys; vars(os).pop('pidfd_open', None)\nfrom smddprun.__main__ import main\nsys.exit(main())",
 )
 # Variables of other launchers and of ours, which would change what is tested.
 _FOREIGN = (

@@ -106,7 +106,7 @@ while not path.exists() or not path.read_text().endswith("\\n"): time.sleep(0.01
 stat = pathlib.Path(f"/proc/{path.read_text().strip()}/stat")
 def fields(): return stat.read_text().rpartition(")")[2].split()
 while fields()[0] != "Z": time.sleep(0.01)
-time.sleep(0.7)
+time.sleep(0.4)
 print(fields()[0], fields()[49])
 """,
     )

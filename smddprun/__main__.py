@@ -1,0 +1,127 @@
+"""The command `smddprun`, also as `python -m smddprun`. See docs/launcher.md."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+
+import smddprun
+from smddprun import command, environment, options
+
+_USAGE = 2
+_CANNOT_START = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the launcher.
+
+    Args:
+      arguments: the words after the program's name; default: `sys.argv[1:]`.
+
+    Returns:
+      The exit code. Does not return under an MPI launcher: this process becomes the command.
+    """
+    _open_standard_descriptors()
+    try:
+        chosen = options.parse(list(sys.argv[1:] if arguments is None else arguments))
+        if chosen.show:
+            print(
+                options.HELP if chosen.show == "help" else f"smddprun {smddprun.__version__}",
+                end="\n" * (chosen.show != "help"),
+            )
+            return 0
+        environ = environment.with_exports(os.environ, chosen.exports)
+        words = command.resolve(chosen.command, environ)
+        if chosen.num_ranks is None and environment.outer_launcher(environ):
+            _become(words, environ)
+        return _launch(chosen, words, environ)
+    except options.UsageError as error:
+        return _fail(str(error), _USAGE)
+    except command.CommandError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:  # before the launcher has taken over the signals: nothing has been started
+        return 128 + signal.SIGINT
+
+
+def _fail(text: str, exit_code: int) -> int:
+    print(f"smddprun: {text}", file=sys.stderr)
+    return exit_code
+
+
+def _open_standard_descriptors() -> None:
+    """A descriptor 0, 1 or 2 that is closed would become the next pipe, and ranks would write into it."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+
+
+def _become(words: list[str], environ: Mapping[str, str]) -> None:
+    """Replaces this process by the command, which then is a rank of the launcher above us."""
+    # Python ignores these two at its start; the command must not inherit that.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(words[0], words, environ)
+    except OSError as error:
+        raise command.CommandError(
+            f"{words[0]!r} can't be executed: {error.strerror}; does it lack a first line '#!...'?",
+            command.NOT_EXECUTABLE,
+        ) from error
+
+
+def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Runs a job on this host."""
+    try:
+        from smddprun import cores, job, rendezvous, signals, sinks
+        from smddprun.guard import Guard
+    except ModuleNotFoundError as error:
+        return _fail(f"the Python package {error.name!r} is missing; pip install {error.name}", _CANNOT_START)
+
+    num_ranks = chosen.num_ranks or 1
+    usable = cores.usable()
+    threads = chosen.threads_per_rank or cores.fair_share(usable, num_ranks)
+    job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
+    job_environ = environment.with_exports(job_environ, chosen.exports)  # what names one variable counts most
+    token = os.urandom(8).hex()
+    job_id = environment.new_job_id(environ, token)
+    try:
+        directory = rendezvous.choose(environ, token)
+        if chosen.output_dir is not None:
+            os.makedirs(chosen.output_dir, exist_ok=True)
+    except rendezvous.RendezvousError as error:
+        return _fail(str(error), _CANNOT_START)
+    except OSError as error:
+        raise options.UsageError(
+            f"--output-dir {chosen.output_dir!r}: {error.strerror}; give a directory that you may write to"
+        ) from error
+    signal_pipe = signals.SignalPipe()
+    signal_pipe.install()
+    guard = Guard(job_id, directory)
+    outlets = sinks.open_sinks(signal_pipe.wake)
+    run = job.Job(chosen, job_id, outlets, signal_pipe, guard)
+    try:
+        rendezvous.create(directory)
+        if chosen.verbose:
+            run.say(
+                f"job {job_id}: {num_ranks} ranks, {usable} cores, {threads} threads for each rank, "
+                f"rendezvous {directory}"
+            )
+            run.say(f"command: {' '.join(words)}")
+        exit_code = run.run(words, job_environ, directory)
+    except (rendezvous.RendezvousError, job.StartError) as error:
+        run.say(str(error))
+        exit_code = getattr(error, "exit_code", _CANNOT_START)
+    rendezvous.remove(directory)
+    guard.dismiss()
+    # From here on only output is left to be written, and its reader may be slow: a signal ends that.
+    signal_pipe.restore_stopping()
+    run.close()
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

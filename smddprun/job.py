@@ -1,0 +1,286 @@
+"""The main loop: everything that happens to a job's ranks on this host passes through here, in one thread.
+
+It sleeps in epoll until a rank writes, a rank ends, a signal comes, an output can take more, or a time limit
+is up. An idle job costs no CPU. Nothing here waits for anything else: outputs have their own threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from smddprun import environment, summary
+from smddprun.command import NOT_EXECUTABLE
+from smddprun.escalation import SIGNALS, Escalation, Step
+from smddprun.guard import Guard
+from smddprun.leftovers import Sweep, describe
+from smddprun.lines import Tail
+from smddprun.options import Options
+from smddprun.outputs import Outputs
+from smddprun.ranks import Rank, signal_name
+from smddprun.signals import STOPPING, SignalPipe
+from smddprun.sinks import LAUNCHER, PlainSink
+
+# After a signal to stop, ranks may be saving a checkpoint: so long at least from the first one's end on.
+STOP_GRACE_SECONDS = 30.0
+# Helpers of the ranks (a `tee`, a resource tracker) end by themselves soon after them, if left alone.
+SETTLE_SECONDS = 1.0
+# Two SIGINTs closer than this are one Ctrl-C: from the terminal, and passed on by a program around us.
+SAME_KEYSTROKE_SECONDS = 0.3
+
+
+class StartError(Exception):
+    """A rank can't be started; the text names it, the cause and the remedy."""
+
+    exit_code = NOT_EXECUTABLE
+
+
+class Job:
+    """The ranks of this host, from the first one's start to the last process's end."""
+
+    def __init__(
+        self,
+        options: Options,
+        job_id: str,
+        sinks: Mapping[str, PlainSink],
+        signal_pipe: SignalPipe,
+        guard: Guard,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+          options: what the user asked for.
+          job_id: as in SMDDP_JOB_ID.
+          sinks: of "stdout" and "stderr".
+          signal_pipe: installed.
+          guard: is told of each rank, by the rank.
+        """
+        self._options = options
+        self._job_id = job_id
+        self._sinks = sinks
+        self._signal_pipe = signal_pipe
+        self._guard = guard
+        self._num_ranks = options.num_ranks or 1
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(signal_pipe.fd, selectors.EVENT_READ, self._on_signals)
+        self._outputs = Outputs(
+            self._selector, sinks, self._num_ranks, options.tag_output, options.output_dir, self.say
+        )
+        self._ranks: list[Rank] = []
+        self._ended: list[Rank] = []  # in the order in which they ended
+        self._given_up = False
+        self._escalation = Escalation()
+        self._started_at = time.monotonic()
+        self._timed_out = False
+        self._stopped_by = 0
+        self._interrupted_at: float | None = None
+
+    def say(self, text: str) -> None:
+        """Writes a line of the launcher's own to stderr."""
+        self._sinks["stderr"].message(f"smddprun: {text}")
+
+    def run(self, command: Sequence[str], environ: Mapping[str, str], rendezvous: str) -> int:
+        """Starts the ranks and returns when no process of the job is left (but for the ranks' zombies).
+
+        Args:
+          command: the words to execute.
+          environ: what is the same for all ranks.
+          rendezvous: the directory in which they meet.
+
+        Returns:
+          The launcher's exit code.
+
+        Raises:
+          StartError: a rank can't be started; the others have been ended.
+        """
+        try:
+            for place in environment.places_on_this_host(self._num_ranks):
+                self._start(
+                    place, command, environment.rank_environment(environ, place, rendezvous, self._job_id)
+                )
+        except StartError:
+            self._escalation.hasten(time.monotonic(), Step.KILL)
+            self._until_all_ended()
+            raise
+        self._until_all_ended()
+        outcome = self._outcome()
+        for line in summary.lines(outcome):
+            self._sinks["stderr"].block(LAUNCHER, line + b"\n")
+        if outcome.exit_code == 0 and self._options.verbose:
+            self.say(f"{self._num_ranks} ranks succeeded after {time.monotonic() - self._started_at:.1f} s")
+        return outcome.exit_code
+
+    def close(self) -> None:
+        """Lets the zombies go, and waits until all output has been written."""
+        for rank in self._ranks:
+            rank.reap()
+        self._outputs.finish()
+        self._selector.close()
+
+    def _start(self, place: environment.Place, command: Sequence[str], environ: Mapping[str, str]) -> None:
+        rank = Rank(place, Tail())
+        ends: list[int] = []
+        try:
+            for name in ("stdout", "stderr"):
+                ends.append(self._outputs.open(place.local_rank, name, rank.tail))
+            rank.start(command, environ, _stdin(place.local_rank), ends[0], ends[1], self._guard.add_rank)
+        except OSError as error:
+            raise StartError(
+                f"rank {place.rank} of {place.size} can't be started: {error.strerror}: "
+                f"{error.filename or command[0]}; check the file (does a script begin with #! and "
+                "its interpreter?), and `ulimit -n -u`"
+            ) from error
+        finally:
+            for fd in ends:
+                os.close(fd)
+        self._ranks.append(rank)
+        if rank.pidfd is not None:
+            self._selector.register(rank.pidfd, selectors.EVENT_READ, functools.partial(self._on_end, rank))
+        if self._options.verbose:
+            self.say(f"rank {place.rank} is pid {rank.pid}")
+
+    def _until_all_ended(self) -> None:
+        self._outputs.start()
+        self._look_at_ranks_without_pidfd()
+        while not self._given_up and any(rank.running for rank in self._ranks):
+            self._turn(self._next_deadline())
+            self._check_limits()
+        self._sweep()
+        self._outputs.drain()
+
+    def _turn(self, deadline: float | None) -> None:
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        # epoll reports descriptors in the order in which they became ready, so deaths come in their true
+        # order.
+        for key, _ in self._selector.select(timeout):
+            key.data()
+        self._outputs.turn()
+
+    def _next_deadline(self) -> float | None:
+        deadlines = [self._escalation.deadline]
+        if self._options.timeout is not None and not self._timed_out:
+            deadlines.append(self._started_at + self._options.timeout)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _check_limits(self) -> None:
+        now = time.monotonic()
+        limit = self._options.timeout
+        if limit is not None and not self._timed_out and now >= self._started_at + limit:
+            self._timed_out = True
+            self._escalation.hasten(now, Step.TERMINATE)
+        step = self._escalation.due(now)
+        if step is Step.GIVE_UP:
+            self._given_up = True
+        elif step is not None:
+            self._end_ranks(SIGNALS[step])
+
+    def _end_ranks(self, number: int) -> None:
+        running = [rank for rank in self._ranks if rank.running]
+        for rank in running:
+            rank.ended_by = number
+        if running and self._options.verbose:
+            self.say(f"{signal_name(number)} to ranks {', '.join(str(rank.place.rank) for rank in running)}")
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        # To the groups of ended ranks as well: a killed shell leaves the program that it ran.
+        for rank in self._ranks:
+            rank.send(number)
+
+    def _on_end(self, rank: Rank) -> None:
+        if not rank.running or not rank.look():
+            return
+        rank.ended_at = time.monotonic()
+        self._ended.append(rank)
+        failed = rank.exit is not None and not rank.exit.ok
+        if rank.pidfd is not None:
+            self._selector.unregister(rank.pidfd)
+        if self._options.verbose:
+            self.say(f"rank {rank.place.rank} ended: {rank.exit}")
+        grace = self._options.grace
+        if self._stopped_by:
+            self._escalation.begin(rank.ended_at, max(grace, STOP_GRACE_SECONDS))
+        elif failed:
+            self._escalation.begin(rank.ended_at, grace)
+
+    def _look_at_ranks_without_pidfd(self) -> None:
+        for rank in self._ranks:
+            if rank.pidfd is None:
+                self._on_end(rank)
+
+    def _on_signals(self) -> None:
+        for number in self._signal_pipe.read():
+            if number == signal.SIGCHLD:
+                self._look_at_ranks_without_pidfd()
+            elif number == signal.SIGWINCH:
+                self._outputs.window_changed()
+                self._send(number)
+            elif number == signal.SIGTSTP:
+                # The ranks' groups are orphaned ones for the kernel, which ignores SIGTSTP for those. SIGCONT
+                # follows.
+                self._send(signal.SIGSTOP)
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif number in STOPPING:
+                self._stop(number)
+            else:
+                self._send(number)
+
+    def _stop(self, number: int) -> None:
+        now = time.monotonic()
+        if number == signal.SIGINT and self._interrupted_at is not None:
+            if now - self._interrupted_at >= SAME_KEYSTROKE_SECONDS:
+                self._escalation.hasten(now, Step.KILL)
+            return
+        if number == signal.SIGINT:
+            self._interrupted_at = now
+            self.say("SIGINT is passed on to the ranks; Ctrl-C once more kills them")
+        self._stopped_by = self._stopped_by or number
+        self._send(number)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        self._escalation = Escalation()
+        self._escalation.begin(now, SETTLE_SECONDS)
+        if any(rank.ended_by == signal.SIGKILL for rank in self._ranks):
+            self._escalation.hasten(now, Step.KILL)
+        sweep = Sweep(self._job_id, {rank.pid for rank in self._ranks}, self._escalation)
+        while not sweep.turn(time.monotonic()):
+            self._turn(time.monotonic() + sweep.POLL_SECONDS)
+        if sweep.told:
+            self.say(f"ended {len(sweep.told)} processes that the ranks left behind: {', '.join(sweep.told)}")
+        if sweep.remaining:
+            self.say(f"could not end pid {', '.join(map(describe, sweep.remaining))}; look at them with ps")
+
+    def _outcome(self) -> summary.Outcome:
+        stuck = [rank for rank in self._ranks if rank.running]
+        ended = [
+            summary.Ended(
+                rank=rank.place.rank,
+                pid=rank.pid,
+                exit=rank.exit,
+                seconds=(rank.ended_at or time.monotonic()) - self._started_at,
+                ended_by=rank.ended_by,
+                tail=rank.tail.lines(),
+            )
+            for rank in self._ended + stuck
+        ]
+        return summary.Outcome(ended, self._stopped_by, self._options.timeout if self._timed_out else None)
+
+
+def _stdin(local_rank: int) -> int | None:
+    """Rank 0 reads what the launcher would; the others read nothing.
+
+    A rank's session has no controlling terminal, so rank 0 may read from a terminal without being stopped for
+    it. In the background it must not: it would take what is typed into the shell.
+    """
+    if local_rank != 0:
+        return subprocess.DEVNULL
+    try:
+        return None if os.tcgetpgrp(0) == os.getpgrp() else subprocess.DEVNULL
+    except OSError:
+        return None  # not a terminal, or not the one that controls us

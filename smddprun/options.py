@@ -1,0 +1,170 @@
+"""The command line of smddprun: text in, `Options` out. Pure: reads no environment and touches no file.
+
+A parser of our own rather than argparse: options must end at the first word that is not one (everything after
+it belongs to the command, `--verbose` too), every mistake is one line that names the value and the remedy,
+and the launcher starts faster without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple
+
+HELP = """\
+usage: smddprun -np N [options] command [arguments of the command...]
+
+Starts N ranks of a tf_smddp program on this host and ends when all of them have ended.
+
+  -np N, -n N, --num-proc N   number of ranks (default: 1)
+  --threads-per-rank N        threads for each rank (default: a fair share of this host's cores)
+  -x NAME[=VALUE]             set NAME for the ranks; without =VALUE: pass it on (as is the whole environment)
+  --output-dir DIR            write each rank's output to DIR/rank-<rank>.stdout and .stderr as well
+  --tag-output                begin each line with its rank, as in '[1] ...' (default with 2 ranks or more)
+  --no-tag-output             don't
+  --grace SECONDS             when a rank fails, the others may end by themselves for so long (default: 5)
+  --timeout SECONDS           end the job after so long, with exit code 124 (default: no limit)
+  -v, --verbose               say what is started, with which environment, and how it ends
+  --version, -h, --help       print the version, or this text
+  --                          end of the options
+
+On a terminal, rank 0's output goes through as it is, so that progress bars work; --tag-output tags it too.
+Options end at the first word that is not an option. A command whose name ends in .py, and which is not
+executable, runs with this Python.
+
+examples:
+  smddprun -np 2 train.py --epochs 3
+  smddprun -np 4 --output-dir logs python train.py
+  smddprun -np 2 --threads-per-rank 8 -x TF_CPP_MIN_LOG_LEVEL=2 python -m trainer.main
+  smddprun -np 2 bash -c 'ulimit -c unlimited; exec python train.py'
+
+The exit code is that of the rank that failed first (128 + signal number where a signal ended it), 0 when all
+ranks succeeded, 2 for a mistake on the command line, 124 after --timeout, 126 or 127 for a command that can't
+be run or found.
+Under mpirun, and without -np, smddprun becomes the command: the MPI launcher has started the ranks already.
+"""
+
+# More ranks than this on one host is a typing error rather than a wish.
+MAX_RANKS = 4096
+
+
+class UsageError(Exception):
+    """A mistake on the command line; the text is one line that names the value and the remedy."""
+
+
+class Options(NamedTuple):
+    """What the user asked for. `None` means "not given", where that differs from the default."""
+
+    command: tuple[str, ...] = ()
+    num_ranks: int | None = None
+    threads_per_rank: int | None = None
+    exports: tuple[tuple[str, str | None], ...] = ()
+    output_dir: str | None = None
+    tag_output: bool | None = None
+    grace: float = 5.0
+    timeout: float | None = None
+    verbose: bool = False
+    show: str | None = None  # "help" or "version": print that and end
+
+
+def _count(option: str, text: str) -> int:
+    # isdecimal() alone accepts other scripts' digits.
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= MAX_RANKS or len(text) > 9:
+        raise UsageError(f"{option} {text!r}: give a whole number from 1 to {MAX_RANKS}, as in '{option} 2'")
+    return int(text)
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:  # also refuses nan and inf
+        raise UsageError(f"{option} {text!r}: give a number of seconds, 0 or more, as in '{option} 10'")
+    return value
+
+
+def _export(option: str, text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    if not name:
+        raise UsageError(
+            f"{option} {text!r}: give a variable's name, as in '{option} NAME=VALUE' or '{option} NAME'"
+        )
+    return name, (value if equals else None)
+
+
+def _path(option: str, text: str) -> str:
+    if not text:
+        raise UsageError(f"{option} '': give the path of a directory")
+    return text
+
+
+_NUM_PROC = ("num_ranks", _count)
+# option -> (field, converter) for options that take a value
+_VALUES: dict[str, tuple[str, Callable]] = {
+    "-np": _NUM_PROC,
+    "-n": _NUM_PROC,
+    "--num-proc": _NUM_PROC,
+    "--threads-per-rank": ("threads_per_rank", _count),
+    "-x": ("exports", _export),
+    "--output-dir": ("output_dir", _path),
+    "--grace": ("grace", _seconds),
+    "--timeout": ("timeout", _seconds),
+}
+# option -> (field, value) for options that take none
+_FLAGS: dict[str, tuple[str, object]] = {
+    "-v": ("verbose", True),
+    "--verbose": ("verbose", True),
+    "--tag-output": ("tag_output", True),
+    "--no-tag-output": ("tag_output", False),
+    "-h": ("show", "help"),
+    "--help": ("show", "help"),
+    "--version": ("show", "version"),
+}
+
+
+def parse(arguments: list[str]) -> Options:
+    """Parses the words after the program's name.
+
+    Long options take their value as the next word or after '='. The last value of an
+    option counts; `-x` adds up.
+
+    Args:
+      arguments: `sys.argv[1:]`.
+
+    Returns:
+      The options. The command is never empty unless `show` is set.
+
+    Raises:
+      UsageError: for an unknown option, a missing or wrong value, or no command.
+    """
+    fields: dict[str, Any] = {}
+    exports: list[tuple[str, str | None]] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        word = rest.pop(0)
+        if word == "--":
+            break
+        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        if name in _FLAGS:
+            if equals:
+                raise UsageError(f"{word!r}: {name} takes no value; leave out '={value}'")
+            field, flag = _FLAGS[name]
+            fields[field] = flag
+            if field == "show":
+                return Options(**fields)
+        elif name in _VALUES:
+            if not equals:
+                if not rest:
+                    raise UsageError(f"{name} needs a value after it; see smddprun --help")
+                value = rest.pop(0)
+            field, convert = _VALUES[name]
+            if field == "exports":
+                exports.append(convert(name, value))
+            else:
+                fields[field] = convert(name, value)
+        else:
+            raise UsageError(
+                f"unknown option {word!r}; see smddprun --help (options of the command go after the command)"
+            )
+    if not rest:
+        raise UsageError("no command given; for example: smddprun -np 2 python train.py")
+    return Options(command=tuple(rest), exports=tuple(exports), **fields)

@@ -1,0 +1,160 @@
+"""All output of the ranks: which stream goes where and how, and how fast it may come."""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Mapping
+from typing import Callable, NamedTuple
+
+from smddprun.lines import Tail
+from smddprun.sinks import PlainSink
+from smddprun.streams import Ends, Stream, copy_window_size, open_pipe, open_terminal
+
+_STANDARD_FD = {"stdout": 1, "stderr": 2}
+
+
+class Style(NamedTuple):
+    """How one stream is passed on."""
+
+    prefix: bytes | None  # before each whole line, or b""; None: bytes go through as they come
+    terminal: bool  # the rank sees a terminal, not a pipe
+
+
+def style(rank: int, num_ranks: int, tag_output: bool | None, to_terminal: bool) -> Style:
+    """How a stream of a rank is passed on. Pure.
+
+    Args:
+      rank: its rank.
+      num_ranks: of this host.
+      tag_output: what the user asked for; None: tags if there are several ranks.
+      to_terminal: the launcher's stream of the same name is a terminal.
+    """
+    if to_terminal and rank == 0 and not tag_output:
+        # Rank 0 owns the terminal, as if there were no launcher: progress bars work, at full width.
+        return Style(None, True)
+    if tag_output or (tag_output is None and num_ranks > 1):
+        return Style(b"[%d] " % rank, False)
+    return Style(b"" if num_ranks > 1 else None, False)
+
+
+class Outputs:
+    """The streams of all ranks of this host, and the sinks that they go to."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        sinks: Mapping[str, PlainSink],
+        num_ranks: int,
+        tag_output: bool | None,
+        output_dir: str | None,
+        say: Callable[[str], None],
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+          selector: the main loop's; a stream is registered with a callback as its data.
+          sinks: of "stdout" and "stderr".
+          num_ranks: see `style`.
+          tag_output: see `style`.
+          output_dir: an existing directory for the ranks' files, or None.
+          say: shows a message to the user.
+        """
+        self._selector = selector
+        self._sinks = sinks
+        self._num_ranks = num_ranks
+        self._tag_output = tag_output
+        self._output_dir = output_dir
+        self._say = say
+        self._streams: list[Stream] = []
+        self._terminals: list[tuple[int, Stream]] = []  # (the real one, the stream of rank 0's)
+
+    def open(self, rank: int, name: str, tail: Tail) -> int:
+        """Opens a rank's stream and begins to listen to it.
+
+        Args:
+          rank: whose.
+          name: "stdout" or "stderr".
+          tail: the rank's last lines.
+
+        Returns:
+          The descriptor for the rank to write to. The caller closes it.
+
+        Raises:
+          OSError: no more descriptors, or the file in the output directory can't be made.
+        """
+        sink = self._sinks[name]
+        prefix, terminal = style(rank, self._num_ranks, self._tag_output, sink.is_terminal)
+        log = None
+        if self._output_dir is not None:
+            path = os.path.join(self._output_dir, f"rank-{rank}.{name}")
+            log = open(path, "wb", buffering=0)  # noqa: SIM115 - the stream owns it
+        ends: Ends = open_terminal(_STANDARD_FD[name]) if terminal else open_pipe()
+        stream = Stream(rank, name, ends.ours, sink, tail, prefix, log)
+        if terminal:
+            self._terminals.append((_STANDARD_FD[name], stream))
+        self._streams.append(stream)
+        self._listen(stream)
+        return ends.rank_end
+
+    def start(self) -> None:
+        """Starts to write. After the last fork."""
+        for writer in self._writers():
+            writer.start()
+
+    def turn(self) -> None:
+        """After each turn of the main loop: sees to outputs that are too slow, have caught up, or broke."""
+        for writer in self._writers():
+            if not writer.paused and writer.backlog_bytes > writer.HIGH_BYTES:
+                writer.paused = True
+                self._each_stream_of(writer, lambda stream: self._selector.unregister(stream.fd))
+            # Looked at after `paused` is set: what the thread has written before doesn't wake us.
+            if writer.paused and writer.backlog_bytes < writer.LOW_BYTES:
+                writer.paused = False
+                self._each_stream_of(writer, self._listen)
+        for stream in list(self._streams):
+            if stream.log_error:
+                self._say(f"can't write {stream.log_name}: {stream.log_error.strerror}; the file ends here")
+                stream.log_error = None
+            if not stream.wanted:
+                # As without a launcher: who writes to a closed output is told so, by SIGPIPE.
+                self._end(stream)
+
+    def window_changed(self) -> None:
+        """The launcher's terminal has another size."""
+        for fd, stream in self._terminals:
+            if stream in self._streams:
+                copy_window_size(fd, stream.fd)
+
+    def drain(self) -> None:
+        """Passes on what is left. All who could still write have ended, so there is an end to it."""
+        for stream in list(self._streams):
+            while stream.read() > 0:
+                continue
+            self._end(stream)
+
+    def finish(self) -> None:
+        """Returns when all has been written."""
+        for writer in self._writers():
+            writer.finish()
+
+    def _writers(self) -> list:
+        return list({id(sink): sink.writer for sink in self._sinks.values()}.values())
+
+    def _each_stream_of(self, writer: object, action: Callable[[Stream], object]) -> None:
+        for stream in self._streams:
+            if stream.sink.writer is writer:
+                action(stream)
+
+    def _listen(self, stream: Stream) -> None:
+        self._selector.register(stream.fd, selectors.EVENT_READ, lambda: self._read(stream))
+
+    def _read(self, stream: Stream) -> None:
+        if stream.read() == 0:
+            self._end(stream)
+
+    def _end(self, stream: Stream) -> None:
+        self._streams.remove(stream)
+        if not stream.sink.writer.paused:
+            self._selector.unregister(stream.fd)
+        stream.close()
