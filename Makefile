@@ -40,7 +40,7 @@ demo: .venv/tf-$(ONE_TF)/.installed  ## Train a small CNN on real images with tw
 
 .PHONY: test
 test: .venv/lint/.requirements $(TEST_TF:%=.venv/tf-%/.installed)  ## Run every test and the lint
-	@$(PY) tools/run_tests.py lint layering cpp asan tsan python $(TEST_TF:%=--tf=%)
+	@$(PY) tools/run_tests.py lint layering cpp asan tsan python bench $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
 cpp-test: system  ## Run the C++ tests
@@ -70,7 +70,7 @@ format: .venv/lint/.requirements  ## Format the Python and C++ files
 
 .PHONY: bench
 bench: .venv/tf-$(ONE_TF)/.installed  ## Measure allreduce from 4 B to 100 MB
-	$(in_venv) smddprun -np $(NP) python benchmarks/allreduce.py
+	$(in_venv) python benchmarks/allreduce.py -np $(NP)
 
 .PHONY: wheel
 wheel: $(TEST_TF:%=dist/tf-%)  ## Build a wheel for each TensorFlow into dist/

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs the parts of the test suite and counts what they did: tools/run_tests.py [--tf VERSION]... PART...
 
-Parts: lint, layering, cpp, asan, tsan, python (once for each --tf). `make` has set up what they need. Each
-part has a time limit, and a log in .cache/logs that is shown when the part fails. The counts come from the
-reports that the tools write, never from the text that they print; a part that ends without a report, or with
-an error that no report explains, counts as one failure.
+Parts: lint, layering, cpp, asan, tsan, python (once for each --tf), bench (some seconds of each benchmark, to
+show that they work). `make` has set up what they need. Each part has a time limit, and a log in .cache/logs
+that is shown when the part fails. The counts come from the reports that the tools write, never from the text
+that they print; a part that ends without a report, or with an error that no report explains, counts as one
+failure.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
@@ -72,7 +74,7 @@ def read_junit(path: pathlib.Path) -> Optional[Counts]:
 def run(command: List[str], log: pathlib.Path, limit_s: int, **popen) -> int:
     """Runs a command into a log file, with a time limit for it and its children; returns its exit code."""
     with open(log, "ab") as out:
-        out.write(f"$ {' '.join(command)}\n".encode())
+        out.write(f"$ {textwrap.shorten(' '.join(command), 400, placeholder=' …')}\n".encode())
         out.flush()
         process = subprocess.Popen(
             command,
@@ -276,6 +278,34 @@ def add_bazel_result(event: Dict, counts: Counts) -> None:
         counts.passed.add(label)
 
 
+def run_bench(version: str) -> Result:
+    """Runs each benchmark for some seconds; each is one test. They check their results, not their speed."""
+    log, start, code = open_log("bench"), time.monotonic(), 0
+    counts = Counts(set(), set(), set())
+    python = venv_python(version)
+    cpp = [
+        "run",
+        "//benchmarks/cpp:reduce_benchmark",
+        "--noshow_progress",
+        "--",
+        "--benchmark_min_time=0.001",
+    ]
+    allreduce = [str(ROOT / "benchmarks" / "allreduce.py"), "-np", "2", "--iterations", "2"]
+    for name, command in (
+        ("benchmarks/cpp", [sys.executable, str(ROOT / "tools" / "run_bazel.py"), *cpp]),
+        ("benchmarks/allreduce.py", [str(python), *allreduce, "--max-bytes", str(1 << 20)]),
+    ):
+        tool_code = run(command, log, 300, cwd=result_folder("bench"), env=venv_env(python))
+        (counts.failed if tool_code else counts.passed).add(name)
+        code = code or tool_code
+    return finish("bench", counts, code, start, log)
+
+
+def venv_python(version: str) -> pathlib.Path:
+    """Returns the Python of the virtual environment with this TensorFlow."""
+    return ROOT / ".venv" / f"tf-{version}" / "bin" / "python"
+
+
 def tsan_flags() -> List[str]:
     """Returns the flags for TSan; GCC 12's cannot run where addresses are randomised by more than 28 bits."""
     bits = pathlib.Path("/proc/sys/vm/mmap_rnd_bits")
@@ -298,9 +328,11 @@ def run_part(part: str, tensorflows: List[str]) -> List[Result]:
         return [run_cpp("cpp asan+ubsan", ["--config=asan"], 1200)]
     if part == "tsan":
         return [run_cpp("cpp tsan", tsan_flags(), 1200)]
+    if part == "bench":
+        return [run_bench(tensorflows[0])]
     results = []
     for version in tensorflows:
-        python = ROOT / ".venv" / f"tf-{version}" / "bin" / "python"
+        python = venv_python(version)
         tests = ROOT / "tests" / "python"
         plain = [str(tests), f"--ignore={tests / 'spmd'}"]
         results.append(run_pytest(f"python tf-{version}", python, plain, 900))
@@ -311,15 +343,15 @@ def run_part(part: str, tensorflows: List[str]) -> List[Result]:
 
 def main() -> int:
     """Returns 0 if everything that ran passed."""
-    parts = ("lint", "layering", "cpp", "asan", "tsan", "python")
+    parts = ("lint", "layering", "cpp", "asan", "tsan", "python", "bench")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--tf", action="append", default=[], help="a TensorFlow version; for the part `python`"
+        "--tf", action="append", default=[], help="a TensorFlow version; for python and bench"
     )
     parser.add_argument("part", nargs="+", choices=parts)
     options = parser.parse_args()
-    if "python" in options.part and not options.tf:
-        parser.error("the part `python` needs --tf")
+    if {"python", "bench"} & set(options.part) and not options.tf:
+        parser.error("the parts python and bench need --tf")
 
     results = [result for part in options.part for result in run_part(part, options.tf)]
     passed, failed, skipped = (

@@ -1,4 +1,4 @@
-"""What all Python tests share: TensorFlow's log is kept to errors, in this process and in those that tests start."""
+"""What all Python tests share: TensorFlow logs errors only, here and in the processes that tests start."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""Runs a script as a job of several ranks through smddprun, never longer than a limit, and finds what it left behind.
+"""Runs a script as a job of several ranks through smddprun, for a limited time; finds what it left behind.
 
-A script talks to its test with `report(key, value)`, which is put before it: one line per rank and key. Every process
-of a job has a mark in its environment; after a job none may be left, nor a file, nor a socket.
+A script talks to its test with `report(key, value)`, which is put before it: one line per rank and key. Every
+process of a job has a mark in its environment; after a job none may be left, nor a file, nor a socket.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = "TF_SMDDP_TEST_JOB"
 # The variables by which this process may itself be part of a job.
 _OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MV2_", "SLURM_")
-_PREAMBLE = '''
+_PREAMBLE = """
 import json, os, sys, time
 import tensorflow as tf
 import tf_smddp as sdp
@@ -32,20 +32,23 @@ import tf_smddp as sdp
 def report(key, value):
     with open(f"{os.environ['TF_SMDDP_TEST_REPORTS']}/{os.environ.get('SMDDP_RANK', '0')}", "a") as file:
         file.write(json.dumps([key, value]) + "\\n")
-'''
+"""
 
 
 @dataclasses.dataclass
 class Job:
     """How a job ended."""
 
-    exit_code: int  # the launcher's: that of the rank that failed first, 128 + the signal's number for a signal
+    exit_code: (
+        int  # the launcher's: that of the rank that failed first, 128 + the signal's number for a signal
+    )
     output: str  # the launcher's, with all ranks'
     reports: List[Dict[str, Any]]  # by rank: what it reported
     leftovers: List[str]  # what should not be there any more
 
     def __str__(self) -> str:
-        return f"exit code {self.exit_code}, reports {self.reports}, leftovers {self.leftovers}, output:\n{self.output}"
+        found = f"exit code {self.exit_code}, reports {self.reports}, leftovers {self.leftovers}"
+        return f"{found}, output:\n{self.output}"
 
 
 class RunningJob:
@@ -83,16 +86,16 @@ class RunningJob:
                 "SMDDP_TMPDIR": str(self._temporary),
             }
         )
-        self._output = open(self._folder / "output", "w+b")
-        self._process = subprocess.Popen(
-            [*start, sys.executable, str(path), *arguments],
-            cwd=self._folder,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with open(self._folder / "output", "wb") as output:
+            self._process = subprocess.Popen(
+                [*start, sys.executable, str(path), *arguments],
+                cwd=self._folder,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def __enter__(self) -> RunningJob:
         return self
@@ -101,7 +104,6 @@ class RunningJob:
         for pid in self._processes():
             os.kill(pid, signal.SIGKILL)
         self._process.wait(LIMIT_SECONDS)
-        self._output.close()
         shutil.rmtree(self._folder)
 
     def reports(self) -> List[Dict[str, Any]]:
@@ -132,7 +134,9 @@ class RunningJob:
         leftovers = self._leftovers() if exit_code is not None else []
         output = (self._folder / "output").read_text(errors="replace")
         if exit_code is None:
-            raise AssertionError(f"the job took longer than {seconds} s; reports {self.reports()}, output:\n{output}")
+            raise AssertionError(
+                f"the job took longer than {seconds} s; reports {self.reports()}, output:\n{output}"
+            )
         return Job(exit_code, output, self.reports(), leftovers)
 
     def _leftovers(self) -> List[str]:
@@ -140,7 +144,9 @@ class RunningJob:
         deadline = time.monotonic() + 1.0
         while True:
             found = [f"process {pid}" for pid in self._processes()]
-            found += [f"file {path}" for path in self._temporary.rglob("*")]
+            # A process that is killed leaves the files of TensorFlow's AutoGraph; they are not ours.
+            files = [path for path in self._temporary.rglob("*") if not path.name.startswith("__autograph")]
+            found += [f"file {path}" for path in files]
             with open("/proc/net/unix") as sockets:
                 found += [f"socket {line.split()[-1]}" for line in sockets if str(self._folder) in line]
             if not found or time.monotonic() > deadline:
@@ -161,7 +167,9 @@ class RunningJob:
         return found
 
 
-def run_job(num_ranks: int, script: str, *arguments: str, launcher: bool = True, seconds: float = LIMIT_SECONDS) -> Job:
+def run_job(
+    num_ranks: int, script: str, *arguments: str, launcher: bool = True, seconds: float = LIMIT_SECONDS
+) -> Job:
     """Runs a job to its end (see RunningJob); fails if it takes longer, or leaves anything behind."""
     with RunningJob(num_ranks, script, *arguments, launcher=launcher) as running:
         job = running.finish(seconds)

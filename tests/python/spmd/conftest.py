@@ -2,8 +2,8 @@
 
     smddprun -np 2 python -m pytest tests/python/spmd
 
-A test that fails on one rank leaves the ranks at different places, so with more than one rank the first failure ends
-the suite; a test that hangs ends it after a time limit. A plain pytest is rank 0 of 1.
+A test that fails on one rank leaves the ranks at different places, so with more than one rank the first
+failure ends the suite; a test that hangs ends it after a time limit. A plain pytest is rank 0 of 1.
 """
 
 import faulthandler

@@ -10,9 +10,7 @@ import tf_smddp as sdp
 SUM = sdp.ReduceOp.SUM
 
 
-@pytest.mark.parametrize(
-    ("index", "count"), [(-1, 1), (1, 1), (5, 3), (0, 0), (0, -2)], ids=str
-)
+@pytest.mark.parametrize(("index", "count"), [(-1, 1), (1, 1), (5, 3), (0, 0), (0, -2)], ids=str)
 def test_position_out_of_range(index, count):
     with pytest.raises(ValueError, match=f"param_index={index}, num_params={count}"):
         sdp.allreduce(1.0, index, count)
@@ -60,7 +58,7 @@ def test_any_name_will_do(rank, size, name):
 
 @pytest.mark.parametrize("op", ["sum", 1, sum, sdp.Compression.none], ids=repr)
 def test_bad_operation(op):
-    with pytest.raises(TypeError, match="op must be one of ReduceOp.AVERAGE, .* or None, but is"):
+    with pytest.raises(TypeError, match=r"op must be one of ReduceOp\.AVERAGE, .* or None, but is"):
         sdp.allreduce(1.0, 0, 1, op=op)
 
 
@@ -87,7 +85,9 @@ def test_sparse_and_ragged():
         sdp.allreduce(tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0])), 0, 1)
 
 
-@pytest.mark.parametrize("call", [sdp.broadcast, lambda x, root: sdp.broadcast_variables([tf.Variable(x)], root)])
+@pytest.mark.parametrize(
+    "call", [sdp.broadcast, lambda x, root: sdp.broadcast_variables([tf.Variable(x)], root)]
+)
 def test_root_out_of_range(size, call):
     for root in (-1, size):
         with pytest.raises(ValueError, match=rf"root_rank < size\(\) = {size}, but got root_rank={root}"):

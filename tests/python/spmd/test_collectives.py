@@ -11,7 +11,8 @@ import tf_smddp as sdp
 def inputs(rank):
     """A tensor for each combination; the shapes take turns."""
     return [
-        (tf.constant(of_rank(SHAPES[i % 4], dtype, rank, i)), op) for i, (dtype, op) in enumerate(COMBINATIONS)
+        (tf.constant(of_rank(SHAPES[i % 4], dtype, rank, i)), op)
+        for i, (dtype, op) in enumerate(COMBINATIONS)
     ]
 
 
@@ -86,7 +87,9 @@ def test_v1_session_meets_by_name(rank, size):
     """The ranks build the same ops in another order, and still each meets its own."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         results = {
-            name: sdp.allreduce(tf.constant([float(name * 10 + rank)]), 0, 1, op=sdp.ReduceOp.SUM, name=f"op{name}:0")
+            name: sdp.allreduce(
+                tf.constant([float(name * 10 + rank)]), 0, 1, op=sdp.ReduceOp.SUM, name=f"op{name}:0"
+            )
             for name in (range(4) if rank % 2 else reversed(range(4)))
         }
         broadcasts = {name: sdp.broadcast(results[name], 0, name=f"root{name}") for name in results}

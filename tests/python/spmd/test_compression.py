@@ -79,5 +79,5 @@ def test_a_subclass_that_changes_nothing_still_casts(size):
 
 @pytest.mark.parametrize("bad", [None, "fp16", 16, sdp.Compression], ids=repr)
 def test_something_without_the_pair(bad):
-    with pytest.raises(TypeError, match="compression must be Compression.none"):
+    with pytest.raises(TypeError, match=r"compression must be Compression\.none"):
         sdp.allreduce(1.0, 0, 1, compression=bad)

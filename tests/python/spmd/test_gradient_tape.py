@@ -88,7 +88,10 @@ def test_unconnected_gradients_and_output_gradients(rank, size, mode):
         with tf.GradientTape() as tape:
             y = x * 2.0
         return sdp.DistributedGradientTape(tape, op=SUM).gradient(
-            y, [x, unused], output_gradients=tf.constant([1.0, 10.0]), unconnected_gradients=tf.UnconnectedGradients.ZERO
+            y,
+            [x, unused],
+            output_gradients=tf.constant([1.0, 10.0]),
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
 
     first, second = step()
@@ -150,7 +153,7 @@ def test_the_rest_is_the_wrapped_tape(rank):
     assert tape.batch_jacobian(squares, rows).numpy().tolist() == [[[2.0, 0.0], [0.0, 4.0]]]
     assert tape.note == "mine"
     with pytest.raises(AttributeError):
-        tape.nothing_of_this_name
+        _ = tape.nothing_of_this_name
     with tape:
         x * x
         tape.reset()

@@ -21,7 +21,7 @@ def inside_a_function(loss, x):
 
 
 def outside_of_a_function(loss, x):
-    """Differentiated where TensorFlow builds a backward graph, in which it keeps no program order by itself."""
+    """Differentiated where TensorFlow builds a backward graph, in which it keeps no program order."""
     return eager(tf.function(loss), x)
 
 
@@ -34,7 +34,9 @@ def in_a_v1_session(loss, x):
 
 
 MODES = pytest.mark.parametrize(
-    "gradient_of", [eager, inside_a_function, outside_of_a_function, in_a_v1_session], ids=lambda mode: mode.__name__
+    "gradient_of",
+    [eager, inside_a_function, outside_of_a_function, in_a_v1_session],
+    ids=lambda mode: mode.__name__,
 )
 
 
@@ -69,9 +71,11 @@ def test_several_gradients_meet_their_partners(rank, size, gradient_of):
     assert gradient.numpy().tolist() == [10.0**i * sum_of_ranks(size) for i in range(5)]
 
 
-@pytest.mark.parametrize("gradient_of", [eager, inside_a_function, outside_of_a_function], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "gradient_of", [eager, inside_a_function, outside_of_a_function], ids=lambda m: m.__name__
+)
 def test_loop(rank, size, gradient_of):
-    """y = x · 2^4 · (the average's factor 1)^4; differentiated four times through the loop."""
+    """The gradient goes four times through the loop, and doubles each time."""
 
     def loss(x):
         def body(i, y):
@@ -82,7 +86,9 @@ def test_loop(rank, size, gradient_of):
     assert float(gradient_of(loss, tf.constant(3.0))) == 16.0 * sum_of_ranks(size) / size
 
 
-@pytest.mark.parametrize("gradient_of", [eager, inside_a_function, outside_of_a_function], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "gradient_of", [eager, inside_a_function, outside_of_a_function], ids=lambda m: m.__name__
+)
 def test_cond_and_nested_function(rank, size, gradient_of):
     nested = tf.function(lambda y: sdp.allreduce(y, 0, 1, op=SUM))
 

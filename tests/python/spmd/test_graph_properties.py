@@ -13,7 +13,9 @@ SUM = sdp.ReduceOp.SUM
 
 def ops_that_run(function, *arguments):
     """The types of the ops that are left when TensorFlow has optimised the graph, with those in functions."""
-    concrete = function.get_concrete_function(*arguments)  # not run yet: the graphs are shown at its first run
+    concrete = function.get_concrete_function(
+        *arguments
+    )  # not run yet: the graphs are shown at its first run
     context.enable_run_metadata()
     try:
         concrete(*arguments)
@@ -28,7 +30,7 @@ def ops_that_run(function, *arguments):
 
 
 def test_a_constant_input_is_not_folded(rank, size):
-    """Folded, the ranks would not meet at the second call; rank 0 is late there and the others have to wait."""
+    """Folded, the ranks would not meet at the second call; rank 0 is late there and the others wait."""
     value = float(rank + 1)
     function = tf.function(lambda: sdp.allreduce(tf.constant([value, 1.0]), 0, 1, op=SUM))
     assert function().numpy().tolist() == [sum_of_ranks(size), size]
@@ -53,7 +55,7 @@ def test_identical_ops_are_not_merged(rank, size):
 
 
 def test_allreduces_in_one_function_are_concurrent(rank, size):
-    """The ranks have a group's tensors in another program order: if one op waited for the last, this would hang."""
+    """The ranks have a group's tensors in different orders: if ops waited for ops, this would hang."""
 
     @tf.function
     def function(x):

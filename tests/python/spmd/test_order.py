@@ -13,7 +13,7 @@ SUM = sdp.ReduceOp.SUM
 
 
 def delayed(value, milliseconds):
-    """The value, after a while; the order in which TensorFlow gets to the ops behind it follows the delays."""
+    """The value, after a while; TensorFlow gets to the ops behind it in the order of the delays."""
 
     def wait(x):
         time.sleep(milliseconds / 1000)
@@ -135,7 +135,9 @@ def test_tickets_are_in_program_order_through_nested_functions_and_branches():
             assert (tickets - tickets[0]).tolist() == list(range(8))
 
 
-@pytest.mark.parametrize("signature", [None, (tf.TensorSpec((None,), tf.float32),)], ids=["retraced", "one trace"])
+@pytest.mark.parametrize(
+    "signature", [None, (tf.TensorSpec((None,), tf.float32),)], ids=["retraced", "one trace"]
+)
 def test_a_shorter_last_batch_on_one_rank(rank, size, signature):
     """Rank 0's function is traced again for it, with other node names; the others' is not."""
     weight = tf.Variable(2.0, dtype=tf.float32)
@@ -155,7 +157,7 @@ def test_a_shorter_last_batch_on_one_rank(rank, size, signature):
 
 
 def test_an_extra_model_on_one_rank_shifts_nothing(rank, size):
-    """Rank 0 builds and runs more graphs, without collectives: names and trace counters differ from now on."""
+    """Rank 0 builds and runs more graphs, without collectives: trace counters differ from now on."""
     if rank == 0:
         extra = tf.function(lambda x: tf.linalg.matvec(tf.ones((3, 3)), x))
         for n in range(3):

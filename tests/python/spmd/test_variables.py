@@ -1,4 +1,4 @@
-"""broadcast_variables: TensorFlow's, Keras 2's and Keras 3's variables, eager, traced, and in a v1 session."""
+"""broadcast_variables: TensorFlow's, Keras 2's and Keras 3's, eager, traced, and in a v1 session."""
 
 import pytest
 import tensorflow as tf

@@ -1,6 +1,7 @@
 """Inputs that are exact in every type, and what the ranks' reductions of them must be.
 
-Small integers: a sum or a product of three ranks' values is exact in float16 (up to 2048), bfloat16 (256), uint8 (255).
+Small integers: a sum or a product of three ranks' values is exact in float16 (up to 2048), bfloat16 (256),
+uint8 (255).
 """
 
 from typing import List, Tuple

@@ -1,0 +1,18 @@
+"""Keeps AutoGraph away from our own functions."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, TypeVar, cast
+
+import tensorflow as tf
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def not_converted(function: Function) -> Function:
+    """Decorator for what users call inside a `tf.function`: AutoGraph runs it as it is.
+
+    Our functions decide in Python alone. Converting them would slow down each first trace, and would leave a
+    file per function in the temporary directory when the process is killed.
+    """
+    return cast(Function, tf.autograph.experimental.do_not_convert(function))

@@ -1,0 +1,38 @@
+"""barrier: waits until every rank is there."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import tensorflow as tf
+
+from tf_smddp import _op_library, _tickets
+from tf_smddp._autograph import not_converted
+from tf_smddp._runtime import require_initialized
+
+
+@not_converted
+def barrier(name: Optional[str] = None) -> Optional[tf.Operation]:
+    """Waits until every rank has come to this barrier.
+
+    Collective: every rank must call this, in the same order as its other collectives.
+
+    Args:
+        name: a name for error messages and for the node. In a v1 graph barriers of different ranks meet by
+            it; there the default is the node's name.
+
+    Returns:
+        In a v1 graph the operation, to be run in a session. Else None: in eager mode all ranks have come
+        then, and a `tf.function` waits at this place among its other stateful operations.
+
+    Raises:
+        RuntimeError: before `init`.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
+        gone; the
+            text says which, and what to do.
+    """
+    require_initialized("barrier")
+    tensor_name, node_name = _tickets.names(name, "SmddpBarrier")
+    by_name = _tickets.pairs_by_name()
+    operation = _op_library.barrier(tensor_name, by_name, node_name)
+    return operation if by_name else None

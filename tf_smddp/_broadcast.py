@@ -1,0 +1,110 @@
+"""broadcast: gives every rank the root's values."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Iterable, Optional
+
+import tensorflow as tf
+
+from tf_smddp import _op_library, _runtime, _tickets
+from tf_smddp._autograph import not_converted
+
+
+@not_converted
+def broadcast(tensor: Any, root_rank: int, name: Optional[str] = None) -> tf.Tensor:
+    """Returns the root's tensor, on every rank.
+
+    Collective: every rank must call this, in the same order as its other collectives. It waits for all ranks.
+    It can be differentiated: the root gets the sum of all ranks' gradients, the others get zeros.
+
+    Args:
+        tensor: the value on the root; on the others something of the same shape and type. A tensor or what
+            becomes one, of type float16, bfloat16, float32, float64, int32, int64, uint8 or bool.
+        root_rank: the rank whose values all get, 0 <= root_rank < size().
+        name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
+            there the default is the node's name.
+
+    Returns:
+        A tensor of the same shape and type.
+
+    Raises:
+        RuntimeError: before `init`.
+        TypeError: the tensor's type is not supported, or `root_rank` is not an integer.
+        ValueError: `root_rank` is out of range.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
+        gone; the
+            text says which, and what to do.
+    """
+    _runtime.require_initialized("broadcast")
+    root_rank = _check_root(root_rank, "broadcast")
+    return _broadcast(tf.convert_to_tensor(tensor), root_rank, name)
+
+
+@not_converted
+def broadcast_variables(variables: Iterable[Any], root_rank: int) -> Optional[tf.Operation]:
+    """Gives the variables the root's values, on every rank.
+
+    Collective: every rank must call this, with the same number of variables in the same order. Call it once
+        the
+    variables exist: for an optimizer that makes its variables in the first step, after that step.
+
+    Args:
+        variables: tf.Variable, Keras 2 or Keras 3 variables; may be empty. Eager, or traced in a
+            `tf.function`.
+        root_rank: the rank whose values all get, 0 <= root_rank < size().
+
+    Returns:
+        In a v1 graph the operation that assigns all variables, to be run in a session. Else None: eager mode
+        has assigned them then, and a `tf.function` does it at this place.
+
+    Raises:
+        RuntimeError: before `init`.
+        TypeError: something is not a variable, a variable's type is not supported, or `root_rank` is not an
+            integer.
+        ValueError: `root_rank` is out of range.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
+        gone; the
+            text says which, and what to do.
+    """
+    _runtime.require_initialized("broadcast_variables")
+    root_rank = _check_root(root_rank, "broadcast_variables")
+    variables = [_tf_variable(variable) for variable in variables]
+    assigned = []
+    for variable in variables:
+        # In a v1 graph the variable's own name is a better thing to meet by than a node's.
+        value = _broadcast(tf.convert_to_tensor(variable), root_rank, _name_to_meet_by(variable))
+        assigned.append(variable.assign(value))
+    return tf.group(*assigned) if _tickets.pairs_by_name() else None
+
+
+def _broadcast(tensor: tf.Tensor, root_rank: int, name: Optional[str]) -> tf.Tensor:
+    _op_library.check_dtype(tensor, "broadcast")
+    tensor_name, node_name = _tickets.names(name, "SmddpBroadcast")
+    return _op_library.broadcast(tensor, root_rank, tensor_name, _tickets.pairs_by_name(), node_name)
+
+
+def _tf_variable(variable: Any) -> tf.Variable:
+    """Returns the tf.Variable itself: Keras 3 wraps it, and in an autocast scope its wrapper casts."""
+    if isinstance(variable, tf.Variable):
+        return variable
+    wrapped = getattr(variable, "_value", None)
+    if isinstance(wrapped, tf.Variable):
+        return wrapped
+    raise TypeError(f"broadcast_variables() takes variables, but got {variable!r}.")
+
+
+def _name_to_meet_by(variable: tf.Variable) -> Optional[str]:
+    return f"SmddpBroadcast/{variable.name}" if _tickets.pairs_by_name() else None
+
+
+def _check_root(root_rank: Any, caller: str) -> int:
+    try:
+        root = operator.index(root_rank)
+    except TypeError:
+        raise TypeError(f"{caller}() needs root_rank as a Python integer, but got {root_rank!r}.") from None
+    if not 0 <= root < _runtime.size():
+        raise ValueError(
+            f"{caller}() needs 0 <= root_rank < size() = {_runtime.size()}, but got root_rank={root}."
+        )
+    return root

@@ -1,0 +1,115 @@
+"""Compression: what may happen to a tensor on its way over the network.
+
+Our own three are a hint for the wire. On one host there is no wire, the ranks read each other's memory, so
+the hint changes nothing: a float32 tensor is reduced in float32. The compress/decompress pair casts when
+users call it, and a user's own compressor is applied as written, around the op.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+import tensorflow as tf
+
+
+class Compressor:
+    """The pair of functions that every compressor has.
+
+    Derive from it, or from one of `Compression`'s, for your own.
+    """
+
+    @staticmethod
+    def compress(tensor: tf.Tensor) -> Tuple[tf.Tensor, Any]:
+        """Returns (compressed tensor, context); the context is what `decompress` needs to undo it."""
+        raise NotImplementedError("A compressor defines compress(tensor) -> (tensor, context).")
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+        """Returns the tensor as it was before `compress`, given the context that `compress` returned."""
+        raise NotImplementedError("A compressor defines decompress(tensor, context) -> tensor.")
+
+
+class NoneCompressor(Compressor):
+    """Leaves every tensor as it is."""
+
+    @staticmethod
+    def compress(tensor: tf.Tensor) -> Tuple[tf.Tensor, Any]:
+        """Returns (tensor, None)."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+        """Returns the tensor."""
+        return tensor
+
+
+class FP16Compressor(Compressor):
+    """Casts floating-point tensors to float16 and back; leaves others as they are."""
+
+    @staticmethod
+    def compress(tensor: tf.Tensor) -> Tuple[tf.Tensor, Any]:
+        """Returns (tensor as float16, its dtype); a tensor that is not floating-point stays as it is."""
+        return _cast_floating(tensor, tf.float16), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+        """Returns the tensor in the dtype it had before."""
+        return _cast_floating(tensor, ctx)
+
+
+class BF16Compressor(Compressor):
+    """Casts floating-point tensors to bfloat16 and back; leaves others as they are."""
+
+    @staticmethod
+    def compress(tensor: tf.Tensor) -> Tuple[tf.Tensor, Any]:
+        """Returns (tensor as bfloat16, its dtype); a tensor that is not floating-point stays as it is."""
+        return _cast_floating(tensor, tf.bfloat16), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+        """Returns the tensor in the dtype it had before."""
+        return _cast_floating(tensor, ctx)
+
+
+class Compression:
+    """The compressors to choose from: `Compression.none`, `Compression.fp16`, `Compression.bf16`.
+
+    For one of your own, give `compression=` a class (or object) with the same pair of functions:
+
+        class Clipped(sdp.Compression.none):
+            @staticmethod
+            def compress(tensor):
+                return tf.clip_by_value(tensor, -1.0, 1.0), None
+    """
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor
+
+
+_WIRE_HINTS = (Compression.none, Compression.fp16, Compression.bf16)
+
+
+def compressor_around_op(compression: Any) -> Any:
+    """Returns the compressor to apply around the op.
+
+    That is the user's own, or `Compression.none` for one of our hints.
+
+    Raises:
+        TypeError: `compression` does not have the pair of functions.
+    """
+    if any(compression is hint for hint in _WIRE_HINTS):
+        return Compression.none
+    if not (
+        callable(getattr(compression, "compress", None))
+        and callable(getattr(compression, "decompress", None))
+    ):
+        raise TypeError(
+            f"compression must be Compression.none, .fp16, .bf16, or a class with compress(tensor) and "
+            f"decompress(tensor, ctx), but is {compression!r}."
+        )
+    return compression
+
+
+def _cast_floating(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    return tf.cast(tensor, dtype) if tensor.dtype.is_floating and tensor.dtype != dtype else tensor

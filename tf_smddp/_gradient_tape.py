@@ -1,0 +1,176 @@
+"""DistributedGradientTape: a tf.GradientTape whose gradients are those of all ranks."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Optional, Type
+
+import tensorflow as tf
+
+from tf_smddp._allreduce import allreduce_group
+from tf_smddp._autograph import not_converted
+from tf_smddp._compression import Compression, compressor_around_op
+from tf_smddp._device_hints import warn_about_device_hints
+from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
+from tf_smddp._runtime import require_initialized
+
+
+class DistributedGradientTape(tf.GradientTape):
+    """A `tf.GradientTape` whose `gradient` is reduced over all ranks.
+
+        with tf.GradientTape() as tape:
+            loss = loss_fn(labels, model(images, training=True))
+        tape = sdp.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+
+    It wraps the given tape and is a context manager like it. Only `gradient` communicates; everything else,
+    such as `jacobian`, is the wrapped tape's own and stays local.
+    """
+
+    def __init__(
+        self,
+        gradtape: tf.GradientTape,
+        device_dense: str = "",
+        device_sparse: str = "",
+        compression: Any = Compression.none,
+        sparse_as_dense: bool = True,
+        op: Optional[ReduceOp] = ReduceOp.AVERAGE,
+    ):
+        """Wraps a tape.
+
+        Args:
+            gradtape: the tape to wrap; it may have recorded already.
+            device_dense: not supported; anything but '' is ignored with a warning.
+            device_sparse: not supported; anything but '' is ignored with a warning.
+            compression: one of `Compression`'s, a hint that changes no value on one host, or your own
+                compressor, which is applied around the reduction of each gradient.
+            sparse_as_dense: sparse gradients (`tf.IndexedSlices`, from embeddings) are made dense and then
+                reduced. The documentation of SMDDP gives False as the default, but its change log has dense
+                conversion on since 1.2.1, and without it sparse gradients need memory that grows with the
+                number of ranks. So True is the default; with False a sparse gradient is an error, since
+                nothing here gathers them yet.
+            op: how to combine; None is AVERAGE.
+
+        Raises:
+            TypeError: `gradtape` is not a `tf.GradientTape`, or `compression` or `op` is of a wrong type.
+        """
+        # Not super().__init__(): the state of a tape is the wrapped one's, see __getattr__.
+        if not isinstance(gradtape, tf.GradientTape):
+            raise TypeError(f"DistributedGradientTape wraps a tf.GradientTape, but got {gradtape!r}.")
+        compressor_around_op(compression)
+        warn_about_device_hints("DistributedGradientTape", device_dense, device_sparse)
+        self._wrapped = gradtape
+        self._compression = compression
+        self._sparse_as_dense = bool(sparse_as_dense)
+        self._reduce_op = resolve_reduce_op(op)
+
+    @not_converted
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+    ) -> Any:
+        """As `tf.GradientTape.gradient`, with every gradient reduced over all ranks.
+
+        Collective: every rank must call this, and the same gradients must be None on all ranks. Gradients
+            that are
+        None stay None and do not take part.
+
+        Args:
+            target: as in `tf.GradientTape.gradient`.
+            sources: as there: a variable or tensor, or a nested structure of them; one may appear more than
+                once.
+            output_gradients: as there.
+            unconnected_gradients: as there.
+
+        Returns:
+            Reduced gradients in the structure of `sources`, dense, each with the shape and type of its
+            source.
+
+        Raises:
+            RuntimeError: before `init`.
+            ValueError: a gradient is sparse and `sparse_as_dense` is False.
+            tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
+            gone;
+                the text says which, and what to do.
+        """
+        require_initialized("DistributedGradientTape.gradient")
+        local = self._wrapped.gradient(
+            target, sources, output_gradients=output_gradients, unconnected_gradients=unconnected_gradients
+        )
+        flat = tf.nest.flatten(local)
+        labels = [_label(source) for source in tf.nest.flatten(sources)]
+        positions = [i for i, gradient in enumerate(flat) if gradient is not None]
+        for i in positions:
+            if isinstance(flat[i], tf.IndexedSlices) and not self._sparse_as_dense:
+                raise ValueError(
+                    f"DistributedGradientTape got a sparse gradient ({labels[i] or 'source'}, number {i}: "
+                    f"{flat[i]!r}) with sparse_as_dense=False, but can only reduce it as a dense one. "
+                    "Pass sparse_as_dense=True."
+                )
+        reduced = allreduce_group(
+            [flat[i] for i in positions],
+            [labels[i] for i in positions],
+            self._compression,
+            self._reduce_op,
+            "DistributedGradientTape_Allreduce",
+        )
+        for i, gradient in zip(positions, reduced):
+            flat[i] = gradient
+        return tf.nest.pack_sequence_as(local, flat)
+
+    # The rest of tf.GradientTape, handed on. These must be written out, since they are found in the base
+    # class before __getattr__ is asked.
+
+    def __enter__(self) -> DistributedGradientTape:
+        self._wrapped.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: Optional[Type[BaseException]],
+        exc_value: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self._wrapped.__exit__(exc_type, exc_value, traceback)
+
+    def watch(self, tensor: Any) -> None:
+        """As `tf.GradientTape.watch`."""
+        self._wrapped.watch(tensor)
+
+    def watched_variables(self) -> Any:
+        """As `tf.GradientTape.watched_variables`."""
+        return self._wrapped.watched_variables()
+
+    def stop_recording(self) -> Any:
+        """As `tf.GradientTape.stop_recording`."""
+        return self._wrapped.stop_recording()
+
+    def reset(self) -> None:
+        """As `tf.GradientTape.reset`."""
+        self._wrapped.reset()
+
+    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As `tf.GradientTape.jacobian`: this rank's own, not reduced."""
+        return self._wrapped.jacobian(*args, **kwargs)
+
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
+        """As `tf.GradientTape.batch_jacobian`: this rank's own, not reduced."""
+        return self._wrapped.batch_jacobian(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        # Whatever else a tape has (state that TensorFlow's own code looks at, attributes of a user's
+        # subclass).
+        if name == "_wrapped":  # Not set yet: __init__ failed, or copy/pickle makes an empty object.
+            raise AttributeError(name)
+        return getattr(self._wrapped, name)
+
+
+def _label(source: Any) -> str:
+    """What error messages call the gradient of this source: its variable's name; '' for a tensor."""
+    path = getattr(source, "path", None)  # Keras 3; its `name` is only the last part.
+    if isinstance(path, str):
+        return path
+    return source.name.split(":")[0] if isinstance(source, tf.Variable) else ""

@@ -1,0 +1,157 @@
+"""The life of this process's engine: init and shutdown, and who we are among the ranks."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+from typing import Any, Callable
+
+from tf_smddp import _library
+from tf_smddp._autograph import not_converted
+
+_ERROR_BYTES = 4096
+
+_lib = _library.load()[1]
+_lock = threading.Lock()
+# The process that called init(); None before. A fork()ed child inherits our memory but not the engine.
+_owner_pid: int | None = None
+
+
+def init() -> None:
+    """Joins this process to its job. Call it once, at the start of the script.
+
+    Collective: every rank must call this; it returns when all ranks of the job are there. The job is
+        described by
+    the environment that `smddprun` sets; without one this process is rank 0 of 1. No TensorFlow device is
+    created: `tf.config.set_visible_devices` and the threading options can still be set afterwards.
+
+    At the end of the process `shutdown` is called for you, unless an uncaught exception ends it: then this
+    rank leaves without a goodbye, and the other ranks get an error that names it.
+
+    Raises:
+        RuntimeError: `init` was called before, or the ranks could not be connected (the text says why).
+    """
+    global _owner_pid
+    with _lock:
+        if is_initialized():
+            raise RuntimeError(
+                "init() called more than once. smdistributed.dataparallel is already initialized."
+            )
+        _call(_lib.tf_smddp_init)
+        if _owner_pid is None:
+            # Registered after TensorFlow's own handlers, so it runs before them: TensorFlow is still whole.
+            atexit.register(_at_exit)
+        _owner_pid = os.getpid()
+
+
+def shutdown() -> None:
+    """Leaves the job in an orderly way. Nothing happens before `init` or after an earlier `shutdown`.
+
+    Not a collective: it does not wait for the other ranks. A collective that another rank starts, or has
+    pending, without this rank ends with an error there. Called at the end of the process if the script does
+    not.
+
+    Raises:
+        RuntimeError: the engine could not end in order (the text says why).
+    """
+    with _lock:
+        if is_initialized():
+            _call(_lib.tf_smddp_shutdown)
+
+
+@not_converted
+def is_initialized() -> bool:
+    """Whether `init` has succeeded and `shutdown` has not been called."""
+    return bool(_lib.tf_smddp_is_initialized())
+
+
+@not_converted
+def rank() -> int:
+    """This process's index among all ranks, from 0.
+
+    Raises:
+        RuntimeError: before `init` or after `shutdown`.
+    """
+    require_initialized("rank")
+    return int(_lib.tf_smddp_rank())
+
+
+@not_converted
+def size() -> int:
+    """The number of ranks in the job.
+
+    Raises:
+        RuntimeError: before `init` or after `shutdown`.
+    """
+    require_initialized("size")
+    return int(_lib.tf_smddp_size())
+
+
+@not_converted
+def local_rank() -> int:
+    """This process's index among the ranks of this host, from 0.
+
+    Raises:
+        RuntimeError: before `init` or after `shutdown`.
+    """
+    require_initialized("local_rank")
+    return int(_lib.tf_smddp_local_rank())
+
+
+@not_converted
+def local_size() -> int:
+    """The number of ranks on this host.
+
+    Raises:
+        RuntimeError: before `init` or after `shutdown`.
+    """
+    require_initialized("local_size")
+    return int(_lib.tf_smddp_local_size())
+
+
+def require_initialized(caller: str) -> None:
+    """Raises a RuntimeError that names `caller` and the remedy, unless the engine runs."""
+    if is_initialized():
+        return
+    if _owner_pid is None:
+        raise RuntimeError(
+            f"tf_smddp.{caller}() was called before init(). "
+            "Call tf_smddp.init() once at the start of the script, before anything else of tf_smddp."
+        )
+    raise RuntimeError(
+        f"tf_smddp.{caller}() was called after shutdown(). Call shutdown() only when nothing of tf_smddp is "
+        "needed any more, or leave it out: it is called at the end of the process."
+    )
+
+
+def _call(function: Callable[[Any, ctypes.c_size_t], int]) -> None:
+    """Calls a C entry point of the form `int f(char* error, size_t error_bytes)`; raises its error text."""
+    error = ctypes.create_string_buffer(_ERROR_BYTES)
+    if function(error, ctypes.c_size_t(_ERROR_BYTES)) != 0:
+        raise RuntimeError(error.value.decode("utf-8", errors="replace"))
+
+
+def _at_exit() -> None:
+    if os.getpid() != _owner_pid:
+        return  # A fork()ed child ends; the parent's job goes on.
+    if _ended_by_exception():
+        return  # No goodbye: to the other ranks this end must look like the failure that it is.
+    try:
+        shutdown()
+    except RuntimeError as error:
+        print(f"tf_smddp: shutdown() at the end of the process failed: {error}", file=sys.stderr)
+
+
+def _ended_by_exception() -> bool:
+    """Whether an uncaught exception is ending this process.
+
+    The interpreter itself sets sys.last_value before it prints the traceback of an uncaught exception; unlike
+    sys.excepthook it cannot be displaced by another library's hook. sys.exit() does not set it. An
+    interactive session sets it for every error that its user has seen and gone on from, so it says nothing
+    there.
+    """
+    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    return not interactive and getattr(sys, "last_value", None) is not None

@@ -1,0 +1,141 @@
+"""Tickets and names: what makes a tensor here meet its partners on the other ranks.
+
+Each execution of a group (the gradients of one step, or one lone allreduce) draws one ticket; the k-th ticket
+on one rank belongs to the k-th on every other. So tickets must be drawn in program order, in every mode that
+has one:
+
+* Eager: by running the ticket op when the group starts.
+* In a tf.function: by a ticket op in the graph. It is stateful, so automatic control dependencies keep
+  program order between it and its like, through nested functions, branches and loops. In a tf.while_loop they
+  also hold between iterations, whatever parallel_iterations says: the loop's lowering starts the next
+  iteration only after the stateful ops of the body have run. (Measured with ticket ops of random duration;
+  tests/python/spmd/test_order.py.) The allreduces themselves are outside that order and stay concurrent.
+* In a function's backward graph, which TensorFlow builds without automatic control dependencies: each ticket
+  op waits for the one before it in that graph, and for the gradient it is about, so that the order of the
+  data also holds across the functions and loop bodies that the graph calls.
+* In a v1 graph there is no program order. The ticket is -1 and tensors meet by name and its ordinal.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Optional, Sequence, Set, Tuple
+
+import tensorflow as tf
+
+from tf_smddp import _op_library
+from tf_smddp._reduce_op import ReduceOp
+
+_NO_TICKET = -1
+_GRAPH_STATE = "_tf_smddp_ticket_state"
+
+
+class _Group:
+    """A group that users build with one allreduce() per tensor, as far as it has come."""
+
+    def __init__(self, ticket: tf.Tensor, num_params: int, reduce_op: ReduceOp):
+        self.ticket = ticket
+        self.num_params = num_params
+        self.reduce_op = reduce_op
+        self.seen: Set[int] = set()
+
+    def takes(self, param_index: int, num_params: int, reduce_op: ReduceOp) -> bool:
+        return num_params == self.num_params and reduce_op is self.reduce_op and param_index not in self.seen
+
+
+class _State:
+    """What is open in one graph, or in one thread of eager execution."""
+
+    def __init__(self) -> None:
+        self.group: Optional[_Group] = None
+        self.last_ticket: Optional[tf.Tensor] = None
+
+
+class _EagerState(threading.local, _State):
+    def __init__(self) -> None:
+        _State.__init__(self)
+
+
+_eager_state = _EagerState()
+
+
+def pairs_by_name() -> bool:
+    """Whether we are in a v1 graph (or a function inside one), where tensors meet by name."""
+    return not tf.compat.v1.executing_eagerly_outside_functions()
+
+
+def group_ticket(param_index: int, num_params: int, reduce_op: ReduceOp) -> tf.Tensor:
+    """The ticket for one tensor of a group that is built tensor by tensor.
+
+    The open group goes on while its tensors differ in `param_index` and agree in the rest; anything else
+    starts the next one. Every graph (a branch, a loop body, a nested function) has its own, and so has every
+    thread in eager mode.
+    """
+    state = _current_state()
+    group = state.group
+    if group is None or not group.takes(param_index, num_params, reduce_op):
+        group = state.group = _Group(draw_ticket(), num_params, reduce_op)
+    group.seen.add(param_index)
+    return group.ticket
+
+
+def draw_ticket(after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
+    """A ticket for a group of its own: an int64 scalar.
+
+    Args:
+        after: in a graph, tensors to wait for: what the group is about, in a backward graph.
+    """
+    if pairs_by_name():
+        return tf.constant(_NO_TICKET, tf.int64)
+    if tf.executing_eagerly():
+        return _op_library.ticket()
+    graph = tf.compat.v1.get_default_graph()
+    state = _current_state()
+    # A step that finds the end of its data must not draw: whether a ticket op without this edge runs before
+    # the step fails is a race, which ranks could win differently.
+    first = [op for op in graph.get_operations() if op.type.startswith("IteratorGetNext")]
+    first += [_anchor(tensor) for tensor in after]
+    if not graph._add_control_dependencies and state.last_ticket is not None:
+        first.append(state.last_ticket.op)
+    with tf.control_dependencies(first):
+        state.last_ticket = _op_library.ticket()
+    return state.last_ticket
+
+
+def _anchor(tensor: tf.Tensor) -> tf.Operation:
+    """An op to wait for when the tensor is to be waited for.
+
+    A control edge from the tensor itself, or from an Identity of it, is dropped when the tensor is an
+    argument of a function: GraphDefs of functions have no such edges. A stateful op that takes the tensor as
+    data is kept. It gets one element, which need not come from another device with all the rest.
+    """
+    return tf.raw_ops.Assert(condition=True, data=[tf.reshape(tensor, [-1])[:1]])
+
+
+def names(user_name: Optional[str], default: str) -> Tuple[str, str]:
+    """Returns (tensor name, node name) for a collective.
+
+    The tensor name is the user's; without one it is empty, or, in a v1 graph, where it is what tensors meet
+    by, the name that the node will get. The node name is the user's with what TensorFlow does not allow in
+    one replaced.
+    """
+    node_name = re.sub(r"[^A-Za-z0-9_./>-]", "_", user_name or default)
+    if not re.match(r"[A-Za-z0-9.]", node_name):
+        node_name = "_".join((default, node_name))
+    if user_name or not pairs_by_name():
+        return user_name or "", node_name
+    return tf.compat.v1.get_default_graph().unique_name(node_name, mark_as_used=False), node_name
+
+
+def _current_state() -> _State:
+    if tf.executing_eagerly():
+        return _eager_state
+    graph = tf.compat.v1.get_default_graph()
+    # The state holds tensors of the graph, so it lives in the graph and goes with it: a table on our side,
+    # even one with weak keys, would keep every graph alive through its values.
+    state = getattr(graph, _GRAPH_STATE, None)
+    if state is None:
+        state = _State()
+        setattr(graph, _GRAPH_STATE, state)
+    return state
