@@ -77,5 +77,8 @@ def _draw_ticket(op: tf.Operation, grads: Sequence[tf.Tensor]) -> tf.Tensor:
     There the tickets follow the order of the data. Elsewhere they don't wait for the gradients: later groups
     would have to wait with them.
     """
-    elsewhere = not tf.executing_eagerly() and op.graph is not tf.compat.v1.get_default_graph()
-    return _tickets.draw_ticket(after=grads if elsewhere else ())
+    if tf.executing_eagerly():
+        return _tickets.draw_ticket()
+    # A tape's record of an op has no graph of its own, only its tensors have.
+    here = getattr(op.outputs[0], "graph", None) is tf.compat.v1.get_default_graph()
+    return _tickets.draw_ticket(after=() if here else grads)

@@ -10,9 +10,9 @@ has one:
   also hold between iterations, whatever parallel_iterations says: the loop's lowering starts the next
   iteration only after the stateful ops of the body have run. (Measured with ticket ops of random duration;
   tests/python/spmd/test_order.py.) The allreduces themselves are outside that order and stay concurrent.
-* In a function's backward graph, which TensorFlow builds without automatic control dependencies: each ticket
-  op waits for the one before it in that graph, and for the gradient it is about, so that the order of the
-  data also holds across the functions and loop bodies that the graph calls.
+* In the backward graph of a function that is differentiated from outside, which TensorFlow builds without
+  automatic control dependencies: each ticket op waits for the one before it in that graph, and for the
+  gradient it is about, so that the order of the data holds across the functions and loops that it calls.
 * In a v1 graph there is no program order. The ticket is -1 and tensors meet by name and its ordinal.
 """
 
@@ -95,22 +95,11 @@ def draw_ticket(after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
     # A step that finds the end of its data must not draw: whether a ticket op without this edge runs before
     # the step fails is a race, which ranks could win differently.
     first = [op for op in graph.get_operations() if op.type.startswith("IteratorGetNext")]
-    first += [_anchor(tensor) for tensor in after]
     if not graph._add_control_dependencies and state.last_ticket is not None:
         first.append(state.last_ticket.op)
-    with tf.control_dependencies(first):
+    with tf.control_dependencies([*first, *after]):
         state.last_ticket = _op_library.ticket()
     return state.last_ticket
-
-
-def _anchor(tensor: tf.Tensor) -> tf.Operation:
-    """An op to wait for when the tensor is to be waited for.
-
-    A control edge from the tensor itself, or from an Identity of it, is dropped when the tensor is an
-    argument of a function: GraphDefs of functions have no such edges. A stateful op that takes the tensor as
-    data is kept. It gets one element, which need not come from another device with all the rest.
-    """
-    return tf.raw_ops.Assert(condition=True, data=[tf.reshape(tensor, [-1])[:1]])
 
 
 def names(user_name: Optional[str], default: str) -> Tuple[str, str]:

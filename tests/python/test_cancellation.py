@@ -41,4 +41,4 @@ def test_the_other_ranks_are_told():
         assert report["type"] == "InternalError", job
         assert "rank 0" in report["error"] and "'total'" in report["error"], job
         assert "failed or was cancelled" in report["error"], job
-        assert report["seconds"] < 1.5, job
+        assert report["seconds"] < 10.0, job
