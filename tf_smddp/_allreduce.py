@@ -28,11 +28,10 @@ def allreduce(
     """Combines one tensor of a group over all ranks; every rank gets the same result, to the bit.
 
     Collective: every rank must call this, for the same groups in the same order. A group is a set of
-        `num_params`
-    tensors that belong together, such as the gradients of one step; its tensors may come in any order and are
-    reduced at once. In a `tf.function` the result must be used, else TensorFlow prunes the op on this rank.
-    Eager execution waits for each result, so there the order within a group must be the same on all ranks
-    too, and `DistributedGradientTape`, which hands over a group at once, is faster.
+    `num_params` tensors that belong together, such as the gradients of one step; its tensors may come in any
+    order and are reduced at once. In a `tf.function` the result must be used, else TensorFlow prunes the op
+    on this rank. Eager execution waits for each result, so there the order within a group must be the same on
+    all ranks too, and `DistributedGradientTape`, which hands over a group at once, is faster.
 
     It can be differentiated for SUM and AVERAGE: the gradient is reduced in the same way.
 
@@ -56,9 +55,8 @@ def allreduce(
         RuntimeError: before `init`.
         TypeError: an argument is missing or of a wrong type, or the tensor's type is not supported.
         ValueError: `param_index` is out of range, or `op` is not defined for bool.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
-        gone; the
-            text says which, and what to do.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is gone;
+            the text says which, and what to do.
     """
     require_initialized("allreduce")
     if (tensor is None) == (grad is None):

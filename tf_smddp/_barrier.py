@@ -27,9 +27,8 @@ def barrier(name: Optional[str] = None) -> Optional[tf.Operation]:
 
     Raises:
         RuntimeError: before `init`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
-        gone; the
-            text says which, and what to do.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is gone;
+            the text says which, and what to do.
     """
     require_initialized("barrier")
     tensor_name, node_name = _tickets.names(name, "SmddpBarrier")

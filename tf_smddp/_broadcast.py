@@ -32,9 +32,8 @@ def broadcast(tensor: Any, root_rank: int, name: Optional[str] = None) -> tf.Ten
         RuntimeError: before `init`.
         TypeError: the tensor's type is not supported, or `root_rank` is not an integer.
         ValueError: `root_rank` is out of range.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
-        gone; the
-            text says which, and what to do.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is gone;
+            the text says which, and what to do.
     """
     _runtime.require_initialized("broadcast")
     root_rank = _check_root(root_rank, "broadcast")
@@ -46,8 +45,7 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> Optional[tf
     """Gives the variables the root's values, on every rank.
 
     Collective: every rank must call this, with the same number of variables in the same order. Call it once
-        the
-    variables exist: for an optimizer that makes its variables in the first step, after that step.
+    the variables exist: for an optimizer that makes its variables in the first step, after that step.
 
     Args:
         variables: tf.Variable, Keras 2 or Keras 3 variables; may be empty. Eager, or traced in a
@@ -63,9 +61,8 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> Optional[tf
         TypeError: something is not a variable, a variable's type is not supported, or `root_rank` is not an
             integer.
         ValueError: `root_rank` is out of range.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
-        gone; the
-            text says which, and what to do.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is gone;
+            the text says which, and what to do.
     """
     _runtime.require_initialized("broadcast_variables")
     root_rank = _check_root(root_rank, "broadcast_variables")

@@ -75,8 +75,7 @@ class DistributedGradientTape(tf.GradientTape):
         """As `tf.GradientTape.gradient`, with every gradient reduced over all ranks.
 
         Collective: every rank must call this, and the same gradients must be None on all ranks. Gradients
-            that are
-        None stay None and do not take part.
+        that are None stay None and do not take part.
 
         Args:
             target: as in `tf.GradientTape.gradient`.
@@ -93,8 +92,7 @@ class DistributedGradientTape(tf.GradientTape):
             RuntimeError: before `init`.
             ValueError: a gradient is sparse and `sparse_as_dense` is False.
             tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
-            gone;
-                the text says which, and what to do.
+                gone; the text says which, and what to do.
         """
         require_initialized("DistributedGradientTape.gradient")
         local = self._wrapped.gradient(

@@ -1,4 +1,4 @@
-"""Data that ends inside a step: the step that finds no data draws no ticket, so the next epoch still pairs up."""
+"""Data that ends inside a step: that step draws no ticket, so the next epoch still pairs up."""
 
 import random
 import time
