@@ -55,7 +55,7 @@ def allreduce(
         RuntimeError: before `init`.
         TypeError: an argument is missing or of a wrong type, or the tensor's type is not supported.
         ValueError: `param_index` is out of range, or `op` is not defined for bool.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is gone;
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """
     require_initialized("allreduce")

@@ -27,7 +27,7 @@ def barrier(name: Optional[str] = None) -> Optional[tf.Operation]:
 
     Raises:
         RuntimeError: before `init`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is gone;
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """
     require_initialized("barrier")

@@ -32,7 +32,7 @@ def broadcast(tensor: Any, root_rank: int, name: Optional[str] = None) -> tf.Ten
         RuntimeError: before `init`.
         TypeError: the tensor's type is not supported, or `root_rank` is not an integer.
         ValueError: `root_rank` is out of range.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is gone;
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """
     _runtime.require_initialized("broadcast")
@@ -61,7 +61,7 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> Optional[tf
         TypeError: something is not a variable, a variable's type is not supported, or `root_rank` is not an
             integer.
         ValueError: `root_rank` is out of range.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is gone;
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """
     _runtime.require_initialized("broadcast_variables")

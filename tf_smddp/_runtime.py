@@ -23,8 +23,8 @@ _owner_pid: int | None = None
 def init() -> None:
     """Joins this process to its job. Call it once, at the start of the script.
 
-    Collective: every rank must call this; it returns when all ranks of the job are there. The job is described
-    by the environment that `smddprun` sets; without one this process is rank 0 of 1. No TensorFlow device is
+    Collective: every rank must call this; it returns when all ranks of the job are there. The environment,
+    which `smddprun` sets, describes the job; without it this process is rank 0 of 1. No TensorFlow device is
     created: `tf.config.set_visible_devices` and the threading options can still be set afterwards.
 
     At the end of the process `shutdown` is called for you, unless an uncaught exception ends it: then this
