@@ -82,6 +82,8 @@ class RunningJob:
             {
                 _MARK: self._mark,
                 "TF_SMDDP_TEST_REPORTS": str(self._reports),
+                # AutoGraph compiles what it writes there, and leaves the folder of the compiled files.
+                "PYTHONDONTWRITEBYTECODE": "1",
                 "TMPDIR": str(self._temporary),
                 "SMDDP_TMPDIR": str(self._temporary),
             }
