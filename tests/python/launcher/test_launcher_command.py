@@ -90,7 +90,7 @@ def test_one_rank_by_default_and_its_exit_code(launcher):
 
 
 def test_under_mpi_the_launcher_becomes_the_command(launcher):
-    script = "echo $$ $SMDDP_RANK- $SMDDP_JOB_ID- $OMP_NUM_THREADS-; ps -o comm= -p $PPID; exit 5"
+    script = "echo $$ $SMDDP_RANK- $SMDDP_JOB_ID- $OMP_NUM_THREADS-; cat /proc/$PPID/comm; exit 5"
     running = launcher.start("-v", "bash", "-c", script, env=MPI)
     result = running.finish()
     assert result.code == 5 and result.stderr == b""
