@@ -122,7 +122,9 @@ TEST(LaunchLogConcurrency, AllReadersSeeTheSameSealedOrder) {
       ++in_batch;
     }
     ASSERT_LE(in_batch, 7);
-    if (view.state == LaunchLog::View::kMarker) EXPECT_GT(in_batch, 0);
+    if (view.state == LaunchLog::View::kMarker) {
+      EXPECT_GT(in_batch, 0);
+    }
     if (view.seals) in_batch = 0;
   }
   EXPECT_EQ(in_batch, 0);
