@@ -7,7 +7,7 @@ import ctypes
 import os
 import sys
 import threading
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 from tf_smddp import _library
 from tf_smddp._autograph import not_converted
@@ -39,7 +39,7 @@ def init() -> None:
             raise RuntimeError(
                 "init() called more than once. smdistributed.dataparallel is already initialized."
             )
-        _call(_lib.tf_smddp_init)
+        _start_engine()
         if _owner_pid is None:
             # Registered after TensorFlow's own handlers, so it runs before them: TensorFlow is still whole.
             atexit.register(_at_exit)
@@ -124,6 +124,23 @@ def require_initialized(caller: str) -> None:
         f"tf_smddp.{caller}() was called after shutdown(). Call shutdown() only when nothing of tf_smddp is "
         "needed any more, or leave it out: it is called at the end of the process."
     )
+
+
+def _start_engine() -> None:
+    """Waits for the other ranks in a thread, since Python handles Ctrl-C only between its own instructions."""
+    failures: List[RuntimeError] = []
+
+    def start() -> None:
+        try:
+            _call(_lib.tf_smddp_init)
+        except RuntimeError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=start, name="smddp-init", daemon=True)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
 
 
 def _call(function: Callable[[Any, ctypes.c_size_t], int]) -> None:

@@ -96,6 +96,27 @@ report("done", True)
         assert complaint not in job.output, str(job)
 
 
+def test_ctrl_c_while_init_waits_for_another_rank():
+    job = run_job(
+        1,
+        """
+import shutil, signal, tempfile, threading
+meeting = tempfile.mkdtemp()
+os.environ.update(SMDDP_RANK="0", SMDDP_SIZE="2", SMDDP_RENDEZVOUS=meeting)
+threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    sdp.init()
+except KeyboardInterrupt:
+    report("seconds", time.monotonic() - begin)
+shutil.rmtree(meeting)  # as the launcher does
+""",
+        launcher=False,
+    )
+    assert job.exit_code == 0, str(job)
+    assert job.reports[0]["seconds"] < 10.0, str(job)
+
+
 def test_digits_example_with_two_ranks(tmp_path):
     """It exits with 1 below 97 %, or when the ranks' weights are not equal to the bit."""
     job = run_job(2, str(ROOT / "examples" / "digits.py"), "--checkpoint-dir", str(tmp_path), seconds=180.0)
