@@ -127,7 +127,7 @@ def require_initialized(caller: str) -> None:
 
 
 def _start_engine() -> None:
-    """Waits for the other ranks in a thread, since Python handles Ctrl-C only between its own instructions."""
+    """Waits for the other ranks in a thread: Python handles Ctrl-C only between its own instructions."""
     failures: List[RuntimeError] = []
 
     def start() -> None:
