@@ -21,7 +21,8 @@ export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PY = $$(tools/choose_python.sh any)
 venv_bin = .venv/tf-$(1)/bin
-in_venv = PATH="$(CURDIR)/$(call venv_bin,$(ONE_TF)):$$PATH"
+# TensorFlow greets each rank with lines about its build; 1 leaves the warnings.
+in_venv = PATH="$(CURDIR)/$(call venv_bin,$(ONE_TF)):$$PATH" TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-1}
 
 # What the installed package is made of.
 SOURCES := $(shell find kernels ops tf_smddp smddprun third_party BUILD WORKSPACE .bazelrc setup.py pyproject.toml \
