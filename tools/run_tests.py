@@ -353,6 +353,10 @@ def main() -> int:
     if {"python", "bench"} & set(options.part) and not options.tf:
         parser.error("the parts python and bench need --tf")
 
+    # Under nohup, or in the background of a script, these are ignored, and so they would be in every rank of a test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     results = [result for part in options.part for result in run_part(part, options.tf)]
     passed, failed, skipped = (
         sum(getattr(result, field) for result in results) for field in Result._fields[1:4]

@@ -128,7 +128,8 @@ void CommThread::RunBatch(LogEntry* last) {
     if (pending == nullptr) {
       job_->Abort("the launch log is damaged: it names a request that rank " + std::to_string(job_->rank()) +
                   " has not submitted");
-      break;
+      last->End(BatchEnd::kAborted);
+      return;
     }
     const Call call = MakeCall(pending->manifest, job_->size());
     if (dispatcher_->ResolveAll(*pending, inputs, outputs)) {
@@ -141,7 +142,7 @@ void CommThread::RunBatch(LogEntry* last) {
   // The same on all ranks, since it follows from the cells alone: each chunk, and each rank's staged part.
   const std::uint64_t total_units =
       plan.total() + (staged.empty() ? 0 : static_cast<std::uint64_t>(job_->size()));
-  if (total_units == 0) last->End(BatchEnd::kComplete);
+  if (total_units == 0) last->End(BatchEnd::kComplete);  // nothing but empty tensors
   if (plan.total() > 0) RunDirect(direct, plan, last, total_units);
   if (!staged.empty()) RunStaged(std::move(staged), last, total_units);
 

@@ -208,6 +208,8 @@ bool Dispatcher::RetryDeferred() {
     job_->self().deferring.store(0, std::memory_order_seq_cst);
     return false;
   }
+  // Again, before each try: the line above may have undone what a thread that was just deferring had set.
+  job_->self().deferring.store(1, std::memory_order_seq_cst);
   bool entered = false;
   std::size_t cursor = 0;
   // Only what is deferred now: one that is busy still goes to the back again.
