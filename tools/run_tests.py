@@ -353,7 +353,7 @@ def main() -> int:
     if {"python", "bench"} & set(options.part) and not options.tf:
         parser.error("the parts python and bench need --tf")
 
-    # Under nohup, or in the background of a script, these are ignored, and so they would be in every rank of a test.
+    # Under nohup, or in a script's background, these are ignored, and so would they be in all ranks.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
