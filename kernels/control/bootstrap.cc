@@ -166,6 +166,7 @@ class Host {
   Status Gather(int listener, const Hello& ours, Meeting* meeting) {
     std::vector<UniqueFd> silent;  // connected, and have not said hello yet
     for (int missing = config_.size - 1; missing > 0;) {
+      if (MillisecondsUntil(deadline_) == 0) return MissingRanks();
       std::vector<pollfd> polled = {{listener, POLLIN, 0}};
       for (const UniqueFd& socket : silent) polled.push_back({socket.get(), POLLIN, 0});
       for (int rank = 1; rank < config_.size; ++rank) {
@@ -190,6 +191,10 @@ class Host {
       silent = std::move(still_silent);
       if (polled[0].revents != 0) {
         UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+        if (!socket.valid() && errno != EINTR && errno != EAGAIN && errno != ECONNABORTED) {
+          return Internal(std::string("rank 0 cannot accept another rank: ") + std::strerror(errno) +
+                          "; if descriptors have run out, raise their limit (ulimit -n)");
+        }
         PeerCredentials credentials;
         if (socket.valid() && ReadPeerCredentials(socket.get(), &credentials).ok() &&
             credentials.uid == ::geteuid()) {

@@ -135,8 +135,10 @@ Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int ran
   return (before | bit) == expected ? Arrival::kLast : Arrival::kWaiting;
 }
 
-std::uint64_t ReadinessTable::ArrivedMask(Place place) const {
-  return GenerationAt(place)->arrived.load(std::memory_order_seq_cst);
+std::uint64_t ReadinessTable::ArrivedMask(std::uint32_t slot, std::uint64_t ticket) const {
+  const Generation* generation = GenerationAt(PlaceOf(slot, ticket));
+  if (generation->claim.load(std::memory_order_seq_cst) != OpenClaim(ticket)) return 0;
+  return generation->arrived.load(std::memory_order_seq_cst);
 }
 
 Cell ReadinessTable::CellOf(Place place, int rank) const { return GenerationAt(place)->cells()[rank]; }

@@ -80,8 +80,9 @@ class ReadinessTable {
     return {slot, static_cast<std::uint32_t>(ticket % 2)};
   }
 
-  // Bits of the ranks that have arrived at `place`. Any thread.
-  std::uint64_t ArrivedMask(Place place) const;
+  // Bits of the ranks that have arrived at `slot` for `ticket`; 0 when its generation serves another ticket.
+  // Exact for a rank that has arrived itself and not acknowledged yet. Any thread.
+  std::uint64_t ArrivedMask(std::uint32_t slot, std::uint64_t ticket) const;
 
   // Rank `rank`'s cell; valid between readiness and the caller's own Acknowledge.
   Cell CellOf(Place place, int rank) const;

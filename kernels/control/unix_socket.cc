@@ -13,6 +13,7 @@ namespace tf_smddp {
 namespace {
 
 constexpr std::size_t kMaxFds = 8;
+constexpr int kInFlightTries = 10000;  // 10 s
 
 Status SystemError(const std::string& what) { return Internal(what + ": " + std::strerror(errno)); }
 
@@ -103,9 +104,12 @@ Status SendMessage(int socket, const void* data, std::size_t bytes, const std::v
     std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
   }
   ssize_t sent;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
+  for (int tries = 0; (sent = ::sendmsg(socket, &message, MSG_NOSIGNAL)) < 0; ++tries) {
+    if (errno == EINTR) continue;
+    // Linux limits the descriptors of a user that are sent and not received yet: wait for the receivers.
+    if (errno != ETOOMANYREFS || tries >= kInFlightTries) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   if (sent != static_cast<ssize_t>(bytes)) return SystemError("sending a bootstrap message failed");
   return {};
 }

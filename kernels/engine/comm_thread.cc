@@ -135,6 +135,9 @@ void CommThread::RunBatch(LogEntry* last) {
     if (dispatcher_->ResolveAll(*pending, inputs, outputs)) {
       direct.push_back(place);
       plan.Add(call.count, static_cast<std::uint64_t>(job_->config().chunk_bytes) / DTypeBytes(call.dtype));
+    } else if (pending->span != nullptr) {
+      // A small request that another rank could not put into its arena: Complete copies the span out.
+      staged.push_back({call, pending->span, pending->span});
     } else {
       staged.push_back({call, pending->request.input, pending->request.output});
     }

@@ -55,16 +55,17 @@ std::uint64_t Dispatcher::Submit(Request request) {
   PlaceData(pending.get());
   switch (pending_.Add(pending)) {
     case PendingTable::Added::kEntered:
-      Enter(*pending);
-      return id;
+      if (Enter(*pending)) return id;
+      [[fallthrough]];
     case PendingTable::Added::kDeferred:
-      job_->self().deferring.store(1, std::memory_order_seq_cst);
-      job_->RingSelf();
+      job_->RingSelf();  // the comm thread tries again, and sees to it that it is rung
       return id;
     case PendingTable::Added::kTwin:
       status = InvalidArgument(DescribeManifest(pending->manifest) +
                                " was submitted twice in one execution of its group; give each tensor its own "
                                "param_index below num_params");
+      // The other ranks may have taken theirs, and would wait for a second one from here.
+      job_->Abort("on rank " + std::to_string(job_->rank()) + ", " + status.message());
       break;
     case PendingTable::Added::kClosed:
       status = pending_.refusal();
@@ -123,7 +124,7 @@ void Dispatcher::PlaceData(PendingRequest* pending) {
 
 // `pending` is in pending_. From Arrive on, another thread may complete it: only what Submit wrote is read of
 // it.
-void Dispatcher::Enter(const PendingRequest& pending) {
+bool Dispatcher::Enter(const PendingRequest& pending) {
   const Place place = pending.place();
   Manifest others;
   int other_rank = -1;
@@ -131,26 +132,25 @@ void Dispatcher::Enter(const PendingRequest& pending) {
                                          pending.manifest, pending.cell, &others, &other_rank)) {
     case Arrival::kWaiting:
       if (job_->LeftMask() != 0) job_->RingSelf();  // the comm thread looks closer
-      return;
+      return true;
     case Arrival::kLast:
       Launch(pending);
-      return;
+      return true;
     case Arrival::kBusy:
       pending_.Defer(place);
-      job_->self().deferring.store(1, std::memory_order_seq_cst);
-      job_->RingSelf();  // it may have been retired meanwhile
-      return;
+      return false;
     case Arrival::kMismatch:
       AbortOnMismatch(pending, others, other_rank);
-      return;
+      return true;
     case Arrival::kTwice:
       job_->Abort(
           "rank " + std::to_string(job_->rank()) + " ran " + DescribeManifest(pending.manifest) +
           " a second time while other ranks had not run it once; all ranks must run the same collectives");
-      return;
+      return true;
     case Arrival::kAborted:
-      return;  // the comm thread delivers the error
+      return true;  // the comm thread delivers the error
   }
+  __builtin_unreachable();
 }
 
 bool Dispatcher::ResolveAll(const PendingRequest& pending, const void** inputs, void** outputs) {
@@ -208,7 +208,8 @@ bool Dispatcher::RetryDeferred() {
     job_->self().deferring.store(0, std::memory_order_seq_cst);
     return false;
   }
-  // Again, before each try: the line above may have undone what a thread that was just deferring had set.
+  // Set before the tries below look at the claims; whoever retires a generation frees its claim before it
+  // looks here.
   job_->self().deferring.store(1, std::memory_order_seq_cst);
   bool entered = false;
   std::size_t cursor = 0;
@@ -218,9 +219,7 @@ bool Dispatcher::RetryDeferred() {
   for (; left > 0; --left) {
     const PendingTable::Shared pending = pending_.EnterDeferred(&cursor);
     if (pending == nullptr) break;
-    Enter(*pending);
-    const PendingTable::Shared now_there = pending_.Find(pending->place());
-    if (now_there == nullptr || now_there == pending) entered = true;  // else it was busy still
+    if (Enter(*pending)) entered = true;  // else it was busy still
   }
   return entered;
 }
@@ -230,7 +229,8 @@ void Dispatcher::CheckLeft() {
   if (left == 0) return;
   std::string text;
   pending_.ForEach([&](const PendingRequest& pending, bool entered) {
-    const std::uint64_t arrived = entered ? job_->control().table().ArrivedMask(pending.place()) : 0;
+    const std::uint64_t arrived =
+        entered ? job_->control().table().ArrivedMask(pending.slot, pending.ticket) : 0;
     const std::uint64_t missing = job_->everyone() & ~arrived & left;
     if (missing == 0 || !text.empty()) return;
     if (entered && (arrived >> job_->rank() & 1) == 0) return;  // about to arrive, and to look itself
@@ -275,7 +275,8 @@ void Dispatcher::Cancel(std::uint64_t id, const std::string& reason) {
   std::string text;
   pending_.ForEach([&](const PendingRequest& pending, bool entered) {
     if (pending.id != id) return;
-    if (entered && job_->control().table().ArrivedMask(pending.place()) == job_->everyone()) return;
+    if (entered && job_->control().table().ArrivedMask(pending.slot, pending.ticket) == job_->everyone())
+      return;
     text = "rank " + std::to_string(job_->rank()) + " withdrew " + DescribeManifest(pending.manifest) + ": " +
            reason;
   });

@@ -64,7 +64,7 @@ class Dispatcher {
  private:
   Status ResolvePairing(PendingRequest* pending);
   void PlaceData(PendingRequest* pending);
-  void Enter(const PendingRequest& pending);
+  bool Enter(const PendingRequest& pending);
   void Launch(const PendingRequest& pending);
   void AbortOnMismatch(const PendingRequest& pending, const Manifest& others, int other_rank);
 

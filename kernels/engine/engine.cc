@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "kernels/engine/comm_thread.h"
@@ -51,7 +53,19 @@ Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mapping
   return {};
 }
 
-Engine::~Engine() { Shutdown(); }
+Engine::~Engine() {
+  if (InForkedChild()) {
+    // Their destructors would join threads that are not here, and write to descriptors shared with the
+    // parent.
+    static_cast<void>(watcher_.release());
+    static_cast<void>(comm_.release());
+    static_cast<void>(dispatcher_.release());
+    static_cast<void>(completions_.release());
+    static_cast<void>(job_.release());
+    return;
+  }
+  Shutdown();
+}
 
 bool Engine::InForkedChild() const { return ::getpid() != pid_; }
 
@@ -74,6 +88,14 @@ Status Engine::CheckRequest(const Request& request) const {
 }
 
 std::uint64_t Engine::Submit(Request request) {
+  // Counted before shut_down_ is read, so that Shutdown, which does the reverse, sees every thread that goes
+  // on.
+  struct Counted {
+    explicit Counted(std::atomic<int>* counter) : counter(counter) { counter->fetch_add(1); }
+    ~Counted() { counter->fetch_sub(1); }
+    std::atomic<int>* const counter;
+  };
+  const Counted counted(&submitting_);
   Status status;
   if (InForkedChild()) {
     // The threads of the engine exist in the parent only.
@@ -105,12 +127,15 @@ Status Engine::Shutdown() {
   if (InForkedChild()) return {};
   std::lock_guard<std::mutex> lock(shutdown_mu_);
   if (shut_down_.exchange(true) || comm_ == nullptr) return shutdown_status_;
+  // One that is inside may be writing to shared memory, and must not be cut off by the end of the process.
+  while (submitting_.load() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   PendingTable& pending = dispatcher_->pending();
   pending.Refuse(ShutDownStatus());
   while (!pending.WaitEmpty(std::chrono::milliseconds(10))) {
     std::string waiting;
     pending.ForEach([&](const PendingRequest& request, bool entered) {
-      if (entered && job_->control().table().ArrivedMask(request.place()) == job_->everyone()) return;
+      if (entered && job_->control().table().ArrivedMask(request.slot, request.ticket) == job_->everyone())
+        return;
       waiting = DescribeManifest(request.manifest);
     });
     if (waiting.empty() || job_->aborted()) continue;

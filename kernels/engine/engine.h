@@ -35,7 +35,12 @@ class Engine {
   static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings,
                       std::unique_ptr<Engine>* engine);
 
+  // Shuts down. In a forked child, whose threads exist in the parent only, it leaves them and what they use
+  // alone.
   ~Engine();
+
+  // Whether this process is a forked child of the one that called Start. Any thread.
+  bool InForkedChild() const;
 
   const Config& config() const { return config_; }
 
@@ -72,12 +77,12 @@ class Engine {
  private:
   explicit Engine(const Config& config);
   Status CheckRequest(const Request& request) const;
-  bool InForkedChild() const;
 
   const Config config_;
   const pid_t pid_;
   std::atomic<std::uint64_t> next_ticket_{0};
   std::atomic<bool> shut_down_{false};
+  std::atomic<int> submitting_{0};  // threads inside Submit; Shutdown waits for them
   std::mutex shutdown_mu_;
   Status shutdown_status_;  // guarded by shutdown_mu_
 

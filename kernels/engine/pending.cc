@@ -11,7 +11,11 @@ PendingTable::Added PendingTable::Add(const Shared& pending) {
   const Place place = pending->place();
   const auto in_place = entered_.find(place.index());
   const auto same_place = [&](const Shared& other) { return other->place().index() == place.index(); };
-  if (in_place != entered_.end() && in_place->second->ticket == pending->ticket) return Added::kTwin;
+  const auto twin = [&](const Shared& other) {
+    return same_place(other) && other->ticket == pending->ticket;
+  };
+  if (in_place != entered_.end() && twin(in_place->second)) return Added::kTwin;
+  if (std::any_of(deferred_.begin(), deferred_.end(), twin)) return Added::kTwin;
   if (in_place != entered_.end() || std::any_of(deferred_.begin(), deferred_.end(), same_place)) {
     deferred_.push_back(pending);
     return Added::kDeferred;

@@ -37,7 +37,7 @@ Status StartGlobalEngine() {
 
 Status StopGlobalEngine() {
   const std::shared_ptr<Engine> engine = GlobalEngine();
-  if (engine == nullptr) return {};
+  if (engine == nullptr || engine->InForkedChild()) return {};
   // Still to be found while it shuts down: what is submitted meanwhile is told so.
   const Status status = engine->Shutdown();
   Holder& holder = GlobalHolder();

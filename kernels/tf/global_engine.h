@@ -16,7 +16,7 @@ namespace tf_smddp {
 // FailedPrecondition when one is running, and what Engine::Start says.
 Status StartGlobalEngine();
 
-// Shuts the engine down; does nothing when none runs.
+// Shuts the engine down; does nothing when none runs, or in a forked child, where it is the parent's.
 Status StopGlobalEngine();
 
 // The running engine, or nullptr before init() and after shutdown(). A caller keeps the pointer for as long

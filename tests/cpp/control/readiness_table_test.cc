@@ -74,7 +74,7 @@ TEST_F(ReadinessTableTest, LongKeysAreToldApart) {
 TEST_F(ReadinessTableTest, TheLastToArriveIsToldSo) {
   EXPECT_EQ(Arrive(0, 0, 2), Arrival::kWaiting);
   EXPECT_EQ(Arrive(0, 0, 0), Arrival::kWaiting);
-  EXPECT_EQ(table_.ArrivedMask({0, 0}), 5u);
+  EXPECT_EQ(table_.ArrivedMask(0, 0), 5u);
   EXPECT_EQ(Arrive(0, 0, 1), Arrival::kLast);
   EXPECT_EQ(table_.CellOf({0, 0}, 1).input_offset, 100u);
   EXPECT_EQ(table_.CellOf({0, 0}, 2).output_offset, 201u);
@@ -82,7 +82,9 @@ TEST_F(ReadinessTableTest, TheLastToArriveIsToldSo) {
 
 TEST_F(ReadinessTableTest, AGenerationServesOneTicketUntilAllAcknowledge) {
   for (int rank = 0; rank < kRanks; ++rank) Arrive(0, 0, rank);
-  EXPECT_EQ(Arrive(0, 2, 0), Arrival::kBusy);     // the same parity
+  EXPECT_EQ(Arrive(0, 2, 0), Arrival::kBusy);  // the same parity
+  EXPECT_EQ(table_.ArrivedMask(0, 0), kEveryone);
+  EXPECT_EQ(table_.ArrivedMask(0, 2), 0u);        // these arrivals are not its own
   EXPECT_EQ(Arrive(0, 1, 0), Arrival::kWaiting);  // the other generation
   EXPECT_FALSE(table_.Acknowledge({0, 0}, 1, kEveryone));
   EXPECT_FALSE(table_.Acknowledge({0, 0}, 0, kEveryone));
@@ -97,7 +99,7 @@ TEST_F(ReadinessTableTest, AMismatchShowsTheOtherSide) {
   EXPECT_EQ(Arrive(3, 0, 2, 5), Arrival::kMismatch);
   EXPECT_EQ(other_rank_, 1);
   EXPECT_EQ(others_.count, 4u);
-  EXPECT_EQ(table_.ArrivedMask({3, 0}), 2u);  // it has not entered
+  EXPECT_EQ(table_.ArrivedMask(3, 0), 2u);  // it has not entered
 }
 
 TEST(ReadinessTableConcurrency, ExactlyOneRankIsLast) {
@@ -125,7 +127,7 @@ TEST(ReadinessTableConcurrency, ExactlyOneRankIsLast) {
         ASSERT_TRUE(arrival == Arrival::kWaiting || arrival == Arrival::kLast);
         if (arrival == Arrival::kLast) lasts.fetch_add(1);
         const Place place = ReadinessTable::PlaceOf(slot, ticket);
-        while (table.ArrivedMask(place) != 15) std::this_thread::yield();
+        while (table.ArrivedMask(slot, ticket) != 15) std::this_thread::yield();
         table.Acknowledge(place, rank, 15);
       }
     });

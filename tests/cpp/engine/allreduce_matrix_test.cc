@@ -219,6 +219,25 @@ TEST(AllreducePaths, ConfigurationDoesNotChangeResults) {
   }
 }
 
+// Small requests of which one rank has no room for a span go the staged way on all.
+TEST(AllreducePaths, OneRanksArenaIsFull) {
+  const int size = 3;
+  RunRanks(size, [&](int rank, Engine& engine) {
+    if (rank == 1) {
+      for (std::uint64_t bytes = 16 << 20; bytes >= 64; bytes /= 2) {
+        while (engine.arena()->Allocate(bytes) != nullptr) {
+        }
+      }
+    }
+    for (const bool in_place : {true, false}) {
+      RunGroup(engine, rank, size,
+               {{DType::kFloat32, ReduceOp::kSum, 3, false, in_place},
+                {DType::kInt64, ReduceOp::kMax, 100, false, in_place},
+                {DType::kFloat16, ReduceOp::kAverage, 1000, false, in_place}});
+    }
+  });
+}
+
 // Ranks whose tensors lie in different kinds of memory.
 TEST(AllreducePaths, PlacementsMayDifferByRank) {
   const int size = 3;
