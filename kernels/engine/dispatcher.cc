@@ -123,7 +123,7 @@ void Dispatcher::PlaceData(PendingRequest* pending) {
 }
 
 // `pending` is in pending_. From Arrive on, another thread may complete it: only what Submit wrote is read of
-// it.
+// it. False when its place serves another ticket: then it is among the deferred ones.
 bool Dispatcher::Enter(const PendingRequest& pending) {
   const Place place = pending.place();
   Manifest others;

@@ -96,6 +96,32 @@ report("done", True)
         assert complaint not in job.output, str(job)
 
 
+def test_shutdown_in_a_forked_child_leaves_the_parent_alone():
+    job = run_job(
+        2,
+        """
+import signal
+sdp.init()
+if sdp.rank() == 0:
+    child = os.fork()
+    if child == 0:
+        sdp.shutdown()
+        os._exit(0)
+    report("child", os.waitpid(child, 0)[1])
+sdp.barrier()
+# The parent still notices a death.
+if sdp.rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    sdp.barrier()
+except tf.errors.OpError as error:
+    report("error", error.message)
+""",
+    )
+    assert job.reports[0]["child"] == 0, str(job)
+    assert "SIGKILL" in job.reports[0]["error"], str(job)
+
+
 def test_ctrl_c_while_init_waits_for_another_rank():
     job = run_job(
         1,
