@@ -40,7 +40,7 @@ demo: .venv/tf-$(ONE_TF)/.installed  ## Train a small CNN on real images with tw
 	$(in_venv) smddprun -np $(NP) python examples/digits.py
 
 .PHONY: test
-test: .venv/lint/.requirements $(TEST_TF:%=.venv/tf-%/.installed)  ## Run every test and the lint
+test: .venv/lint/.requirements launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run every test and the lint
 	@$(PY) tools/run_tests.py lint layering cpp asan tsan python bench $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
@@ -56,7 +56,7 @@ tsan: system  ## Run the C++ tests under ThreadSanitizer
 	@$(PY) tools/run_tests.py tsan
 
 .PHONY: python-test
-python-test: $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests at 1, 2 and 3 ranks on each TensorFlow
+python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests at 1, 2 and 3 ranks on each TensorFlow
 	@$(PY) tools/run_tests.py python $(TEST_TF:%=--tf=%)
 
 .PHONY: lint
@@ -92,6 +92,11 @@ clean:  ## Remove everything that make has made in this folder, and Bazel's outp
 .PHONY: system
 system:
 	@tools/setup_system.sh
+
+# Open MPI and Slurm, which tests start.
+.PHONY: launchers
+launchers: system
+	@tools/setup_system.sh launchers
 
 .venv/lint/.requirements: tools/requirements-lint.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh lint

@@ -10,6 +10,7 @@ Environment: TF_SMDDP_DEFAULT_TF, and what tools/run_bazel.py reads.
 
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 from run_bazel import bazel_command  # noqa: E402
 
-VERSION = "0.1.0"
+VERSION = re.search(r'kVersion\[\] = "(.*)"', (ROOT / "kernels/common/version.h").read_text()).group(1)
 TARGET = "//tf_smddp:_smddp_ops.so"
 DEFAULT_TF = os.environ.get("TF_SMDDP_DEFAULT_TF") or (
     "tensorflow==2.15.1" if sys.version_info < (3, 12) else "tensorflow==2.21.0"

@@ -2,60 +2,65 @@
 // (kernels/tf).
 //
 // All are stateful: a constant input must not be folded, equal ops must not be merged. The Python package
-// adds the allreduces to the ops that automatic control dependencies leave unordered, so that several run at
-// once.
+// adds those that take a ticket to the ops that automatic control dependencies leave unordered, so that
+// several run at once.
+#include "ops/shape_functions.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
-namespace {
-
-using ::tensorflow::shape_inference::InferenceContext;
-using ::tensorflow::shape_inference::ShapeHandle;
-
-// Output 0 is like input 0; input 1 is the ticket.
-absl::Status AllreduceShape(InferenceContext* context) {
-  ShapeHandle scalar;
-  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 0, &scalar));
-  context->set_output(0, context->input(0));
-  return absl::OkStatus();
-}
-
-// Output i is like input i; the last input is the ticket.
-absl::Status GroupedAllreduceShape(InferenceContext* context) {
-  ShapeHandle scalar;
-  TF_RETURN_IF_ERROR(context->WithRank(context->input(context->num_inputs() - 1), 0, &scalar));
-  for (int i = 0; i < context->num_outputs(); ++i) context->set_output(i, context->input(i));
-  return absl::OkStatus();
-}
-
-}  // namespace
+#define TF_SMDDP_TYPES                                                                               \
+  "{half, bfloat16, float, double, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool, " \
+  "complex64, complex128}"
+#define TF_SMDDP_REDUCE_OPS "{'sum', 'average', 'min', 'max', 'product'}"
 
 REGISTER_OP("SmddpTicket")
     .Output("ticket: int64")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
     .SetIsStateful()
     .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
 Draws the ticket of the next group of tensors.
 
-Tickets count up from 0 on each rank. All tensors of one execution of a group carry the same ticket, and the ranks'
-groups meet by it. Stateful, so that automatic control dependencies draw tickets in program order.
+Tickets count up on each rank. All tensors of one execution of a group carry the same ticket, and the ranks' groups
+meet by it. Stateful, so that automatic control dependencies draw tickets in program order.
 
 ticket: The number of this execution.
+communicator: The ranks among which the group meets; 0 is all of them.
+eager: Executed eagerly, and no part of a step. (TensorFlow gives eager ops step numbers, too.)
+)doc");
+
+REGISTER_OP("SmddpStepMark")
+    .Output("ticket: int64")
+    .Attr("communicator: int >= 0 = 0")
+    .SetIsStateful()
+    .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Stands in for a ticket in graphs without program order, whose ops pair by name.
+
+It belongs to the one op that takes it, and runs when the step begins. When the step fails before that op, the other
+ranks are told.
+
+ticket: -1.
+communicator: The ranks among which the op meets.
 )doc");
 
 REGISTER_OP("SmddpAllreduce")
     .Input("tensor: T")
     .Input("ticket: int64")
     .Output("output: T")
-    .Attr("T: {half, bfloat16, float, double, int32, int64, uint8, bool}")
-    .Attr("reduce_op: {'sum', 'average', 'min', 'max', 'product'}")
+    .Attr("T: " TF_SMDDP_TYPES)
+    .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
     .Attr("param_index: int >= 0")
     .Attr("num_params: int >= 1")
     .Attr("tensor_name: string = ''")
+    .Attr("prescale: float = 1.0")
+    .Attr("postscale: float = 1.0")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
     .SetIsStateful()
     .SetIsDistributedCommunication()
-    .SetShapeFn(AllreduceShape)
+    .SetShapeFn(::tf_smddp::SameShapes)
     .Doc(R"doc(
 Reduces a tensor over all ranks; every rank gets the result.
 
@@ -63,39 +68,181 @@ tensor: This rank's part; the same type and shape on all ranks.
 ticket: A scalar from SmddpTicket, shared by the tensors of one group; -1 pairs by name instead, as graphs without
   program order need: the n-th execution under a name meets the n-th under that name on the other ranks.
 output: The reduction, bitwise the same on all ranks.
-reduce_op: How elements are combined. bool has 'min' (and) and 'max' (or) only.
+reduce_op: How elements are combined. bool has 'min' (and) and 'max' (or) only; complex numbers have neither.
 param_index: Which tensor of the group this is, from 0.
 num_params: How many tensors the group has.
 tensor_name: For messages and for pairing by name; the node's name when it is empty.
+prescale: Each rank's elements are multiplied by it first; for floating and complex types.
+postscale: Likewise the result.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpGroupedAllreduce")
     .Input("tensors: T")
     .Input("ticket: int64")
     .Output("outputs: T")
-    .Attr("T: list({half, bfloat16, float, double, int32, int64, uint8, bool}) >= 1")
-    .Attr("reduce_op: {'sum', 'average', 'min', 'max', 'product'}")
+    .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
+    .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
     .Attr("tensor_names: list(string) = []")
+    .Attr("prescale: float = 1.0")
+    .Attr("postscale: float = 1.0")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
     .SetIsStateful()
     .SetIsDistributedCommunication()
-    .SetShapeFn(GroupedAllreduceShape)
+    .SetShapeFn(::tf_smddp::SameShapes)
     .Doc(R"doc(
 Reduces several tensors over all ranks as one group, in one op: for eager execution, which runs one op at a time.
 
 tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
 ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
 outputs: The reductions.
-reduce_op: How elements are combined.
-tensor_names: One for each tensor, or none: for messages.
+reduce_op: How elements are combined (see SmddpAllreduce).
+tensor_names: One for each tensor, or none: for messages and for pairing by name.
+prescale: Each rank's elements are multiplied by it first; for floating and complex types.
+postscale: Likewise the result.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
+)doc");
+
+REGISTER_OP("SmddpAllgather")
+    .Input("tensor: T")
+    .Input("ticket: int64")
+    .Output("output: T")
+    .Attr("T: " TF_SMDDP_TYPES)
+    .Attr("tensor_name: string = ''")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(::tf_smddp::OtherRows)
+    .Doc(R"doc(
+Gives every rank the rows of all ranks' tensors, in the order of the ranks.
+
+tensor: This rank's rows; type and shape are the same on all ranks, but for the first dimension.
+ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
+output: All rows.
+tensor_name: For messages and for pairing by name; the node's name when it is empty.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
+)doc");
+
+REGISTER_OP("SmddpGroupedAllgather")
+    .Input("tensors: T")
+    .Input("ticket: int64")
+    .Output("outputs: T")
+    .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
+    .Attr("tensor_names: list(string) = []")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(::tf_smddp::OtherRows)
+    .Doc(R"doc(
+Gathers several tensors as one group (see SmddpAllgather).
+
+tensors: This rank's rows; in the same order on all ranks.
+ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
+outputs: All rows of each.
+tensor_names: One for each tensor, or none: for messages and for pairing by name.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
+)doc");
+
+REGISTER_OP("SmddpReducescatter")
+    .Input("tensor: T")
+    .Input("ticket: int64")
+    .Output("output: T")
+    .Attr("T: " TF_SMDDP_TYPES)
+    .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
+    .Attr("tensor_name: string = ''")
+    .Attr("prescale: float = 1.0")
+    .Attr("postscale: float = 1.0")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(::tf_smddp::OtherRows)
+    .Doc(R"doc(
+Reduces a tensor over all ranks, and gives each rank a part of the rows.
+
+tensor: This rank's part; the same type and shape on all ranks.
+ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
+output: This rank's rows of the reduction. The rows are split as evenly as possible: of r rows over n ranks, the first
+  r mod n ranks get one more.
+reduce_op: How elements are combined (see SmddpAllreduce).
+tensor_name: For messages and for pairing by name; the node's name when it is empty.
+prescale: Each rank's elements are multiplied by it first; for floating and complex types.
+postscale: Likewise the result.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
+)doc");
+
+REGISTER_OP("SmddpGroupedReducescatter")
+    .Input("tensors: T")
+    .Input("ticket: int64")
+    .Output("outputs: T")
+    .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
+    .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
+    .Attr("tensor_names: list(string) = []")
+    .Attr("prescale: float = 1.0")
+    .Attr("postscale: float = 1.0")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(::tf_smddp::OtherRows)
+    .Doc(R"doc(
+Reduces and splits several tensors as one group (see SmddpReducescatter).
+
+tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
+ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
+outputs: This rank's rows of each.
+reduce_op: How elements are combined (see SmddpAllreduce).
+tensor_names: One for each tensor, or none: for messages and for pairing by name.
+prescale: Each rank's elements are multiplied by it first; for floating and complex types.
+postscale: Likewise the result.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
+)doc");
+
+REGISTER_OP("SmddpAlltoall")
+    .Input("tensor: T")
+    .Input("splits: int64")
+    .Input("ticket: int64")
+    .Output("output: T")
+    .Output("received_splits: int64")
+    .Attr("T: " TF_SMDDP_TYPES)
+    .Attr("tensor_name: string = ''")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(::tf_smddp::AlltoallShapes)
+    .Doc(R"doc(
+Sends some of the rows to each rank.
+
+tensor: The rows for rank 0, then those for rank 1, and so on; type and shape are the same on all ranks, but for the
+  first dimension.
+splits: How many rows each rank gets; empty to split evenly.
+ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
+output: The rows that this rank gets, in the order of the ranks that sent them.
+received_splits: How many of them each rank has sent.
+tensor_name: For messages and for pairing by name; the node's name when it is empty.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpBroadcast")
     .Input("tensor: T")
     .Output("output: T")
-    .Attr("T: {half, bfloat16, float, double, int32, int64, uint8, bool}")
+    .Attr("T: " TF_SMDDP_TYPES)
     .Attr("root_rank: int >= 0")
     .Attr("tensor_name: string = ''")
     .Attr("pair_by_name: bool = false")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(::tensorflow::shape_inference::UnchangedShape)
@@ -104,15 +251,19 @@ Gives every rank the root's tensor.
 
 tensor: The value on the root; elsewhere only its type and shape count, which must be the same.
 output: The root's value.
-root_rank: A rank.
+root_rank: A rank of the job, also in a smaller communicator.
 tensor_name: For messages and for pairing by name; the node's name when it is empty.
 pair_by_name: Pairs the n-th execution under a name, for graphs without program order. Else the n-th execution of
   all broadcasts and barriers of a rank meets the n-th of the others.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpBarrier")
     .Attr("tensor_name: string = ''")
     .Attr("pair_by_name: bool = false")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(::tensorflow::shape_inference::NoOutputs)
@@ -121,4 +272,6 @@ Finishes on no rank before every rank has started it.
 
 tensor_name: For messages and for pairing by name; the node's name when it is empty.
 pair_by_name: As for SmddpBroadcast.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
 )doc");

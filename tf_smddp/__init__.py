@@ -18,27 +18,48 @@ This module only re-exports; each concept has a module of its own.
 """
 
 from tf_smddp import _gradients  # noqa: F401  (registers the gradients of the ops)
-from tf_smddp._allreduce import allreduce
+from tf_smddp._allgather import allgather, grouped_allgather
+from tf_smddp._allreduce import allreduce, grouped_allreduce
+from tf_smddp._alltoall import alltoall
 from tf_smddp._barrier import barrier
 from tf_smddp._broadcast import broadcast, broadcast_variables
 from tf_smddp._compression import Compression
 from tf_smddp._gradient_tape import DistributedGradientTape
+from tf_smddp._process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 from tf_smddp._reduce_op import ReduceOp
+from tf_smddp._reducescatter import grouped_reducescatter, reducescatter
 from tf_smddp._runtime import init, is_initialized, local_rank, local_size, rank, shutdown, size
+from tf_smddp._stats import stats
 
 __all__ = [
     "Compression",
     "DistributedGradientTape",
+    "ProcessSet",
     "ReduceOp",
+    "add_process_set",
+    "allgather",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
     "broadcast_variables",
+    "global_process_set",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
     "init",
     "is_initialized",
     "local_rank",
     "local_size",
     "rank",
+    "reducescatter",
+    "remove_process_set",
     "shutdown",
     "size",
+    "stats",
 ]

@@ -1,4 +1,4 @@
-"""allreduce: combines a tensor over all ranks."""
+"""allreduce and grouped_allreduce: combine tensors over all ranks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from tf_smddp import _op_library, _tickets
 from tf_smddp._autograph import not_converted
+from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op
+from tf_smddp._process_sets import ProcessSet, communicator_of
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
-from tf_smddp._runtime import require_initialized
+from tf_smddp._scaling import NONE, Scaling, scaling
 
 
 @not_converted
@@ -24,6 +26,9 @@ def allreduce(
     name: Optional[str] = None,
     *,
     grad: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Optional[ProcessSet] = None,
 ) -> tf.Tensor:
     """Combines one tensor of a group over all ranks; every rank gets the same result, to the bit.
 
@@ -33,20 +38,23 @@ def allreduce(
     on this rank. Eager execution waits for each result, so there the order within a group must be the same on
     all ranks too, and `DistributedGradientTape`, which hands over a group at once, is faster.
 
-    It can be differentiated for SUM and AVERAGE: the gradient is reduced in the same way.
+    It can be differentiated for SUM and AVERAGE: the gradient is reduced in the same way, factors included.
 
     Args:
         tensor: what to reduce: a tensor or something that becomes one, of any shape, the same on all ranks,
-            and of type float16, bfloat16, float32, float64, int32, int64, uint8, or, for MIN and MAX, bool.
-            `tf.IndexedSlices` are made dense first.
+            and of a floating, complex or integer type, or bool. `tf.IndexedSlices` are made dense first.
         param_index: which tensor of the group this is, 0 <= param_index < num_params.
         num_params: how many tensors the group has.
         compression: one of `Compression`'s, a hint that changes no value on one host, or your own compressor,
             which is applied around the op.
-        op: how to combine; None is AVERAGE.
+        op: how to combine; None is AVERAGE. Not all are defined for bool and complex types, see `ReduceOp`.
         name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
             there the default is the node's name.
         grad: another name for `tensor`.
+        prescale_factor: every rank's tensor is multiplied by it first; only floating and complex types. Like
+            the other one, it is part of the reduction and costs next to nothing.
+        postscale_factor: the result is multiplied by it.
+        process_set: the ranks that take part; None is all.
 
     Returns:
         A dense tensor of the same shape and type.
@@ -54,33 +62,93 @@ def allreduce(
     Raises:
         RuntimeError: before `init`.
         TypeError: an argument is missing or of a wrong type, or the tensor's type is not supported.
-        ValueError: `param_index` is out of range, or `op` is not defined for bool.
+        ValueError: `param_index` is out of range, `op` or a factor is not defined for the type, or this rank
+        is
+            not in `process_set`.
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """
-    require_initialized("allreduce")
+    check_call_site("allreduce")
     if (tensor is None) == (grad is None):
         raise TypeError("allreduce() takes one tensor: give either `tensor` or its other name `grad`.")
     param_index, num_params = _check_position(param_index, num_params)
     reduce_op = resolve_reduce_op(op)
+    factors = scaling(prescale_factor, postscale_factor, "allreduce")
+    communicator = communicator_of(process_set, "allreduce")
     compressor = compressor_around_op(compression)
     compressed, context = compressor.compress(as_dense(tensor if grad is None else grad))
-    check_reducible(compressed, reduce_op)
+    check_reducible(compressed, reduce_op, factors, "allreduce")
     tensor_name, node_name = _tickets.names(name, "SmddpAllreduce")
     reduced = _op_library.allreduce(
         compressed,
-        _tickets.group_ticket(param_index, num_params, reduce_op),
+        _tickets.group_ticket(param_index, num_params, reduce_op, communicator),
         reduce_op,
         param_index,
         num_params,
         tensor_name,
         node_name,
+        communicator,
+        factors,
     )
     return compressor.decompress(reduced, context)
 
 
+@not_converted
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    compression: Any = Compression.none,
+    op: Optional[ReduceOp] = ReduceOp.AVERAGE,
+    name: Optional[str] = None,
+    *,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Optional[ProcessSet] = None,
+) -> List[tf.Tensor]:
+    """Combines the tensors of a group over all ranks, all at once.
+
+    Collective: every rank must call this, with the same number of tensors in the same order. It is what
+    `allreduce` is for each, with `param_index` and `num_params`, and in eager mode faster: the group is
+    handed over at once.
+
+    Args:
+        tensors: a list of what `allreduce` takes; may be empty.
+        compression: as in `allreduce`.
+        op: as in `allreduce`.
+        name: as in `allreduce`; tensor number i is called "name/i".
+        prescale_factor: as in `allreduce`.
+        postscale_factor: as in `allreduce`.
+        process_set: the ranks that take part; None is all.
+
+    Returns:
+        The reductions, in the same order.
+
+    Raises:
+        RuntimeError, TypeError, ValueError, tf.errors.InternalError, tf.errors.FailedPreconditionError: as in
+            `allreduce`.
+    """
+    check_call_site("grouped_allreduce")
+    tensors = check_list(tensors, "grouped_allreduce")
+    return allreduce_group(
+        tensors,
+        member_names(name, len(tensors)),
+        compression,
+        resolve_reduce_op(op),
+        name or "SmddpGroupedAllreduce",
+        communicator_of(process_set, "grouped_allreduce"),
+        scaling(prescale_factor, postscale_factor, "grouped_allreduce"),
+        meet_by_labels=name is not None,
+    )
+
+
 def allreduce_group(
-    tensors: Sequence[Any], labels: Sequence[str], compression: Any, reduce_op: ReduceOp, node_name: str
+    tensors: Sequence[Any],
+    labels: Sequence[str],
+    compression: Any,
+    reduce_op: ReduceOp,
+    node_name: str,
+    communicator: int = 0,
+    factors: Scaling = NONE,
+    meet_by_labels: bool = False,
 ) -> List[tf.Tensor]:
     """Reduces a whole group, with a ticket of its own; the results in the same order.
 
@@ -93,23 +161,33 @@ def allreduce_group(
         compression: as in `allreduce`.
         reduce_op: how to combine.
         node_name: the graph's nodes are called so.
+        communicator: the ranks that take part.
+        factors: as in `allreduce`.
+        meet_by_labels: whether, in a v1 graph, tensors meet by `labels`, which are all different then.
     """
     if not tensors:
         return []
     compressor = compressor_around_op(compression)
     compressed = [compressor.compress(as_dense(tensor)) for tensor in tensors]
     for tensor, _ in compressed:
-        check_reducible(tensor, reduce_op)
-    ticket = _tickets.draw_ticket()
+        check_reducible(tensor, reduce_op, factors, "allreduce")
     if tf.executing_eagerly():
         reduced = _op_library.grouped_allreduce(
-            [tensor for tensor, _ in compressed], ticket, reduce_op, labels
+            [tensor for tensor, _ in compressed],
+            _tickets.draw_ticket(communicator),
+            reduce_op,
+            labels,
+            communicator,
+            factors,
         )
     else:
         reduced = []
+        ticket = None
         for index, (tensor, _) in enumerate(compressed):
-            # Where tensors meet by name, labels will not do: a source may appear twice.
-            meeting_name, _ = _tickets.names(None, node_name)
+            # Where tensors meet by name, a variable's will not do: a source may appear twice.
+            meeting_name, name = _tickets.names(labels[index] if meet_by_labels else None, node_name)
+            if ticket is None or _tickets.pairs_by_name():
+                ticket = _tickets.draw_ticket(communicator)
             reduced.append(
                 _op_library.allreduce(
                     tensor,
@@ -118,7 +196,9 @@ def allreduce_group(
                     index,
                     len(compressed),
                     meeting_name or labels[index],
-                    node_name,
+                    name,
+                    communicator,
+                    factors,
                 )
             )
     return [compressor.decompress(tensor, context) for tensor, (_, context) in zip(reduced, compressed)]
@@ -144,14 +224,33 @@ def as_dense(tensor: Any) -> tf.Tensor:
     return tf.convert_to_tensor(tensor)
 
 
-def check_reducible(tensor: tf.Tensor, reduce_op: ReduceOp) -> None:
+def check_reducible(tensor: tf.Tensor, reduce_op: ReduceOp, factors: Scaling, caller: str) -> None:
     """Raises TypeError or ValueError, unless the op takes tensors of this type and reduces them so."""
-    _op_library.check_dtype(tensor, "allreduce")
-    if tensor.dtype == tf.bool and reduce_op not in (ReduceOp.MIN, ReduceOp.MAX):
+    _op_library.check_dtype(tensor, caller)
+    factors.check(tensor.dtype, caller)
+    extremum = reduce_op in (ReduceOp.MIN, ReduceOp.MAX)
+    if tensor.dtype == tf.bool and not extremum:
         raise ValueError(
             f"ReduceOp.{reduce_op.name} is not defined for bool. "
             "Use ReduceOp.MIN (true on all ranks) or ReduceOp.MAX (on any), or cast to int32 first."
         )
+    if tensor.dtype.is_complex and extremum:
+        raise ValueError(
+            f"ReduceOp.{reduce_op.name} is not defined for {tensor.dtype.name}: complex numbers have no "
+            "order. Reduce their absolute values, or real and imaginary parts."
+        )
+
+
+def check_list(tensors: Any, caller: str) -> List[Any]:
+    """Returns the tensors as a list; raises a TypeError if they are one tensor, or none at all."""
+    if isinstance(tensors, (list, tuple)):
+        return list(tensors)
+    raise TypeError(f"{caller}() takes a list of tensors, but got {tensors!r}.")
+
+
+def member_names(name: Optional[str], count: int) -> List[str]:
+    """The names of a group's tensors; empty ones without a name."""
+    return [f"{name}/{i}" if name else "" for i in range(count)]
 
 
 def _check_position(param_index: Any, num_params: Any) -> Tuple[int, int]:

@@ -8,11 +8,12 @@ import tensorflow as tf
 
 from tf_smddp import _op_library, _tickets
 from tf_smddp._autograph import not_converted
-from tf_smddp._runtime import require_initialized
+from tf_smddp._call_site import check_call_site
+from tf_smddp._process_sets import ProcessSet, communicator_of
 
 
 @not_converted
-def barrier(name: Optional[str] = None) -> Optional[tf.Operation]:
+def barrier(name: Optional[str] = None, process_set: Optional[ProcessSet] = None) -> Optional[tf.Operation]:
     """Waits until every rank has come to this barrier.
 
     Collective: every rank must call this, in the same order as its other collectives.
@@ -20,6 +21,7 @@ def barrier(name: Optional[str] = None) -> Optional[tf.Operation]:
     Args:
         name: a name for error messages and for the node. In a v1 graph barriers of different ranks meet by
             it; there the default is the node's name.
+        process_set: the ranks that take part; None is all.
 
     Returns:
         In a v1 graph the operation, to be run in a session. Else None: in eager mode all ranks have come
@@ -27,11 +29,13 @@ def barrier(name: Optional[str] = None) -> Optional[tf.Operation]:
 
     Raises:
         RuntimeError: before `init`.
+        ValueError: this rank is not in `process_set`.
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """
-    require_initialized("barrier")
+    check_call_site("barrier")
+    communicator = communicator_of(process_set, "barrier")
     tensor_name, node_name = _tickets.names(name, "SmddpBarrier")
     by_name = _tickets.pairs_by_name()
-    operation = _op_library.barrier(tensor_name, by_name, node_name)
+    operation = _op_library.barrier(tensor_name, by_name, node_name, communicator)
     return operation if by_name else None

@@ -9,10 +9,14 @@ import tensorflow as tf
 
 from tf_smddp import _op_library, _runtime, _tickets
 from tf_smddp._autograph import not_converted
+from tf_smddp._call_site import check_call_site
+from tf_smddp._process_sets import ProcessSet, communicator_of, ranks_of
 
 
 @not_converted
-def broadcast(tensor: Any, root_rank: int, name: Optional[str] = None) -> tf.Tensor:
+def broadcast(
+    tensor: Any, root_rank: int, name: Optional[str] = None, process_set: Optional[ProcessSet] = None
+) -> tf.Tensor:
     """Returns the root's tensor, on every rank.
 
     Collective: every rank must call this, in the same order as its other collectives. It waits for all ranks.
@@ -20,10 +24,11 @@ def broadcast(tensor: Any, root_rank: int, name: Optional[str] = None) -> tf.Ten
 
     Args:
         tensor: the value on the root; on the others something of the same shape and type. A tensor or what
-            becomes one, of type float16, bfloat16, float32, float64, int32, int64, uint8 or bool.
-        root_rank: the rank whose values all get, 0 <= root_rank < size().
+            becomes one, of a floating, complex or integer type, or bool.
+        root_rank: the rank whose values all get: a rank of the job, also with a process set.
         name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
             there the default is the node's name.
+        process_set: the ranks that take part; None is all.
 
     Returns:
         A tensor of the same shape and type.
@@ -31,17 +36,20 @@ def broadcast(tensor: Any, root_rank: int, name: Optional[str] = None) -> tf.Ten
     Raises:
         RuntimeError: before `init`.
         TypeError: the tensor's type is not supported, or `root_rank` is not an integer.
-        ValueError: `root_rank` is out of range.
+        ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """
-    _runtime.require_initialized("broadcast")
-    root_rank = _check_root(root_rank, "broadcast")
-    return _broadcast(tf.convert_to_tensor(tensor), root_rank, name)
+    check_call_site("broadcast")
+    communicator = communicator_of(process_set, "broadcast")
+    root_rank = _check_root(root_rank, process_set, "broadcast")
+    return _broadcast(tf.convert_to_tensor(tensor), root_rank, name, communicator)
 
 
 @not_converted
-def broadcast_variables(variables: Iterable[Any], root_rank: int) -> Optional[tf.Operation]:
+def broadcast_variables(
+    variables: Iterable[Any], root_rank: int, process_set: Optional[ProcessSet] = None
+) -> Optional[tf.Operation]:
     """Gives the variables the root's values, on every rank.
 
     Collective: every rank must call this, with the same number of variables in the same order. Call it once
@@ -50,7 +58,8 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> Optional[tf
     Args:
         variables: tf.Variable, Keras 2 or Keras 3 variables; may be empty. Eager, or traced in a
             `tf.function`.
-        root_rank: the rank whose values all get, 0 <= root_rank < size().
+        root_rank: the rank whose values all get: a rank of the job, also with a process set.
+        process_set: the ranks that take part; None is all.
 
     Returns:
         In a v1 graph the operation that assigns all variables, to be run in a session. Else None: eager mode
@@ -60,25 +69,29 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> Optional[tf
         RuntimeError: before `init`.
         TypeError: something is not a variable, a variable's type is not supported, or `root_rank` is not an
             integer.
-        ValueError: `root_rank` is out of range.
+        ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """
-    _runtime.require_initialized("broadcast_variables")
-    root_rank = _check_root(root_rank, "broadcast_variables")
+    check_call_site("broadcast_variables")
+    communicator = communicator_of(process_set, "broadcast_variables")
+    root_rank = _check_root(root_rank, process_set, "broadcast_variables")
     variables = [_tf_variable(variable) for variable in variables]
     assigned = []
     for variable in variables:
         # In a v1 graph the variable's own name is a better thing to meet by than a node's.
-        value = _broadcast(tf.convert_to_tensor(variable), root_rank, _name_to_meet_by(variable))
+        value = _broadcast(
+            tf.convert_to_tensor(variable), root_rank, _name_to_meet_by(variable), communicator
+        )
         assigned.append(variable.assign(value))
     return tf.group(*assigned) if _tickets.pairs_by_name() else None
 
 
-def _broadcast(tensor: tf.Tensor, root_rank: int, name: Optional[str]) -> tf.Tensor:
+def _broadcast(tensor: tf.Tensor, root_rank: int, name: Optional[str], communicator: int) -> tf.Tensor:
     _op_library.check_dtype(tensor, "broadcast")
     tensor_name, node_name = _tickets.names(name, "SmddpBroadcast")
-    return _op_library.broadcast(tensor, root_rank, tensor_name, _tickets.pairs_by_name(), node_name)
+    by_name = _tickets.pairs_by_name()
+    return _op_library.broadcast(tensor, root_rank, tensor_name, by_name, node_name, communicator)
 
 
 def _tf_variable(variable: Any) -> tf.Variable:
@@ -95,7 +108,7 @@ def _name_to_meet_by(variable: tf.Variable) -> Optional[str]:
     return f"SmddpBroadcast/{variable.name}" if _tickets.pairs_by_name() else None
 
 
-def _check_root(root_rank: Any, caller: str) -> int:
+def _check_root(root_rank: Any, process_set: Optional[ProcessSet], caller: str) -> int:
     try:
         root = operator.index(root_rank)
     except TypeError:
@@ -103,5 +116,10 @@ def _check_root(root_rank: Any, caller: str) -> int:
     if not 0 <= root < _runtime.size():
         raise ValueError(
             f"{caller}() needs 0 <= root_rank < size() = {_runtime.size()}, but got root_rank={root}."
+        )
+    if root not in ranks_of(process_set):
+        raise ValueError(
+            f"{caller}() needs a root_rank that is in the process set {ranks_of(process_set)}, but got "
+            f"root_rank={root}. It is a rank of the job, not an index in the set."
         )
     return root

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from tf_smddp._allreduce import allreduce_group
 from tf_smddp._autograph import not_converted
+from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op
 from tf_smddp._device_hints import warn_about_device_hints
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
-from tf_smddp._runtime import require_initialized
 
 
 class DistributedGradientTape(tf.GradientTape):
@@ -94,7 +94,7 @@ class DistributedGradientTape(tf.GradientTape):
             tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
                 gone; the text says which, and what to do.
         """
-        require_initialized("DistributedGradientTape.gradient")
+        check_call_site("DistributedGradientTape.gradient")
         local = self._wrapped.gradient(
             target, sources, output_gradients=output_gradients, unconnected_gradients=unconnected_gradients
         )

@@ -1,4 +1,4 @@
-"""The gradients of the ops, for models that reduce or broadcast inside what they differentiate.
+"""The gradients of the ops, for models that communicate inside what they differentiate.
 
 The loss of the job is the sum of all ranks' losses, so the gradient of what a rank put in is collected from
 all ranks that used it. A gradient op is a collective of its own and draws its own ticket: ranks must
@@ -12,32 +12,76 @@ from typing import Any, List, Optional, Sequence, Tuple
 import tensorflow as tf
 
 from tf_smddp import _op_library, _runtime, _tickets
+from tf_smddp._process_sets import process_set_of
 from tf_smddp._reduce_op import ReduceOp
+from tf_smddp._scaling import NONE, Scaling
 
 
 @tf.RegisterGradient("SmddpAllreduce")
 def _allreduce_gradient(op: tf.Operation, grad: Any) -> Tuple[tf.Tensor, None]:
-    return _reduce(op, grad, _differentiable(op), "SmddpAllreduceGrad"), None
+    return _reduce(op, grad, _differentiable(op), "SmddpAllreduceGrad", _scaling_of(op)), None
 
 
 @tf.RegisterGradient("SmddpGroupedAllreduce")
 def _grouped_allreduce_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
     reduce_op = _differentiable(op)
-    outputs = list(op.outputs)
-    # An output that the target does not depend on counts with zeros: which ones those are may differ by rank.
-    positions = [i for i, output in enumerate(outputs) if output.dtype.is_floating]
-    dense = [
-        tf.zeros_like(outputs[i]) if grads[i] is None else tf.convert_to_tensor(grads[i]) for i in positions
-    ]
-    results: List[Optional[tf.Tensor]] = [None] * (len(outputs) + 1)
-    if dense:
-        ticket = _draw_ticket(op, dense)
-        tensor_names = [_tickets.names(None, "SmddpAllreduceGrad")[0] + f"/{i}" for i in positions]
-        for i, reduced in zip(
-            positions, _op_library.grouped_allreduce(dense, ticket, reduce_op, tensor_names)
-        ):
-            results[i] = reduced
-    return results
+    positions, dense = _dense(op, grads)
+    if not dense:
+        return [None] * len(op.inputs)
+    reduced = _op_library.grouped_allreduce(
+        dense,
+        _draw_ticket(op, dense),
+        reduce_op,
+        _names("SmddpAllreduceGrad", positions),
+        _communicator(op),
+        _scaling_of(op),
+    )
+    return _at(positions, reduced, len(op.inputs))
+
+
+@tf.RegisterGradient("SmddpAllgather")
+def _allgather_gradient(op: tf.Operation, grad: Any) -> Tuple[tf.Tensor, None]:
+    return _own_rows(op, [0], [tf.convert_to_tensor(grad)])[0], None
+
+
+@tf.RegisterGradient("SmddpGroupedAllgather")
+def _grouped_allgather_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
+    positions, dense = _dense(op, grads)
+    if not dense:
+        return [None] * len(op.inputs)
+    return _at(positions, _own_rows(op, positions, dense), len(op.inputs))
+
+
+@tf.RegisterGradient("SmddpReducescatter")
+def _reducescatter_gradient(op: tf.Operation, grad: Any) -> Tuple[tf.Tensor, None]:
+    dense = _scaled(op, tf.convert_to_tensor(grad))
+    tensor_name, node_name = _tickets.names(None, "SmddpReducescatterGrad")
+    ticket = _draw_ticket(op, [dense])
+    return _op_library.allgather(dense, ticket, tensor_name, node_name, _communicator(op)), None
+
+
+@tf.RegisterGradient("SmddpGroupedReducescatter")
+def _grouped_reducescatter_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
+    _differentiable(op)
+    positions, dense = _dense(op, grads)
+    if not dense:
+        return [None] * len(op.inputs)
+    scaled = [_scaled(op, grad) for grad in dense]
+    names = _names("SmddpReducescatterGrad", positions)
+    gathered = _op_library.grouped_allgather(
+        scaled, _draw_ticket(op, scaled), names, communicator=_communicator(op)
+    )
+    return _at(positions, gathered, len(op.inputs))
+
+
+@tf.RegisterGradient("SmddpAlltoall")
+def _alltoall_gradient(op: tf.Operation, grad: Any, _: Any) -> Tuple[tf.Tensor, None, None]:
+    dense = tf.convert_to_tensor(grad)
+    tensor_name, node_name = _tickets.names(None, "SmddpAlltoallGrad")
+    ticket = _draw_ticket(op, [dense])
+    received = op.outputs[1]
+    back, _ = _op_library.alltoall(dense, received, ticket, tensor_name, node_name, _communicator(op))
+    return back, None, None
 
 
 @tf.RegisterGradient("SmddpBroadcast")
@@ -50,23 +94,90 @@ def _broadcast_gradient(op: tf.Operation, grad: Any) -> tf.Tensor:
         return tf.zeros_like(reduced)
 
 
+def _own_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    """Of the sums of all ranks' gradients, the rows that this rank put in.
+
+    Where they lie depends on the other ranks' rows, which the forward op does not say; so the ranks tell each
+    other first. Then each gradient is reduced whole and cut. An alltoall of the rows would move half of that,
+    but would leave the sum to TensorFlow, which rounds 16-bit floats once for each rank.
+    """
+    communicator = _communicator(op)
+    own = tf.stack([tf.shape(op.inputs[i], out_type=tf.int64)[0] for i in positions])
+    rows_name, rows_node = _tickets.names(None, "SmddpAllgatherGradRows")
+    ticket = _draw_ticket(op, grads)
+    rows = _op_library.allgather(own[tf.newaxis], ticket, rows_name, rows_node, communicator)
+    before = tf.reduce_sum(rows[: process_set_of(communicator).rank()], axis=0)
+    summed = _op_library.grouped_allreduce(
+        grads,
+        _draw_ticket(op, grads),
+        ReduceOp.SUM,
+        _names("SmddpAllgatherGrad", positions),
+        communicator,
+    )
+    return [total[before[i] : before[i] + own[i]] for i, total in enumerate(summed)]
+
+
+def _scaled(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor:
+    """The gradient of a reduce-scatter's result, as the sum of what went into it sees it."""
+    if _differentiable(op) is ReduceOp.AVERAGE:
+        grad = grad / tf.cast(process_set_of(_communicator(op)).size(), grad.dtype)
+    factor = op.get_attr("prescale") * op.get_attr("postscale")
+    return grad if factor == 1.0 else grad * tf.constant(factor, grad.dtype)
+
+
 def _differentiable(op: tf.Operation) -> ReduceOp:
     """The op's ReduceOp, if it has a gradient; else raises what TensorFlow does for ops without one."""
     reduce_op = ReduceOp(tf.compat.as_str(op.get_attr("reduce_op")))
     if reduce_op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
         raise LookupError(
-            f"The gradient of an allreduce with ReduceOp.{reduce_op.name} is not defined, only with SUM and "
+            f"The gradient of a reduction with ReduceOp.{reduce_op.name} is not defined, only with SUM and "
             "AVERAGE. Put tf.stop_gradient around its input if it is not to be differentiated."
         )
     return reduce_op
 
 
-def _reduce(op: tf.Operation, grad: Any, reduce_op: ReduceOp, default_name: str) -> tf.Tensor:
+def _reduce(
+    op: tf.Operation, grad: Any, reduce_op: ReduceOp, default_name: str, factors: Scaling = NONE
+) -> tf.Tensor:
     """Reduces one gradient, as a group of its own."""
     dense = tf.convert_to_tensor(grad)
     tensor_name, node_name = _tickets.names(None, default_name)
     ticket = _draw_ticket(op, [dense])
-    return _op_library.allreduce(dense, ticket, reduce_op, 0, 1, tensor_name, node_name)
+    return _op_library.allreduce(
+        dense, ticket, reduce_op, 0, 1, tensor_name, node_name, _communicator(op), factors
+    )
+
+
+def _dense(op: tf.Operation, grads: Sequence[Any]) -> Tuple[List[int], List[tf.Tensor]]:
+    """The outputs that can have a gradient, and those.
+
+    One that the target does not depend on counts with zeros: which ones those are may differ by rank.
+    """
+    outputs = list(op.outputs)
+    positions = [i for i, output in enumerate(outputs) if output.dtype.is_floating or output.dtype.is_complex]
+    return positions, [
+        tf.zeros_like(outputs[i]) if grads[i] is None else tf.convert_to_tensor(grads[i]) for i in positions
+    ]
+
+
+def _at(positions: Sequence[int], grads: Sequence[tf.Tensor], count: int) -> List[Optional[tf.Tensor]]:
+    """One gradient for each input of the op, the ticket included."""
+    results: List[Optional[tf.Tensor]] = [None] * count
+    for i, grad in zip(positions, grads):
+        results[i] = grad
+    return results
+
+
+def _names(default: str, positions: Sequence[int]) -> List[str]:
+    return [_tickets.names(None, default)[0] + f"/{i}" for i in positions]
+
+
+def _communicator(op: tf.Operation) -> int:
+    return int(op.get_attr("communicator"))
+
+
+def _scaling_of(op: tf.Operation) -> Scaling:
+    return Scaling(op.get_attr("prescale"), op.get_attr("postscale"))
 
 
 def _draw_ticket(op: tf.Operation, grads: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -77,8 +188,9 @@ def _draw_ticket(op: tf.Operation, grads: Sequence[tf.Tensor]) -> tf.Tensor:
     There the tickets follow the order of the data. Elsewhere they don't wait for the gradients: later groups
     would have to wait with them.
     """
+    communicator = _communicator(op)
     if tf.executing_eagerly():
-        return _tickets.draw_ticket()
+        return _tickets.draw_ticket(communicator)
     # A tape's record of an op has no graph of its own, only its tensors have.
     here = getattr(op.outputs[0], "graph", None) is tf.compat.v1.get_default_graph()
-    return _tickets.draw_ticket(after=() if here else grads)
+    return _tickets.draw_ticket(communicator, after=() if here else grads)

@@ -6,21 +6,32 @@ here: which ticket an op carries (_tickets.py), checks of users' arguments (the 
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
 
 from tf_smddp import _library
 from tf_smddp._reduce_op import ReduceOp
+from tf_smddp._scaling import NONE, Scaling
 
 _ops = _library.load()[0]
 
 # Automatic control dependencies run stateful ops one after another, which would let no two gradients be in
 # flight at once. The ops named here are stateful all the same: a constant input is not folded and twins are
-# not merged. The price: one whose result nobody uses is pruned. Broadcast and barrier must run, so they are
-# not named.
-auto_control_deps.ASYNC_STATEFUL_OPS |= {"SmddpAllreduce", "SmddpGroupedAllreduce"}
+# not merged. The price: one whose result nobody uses is pruned. These are the ops that take a ticket, so what
+# they meet is settled by the ticket's place in the program, and not by theirs. Broadcast and barrier must
+# run, and in order, so they are not named.
+auto_control_deps.ASYNC_STATEFUL_OPS |= {
+    "SmddpAllgather",
+    "SmddpAllreduce",
+    "SmddpAlltoall",
+    "SmddpGroupedAllgather",
+    "SmddpGroupedAllreduce",
+    "SmddpGroupedReducescatter",
+    "SmddpReducescatter",
+    "SmddpStepMark",
+}
 
 # What the ops take, see ops/.
 SUPPORTED_DTYPES = (
@@ -28,16 +39,30 @@ SUPPORTED_DTYPES = (
     tf.bfloat16,
     tf.float32,
     tf.float64,
+    tf.int8,
+    tf.int16,
     tf.int32,
     tf.int64,
     tf.uint8,
+    tf.uint16,
+    tf.uint32,
+    tf.uint64,
     tf.bool,
+    tf.complex64,
+    tf.complex128,
 )
 
 
-def ticket() -> tf.Tensor:
+def ticket(communicator: int = 0) -> tf.Tensor:
     """Draws the next ticket of this rank: an int64 scalar."""
-    return _ops.smddp_ticket(name="SmddpTicket")
+    return _ops.smddp_ticket(communicator=communicator, eager=tf.executing_eagerly(), name="SmddpTicket")
+
+
+def step_mark(communicator: int) -> tf.Tensor:
+    """What one op that pairs by name has instead of a ticket: an int64 scalar, -1."""
+    # It runs at the beginning of the step, whatever its op waits for.
+    with tf.control_dependencies(None):
+        return _ops.smddp_step_mark(communicator=communicator, name="SmddpStepMark")
 
 
 def allreduce(
@@ -48,45 +73,173 @@ def allreduce(
     num_params: int,
     tensor_name: str,
     name: str,
+    communicator: int = 0,
+    scaling: Scaling = NONE,
 ) -> tf.Tensor:
     """Emits one SmddpAllreduce; `tensor_name` pairs it when the ticket is -1, `name` is the node's."""
-    return _ops.smddp_allreduce(
-        tensor=tensor,
+    reduced = _ops.smddp_allreduce(
+        tensor=scaling.before([tensor])[0],
         ticket=group_ticket,
         reduce_op=reduce_op.value,
         param_index=param_index,
         num_params=num_params,
         tensor_name=tensor_name,
+        **scaling.attributes([tensor]),
+        communicator=communicator,
+        eager=tf.executing_eagerly(),
         name=name,
     )
+    return scaling.after([reduced])[0]
 
 
 def grouped_allreduce(
-    tensors: Sequence[tf.Tensor], group_ticket: tf.Tensor, reduce_op: ReduceOp, tensor_names: Sequence[str]
+    tensors: Sequence[tf.Tensor],
+    group_ticket: tf.Tensor,
+    reduce_op: ReduceOp,
+    tensor_names: Sequence[str],
+    communicator: int = 0,
+    scaling: Scaling = NONE,
 ) -> List[tf.Tensor]:
     """Emits one SmddpGroupedAllreduce for a whole group."""
-    return list(
+    return scaling.after(
         _ops.smddp_grouped_allreduce(
-            tensors=list(tensors),
+            tensors=scaling.before(tensors),
             ticket=group_ticket,
             reduce_op=reduce_op.value,
             tensor_names=list(tensor_names),
+            **scaling.attributes(tensors),
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
         )
     )
 
 
-def broadcast(
-    tensor: tf.Tensor, root_rank: int, tensor_name: str, pair_by_name: bool, name: str
+def allgather(
+    tensor: tf.Tensor, group_ticket: tf.Tensor, tensor_name: str, name: str, communicator: int = 0
 ) -> tf.Tensor:
-    """Emits one SmddpBroadcast."""
-    return _ops.smddp_broadcast(
-        tensor=tensor, root_rank=root_rank, tensor_name=tensor_name, pair_by_name=pair_by_name, name=name
+    """Emits one SmddpAllgather."""
+    return _ops.smddp_allgather(
+        tensor=tensor,
+        ticket=group_ticket,
+        tensor_name=tensor_name,
+        communicator=communicator,
+        eager=tf.executing_eagerly(),
+        name=name,
     )
 
 
-def barrier(tensor_name: str, pair_by_name: bool, name: str) -> tf.Operation | None:
+def grouped_allgather(
+    tensors: Sequence[tf.Tensor],
+    group_ticket: tf.Tensor,
+    tensor_names: Sequence[str],
+    name: Optional[str] = None,
+    communicator: int = 0,
+) -> List[tf.Tensor]:
+    """Emits one SmddpGroupedAllgather."""
+    return list(
+        _ops.smddp_grouped_allgather(
+            tensors=list(tensors),
+            ticket=group_ticket,
+            tensor_names=list(tensor_names),
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
+    )
+
+
+def reducescatter(
+    tensor: tf.Tensor,
+    group_ticket: tf.Tensor,
+    reduce_op: ReduceOp,
+    tensor_name: str,
+    name: str,
+    communicator: int = 0,
+    scaling: Scaling = NONE,
+) -> tf.Tensor:
+    """Emits one SmddpReducescatter."""
+    scattered = _ops.smddp_reducescatter(
+        tensor=scaling.before([tensor])[0],
+        ticket=group_ticket,
+        reduce_op=reduce_op.value,
+        tensor_name=tensor_name,
+        **scaling.attributes([tensor]),
+        communicator=communicator,
+        eager=tf.executing_eagerly(),
+        name=name,
+    )
+    return scaling.after([scattered])[0]
+
+
+def grouped_reducescatter(
+    tensors: Sequence[tf.Tensor],
+    group_ticket: tf.Tensor,
+    reduce_op: ReduceOp,
+    tensor_names: Sequence[str],
+    name: Optional[str] = None,
+    communicator: int = 0,
+    scaling: Scaling = NONE,
+) -> List[tf.Tensor]:
+    """Emits one SmddpGroupedReducescatter."""
+    return scaling.after(
+        _ops.smddp_grouped_reducescatter(
+            tensors=scaling.before(tensors),
+            ticket=group_ticket,
+            reduce_op=reduce_op.value,
+            tensor_names=list(tensor_names),
+            **scaling.attributes(tensors),
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
+    )
+
+
+def alltoall(
+    tensor: tf.Tensor,
+    splits: tf.Tensor,
+    group_ticket: tf.Tensor,
+    tensor_name: str,
+    name: str,
+    communicator: int = 0,
+) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Emits one SmddpAlltoall: (output, received splits). Without splits the rows are split evenly."""
+    result = _ops.smddp_alltoall(
+        tensor=tensor,
+        splits=splits,
+        ticket=group_ticket,
+        tensor_name=tensor_name,
+        communicator=communicator,
+        eager=tf.executing_eagerly(),
+        name=name,
+    )
+    return result.output, result.received_splits
+
+
+def broadcast(
+    tensor: tf.Tensor, root_rank: int, tensor_name: str, pair_by_name: bool, name: str, communicator: int = 0
+) -> tf.Tensor:
+    """Emits one SmddpBroadcast."""
+    return _ops.smddp_broadcast(
+        tensor=tensor,
+        root_rank=root_rank,
+        tensor_name=tensor_name,
+        pair_by_name=pair_by_name,
+        communicator=communicator,
+        eager=tf.executing_eagerly(),
+        name=name,
+    )
+
+
+def barrier(tensor_name: str, pair_by_name: bool, name: str, communicator: int = 0) -> tf.Operation | None:
     """Emits one SmddpBarrier; the operation in a graph, None in eager mode, where it has then happened."""
-    return _ops.smddp_barrier(tensor_name=tensor_name, pair_by_name=pair_by_name, name=name)
+    return _ops.smddp_barrier(
+        tensor_name=tensor_name,
+        pair_by_name=pair_by_name,
+        communicator=communicator,
+        eager=tf.executing_eagerly(),
+        name=name,
+    )
 
 
 def check_dtype(tensor: tf.Tensor, caller: str) -> None:

@@ -7,10 +7,11 @@ from typing import Optional
 
 
 class ReduceOp(enum.Enum):
-    """How an allreduce combines the tensors of all ranks, element by element.
+    """How a reduction combines the tensors of all ranks, element by element.
 
-    float16 and bfloat16 are added up in float32 and rounded once. Integers wrap; their average is cut towards
-    zero. MIN and MAX hand a NaN on. bool has MIN (logical and) and MAX (logical or) only.
+    float16 and bfloat16 are added up in float32 and rounded once. Integers wrap; but their average is that of
+    the exact sum, cut towards zero. MIN and MAX hand a NaN on. bool has MIN (logical and) and MAX (logical
+    or) only; complex types have neither.
     """
 
     AVERAGE = "average"

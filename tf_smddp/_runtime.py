@@ -7,12 +7,13 @@ import ctypes
 import os
 import sys
 import threading
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Sequence
 
-from tf_smddp import _library
+from tf_smddp import _interrupt, _library
 from tf_smddp._autograph import not_converted
 
 _ERROR_BYTES = 4096
+_MAX_REASON_CHARACTERS = 1000
 
 _lib = _library.load()[1]
 _lock = threading.Lock()
@@ -27,8 +28,12 @@ def init() -> None:
     which `smddprun` sets, describes the job; without it this process is rank 0 of 1. No TensorFlow device is
     created: `tf.config.set_visible_devices` and the threading options can still be set afterwards.
 
-    At the end of the process `shutdown` is called for you, unless an uncaught exception ends it: then this
-    rank leaves without a goodbye, and the other ranks get an error that names it.
+    At the end of the process `shutdown` is called for you, unless an uncaught exception ends it: then the job
+    ends with an error on the other ranks, which names this rank and the exception.
+
+    Called in the main thread, and with Python's own handler for SIGINT in place, it also sees to it that
+    Ctrl-C ends a collective that waits for other ranks: it is withdrawn, fails on all ranks, and Python
+    raises KeyboardInterrupt here. `shutdown` puts the handler back.
 
     Raises:
         RuntimeError: `init` was called before, or the ranks could not be connected (the text says why).
@@ -39,7 +44,9 @@ def init() -> None:
             raise RuntimeError(
                 "init() called more than once. smdistributed.dataparallel is already initialized."
             )
-        _start_engine()
+        call_in_thread(_lib.tf_smddp_init)
+        if _interrupt.take_over():
+            _call(_lib.tf_smddp_watch_interrupts)
         if _owner_pid is None:
             # Registered after TensorFlow's own handlers, so it runs before them: TensorFlow is still whole.
             atexit.register(_at_exit)
@@ -58,6 +65,8 @@ def shutdown() -> None:
     """
     with _lock:
         if is_initialized():
+            _lib.tf_smddp_stop_watching_interrupts()
+            _interrupt.give_back()
             _call(_lib.tf_smddp_shutdown)
 
 
@@ -126,27 +135,40 @@ def require_initialized(caller: str) -> None:
     )
 
 
-def _start_engine() -> None:
-    """Waits for the other ranks in a thread: Python handles Ctrl-C only between its own instructions."""
+def create_communicator(ranks: Sequence[int]) -> int:
+    """Collective of all ranks: makes a communicator of `ranks`; returns its number."""
+    array = (ctypes.c_int * len(ranks))(*ranks)
+    number = ctypes.c_uint32()
+    call_in_thread(_lib.tf_smddp_create_communicator, array, len(ranks), ctypes.byref(number))
+    return number.value
+
+
+def remove_communicator(number: int) -> None:
+    """Collective of all ranks: ends a communicator."""
+    call_in_thread(_lib.tf_smddp_remove_communicator, ctypes.c_uint32(number))
+
+
+def call_in_thread(function: Callable[..., int], *arguments: Any) -> None:
+    """As `_call`, but in a thread, since Python handles Ctrl-C only between its own steps; for what waits."""
     failures: List[RuntimeError] = []
 
     def start() -> None:
         try:
-            _call(_lib.tf_smddp_init)
+            _call(function, *arguments)
         except RuntimeError as error:
             failures.append(error)
 
-    thread = threading.Thread(target=start, name="smddp-init", daemon=True)
+    thread = threading.Thread(target=start, name="smddp-call", daemon=True)
     thread.start()
     thread.join()
     if failures:
         raise failures[0]
 
 
-def _call(function: Callable[[Any, ctypes.c_size_t], int]) -> None:
-    """Calls a C entry point of the form `int f(char* error, size_t error_bytes)`; raises its error text."""
+def _call(function: Callable[..., int], *arguments: Any) -> None:
+    """Calls a C entry point `int f(..., char* error, size_t error_bytes)`; raises its error text."""
     error = ctypes.create_string_buffer(_ERROR_BYTES)
-    if function(error, ctypes.c_size_t(_ERROR_BYTES)) != 0:
+    if function(*arguments, error, ctypes.c_size_t(_ERROR_BYTES)) != 0:
         raise RuntimeError(error.value.decode("utf-8", errors="replace"))
 
 
@@ -154,11 +176,20 @@ def _at_exit() -> None:
     if os.getpid() != _owner_pid:
         return  # A fork()ed child ends; the parent's job goes on.
     if _ended_by_exception():
-        return  # No goodbye: to the other ranks this end must look like the failure that it is.
+        # No goodbye: to the other ranks this end must look like the failure that it is.
+        if is_initialized():
+            text = f"rank {rank()} ended with an uncaught {_describe(sys.last_value)}"
+            _lib.tf_smddp_abort(text.encode("utf-8", errors="replace"))
+        return
     try:
         shutdown()
     except RuntimeError as error:
         print(f"tf_smddp: shutdown() at the end of the process failed: {error}", file=sys.stderr)
+
+
+def _describe(error: Any) -> str:
+    """The exception's type and text, cut to what an error message can hold."""
+    return f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARACTERS].rstrip(": ")
 
 
 def _ended_by_exception() -> bool:

@@ -13,35 +13,36 @@ has one:
 * In the backward graph of a function that is differentiated from outside, which TensorFlow builds without
   automatic control dependencies: each ticket op waits for the one before it in that graph, and for the
   gradient it is about, so that the order of the data holds across the functions and loops that it calls.
-* In a v1 graph there is no program order. The ticket is -1 and tensors meet by name and its ordinal.
+* In a v1 graph there is no program order. The ticket is -1 and tensors meet by name and its ordinal. It comes
+  from an op of the step's, one for each collective, which notices when the step fails without it.
+
+Each communicator counts for itself.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from typing import Optional, Sequence, Set, Tuple
+from typing import Any, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
 from tf_smddp import _op_library
 from tf_smddp._reduce_op import ReduceOp
 
-_NO_TICKET = -1
 _GRAPH_STATE = "_tf_smddp_ticket_state"
 
 
 class _Group:
     """A group that users build with one allreduce() per tensor, as far as it has come."""
 
-    def __init__(self, ticket: tf.Tensor, num_params: int, reduce_op: ReduceOp):
+    def __init__(self, ticket: tf.Tensor, kind: Tuple[Any, ...]):
         self.ticket = ticket
-        self.num_params = num_params
-        self.reduce_op = reduce_op
+        self.kind = kind
         self.seen: Set[int] = set()
 
-    def takes(self, param_index: int, num_params: int, reduce_op: ReduceOp) -> bool:
-        return num_params == self.num_params and reduce_op is self.reduce_op and param_index not in self.seen
+    def takes(self, param_index: int, kind: Tuple[Any, ...]) -> bool:
+        return kind == self.kind and param_index not in self.seen
 
 
 class _State:
@@ -65,31 +66,35 @@ def pairs_by_name() -> bool:
     return not tf.compat.v1.executing_eagerly_outside_functions()
 
 
-def group_ticket(param_index: int, num_params: int, reduce_op: ReduceOp) -> tf.Tensor:
+def group_ticket(param_index: int, num_params: int, reduce_op: ReduceOp, communicator: int) -> tf.Tensor:
     """The ticket for one tensor of a group that is built tensor by tensor.
 
     The open group goes on while its tensors differ in `param_index` and agree in the rest; anything else
     starts the next one. Every graph (a branch, a loop body, a nested function) has its own, and so has every
     thread in eager mode.
     """
+    if pairs_by_name():
+        return draw_ticket(communicator)
     state = _current_state()
     group = state.group
-    if group is None or not group.takes(param_index, num_params, reduce_op):
-        group = state.group = _Group(draw_ticket(), num_params, reduce_op)
+    kind = (num_params, reduce_op, communicator)
+    if group is None or not group.takes(param_index, kind):
+        group = state.group = _Group(draw_ticket(communicator), kind)
     group.seen.add(param_index)
     return group.ticket
 
 
-def draw_ticket(after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
-    """A ticket for a group of its own: an int64 scalar.
+def draw_ticket(communicator: int = 0, after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
+    """A ticket for a group of its own: an int64 scalar. In a v1 graph, for one tensor of it.
 
     Args:
+        communicator: the group's.
         after: in a graph, tensors to wait for: what the group is about, in a backward graph.
     """
     if pairs_by_name():
-        return tf.constant(_NO_TICKET, tf.int64)
+        return _op_library.step_mark(communicator)
     if tf.executing_eagerly():
-        return _op_library.ticket()
+        return _op_library.ticket(communicator)
     graph = tf.compat.v1.get_default_graph()
     state = _current_state()
     # A step that finds the end of its data must not draw: whether a ticket op without this edge runs before
@@ -98,7 +103,7 @@ def draw_ticket(after: Sequence[tf.Tensor] = ()) -> tf.Tensor:
     if not graph._add_control_dependencies and state.last_ticket is not None:
         first.append(state.last_ticket.op)
     with tf.control_dependencies([*first, *after]):
-        state.last_ticket = _op_library.ticket()
+        state.last_ticket = _op_library.ticket(communicator)
     return state.last_ticket
 
 

@@ -334,8 +334,12 @@ def run_part(part: str, tensorflows: List[str]) -> List[Result]:
     for version in tensorflows:
         python = venv_python(version)
         tests = ROOT / "tests" / "python"
-        plain = [str(tests), f"--ignore={tests / 'spmd'}"]
+        plain = [str(tests), f"--ignore={tests / 'spmd'}", f"--ignore={tests / 'launchers'}"]
         results.append(run_pytest(f"python tf-{version}", python, plain, 900))
+        # Who a process is does not depend on TensorFlow: one is enough for the launchers.
+        if version == tensorflows[0]:
+            launchers = [str(tests / "launchers")]
+            results.append(run_pytest(f"python tf-{version} launchers", python, launchers, 900))
         for size in SPMD_SIZES:
             results.append(run_spmd(f"python tf-{version} np-{size}", python, size, 600))
     return results

@@ -1,23 +1,33 @@
 #!/bin/bash
 # Installs the Debian packages that are missing; does nothing, quickly, when none is.
 # As root or with sudo through apt-get; otherwise it prints the command and exits with 1.
+# setup_system.sh: what building needs. setup_system.sh launchers: the launchers that tests/python/launchers runs.
 set -eu
 cd "$(dirname "$0")/.."
 
 required=()
-command -v gcc >/dev/null && command -v g++ >/dev/null || required+=(g++)
-if python=$(tools/choose_python.sh any 2>/dev/null); then
-  "$python" tools/run_bazel.py --find >/dev/null 2>&1 || required+=(bazel-bootstrap)
-else
-  required+=(python3 python3-venv)
-  command -v bazel >/dev/null || command -v bazelisk >/dev/null || required+=(bazel-bootstrap)
-fi
-
-# Bazel downloads the sources of these where the packages are missing.
 optional=()
-[ -d /usr/src/googletest/googletest ] || optional+=(libgtest-dev)
-[ -d /usr/include/benchmark ] || optional+=(libbenchmark-dev)
-[ -d /usr/include/hwy ] || optional+=(libhwy-dev)
+PATH=$PATH:/usr/sbin:/sbin # daemons are there, which an ordinary user's PATH may lack
+if [ "${1:-}" = launchers ]; then
+  command -v mpirun.openmpi >/dev/null || required+=(openmpi-bin)
+  command -v srun >/dev/null || required+=(slurm-client)
+  command -v slurmctld >/dev/null || required+=(slurmctld)
+  command -v slurmd >/dev/null || required+=(slurmd)
+  command -v munged >/dev/null || required+=(munge)
+else
+  command -v gcc >/dev/null && command -v g++ >/dev/null || required+=(g++)
+  if python=$(tools/choose_python.sh any 2>/dev/null); then
+    "$python" tools/run_bazel.py --find >/dev/null 2>&1 || required+=(bazel-bootstrap)
+  else
+    required+=(python3 python3-venv)
+    command -v bazel >/dev/null || command -v bazelisk >/dev/null || required+=(bazel-bootstrap)
+  fi
+
+  # Bazel downloads the sources of these where the packages are missing.
+  [ -d /usr/src/googletest/googletest ] || optional+=(libgtest-dev)
+  [ -d /usr/include/benchmark ] || optional+=(libbenchmark-dev)
+  [ -d /usr/include/hwy ] || optional+=(libhwy-dev)
+fi
 
 packages=("${required[@]}" "${optional[@]}")
 [ ${#packages[@]} -gt 0 ] || exit 0

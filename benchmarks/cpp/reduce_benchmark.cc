@@ -5,6 +5,7 @@
 // place costs no more traffic than that, but one elsewhere makes the CPU read its cache lines first.
 #include <benchmark/benchmark.h>
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,34 +20,38 @@ namespace {
 constexpr std::size_t kLarge = 25'000'000;  // bytes; the default bucket cap
 constexpr std::size_t kInL2 = 64 << 10;
 
-// A pattern that sums exactly in every type: 0 or 1.
+// Elements that sum exactly in every type: 0 and 1, every third a 1.
 void Fill(DType dtype, std::size_t count, void* data) {
-  for (std::size_t e = 0; e < count; ++e) {
-    const bool one = e % 3 == 0;
-    switch (dtype) {
-      case DType::kFloat16:
-        static_cast<std::uint16_t*>(data)[e] = one ? 0x3C00 : 0;
-        break;
-      case DType::kBFloat16:
-        static_cast<std::uint16_t*>(data)[e] = one ? 0x3F80 : 0;
-        break;
-      case DType::kFloat32:
-        static_cast<float*>(data)[e] = one;
-        break;
-      case DType::kFloat64:
-        static_cast<double*>(data)[e] = one;
-        break;
-      case DType::kInt32:
-        static_cast<std::int32_t*>(data)[e] = one;
-        break;
-      case DType::kInt64:
-        static_cast<std::int64_t*>(data)[e] = one;
-        break;
-      case DType::kUInt8:
-      case DType::kBool:
-        static_cast<std::uint8_t*>(data)[e] = one;
-        break;
-    }
+  const auto fill = [&](auto one) {
+    for (std::size_t e = 0; e < count; ++e)
+      static_cast<decltype(one)*>(data)[e] = e % 3 == 0 ? one : decltype(one){};
+  };
+  switch (dtype) {
+    case DType::kFloat16:
+      return fill(std::uint16_t{0x3C00});
+    case DType::kBFloat16:
+      return fill(std::uint16_t{0x3F80});
+    case DType::kFloat32:
+      return fill(1.0f);
+    case DType::kFloat64:
+      return fill(1.0);
+    case DType::kInt8:
+    case DType::kUInt8:
+    case DType::kBool:
+      return fill(std::uint8_t{1});
+    case DType::kInt16:
+    case DType::kUInt16:
+      return fill(std::uint16_t{1});
+    case DType::kInt32:
+    case DType::kUInt32:
+      return fill(std::uint32_t{1});
+    case DType::kInt64:
+    case DType::kUInt64:
+      return fill(std::uint64_t{1});
+    case DType::kComplex64:
+      return fill(std::complex<float>(1.0f));
+    case DType::kComplex128:
+      return fill(std::complex<double>(1.0));
   }
 }
 
@@ -75,18 +80,19 @@ void BM_Memcpy(benchmark::State& state, std::size_t bytes) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * 2 * bytes));
 }
 
-// kAverage keeps the data as it is, in place too, so that the check can be repeated: all inputs are equal.
-void BM_Reduce(benchmark::State& state, const ReduceTargetInfo& target, DType dtype, ReduceOp op,
+// Everything but kSum keeps the data as it is, in place too, so that each call has the same to do: all inputs
+// are equal, and 0 or 1. The factors must cancel.
+void BM_Reduce(benchmark::State& state, const ReduceTargetInfo& target, const Reduction& reduction,
                std::size_t bytes, int num_inputs, int num_outputs, bool in_place) {
-  const std::size_t count = bytes / DTypeBytes(dtype);
-  Buffers buffers(dtype, bytes, num_inputs + (in_place ? 0 : num_outputs));
+  const std::size_t count = bytes / DTypeBytes(reduction.dtype);
+  Buffers buffers(reduction.dtype, bytes, num_inputs + (in_place ? 0 : num_outputs));
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   for (int i = 0; i < num_inputs; ++i) inputs.push_back(buffers.at(i));
   for (int k = 0; k < num_outputs; ++k) outputs.push_back(buffers.at(in_place ? k : num_inputs + k));
   const std::vector<unsigned char> expected(buffers.at(0), buffers.at(0) + bytes);
 
-  ReduceOn(target, dtype, op, inputs.data(), num_inputs, outputs.data(), num_outputs, count);
+  ReduceOn(target, reduction, inputs.data(), num_inputs, outputs.data(), num_outputs, count);
   for (void* output : outputs) {
     if (std::memcmp(output, expected.data(), bytes) != 0) {
       state.SkipWithError("wrong result: run //tests/cpp/reduce:sweep_test");
@@ -94,22 +100,34 @@ void BM_Reduce(benchmark::State& state, const ReduceTargetInfo& target, DType dt
     }
   }
   for (auto _ : state) {
-    ReduceOn(target, dtype, op, inputs.data(), num_inputs, outputs.data(), num_outputs, count);
+    ReduceOn(target, reduction, inputs.data(), num_inputs, outputs.data(), num_outputs, count);
     benchmark::ClobberMemory();
   }
   const std::size_t moved = bytes * static_cast<std::size_t>(num_inputs + num_outputs);
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * moved));
 }
 
-void Register(const ReduceTargetInfo& target, DType dtype, ReduceOp op, std::size_t bytes, int num_inputs,
+void Register(const ReduceTargetInfo& target, const Reduction& reduction, std::size_t bytes, int num_inputs,
               int num_outputs, bool in_place) {
-  const std::string name = std::string("reduce/") + target.name + "/" + DTypeName(dtype) + "/" +
-                           ReduceOpName(op) + "/in:" + std::to_string(num_inputs) +
-                           "/out:" + std::to_string(num_outputs) + (in_place ? "/in_place" : "") +
-                           "/bytes:" + std::to_string(bytes);
+  const bool scaled = reduction.prescale != 1.0 || reduction.postscale != 1.0;
+  const std::string name = std::string("reduce/") + target.name + "/" + DTypeName(reduction.dtype) + "/" +
+                           ReduceOpName(reduction.op) + (scaled ? "/scaled" : "") +
+                           "/in:" + std::to_string(num_inputs) + "/out:" + std::to_string(num_outputs) +
+                           (in_place ? "/in_place" : "") + "/bytes:" + std::to_string(bytes);
   benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-    BM_Reduce(state, target, dtype, op, bytes, num_inputs, num_outputs, in_place);
+    BM_Reduce(state, target, reduction, bytes, num_inputs, num_outputs, in_place);
   });
+}
+
+// 2 inputs of each type, and its other operation of interest.
+void RegisterTypes(const ReduceTargetInfo& target, std::size_t bytes) {
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const bool average = ReduceOpDefined(dtype, ReduceOp::kAverage);
+    Register(target, {dtype, average ? ReduceOp::kAverage : ReduceOp::kMax}, bytes, 2, 1, true);
+    if (average) Register(target, {dtype, ReduceOp::kProduct}, bytes, 2, 1, true);
+    if (IsInexact(dtype)) Register(target, {dtype, ReduceOp::kAverage, 0.5, 2.0}, bytes, 2, 1, true);
+  }
 }
 
 // Runs before main.
@@ -118,24 +136,23 @@ const bool registered = [] {
   for (const std::size_t bytes : {kInL2, kLarge}) {
     const std::string name = "memcpy/bytes:" + std::to_string(bytes);
     benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { BM_Memcpy(state, bytes); });
-    for (const ReduceTargetInfo& target : targets) {
-      Register(target, DType::kFloat32, ReduceOp::kAverage, bytes, 2, 1, true);
-      Register(target, DType::kFloat16, ReduceOp::kAverage, bytes, 2, 1, true);
+    RegisterTypes(targets.front(), bytes);
+    for (std::size_t t = 1; t < targets.size(); ++t) {
+      Register(targets[t], {DType::kFloat32, ReduceOp::kAverage}, bytes, 2, 1, true);
+      Register(targets[t], {DType::kFloat16, ReduceOp::kAverage}, bytes, 2, 1, true);
     }
-    const ReduceTargetInfo& best = targets.front();
-    Register(best, DType::kFloat32, ReduceOp::kMax, bytes, 2, 1, true);
-    Register(best, DType::kFloat32, ReduceOp::kAverage, bytes, 2, 1, false);
-    Register(best, DType::kFloat32, ReduceOp::kAverage, bytes, 2, 2, true);
-    Register(best, DType::kFloat32, ReduceOp::kAverage, bytes, 3, 3, true);
-    Register(best, DType::kFloat32, ReduceOp::kAverage, bytes, 4, 4, true);
-    Register(best, DType::kFloat32, ReduceOp::kAverage, bytes, 8, 8, true);
-    Register(best, DType::kFloat32, ReduceOp::kAverage, bytes, 16, 1, true);
-    Register(best, DType::kFloat32, ReduceOp::kAverage, bytes, 16, 16, true);
-    Register(best, DType::kFloat32, ReduceOp::kAverage, bytes, 64, 64, true);
-    for (const DType dtype :
-         {DType::kBFloat16, DType::kFloat64, DType::kInt32, DType::kInt64, DType::kUInt8}) {
-      Register(best, dtype, ReduceOp::kAverage, bytes, 2, 1, true);
-    }
+    const auto with_float32 = [&](ReduceOp op, int num_inputs, int num_outputs, bool in_place) {
+      Register(targets.front(), {DType::kFloat32, op}, bytes, num_inputs, num_outputs, in_place);
+    };
+    with_float32(ReduceOp::kMax, 2, 1, true);
+    with_float32(ReduceOp::kAverage, 2, 1, false);
+    with_float32(ReduceOp::kAverage, 2, 2, true);
+    with_float32(ReduceOp::kAverage, 3, 3, true);
+    with_float32(ReduceOp::kAverage, 4, 4, true);
+    with_float32(ReduceOp::kAverage, 8, 8, true);
+    with_float32(ReduceOp::kAverage, 16, 1, true);
+    with_float32(ReduceOp::kAverage, 16, 16, true);
+    with_float32(ReduceOp::kAverage, 64, 64, true);
   }
   return true;
 }();

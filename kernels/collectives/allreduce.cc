@@ -12,6 +12,7 @@
 //   StageOut  copies the other shards out of their owners' windows
 // Per rank and byte: 2(N-1)/N copied in and out, and N reads and 2 writes for 1/N of it. Chosen over every
 // rank reducing everything for itself, which reads N times the tensor.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/collectives/collective.h"
@@ -26,7 +27,9 @@ constexpr std::uint64_t kLineBytes = 64;
 
 class Allreduce final : public Collective {
  public:
-  void Direct(const Call& call, const void* const* inputs, void* const* outputs, std::uint64_t begin,
+  Reach reach() const override { return Reach::kAllOutputs; }
+
+  void Direct(const Call& call, int, const void* const* inputs, void* const* outputs, std::uint64_t begin,
               std::uint64_t count) const override {
     const std::uint64_t offset = begin * DTypeBytes(call.dtype);
     const void* from[kMaxLocalRanks];
@@ -35,42 +38,57 @@ class Allreduce final : public Collective {
       from[rank] = static_cast<const std::byte*>(inputs[rank]) + offset;
       to[rank] = static_cast<std::byte*>(outputs[rank]) + offset;
     }
-    Reduce(call.dtype, call.op, from, call.num_ranks, to, call.num_ranks, count);
+    Reduce({call.dtype, call.op, call.prescale, call.postscale}, from, call.num_ranks, to, call.num_ranks,
+           count);
+  }
+
+  std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const override {
+    return (call.count() + capacity - 1) / capacity;
   }
 
   void StageIn(const Call& call, const StagedChunk& chunk) const override {
+    const std::byte* input = chunk.input + Begin(call, chunk);
     ForOtherShards(call, chunk, [&](int, std::uint64_t offset, std::uint64_t bytes) {
-      std::memcpy(chunk.windows[chunk.rank] + offset, chunk.input + offset, bytes);
+      std::memcpy(chunk.windows[chunk.rank] + offset, input + offset, bytes);
     });
   }
 
   void Combine(const Call& call, const StagedChunk& chunk) const override {
-    const Shard own = ShardOf(chunk.count, call.num_ranks, chunk.rank, Granule(call));
+    const Shard own = ShardOf(Count(call, chunk), call.num_ranks, chunk.rank, Granule(call));
     if (own.count == 0) return;
     const std::uint64_t offset = own.begin * DTypeBytes(call.dtype);
     const void* from[kMaxLocalRanks];
     for (int rank = 0; rank < call.num_ranks; ++rank) {
-      from[rank] = (rank == chunk.rank ? chunk.input : chunk.windows[rank]) + offset;
+      from[rank] = (rank == chunk.rank ? chunk.input + Begin(call, chunk) : chunk.windows[rank]) + offset;
     }
-    void* to[2] = {chunk.output + offset, chunk.windows[chunk.rank] + offset};
-    Reduce(call.dtype, call.op, from, call.num_ranks, to, 2, own.count);
+    void* to[2] = {chunk.output + Begin(call, chunk) + offset, chunk.windows[chunk.rank] + offset};
+    Reduce({call.dtype, call.op, call.prescale, call.postscale}, from, call.num_ranks, to, 2, own.count);
   }
 
   void StageOut(const Call& call, const StagedChunk& chunk) const override {
+    std::byte* output = chunk.output + Begin(call, chunk);
     ForOtherShards(call, chunk, [&](int owner, std::uint64_t offset, std::uint64_t bytes) {
-      std::memcpy(chunk.output + offset, chunk.windows[owner] + offset, bytes);
+      std::memcpy(output + offset, chunk.windows[owner] + offset, bytes);
     });
   }
 
  private:
   static std::uint64_t Granule(const Call& call) { return kLineBytes / DTypeBytes(call.dtype); }
 
+  // Where the chunk begins in the tensor, in bytes, and its elements.
+  static std::uint64_t Begin(const Call& call, const StagedChunk& chunk) {
+    return chunk.index * chunk.capacity * DTypeBytes(call.dtype);
+  }
+  static std::uint64_t Count(const Call& call, const StagedChunk& chunk) {
+    return std::min(chunk.capacity, call.count() - chunk.index * chunk.capacity);
+  }
+
   // Calls body(owner, offset in bytes, bytes) for each other rank's shard that is not empty.
   template <typename Body>
   static void ForOtherShards(const Call& call, const StagedChunk& chunk, Body body) {
     const std::uint64_t element_bytes = DTypeBytes(call.dtype);
     for (int owner = 0; owner < call.num_ranks; ++owner) {
-      const Shard shard = ShardOf(chunk.count, call.num_ranks, owner, Granule(call));
+      const Shard shard = ShardOf(Count(call, chunk), call.num_ranks, owner, Granule(call));
       if (owner == chunk.rank || shard.count == 0) continue;
       body(owner, shard.begin * element_bytes, shard.count * element_bytes);
     }

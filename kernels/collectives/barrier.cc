@@ -1,5 +1,5 @@
 // Barrier: completes on no rank before every rank has submitted it. It moves no data: its count is 0, so
-// readiness is all there is to it.
+// readiness is all there is to it. The agreement on a communicator is one, too: its manifest says all.
 #include "kernels/collectives/collective.h"
 
 namespace tf_smddp {
@@ -7,7 +7,10 @@ namespace {
 
 class Barrier final : public Collective {
  public:
-  void Direct(const Call&, const void* const*, void* const*, std::uint64_t, std::uint64_t) const override {}
+  Reach reach() const override { return Reach::kAllOutputs; }
+  void Direct(const Call&, int, const void* const*, void* const*, std::uint64_t,
+              std::uint64_t) const override {}
+  std::uint64_t NumChunks(const Call&, std::uint64_t) const override { return 0; }
   void StageIn(const Call&, const StagedChunk&) const override {}
   void Combine(const Call&, const StagedChunk&) const override {}
   void StageOut(const Call&, const StagedChunk&) const override {}

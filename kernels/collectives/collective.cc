@@ -2,6 +2,14 @@
 
 namespace tf_smddp {
 
+std::uint64_t Collective::InputCount(const Call& call, int) const { return call.count(); }
+
+std::uint64_t Collective::OutputCount(const Call& call, int) const { return call.count(); }
+
+std::vector<std::int64_t> Collective::OutputRows(const Call& call, int) const {
+  return {static_cast<std::int64_t>(call.num_rows)};
+}
+
 const Collective& FindCollective(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kAllreduce:
@@ -9,7 +17,14 @@ const Collective& FindCollective(CollectiveKind kind) {
     case CollectiveKind::kBroadcast:
       return BroadcastCollective();
     case CollectiveKind::kBarrier:
+    case CollectiveKind::kCommunicator:
       return BarrierCollective();
+    case CollectiveKind::kAllgather:
+      return AllgatherCollective();
+    case CollectiveKind::kReducescatter:
+      return ReducescatterCollective();
+    case CollectiveKind::kAlltoall:
+      return AlltoallCollective();
   }
   __builtin_unreachable();  // kinds are checked against kNumCollectiveKinds where they enter
 }

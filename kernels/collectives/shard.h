@@ -1,4 +1,4 @@
-// Shard arithmetic: which part of n elements is rank r's. Pure.
+// Shard arithmetic: which part of n elements, or rows, is rank r's. Pure.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_SHARD_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_SHARD_H_
 
@@ -20,6 +20,16 @@ inline Shard ShardOf(std::uint64_t count, int num_ranks, int rank, std::uint64_t
   const std::uint64_t step = (even + granule - 1) / granule * granule;
   const std::uint64_t begin = std::min(count, step * static_cast<std::uint64_t>(rank));
   return {begin, std::min(count - begin, step)};
+}
+
+// Cuts [0, count) as evenly as can be: the first `count` mod `num_ranks` shards have one more than the
+// others.
+inline Shard EvenShardOf(std::uint64_t count, int num_ranks, int rank) {
+  const auto ranks = static_cast<std::uint64_t>(num_ranks);
+  const auto index = static_cast<std::uint64_t>(rank);
+  const std::uint64_t less = count / ranks;
+  const std::uint64_t longer = count % ranks;
+  return {index * less + std::min(index, longer), less + (index < longer ? 1 : 0)};
 }
 
 }  // namespace tf_smddp

@@ -1,36 +1,41 @@
 #include "kernels/common/config.h"
 
-#include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <string>
+#include <utility>
+
+#include "kernels/common/integer_text.h"
 
 namespace tf_smddp {
 namespace {
 
-using Lookup = std::function<const char*(const char*)>;
+// In milliseconds: a hundred days.
+constexpr std::int64_t kLongestStall = 8'640'000'000;
 
-Status ReadInteger(const Lookup& lookup, const char* name, std::int64_t* value, bool* found = nullptr) {
+Status ReadInteger(const Lookup& lookup, const char* name, std::int64_t* value) {
   const char* text = lookup(name);
-  if (found != nullptr) *found = text != nullptr;
-  if (text == nullptr) return {};
-  char* end = nullptr;
-  errno = 0;
-  const long long parsed = std::strtoll(text, &end, 10);
-  if (end == text || *end != '\0' || errno != 0) {
-    return InvalidArgument(std::string(name) + "='" + text + "' is not an integer");
-  }
-  *value = parsed;
-  return {};
+  return text == nullptr ? Status() : ParseInteger(name, text, value);
 }
 
-Status ReadInt(const Lookup& lookup, const char* name, int* value, bool* found = nullptr) {
-  std::int64_t wide = *value;
-  Status status = ReadInteger(lookup, name, &wide, found);
-  if (!status.ok()) return status;
-  if (wide < -2147483648LL || wide > 2147483647LL) {
-    return InvalidArgument(std::string(name) + "='" + lookup(name) + "' is too large");
+Status ReadInt(const Lookup& lookup, const char* name, int* value) {
+  const char* text = lookup(name);
+  return text == nullptr ? Status() : ParseInt(name, text, value);
+}
+
+// Seconds, also fractions of them.
+Status ReadSeconds(const Lookup& lookup, const char* name, std::int64_t* milliseconds) {
+  const char* text = lookup(name);
+  if (text == nullptr) return {};
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (end == text || *end != '\0' || !(seconds >= 0 && seconds <= kLongestStall / 1000)) {
+    return InvalidArgument(std::string(name) + "='" + text +
+                           "' is not a number of seconds from 0 (never) to " +
+                           std::to_string(kLongestStall / 1000));
   }
-  *value = static_cast<int>(wide);
+  *milliseconds = std::llround(seconds * 1000);
+  if (*milliseconds == 0 && seconds > 0) *milliseconds = 1;  // 0 would say never
   return {};
 }
 
@@ -48,22 +53,27 @@ Status ReadLogLevel(const Lookup& lookup, int* level) {
                          "' is not one of debug, info, warning, error, none");
 }
 
-// Our launcher sets all of these, or none of them is set.
+void ReadText(const Lookup& lookup, const char* name, std::string* text) {
+  if (const char* value = lookup(name)) *text = value;
+}
+
+// Who this process is, and where it meets the others.
 Status ReadRanks(const Lookup& lookup, Config* config) {
-  bool has_rank = false, has_size = false, has_local_rank = false, has_local_size = false;
-  Status status = ReadInt(lookup, "SMDDP_RANK", &config->rank, &has_rank);
-  if (status.ok()) status = ReadInt(lookup, "SMDDP_SIZE", &config->size, &has_size);
-  if (status.ok()) status = ReadInt(lookup, "SMDDP_LOCAL_RANK", &config->local_rank, &has_local_rank);
-  if (status.ok()) status = ReadInt(lookup, "SMDDP_LOCAL_SIZE", &config->local_size, &has_local_size);
+  Launch launch;
+  Status status = ReadLaunch(lookup, &launch);
   if (!status.ok()) return status;
-  if (has_rank != has_size) {
-    return InvalidArgument(std::string(has_rank ? "SMDDP_RANK" : "SMDDP_SIZE") + " is set but " +
-                           (has_rank ? "SMDDP_SIZE" : "SMDDP_RANK") +
-                           " is not; set both, or start the ranks with smddprun");
-  }
-  if (!has_local_rank) config->local_rank = config->rank;
-  if (!has_local_size) config->local_size = config->size;
-  if (const char* directory = lookup("SMDDP_RENDEZVOUS")) config->rendezvous = directory;
+  config->rank = launch.rank;
+  config->size = launch.size;
+  config->local_rank = launch.local_rank;
+  config->local_size = launch.local_size;
+  config->launcher = std::move(launch.launcher);
+  config->run_id = std::move(launch.run_id);
+  config->rank_variables = std::move(launch.rank_variables);
+  config->note = std::move(launch.note);
+  ReadText(lookup, "SMDDP_RENDEZVOUS", &config->rendezvous);
+  ReadText(lookup, "SMDDP_TMPDIR", &config->temporary_directory);
+  ReadText(lookup, "XDG_RUNTIME_DIR", &config->user_runtime_directory);
+  ReadText(lookup, "TMPDIR", &config->system_temporary_directory);
   return {};
 }
 
@@ -91,11 +101,13 @@ Status ValidateConfig(const Config& config) {
       CheckRange("SMDDP_BUCKET_CAP_BYTES", config.bucket_cap_bytes, 128, kGiB - 128),
       CheckMultiple("SMDDP_BUCKET_CAP_BYTES", config.bucket_cap_bytes, 128),
       CheckRange("SMDDP_SMALL_BYTES", config.small_bytes, 0, 1 << 20),
-      CheckRange("SMDDP_CHUNK_BYTES", config.chunk_bytes, 128, 64 << 20),
+      CheckRange("SMDDP_CHUNK_BYTES", config.chunk_bytes, 1024, 64 << 20),
       CheckMultiple("SMDDP_CHUNK_BYTES", config.chunk_bytes, 128),
       CheckRange("SMDDP_TABLE_SLOTS", config.table_slots, 16, 1 << 22),
-      CheckRange("SMDDP_ARENA_BYTES", config.arena_bytes, 1 << 20, kGiB << 12),
+      CheckRange("SMDDP_ARENA_BYTES", config.arena_bytes, kMinArenaBytes, kGiB << 12),
       CheckRange("SMDDP_BOOTSTRAP_TIMEOUT", config.bootstrap_timeout_seconds, 1, 86400),
+      CheckRange("SMDDP_STALL_WARNING, in milliseconds,", config.stall_warning_ms, 0, kLongestStall),
+      CheckRange("SMDDP_STALL_TIMEOUT, in milliseconds,", config.stall_timeout_ms, 0, kLongestStall),
       CheckRange("SMDDP_LOG_LEVEL", config.log_level, 0, 4),
   };
   for (const Status& check : checks) {
@@ -111,9 +123,11 @@ Status ValidateConfig(const Config& config) {
                            " differ from SMDDP_RANK=" + std::to_string(config.rank) + " of SMDDP_SIZE=" +
                            std::to_string(config.size) + ": this version runs the ranks of one host only");
   }
-  if (config.size > 1 && config.rendezvous.empty()) {
-    return InvalidArgument("SMDDP_RENDEZVOUS is not set though SMDDP_SIZE=" + std::to_string(config.size) +
-                           "; start the ranks with smddprun, or name a new directory of mode 0700 in it");
+  if (config.size > 1 && config.rendezvous.empty() && config.run_id.empty() &&
+      config.rank_variables.empty()) {
+    return InvalidArgument(
+        "SMDDP_RENDEZVOUS is not set though SMDDP_SIZE=" + std::to_string(config.size) +
+        "; start the ranks with smddprun, or set SMDDP_JOB_ID to a new text, the same on all ranks");
   }
   return {};
 }
@@ -125,7 +139,10 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_CHUNK_BYTES", &config->chunk_bytes);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_TABLE_SLOTS", &config->table_slots);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_ARENA_BYTES", &config->arena_bytes);
+  config->arena_bytes_given = lookup("SMDDP_ARENA_BYTES") != nullptr;
   if (status.ok()) status = ReadInt(lookup, "SMDDP_BOOTSTRAP_TIMEOUT", &config->bootstrap_timeout_seconds);
+  if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_WARNING", &config->stall_warning_ms);
+  if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_TIMEOUT", &config->stall_timeout_ms);
   if (status.ok()) status = ReadLogLevel(lookup, &config->log_level);
   if (status.ok()) status = ValidateConfig(*config);
   return status;

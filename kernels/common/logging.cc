@@ -1,9 +1,16 @@
 #include "kernels/common/logging.h"
 
+#include <poll.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
 
 namespace tf_smddp {
 namespace {
+
+// How long a reader of our stderr may keep us waiting, where stderr does not block by itself.
+constexpr int kPatienceMs = 100;
 
 const char* LevelName(LogLevel level) {
   switch (level) {
@@ -20,12 +27,36 @@ const char* LevelName(LogLevel level) {
 
 }  // namespace
 
+std::string LogLine(LogLevel level, int rank, const std::string& text) {
+  std::string line = "[tf_smddp rank " + std::to_string(rank) + " " + LevelName(level) + "] ";
+  const std::size_t end = text.find_last_not_of("\r\n") + 1;
+  for (std::size_t i = 0; i < end; ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte == '\n') {
+      line += " | ";
+    } else if (byte == '\t') {
+      line += ' ';
+    } else if (byte != '\r') {
+      line += byte < ' ' || byte == 0x7f ? '?' : text[i];
+    }
+  }
+  return line + "\n";
+}
+
 void Logger::Log(LogLevel level, const std::string& text) const {
-  if (level < level_) return;
-  const std::string line =
-      "[tf_smddp rank " + std::to_string(rank_) + " " + LevelName(level) + "] " + text + "\n";
-  // A log line that cannot be written (stderr closed) has nowhere else to go.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  if (!Writes(level)) return;
+  const std::string line = LogLine(level, rank_, text);
+  for (std::size_t done = 0; done < line.size();) {
+    const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+    if (written > 0) {
+      done += static_cast<std::size_t>(written);
+    } else if (errno == EAGAIN) {
+      pollfd stderr_ready = {STDERR_FILENO, POLLOUT, 0};
+      if (::poll(&stderr_ready, 1, kPatienceMs) <= 0) return;  // nobody reads
+    } else if (errno != EINTR) {
+      return;  // closed: a log line has nowhere else to go
+    }
+  }
 }
 
 }  // namespace tf_smddp

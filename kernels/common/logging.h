@@ -11,12 +11,18 @@ namespace tf_smddp {
 
 enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kNone = 4 };
 
+// The line for a message, with its end: "[tf_smddp rank 1 warning] text\n". A message stays one line: " | "
+// stands for each line break in it, and "?" for other control characters, which a terminal would obey.
+std::string LogLine(LogLevel level, int rank, const std::string& text);
+
 class Logger {
  public:
   Logger(LogLevel level, int rank) : level_(level), rank_(rank) {}
 
-  // Writes "[tf_smddp rank 1 warning] text\n" with one write, when `level` is at least the configured one.
-  // Any thread.
+  // Whether messages of `level` are written: to save the work of making one. Any thread.
+  bool Writes(LogLevel level) const { return level >= level_; }
+
+  // Writes LogLine with one write, where the system takes it in one, if Writes(level). Any thread.
   void Log(LogLevel level, const std::string& text) const;
 
  private:

@@ -12,15 +12,17 @@ struct DTypeInfo {
 
 // Indexed by DType.
 constexpr DTypeInfo kDTypes[kNumDTypes] = {
-    {"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
-    {"int32", 4},   {"int64", 8},    {"uint8", 1},   {"bool", 1},
+    {"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},   {"int32", 4},
+    {"int64", 8},   {"uint8", 1},    {"bool", 1},    {"int8", 1},      {"int16", 2},
+    {"uint16", 2},  {"uint32", 4},   {"uint64", 8},  {"complex64", 8}, {"complex128", 16},
 };
 
 // Indexed by ReduceOp.
 constexpr const char* kReduceOps[kNumReduceOps] = {"sum", "average", "min", "max", "product"};
 
 // Indexed by CollectiveKind.
-constexpr const char* kCollectives[kNumCollectiveKinds] = {"allreduce", "broadcast", "barrier"};
+constexpr const char* kCollectives[kNumCollectiveKinds] = {
+    "allreduce", "broadcast", "barrier", "allgather", "reducescatter", "alltoall", "process set"};
 
 }  // namespace
 
@@ -42,8 +44,25 @@ bool ParseReduceOp(const char* name, ReduceOp* op) {
   return false;
 }
 
+bool IsInexact(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64:
+    case DType::kComplex64:
+    case DType::kComplex128:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool ReduceOpDefined(DType dtype, ReduceOp op) {
-  return dtype != DType::kBool || op == ReduceOp::kMin || op == ReduceOp::kMax;
+  const bool extremum = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  if (dtype == DType::kBool) return extremum;
+  if (dtype == DType::kComplex64 || dtype == DType::kComplex128) return !extremum;
+  return true;
 }
 
 }  // namespace tf_smddp

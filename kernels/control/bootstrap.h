@@ -6,9 +6,9 @@
 // Steps. Rank 0 checks that the rendezvous directory is private (ours, 0700) and listens in it. Every other
 // rank connects, and says hello with its rank, its settings and the descriptor of its arena. Rank 0 checks
 // each one's credentials (same user) and settings, and removes socket and directory once all are there. It
-// makes the control segment and answers everyone with it, and with each rank's pid, pidfd and arena. Everyone
-// says that it is ready; rank 0 then says go. Until go, any failure is an error on all ranks, with the
-// reason.
+// makes the control segment and answers everyone with it, and with each rank's pid, pidfd (or start time) and
+// arena. Everyone says that it is ready; rank 0 then says go. Until go, any failure is an error on all ranks,
+// with the reason.
 #ifndef TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_H_
 #define TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_H_
 
@@ -27,7 +27,9 @@ namespace tf_smddp {
 // What a rank knows of another, or of itself.
 struct LocalPeer {
   pid_t pid = 0;
-  UniqueFd pidfd;  // invalid for ranks of this very process
+  UniqueFd pidfd;  // invalid for ranks of this very process, and where the system refuses pidfds
+  std::uint64_t start_ticks =
+      0;  // without a pidfd: with the pid, which process it is (kernels/common/process.h)
   UniqueFd arena;
   std::uint64_t arena_bytes = 0;
 };
@@ -42,6 +44,11 @@ struct Meeting {
 // naming the ranks that did not come, or the rank and the setting that differ.
 Status Bootstrap(const Config& config, int arena_fd, std::uint64_t arena_bytes, Meeting* meeting,
                  const std::function<Status()>& prepare);
+
+// Instead of Bootstrap, for a rank that cannot take part: tells the others, whose Bootstrap fails, and
+// returns `why`. Errors: always; when the others could not be told either, their absence is no part of the
+// message.
+Status RefuseBootstrap(const Config& config, const Status& why);
 
 }  // namespace tf_smddp
 

@@ -27,6 +27,11 @@ class GroupCounter {
     return (next & kCountMask) == num_params;
   }
 
+  // Nobody else may be counting (Note [Restart] in failure_record.h).
+  void Clear() {
+    for (auto& cell : cells_) cell.store(0, std::memory_order_relaxed);
+  }
+
  private:
   static constexpr int kCountBits = 24;
   static constexpr std::uint64_t kCountMask = (std::uint64_t{1} << kCountBits) - 1;

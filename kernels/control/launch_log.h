@@ -13,7 +13,7 @@
 // seals the batch. That swap is the agreement: all ranks see the same entries with the same seals. The
 // sequence of batches, each ending with a sealing entry, is the launch log.
 //
-// Note [One end]: Close stops all appends for good, so after an abort the set of entries is final. An entry
+// Note [One end]: Close stops all appends, so after a failure the set of entries is final. An entry
 // that was claimed but not yet published is resolved by a second compare-and-swap on the entry: publish
 // against Resolve. A sealed batch ends by a compare-and-swap on its last entry (`end`). So all ranks see the
 // same end for each request.
@@ -24,6 +24,7 @@
 #ifndef TF_SMDDP_KERNELS_CONTROL_LAUNCH_LOG_H_
 #define TF_SMDDP_KERNELS_CONTROL_LAUNCH_LOG_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -78,11 +79,19 @@ class LaunchLog {
   // Seals the open batch by appending a marker. False when nothing is open, or the log is closed. Any thread.
   bool SealOpen();
 
-  // No appends from now on. Any thread.
+  // No appends until Reopen. Any thread.
   void Close() { tail_->fetch_or(kClosedBit, std::memory_order_seq_cst); }
+
+  // After a Close, when every rank has read all entries (Note [Restart] in failure_record.h): takes appends
+  // again, with nothing open.
+  void Reopen() {
+    tail_->store(MakeTail(PositionOf(tail_->load(std::memory_order_acquire)), 0), std::memory_order_seq_cst);
+  }
 
   // Position behind the last claimed entry.
   std::uint64_t Tail() const { return PositionOf(tail_->load(std::memory_order_acquire)); }
+  // Likewise, for a reader that stands at `position`: at most one lap on, whatever damage says.
+  std::uint64_t TailFrom(std::uint64_t position) const { return std::min(Tail(), position + capacity_); }
   bool HasOpenBatch() const { return OpenOf(tail_->load(std::memory_order_acquire)) != 0; }
 
   struct View {

@@ -5,24 +5,28 @@
 
 namespace tf_smddp {
 
-Manifest MakeManifest(CollectiveKind kind, DType dtype, ReduceOp op, int root, std::uint32_t param_index,
-                      std::uint32_t num_params, const std::vector<std::int64_t>& shape,
+Manifest MakeManifest(const Traits& traits, const std::vector<std::int64_t>& shape,
                       const std::string& label) {
   Manifest manifest;
   std::memset(&manifest, 0, sizeof manifest);
-  manifest.kind = kind;
-  manifest.dtype = dtype;
-  manifest.op = op;
+  manifest.kind = traits.kind;
+  manifest.dtype = traits.dtype;
+  if (IsReduction(traits.kind)) {
+    manifest.op = traits.op;
+    manifest.prescale = traits.prescale;
+    manifest.postscale = traits.postscale;
+  }
   manifest.shape_rank = static_cast<std::uint8_t>(std::min<std::size_t>(shape.size(), 255));
-  manifest.root = root;
-  manifest.num_params = num_params;
-  manifest.param_index = param_index;
+  manifest.root = traits.root;
+  manifest.num_params = traits.num_params;
+  manifest.param_index = traits.param_index;
   manifest.count = 1;
   manifest.dims_hash = 0xcbf29ce484222325u;  // FNV-1a
   for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i < Manifest::kShownDims) manifest.dims[i] = shape[i];
+    if (i == 0 && RowsMayDiffer(traits.kind)) continue;
     manifest.count *= static_cast<std::uint64_t>(shape[i]);
     manifest.dims_hash = (manifest.dims_hash ^ static_cast<std::uint64_t>(shape[i])) * 0x100000001b3u;
-    if (i < Manifest::kShownDims) manifest.dims[i] = shape[i];
   }
   std::memcpy(manifest.label, label.data(), std::min<std::size_t>(label.size(), Manifest::kLabelBytes - 1));
   return manifest;
@@ -31,7 +35,8 @@ Manifest MakeManifest(CollectiveKind kind, DType dtype, ReduceOp op, int root, s
 bool SameManifest(const Manifest& a, const Manifest& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          a.num_params == b.num_params && a.param_index == b.param_index && a.shape_rank == b.shape_rank &&
-         a.count == b.count && a.dims_hash == b.dims_hash;
+         a.count == b.count && a.dims_hash == b.dims_hash && a.prescale == b.prescale &&
+         a.postscale == b.postscale;
 }
 
 std::string DescribeManifest(const Manifest& manifest) {
@@ -42,16 +47,21 @@ std::string DescribeManifest(const Manifest& manifest) {
   std::string text = kind < kNumCollectiveKinds ? CollectiveKindName(manifest.kind) : "unknown collective";
   const std::string label(manifest.label, ::strnlen(manifest.label, Manifest::kLabelBytes));
   if (!label.empty()) text += " '" + label + "'";
-  if (manifest.kind == CollectiveKind::kBarrier) return text;
-  if (manifest.kind == CollectiveKind::kAllreduce && op < kNumReduceOps) {
-    text += std::string(" ") + ReduceOpName(manifest.op);
-  }
+  if (manifest.kind == CollectiveKind::kBarrier || manifest.kind == CollectiveKind::kCommunicator)
+    return text;
+  if (IsReduction(manifest.kind) && op < kNumReduceOps) text += std::string(" ") + ReduceOpName(manifest.op);
   if (dtype < kNumDTypes) text += std::string(" ") + DTypeName(manifest.dtype);
   text += " [";
   for (int i = 0; i < manifest.shape_rank && i < Manifest::kShownDims; ++i) {
     text += (i > 0 ? ", " : "") + std::to_string(manifest.dims[i]);
   }
   text += manifest.shape_rank > Manifest::kShownDims ? ", ...]" : "]";
+  if (IsReduction(manifest.kind) && manifest.prescale != 1.0) {
+    text += ", prescale " + std::to_string(manifest.prescale);
+  }
+  if (IsReduction(manifest.kind) && manifest.postscale != 1.0) {
+    text += ", postscale " + std::to_string(manifest.postscale);
+  }
   if (manifest.root >= 0) text += ", root " + std::to_string(manifest.root);
   if (manifest.num_params > 0) {
     text +=

@@ -24,16 +24,29 @@ struct Manifest {
   std::int32_t root;         // a rank; -1 where there is none
   std::uint32_t num_params;  // tensors in the group; 0 where there is no group
   std::uint32_t param_index;
-  std::uint64_t count;            // elements
-  std::uint64_t dims_hash;        // over all dimensions
+  std::uint64_t count;            // elements; of one row, where the first dimension may differ
+  std::uint64_t dims_hash;        // over all dimensions; without the first, where it may differ
   std::int64_t dims[kShownDims];  // the first ones, for messages
-  char label[kLabelBytes];        // for messages only, cut to fit: names may differ between ranks
+  double prescale;
+  double postscale;
+  char label[kLabelBytes];  // for messages only, cut to fit: names may differ between ranks
 };
 
-// Fills every field. `shape` in elements; `label` is cut to fit.
-Manifest MakeManifest(CollectiveKind kind, DType dtype, ReduceOp op, int root, std::uint32_t param_index,
-                      std::uint32_t num_params, const std::vector<std::int64_t>& shape,
-                      const std::string& label);
+// What a manifest is made from.
+struct Traits {
+  CollectiveKind kind;
+  DType dtype;
+  ReduceOp op;
+  double prescale;
+  double postscale;
+  int root;
+  std::uint32_t param_index;
+  std::uint32_t num_params;
+};
+
+// Fills every field. `shape` in elements; `label` is cut to fit. What does not count for this kind (the op of
+// a broadcast) is left out.
+Manifest MakeManifest(const Traits& traits, const std::vector<std::int64_t>& shape, const std::string& label);
 
 // True when both may meet: all but the label is equal.
 bool SameManifest(const Manifest& a, const Manifest& b);

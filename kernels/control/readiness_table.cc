@@ -33,6 +33,8 @@ constexpr std::uint64_t kWritingBit = 1;
 struct ReadinessTable::Generation {
   std::atomic<std::uint64_t> claim;
   std::atomic<std::uint64_t> arrived;       // bit r: rank r's cell is written
+  std::atomic<std::uint64_t> ready;         // the claim of the last use that became ready
+  std::atomic<std::uint64_t> participants;  // of that use
   std::atomic<std::uint64_t> acknowledged;  // bit r: rank r is done with it
   std::uint64_t first_rank;                 // who wrote the manifest
   Manifest manifest;
@@ -56,10 +58,36 @@ std::size_t ReadinessTable::SlotBytes(int num_ranks) {
   return RoundToLine(sizeof(Slot)) + 2 * GenerationBytes(num_ranks);
 }
 
-std::size_t ReadinessTable::Bytes(std::size_t slots, int num_ranks) { return slots * SlotBytes(num_ranks); }
+std::size_t ReadinessTable::Bytes(std::size_t slots, int num_ranks) {
+  return RoundToLine(sizeof(Fixed)) + RoundToLine(slots * sizeof(std::uint32_t)) +
+         slots * SlotBytes(num_ranks);
+}
 
-ReadinessTable::ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks, const AbortRecord* abort)
-    : memory_(memory), slots_(slots), num_ranks_(num_ranks), abort_(abort) {}
+ReadinessTable::ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks,
+                               const std::atomic<std::uint64_t>* active, const AbortRecord* abort)
+    : fixed_(reinterpret_cast<Fixed*>(memory)),
+      memory_(memory + RoundToLine(sizeof(Fixed)) + RoundToLine(slots * sizeof(std::uint32_t))),
+      slots_(slots),
+      num_ranks_(num_ranks),
+      active_(active),
+      abort_(abort) {}
+
+// The slot plus 1 of the key that came at `index`; 0 while it is being entered.
+std::atomic<std::uint32_t>& ReadinessTable::UsedAt(std::size_t index) const {
+  auto* used = reinterpret_cast<std::atomic<std::uint32_t>*>(reinterpret_cast<std::byte*>(fixed_) +
+                                                             RoundToLine(sizeof(Fixed)));
+  return used[index];
+}
+
+template <typename Body>
+void ReadinessTable::ForEachGeneration(Body body) const {
+  const std::size_t used = std::min<std::size_t>(fixed_->num_used.load(std::memory_order_seq_cst), slots_);
+  for (std::size_t i = 0; i < used; ++i) {
+    const std::uint32_t slot = UsedAt(i).load(std::memory_order_acquire);
+    if (slot == 0 || slot > slots_) continue;
+    for (const std::uint32_t parity : {0u, 1u}) body(Place{slot - 1, parity});
+  }
+}
 
 ReadinessTable::Slot* ReadinessTable::SlotAt(std::uint32_t slot) const {
   return reinterpret_cast<Slot*>(memory_ + slot * SlotBytes(num_ranks_));
@@ -83,6 +111,11 @@ Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
         std::memcpy(entry->text, key.data(), text_bytes);
         entry->text[text_bytes] = '\0';
         entry->text_written.store(1, std::memory_order_release);
+        // Before this rank can arrive there, so whoever looks for its arrival finds the slot in the list.
+        const std::uint32_t index = fixed_->num_used.fetch_add(1, std::memory_order_seq_cst);
+        if (index >= slots_)
+          return Internal("the shared table is damaged: it counts more keys than it has room for");
+        UsedAt(index).store(candidate + 1, std::memory_order_seq_cst);
         *slot = candidate;
         return {};
       }
@@ -103,9 +136,8 @@ Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
       "names");
 }
 
-Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, std::uint64_t expected,
-                               const Manifest& manifest, const Cell& cell, Manifest* others,
-                               int* other_rank) {
+Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, const Manifest& manifest,
+                               const Cell& cell, Manifest* others, int* other_rank) {
   Generation* generation = GenerationAt(PlaceOf(slot, ticket));
   const std::uint64_t open = OpenClaim(ticket);
   std::uint64_t claim = generation->claim.load(std::memory_order_seq_cst);
@@ -131,8 +163,35 @@ Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int ran
   if ((generation->arrived.load(std::memory_order_acquire) & bit) != 0) return Arrival::kTwice;
   generation->cells()[rank] = cell;
   // Sequentially consistent: the engine looks at the ranks that have left only after this (Note [Leaving]).
-  const std::uint64_t before = generation->arrived.fetch_or(bit, std::memory_order_seq_cst);
-  return (before | bit) == expected ? Arrival::kLast : Arrival::kWaiting;
+  const std::uint64_t arrived = generation->arrived.fetch_or(bit, std::memory_order_seq_cst) | bit;
+  const std::uint64_t active = active_->load(std::memory_order_seq_cst);
+  // This use cannot be retired without us, so nobody but us and a rank that leaves can be making it ready.
+  const std::uint64_t ready = generation->ready.load(std::memory_order_seq_cst);
+  const bool last = (arrived & active) == active && ready != open && TryReady(generation, ready, open);
+  return last ? Arrival::kLast : Arrival::kWaiting;
+}
+
+bool ReadinessTable::TryReady(Generation* generation, std::uint64_t seen_ready, std::uint64_t open) {
+  if (!generation->ready.compare_exchange_strong(seen_ready, open, std::memory_order_seq_cst)) return false;
+  // Who is not active any more, and has not arrived, never will. So this is final.
+  generation->participants.store(generation->arrived.load(std::memory_order_seq_cst),
+                                 std::memory_order_seq_cst);
+  return true;
+}
+
+std::vector<Place> ReadinessTable::MakeReadyAfterLeaving() {
+  std::vector<Place> places;
+  ForEachGeneration([&](Place place) {
+    Generation* generation = GenerationAt(place);
+    const std::uint64_t ready = generation->ready.load(std::memory_order_seq_cst);
+    const std::uint64_t claim = generation->claim.load(std::memory_order_seq_cst);
+    if (claim == 0 || (claim & kWritingBit) != 0 || claim == ready) return;
+    const std::uint64_t arrived = generation->arrived.load(std::memory_order_seq_cst);
+    const std::uint64_t active = active_->load(std::memory_order_seq_cst);
+    if (arrived == 0 || (arrived & active) != active) return;
+    if (TryReady(generation, ready, claim)) places.push_back(place);
+  });
+  return places;
 }
 
 std::uint64_t ReadinessTable::ArrivedMask(std::uint32_t slot, std::uint64_t ticket) const {
@@ -141,17 +200,49 @@ std::uint64_t ReadinessTable::ArrivedMask(std::uint32_t slot, std::uint64_t tick
   return generation->arrived.load(std::memory_order_seq_cst);
 }
 
+std::uint64_t ReadinessTable::Participants(std::uint32_t slot, std::uint64_t ticket) const {
+  const Generation* generation = GenerationAt(PlaceOf(slot, ticket));
+  if (generation->ready.load(std::memory_order_seq_cst) != OpenClaim(ticket)) return 0;
+  return generation->participants.load(std::memory_order_seq_cst);
+}
+
+std::uint64_t ReadinessTable::HeldUpBy(Place place) const {
+  const Generation* generation = GenerationAt(place);
+  const std::uint64_t claim = generation->claim.load(std::memory_order_seq_cst);
+  if (claim == 0) return 0;
+  if (generation->ready.load(std::memory_order_seq_cst) != claim) {
+    return active_->load(std::memory_order_seq_cst) & ~generation->arrived.load(std::memory_order_seq_cst);
+  }
+  return generation->participants.load(std::memory_order_seq_cst) &
+         ~generation->acknowledged.load(std::memory_order_seq_cst);
+}
+
+const Manifest& ReadinessTable::ManifestOf(Place place) const { return GenerationAt(place)->manifest; }
+
 Cell ReadinessTable::CellOf(Place place, int rank) const { return GenerationAt(place)->cells()[rank]; }
 
-bool ReadinessTable::Acknowledge(Place place, int rank, std::uint64_t expected) {
+bool ReadinessTable::Acknowledge(Place place, int rank) {
   Generation* generation = GenerationAt(place);
   const std::uint64_t bit = std::uint64_t{1} << rank;
+  const std::uint64_t participants = generation->participants.load(std::memory_order_relaxed);
   const std::uint64_t before = generation->acknowledged.fetch_or(bit, std::memory_order_acq_rel);
-  if ((before | bit) != expected) return false;
+  if ((before | bit) != participants) return false;
+  generation->participants.store(0, std::memory_order_relaxed);
   generation->arrived.store(0, std::memory_order_relaxed);
   generation->acknowledged.store(0, std::memory_order_relaxed);
   generation->claim.store(0, std::memory_order_seq_cst);
   return true;
+}
+
+void ReadinessTable::Clear() {
+  ForEachGeneration([this](Place place) {
+    Generation* generation = GenerationAt(place);
+    generation->claim.store(0, std::memory_order_relaxed);
+    generation->arrived.store(0, std::memory_order_relaxed);
+    generation->ready.store(0, std::memory_order_relaxed);
+    generation->participants.store(0, std::memory_order_relaxed);
+    generation->acknowledged.store(0, std::memory_order_relaxed);
+  });
 }
 
 }  // namespace tf_smddp

@@ -7,16 +7,24 @@
 // verified). Each slot has two generations, for even and for odd tickets, so that a rank may enter its next
 // use of a key while slower ranks still leave the last one. A use of a generation:
 //
-//   claim     free -> writing(ticket) by the first rank to arrive -> open(ticket), its manifest written
-//   arrive    each rank writes its cell (where its input and output lie), then sets its bit in `arrived`; the
-//   rank
-//             whose bit completes the expected mask gets kLast and must launch the request
-//   acknowledge  each rank, once it is done with the cells, sets its bit in `acknowledged`; the last one
-//   makes the
-//             generation free again ("retired")
+//   claim        free -> writing(ticket) by the first rank to arrive -> open(ticket), its manifest written
+//   arrive       each rank writes its cell (where its data lie), then sets its bit in `arrived`
+//   ready        when all active ranks have arrived; exactly one rank makes it so, by a compare-and-swap, and
+//                must launch the request. Who has arrived then are its *participants*, for good
+//   acknowledge  each participant, once it is done with the cells, sets its bit in `acknowledged`; the last
+//   one
+//                makes the generation free again ("retired")
+//
+// A list of the used slots lies beside it, so that nobody has to touch the memory of all.
 //
 // A rank that finds its generation used by another ticket gets kBusy and tries again after a retirement
 // (Note [Deferral cannot deadlock] in docs/architecture.md).
+//
+// Note [Leaving a communicator]: a rank that leaves clears its bit in `active`, then looks for requests that
+// all others have arrived at. A rank that arrives sets its bit in `arrived`, then looks at `active`. Both
+// orders are sequentially consistent, so one of the two sees that the request is ready, and the
+// compare-and-swap decides between them. It is on the ticket, not on a flag: the one who loses finds another
+// value there, even if the generation has been retired and used again meanwhile.
 #ifndef TF_SMDDP_KERNELS_CONTROL_READINESS_TABLE_H_
 #define TF_SMDDP_KERNELS_CONTROL_READINESS_TABLE_H_
 
@@ -24,6 +32,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kernels/common/status.h"
 #include "kernels/control/abort_record.h"
@@ -31,10 +40,12 @@
 
 namespace tf_smddp {
 
-// Where one rank's data of a request lie: offsets into its arena, or kNotInArena.
+// What one rank says about its part of a request. Offsets are into its arena, or kNotInArena.
 struct Cell {
   std::uint64_t input_offset;
   std::uint64_t output_offset;
+  std::uint64_t rows;           // of its input, where ranks may differ in them
+  std::uint64_t splits_offset;  // alltoall: one 64-bit number of rows for each rank
 };
 
 // One generation of one slot; fits an item of the launch log.
@@ -50,7 +61,7 @@ struct Place {
 
 enum class Arrival {
   kWaiting,   // entered; other ranks are still to come
-  kLast,      // entered, and all expected ranks are there: the caller launches it
+  kLast,      // entered, and that made it ready: the caller launches it
   kBusy,      // not entered: the generation serves another ticket
   kMismatch,  // not entered: another rank's manifest differs; see manifest()
   kTwice,     // not entered: this rank is already in it
@@ -64,17 +75,23 @@ class ReadinessTable {
   // Bytes that a table of `slots` slots (a power of two) for `num_ranks` ranks takes.
   static std::size_t Bytes(std::size_t slots, int num_ranks);
 
-  // A view of zeroed or already used shared memory at `memory`, aligned to 64.
-  ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks, const AbortRecord* abort);
+  // A view of zeroed or already used shared memory at `memory`, aligned to 64. `active` has the bits of the
+  // ranks that requests wait for.
+  ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks,
+                 const std::atomic<std::uint64_t>* active, const AbortRecord* abort);
 
   // Finds or inserts `key`. Texts longer than kKeyBytes are cut and told apart by their hash. Errors:
   // Internal when the table is full, naming the capacity and the setting. Any thread.
   Status FindSlot(const std::string& key, std::uint32_t* slot);
 
-  // Enters rank `rank` for `ticket` at place(slot, ticket). `expected` has the bits of all ranks that take
-  // part. On kMismatch, *others holds what the other rank has there and *other_rank who that was. Any thread.
-  Arrival Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, std::uint64_t expected,
-                 const Manifest& manifest, const Cell& cell, Manifest* others, int* other_rank);
+  // Enters rank `rank` for `ticket` at place(slot, ticket). On kMismatch, *others holds what the other rank
+  // has there and *other_rank who that was. Any thread.
+  Arrival Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, const Manifest& manifest,
+                 const Cell& cell, Manifest* others, int* other_rank);
+
+  // After a rank's bit in `active` was cleared: makes every request ready that waited for that rank alone,
+  // and returns their places; the caller launches them. Any thread.
+  std::vector<Place> MakeReadyAfterLeaving();
 
   static Place PlaceOf(std::uint32_t slot, std::uint64_t ticket) {
     return {slot, static_cast<std::uint32_t>(ticket % 2)};
@@ -84,11 +101,27 @@ class ReadinessTable {
   // Exact for a rank that has arrived itself and not acknowledged yet. Any thread.
   std::uint64_t ArrivedMask(std::uint32_t slot, std::uint64_t ticket) const;
 
+  // Bits of the ranks that `slot`'s request for `ticket` is about; 0 while it is not ready. Exact as above.
+  std::uint64_t Participants(std::uint32_t slot, std::uint64_t ticket) const;
+
+  // Bits of the ranks that keep the generation at `place` in use: those that have not arrived at the request
+  // that it serves, or else not acknowledged it; 0 when it is free. For messages: it may change meanwhile.
+  // Any thread.
+  std::uint64_t HeldUpBy(Place place) const;
+
+  // The manifest of whoever arrived first; valid between readiness and the caller's own Acknowledge.
+  const Manifest& ManifestOf(Place place) const;
+
   // Rank `rank`'s cell; valid between readiness and the caller's own Acknowledge.
   Cell CellOf(Place place, int rank) const;
 
-  // Rank `rank` is done with the cells of `place`. True when that retired the generation. Comm thread.
-  bool Acknowledge(Place place, int rank, std::uint64_t expected);
+  // Rank `rank`, a participant, is done with the cells of `place`. True when that retired the generation.
+  // Comm thread.
+  bool Acknowledge(Place place, int rank);
+
+  // Makes all generations free; keys keep their slots. Touches the memory of used slots alone. Nobody else
+  // may be in the table (Note [Restart] in failure_record.h).
+  void Clear();
 
   std::size_t slots() const { return slots_; }
 
@@ -96,14 +129,23 @@ class ReadinessTable {
   struct Generation;
   struct Slot;
 
+  static bool TryReady(Generation* generation, std::uint64_t seen_ready, std::uint64_t open);
+  template <typename Body>
+  void ForEachGeneration(Body body) const;
+  std::atomic<std::uint32_t>& UsedAt(std::size_t index) const;
   Slot* SlotAt(std::uint32_t slot) const;
   Generation* GenerationAt(Place place) const;
   static std::size_t GenerationBytes(int num_ranks);
   static std::size_t SlotBytes(int num_ranks);
 
-  std::byte* const memory_;
+  struct Fixed {
+    std::atomic<std::uint32_t> num_used;  // slots that have a key
+  };
+  Fixed* const fixed_;
+  std::byte* const memory_;  // of the slots
   const std::size_t slots_;
   const int num_ranks_;
+  const std::atomic<std::uint64_t>* const active_;
   const AbortRecord* const abort_;
 };
 

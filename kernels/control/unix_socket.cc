@@ -9,6 +9,8 @@
 #include <cstring>
 #include <thread>
 
+#include "kernels/common/system_call.h"
+
 namespace tf_smddp {
 namespace {
 
@@ -31,7 +33,7 @@ Status MakeAddress(const std::string& path, sockaddr_un* address) {
 
 Status MakeSocket(UniqueFd* socket) {
   *socket = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  return socket->valid() ? Status() : SystemError("socket");
+  return socket->valid() ? Status() : Internal(CallFailed("socket", errno));
 }
 
 }  // namespace
@@ -40,6 +42,11 @@ int MillisecondsUntil(Deadline deadline) {
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   return static_cast<int>(std::clamp<long long>(left.count(), 0, 1 << 30));
+}
+
+Status ProbeUnixSockets() {
+  UniqueFd socket;
+  return MakeSocket(&socket);
 }
 
 Status ListenUnix(const std::string& path, int backlog, UniqueFd* listener) {
@@ -54,7 +61,7 @@ Status ListenUnix(const std::string& path, int backlog, UniqueFd* listener) {
   return {};
 }
 
-Status ConnectUnix(const std::string& path, Deadline deadline, UniqueFd* socket) {
+Status ConnectUnix(const std::string& path, Deadline deadline, bool directory_may_come, UniqueFd* socket) {
   sockaddr_un address;
   Status status = MakeAddress(path, &address);
   if (!status.ok()) return status;
@@ -66,15 +73,16 @@ Status ConnectUnix(const std::string& path, Deadline deadline, UniqueFd* socket)
     if (errno != ENOENT && errno != ECONNREFUSED && errno != EINTR && errno != EAGAIN) {
       return SystemError("cannot connect to rank 0 at '" + path + "'");
     }
-    if (::access(directory.c_str(), F_OK) != 0) {
+    if (!directory_may_come && ::access(directory.c_str(), F_OK) != 0) {
       return Internal(
           "the rendezvous directory '" + directory +
           "' is gone: the job that it belongs to has already started without this process, or has ended");
     }
     if (MillisecondsUntil(deadline) == 0) {
-      return Internal("rank 0 did not open its bootstrap socket '" + path +
-                      "' in time; was it started, and did it call init()? SMDDP_BOOTSTRAP_TIMEOUT (seconds) "
-                      "sets the limit");
+      return Internal(
+          "rank 0 did not open its bootstrap socket '" + path +
+          "' in time; was it started, and did it call init()? Or has the job started without this "
+          "process, or given it up? SMDDP_BOOTSTRAP_TIMEOUT (seconds) sets the limit");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

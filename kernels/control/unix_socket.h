@@ -20,12 +20,16 @@ using Deadline = std::chrono::steady_clock::time_point;
 // Milliseconds until `deadline`, 0 when it has passed; for poll().
 int MillisecondsUntil(Deadline deadline);
 
+// Whether this process may have such sockets. Errors: Internal, naming what refuses.
+Status ProbeUnixSockets();
+
 // Binds and listens at `path`. Errors: Internal, with the length limit of such paths or the system's error.
 Status ListenUnix(const std::string& path, int backlog, UniqueFd* listener);
 
-// Connects to `path`, trying again while nobody listens there yet. Errors: Internal when the directory is
-// gone or `deadline` has passed.
-Status ConnectUnix(const std::string& path, Deadline deadline, UniqueFd* socket);
+// Connects to `path`, trying again while nobody listens there yet. `directory_may_come`: whoever will listen
+// makes the directory first; otherwise its absence is an error. Errors: Internal, also when `deadline` has
+// passed.
+Status ConnectUnix(const std::string& path, Deadline deadline, bool directory_may_come, UniqueFd* socket);
 
 struct PeerCredentials {
   pid_t pid;

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "kernels/common/thread.h"
@@ -12,21 +14,49 @@ namespace {
 // A lost wake-up would be a bug (Note [No lost wake-up]); this bounds what one could cost.
 constexpr std::chrono::milliseconds kSafetyNet{1000};
 
-std::vector<std::byte*> Reserves(const Job& job) {
-  const std::uint64_t bytes =
-      StagedPipeline::ReserveBytes(static_cast<std::uint64_t>(job.config().chunk_bytes));
-  std::vector<std::byte*> reserves;
-  for (int rank = 0; rank < job.size(); ++rank) reserves.push_back(job.view(rank).Resolve(0, bytes));
-  return reserves;
+// Adds the time of its life to a total.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Clock::duration* total) : total_(total), begin_(Clock::now()) {}
+  ~Stopwatch() { *total_ += Clock::now() - begin_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  Clock::duration* const total_;
+  const Clock::time_point begin_;
+};
+
+std::vector<std::byte*> Windows(Communicator* communicator) {
+  std::vector<std::byte*> windows;
+  for (int member = 0; member < communicator->size(); ++member) {
+    windows.push_back(communicator->segment().windows(member));
+  }
+  return windows;
 }
 
-std::vector<StagedProgress> Progress(Job* job) {
+std::vector<StagedProgress> Progress(Communicator* communicator) {
   std::vector<StagedProgress> progress;
-  for (int rank = 0; rank < job->size(); ++rank) {
-    RankRecord& record = job->control().rank(rank);
+  for (int member = 0; member < communicator->size(); ++member) {
+    MemberRecord& record = communicator->segment().member(member);
     progress.push_back({&record.staged, &record.combined, &record.copied_out});
   }
   return progress;
+}
+
+void StoreProgress(MemberRecord& record, std::uint64_t chunks) {
+  record.staged.store(chunks, std::memory_order_seq_cst);
+  record.combined.store(chunks, std::memory_order_seq_cst);
+  record.copied_out.store(chunks, std::memory_order_seq_cst);
+}
+
+// For what another thread, of whatever process, is about to do in a few instructions; it may be descheduled.
+void Pause(int tries) {
+  if (tries < 16) {
+    ::sched_yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
 }
 
 // Spinning saves a wake-up's few microseconds, where no other rank wants the core.
@@ -39,46 +69,90 @@ std::chrono::microseconds SpinTime(int local_size) {
 
 }  // namespace
 
-CommThread::CommThread(Job* job, Dispatcher* dispatcher)
-    : job_(job),
+CommThread::CommThread(Communicator* communicator, Dispatcher* dispatcher)
+    : communicator_(communicator),
       dispatcher_(dispatcher),
-      pipeline_(job->rank(), Reserves(*job), Progress(job),
-                static_cast<std::uint64_t>(job->config().chunk_bytes)),
-      spin_(SpinTime(job->size())),
+      pipeline_(communicator->index(), Windows(communicator), Progress(communicator),
+                static_cast<std::uint64_t>(communicator->config().chunk_bytes)),
+      spin_(SpinTime(communicator->job().size())),
       thread_(StartThread("smddp-comm", [this] { Run(); })) {}
 
 CommThread::~CommThread() {
   stopping_.store(true, std::memory_order_seq_cst);
-  job_->RingSelf();
+  communicator_->RingSelf();
   thread_.join();
 }
 
+bool CommThread::Leave() {
+  std::promise<bool> left;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    leaving_.push_back(&left);
+  }
+  communicator_->RingSelf();
+  return left.get_future().get();
+}
+
+bool CommThread::asked_to_leave() {
+  std::lock_guard<std::mutex> lock(mu_);
+  return !leaving_.empty();
+}
+
+void CommThread::AnswerLeavers() {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (std::promise<bool>* leaving : leaving_) leaving->set_value(gone_);
+  leaving_.clear();
+}
+
 void CommThread::Run() {
-  bool drained = false;
   while (!stopping_.load(std::memory_order_seq_cst)) {
-    const std::uint32_t heard = job_->self().bell.Listen();
-    if (job_->aborted()) {
-      if (!drained) Drain();
-      drained = true;
-      if (!stopping_.load(std::memory_order_seq_cst)) job_->self().bell.Wait(heard, kSafetyNet);
-      continue;
-    }
-    bool moved = FollowSmallLog();
-    moved |= FollowLaunchLog();
-    moved |= dispatcher_->RetryDeferred();
-    dispatcher_->CheckLeft();
-    if (moved) continue;
-    // Out of sealed work: what is open goes now.
-    if (dispatcher_->fusion().SealOpen()) {
-      job_->RingOthers();
-      continue;
-    }
+    const std::uint32_t heard = communicator_->bell(communicator_->index()).Listen();
+    if (Step()) continue;
     if (!stopping_.load(std::memory_order_seq_cst)) Sleep(heard);
   }
 }
 
+// Does what can be done now. False when there was nothing.
+bool CommThread::Step() {
+  if (communicator_->job().aborted()) {
+    const bool now = !ended_;
+    if (now) EndJob();
+    AnswerLeavers();
+    return now;
+  }
+  if (gone_) {
+    AnswerLeavers();
+    return false;
+  }
+  if (!open_) {
+    if (communicator_->segment().failure().Begun(epoch_)) {
+      BeginEpoch();
+      return true;
+    }
+    dispatcher_->CheckLeft();  // a rank that has shut down will not let it begin
+    return false;
+  }
+  if (communicator_->segment().failure().Failed(epoch_)) {
+    EndEpoch();
+    return true;
+  }
+  bool moved = FollowSmallLog();
+  moved |= FollowLaunchLog();
+  moved |= dispatcher_->RetryDeferred();
+  dispatcher_->CheckLeft();
+  if (moved) return true;
+  if (asked_to_leave()) {
+    LeaveNow();
+    return true;
+  }
+  // Out of sealed work: what is open goes now.
+  if (!dispatcher_->fusion().SealOpen()) return false;
+  communicator_->RingOthers();
+  return true;
+}
+
 void CommThread::Sleep(std::uint32_t heard) {
-  Doorbell& bell = job_->self().bell;
+  Doorbell& bell = communicator_->bell(communicator_->index());
   if (spin_.count() > 0) {
     const auto until = std::chrono::steady_clock::now() + spin_;
     do {
@@ -89,7 +163,7 @@ void CommThread::Sleep(std::uint32_t heard) {
 }
 
 bool CommThread::FollowSmallLog() {
-  LaunchLog& log = job_->control().small_log();
+  LaunchLog& log = communicator_->segment().small_log();
   std::vector<Place> done;
   for (;; ++small_position_) {
     const LaunchLog::View view = log.Read(small_position_);
@@ -97,14 +171,14 @@ bool CommThread::FollowSmallLog() {
     done.push_back(Place::FromIndex(view.item));
   }
   if (done.empty()) return false;
-  dispatcher_->Complete(done);
+  dispatcher_->Complete(done, /*small=*/true);
   return true;
 }
 
 bool CommThread::FollowLaunchLog() {
-  LaunchLog& log = job_->control().launch_log();
+  LaunchLog& log = communicator_->segment().launch_log();
   bool moved = false;
-  while (!job_->aborted()) {
+  while (!Broken()) {
     const LaunchLog::View view = log.Read(launch_position_);
     if (view.state != LaunchLog::View::kItem && view.state != LaunchLog::View::kMarker) break;
     if (view.state == LaunchLog::View::kItem) batch_.push_back(Place::FromIndex(view.item));
@@ -118,106 +192,257 @@ bool CommThread::FollowLaunchLog() {
 void CommThread::RunBatch(LogEntry* last) {
   const std::vector<Place> places = std::move(batch_);
   batch_.clear();
-  std::vector<Place> direct;
-  ChunkPlan plan;
-  std::vector<StagedTransfer> staged;
-  const void* inputs[kMaxLocalRanks];
-  void* outputs[kMaxLocalRanks];
-  for (const Place place : places) {
-    const PendingTable::Shared pending = dispatcher_->pending().Find(place);
-    if (pending == nullptr) {
-      job_->Abort("the launch log is damaged: it names a request that rank " + std::to_string(job_->rank()) +
-                  " has not submitted");
-      last->End(BatchEnd::kAborted);
-      return;
-    }
-    const Call call = MakeCall(pending->manifest, job_->size());
-    if (dispatcher_->ResolveAll(*pending, inputs, outputs)) {
-      direct.push_back(place);
-      plan.Add(call.count, static_cast<std::uint64_t>(job_->config().chunk_bytes) / DTypeBytes(call.dtype));
-    } else if (pending->span != nullptr) {
-      // A small request that another rank could not put into its arena: Complete copies the span out.
-      staged.push_back({call, pending->span, pending->span});
-    } else {
-      staged.push_back({call, pending->request.input, pending->request.output});
-    }
+  const Clock::time_point begin = Clock::now();
+  const Clock::duration moving_before = moving_;
+  std::vector<Item> shared, own, staged;
+  if (!Prepare(places, &shared, &own, &staged)) {
+    last->End(BatchEnd::kAborted);
+    return;
   }
-  // The same on all ranks, since it follows from the cells alone: each chunk, and each rank's staged part.
-  const std::uint64_t total_units =
-      plan.total() + (staged.empty() ? 0 : static_cast<std::uint64_t>(job_->size()));
-  if (total_units == 0) last->End(BatchEnd::kComplete);  // nothing but empty tensors
-  if (plan.total() > 0) RunDirect(direct, plan, last, total_units);
-  if (!staged.empty()) RunStaged(std::move(staged), last, total_units);
+  // The same on all ranks, since it follows from the cells alone: each chunk that anybody can do, and the
+  // part of each rank that has one of its own.
+  ChunkPlan plan;
+  for (const Item& item : shared) {
+    const Call& call = item.work.call;
+    plan.Add(call.count(),
+             static_cast<std::uint64_t>(communicator_->config().chunk_bytes) / DTypeBytes(call.dtype));
+  }
+  std::uint64_t parts = 0;
+  for (const Item& item : own) parts |= item.work.participants;
+  for (const Item& item : staged) parts |= item.work.participants;
+  const std::uint64_t total_units = plan.total() + static_cast<std::uint64_t>(__builtin_popcountll(parts));
+  if (total_units == 0) last->End(BatchEnd::kComplete);  // nothing but barriers and empty tensors
+  if (plan.total() > 0) RunShared(shared, plan, last, total_units);
+  if (!own.empty() || !staged.empty()) {
+    if (RunOwn(own) && RunStaged(staged)) AddDone(last, total_units);
+  }
 
   while (last->ended() == BatchEnd::kRunning) {
-    const std::uint32_t heard = job_->self().bell.Listen();
-    if (job_->aborted()) {
+    const std::uint32_t heard = communicator_->bell(communicator_->index()).Listen();
+    if (Broken()) {
       last->End(BatchEnd::kAborted);
       break;
     }
     if (last->ended() == BatchEnd::kRunning && !FollowSmallLog()) Sleep(heard);
   }
-  if (last->ended() == BatchEnd::kComplete) dispatcher_->Complete(places);
-  // Aborted: Drain delivers the error with everything else.
+  if (last->ended() == BatchEnd::kComplete) {
+    const Clock::duration moving = moving_ - moving_before;
+    const BatchCost cost = {begin, Clock::now() - begin - moving, moving,
+                            Weight(shared) + Weight(own) + Weight(staged)};
+    Charge(shared, /*staged=*/false, cost);
+    Charge(own, /*staged=*/false, cost);
+    Charge(staged, /*staged=*/true, cost);
+    const std::uint64_t bytes = cost.weight - places.size();
+    dispatcher_->counters().RanBatch(bytes);
+    if (communicator_->job().logger().Writes(LogLevel::kDebug)) {
+      LogDebug("batch of " + std::to_string(places.size()) + " with " + std::to_string(bytes) + " bytes, " +
+               std::to_string(staged.size()) + " staged");
+    }
+    dispatcher_->Complete(places, /*small=*/false);
+  }
+  // Aborted: EndEpoch or EndJob delivers the error with everything else.
 }
 
-void CommThread::RunDirect(const std::vector<Place>& places, const ChunkPlan& plan, LogEntry* last,
+void CommThread::LogDebug(const std::string& text) const {
+  communicator_->job().logger().Log(LogLevel::kDebug,
+                                    "process set " + std::to_string(communicator_->id()) + ": " + text);
+}
+
+// A share of a batch's cost goes by bytes; what has none still counts.
+std::uint64_t CommThread::Weight(const std::vector<Item>& items) {
+  std::uint64_t weight = 0;
+  for (const Item& item : items) weight += item.pending->bytes + 1;
+  return weight;
+}
+
+// Gives each request its share of what its batch has cost.
+void CommThread::Charge(const std::vector<Item>& items, bool staged, const BatchCost& cost) {
+  for (const Item& item : items) {
+    const double share = static_cast<double>(item.pending->bytes + 1) / static_cast<double>(cost.weight);
+    const auto part = [share](Clock::duration time) {
+      return Clock::duration(static_cast<Clock::rep>(share * static_cast<double>(time.count())));
+    };
+    item.pending->cost = {cost.begin - item.pending->submitted + part(cost.waiting), part(cost.moving),
+                          staged, false};
+  }
+}
+
+// Sorts a batch's requests by how they are done. False when one of them cannot be.
+bool CommThread::Prepare(const std::vector<Place>& places, std::vector<Item>* shared, std::vector<Item>* own,
+                         std::vector<Item>* staged) {
+  for (const Place place : places) {
+    Item item;
+    item.pending = dispatcher_->pending().Find(place);
+    if (item.pending == nullptr) {
+      communicator_->job().Abort("the launch log is damaged: it names a request that rank " +
+                                 std::to_string(communicator_->job().rank()) + " has not submitted");
+      return false;
+    }
+    const Request& request = item.pending->request;
+    Work& work = item.work;
+    Status status = PrepareWork(communicator_, *item.pending, &work);
+    const bool all_outputs = status.ok() && work.collective->reach() == Collective::Reach::kAllOutputs;
+    void* output = request.output;
+    if (status.ok() && !all_outputs) {
+      status = request.allocate(work.collective->OutputRows(work.call, work.rank), &output);
+      // Not damage: this rank has no room.
+      if (!status.ok()) status = FailedPrecondition(status.message());
+    }
+    if (!status.ok()) {
+      dispatcher_->FailWork(*item.pending, status);
+      return false;
+    }
+    if (work.reachable) {
+      if (!all_outputs) work.outputs[static_cast<std::size_t>(work.rank)] = output;
+      (all_outputs ? shared : own)->push_back(std::move(item));
+      continue;
+    }
+    // Where this rank's own tensor is. A small request that another rank could not put into its arena is in
+    // the span; Complete copies it out of there.
+    const bool in_span = item.pending->span != nullptr;
+    const auto rank = static_cast<std::size_t>(work.rank);
+    work.inputs[rank] = in_span ? item.pending->span : request.input;
+    work.outputs[rank] = in_span && all_outputs ? item.pending->span : output;
+    staged->push_back(std::move(item));
+  }
+  return true;
+}
+
+void CommThread::RunShared(const std::vector<Item>& items, const ChunkPlan& plan, LogEntry* last,
                            std::uint64_t total_units) {
-  const void* inputs[kMaxLocalRanks];
-  void* outputs[kMaxLocalRanks];
-  std::size_t resolved = places.size();  // which item `inputs` and `outputs` are of
-  PendingTable::Shared pending;
   for (;;) {
     const std::uint64_t chunk = last->next_chunk.fetch_add(1, std::memory_order_relaxed);
-    if (chunk >= plan.total() || job_->aborted()) return;
+    if (chunk >= plan.total() || Broken()) return;
     const ChunkPlan::Chunk part = plan.At(chunk);
-    if (part.item != resolved) {
-      pending = dispatcher_->pending().Find(places[part.item]);
-      if (!dispatcher_->ResolveAll(*pending, inputs, outputs)) return;  // damaged since: aborted
-      resolved = part.item;
+    const Work& work = items[part.item].work;
+    {
+      const Stopwatch moving(&moving_);
+      work.collective->Direct(work.call, work.rank, work.inputs.data(), work.outputs.data(), part.begin,
+                              part.count);
     }
-    FindCollective(pending->manifest.kind)
-        .Direct(MakeCall(pending->manifest, job_->size()), inputs, outputs, part.begin, part.count);
     AddDone(last, total_units);
     FollowSmallLog();
   }
 }
 
-void CommThread::RunStaged(std::vector<StagedTransfer> transfers, LogEntry* last, std::uint64_t total_units) {
+// False when it was cut short by a failure.
+bool CommThread::RunOwn(const std::vector<Item>& items) {
+  for (const Item& item : items) {
+    const Work& work = item.work;
+    const std::uint64_t chunk_count =
+        static_cast<std::uint64_t>(communicator_->config().chunk_bytes) / DTypeBytes(work.call.dtype);
+    const std::uint64_t count = work.collective->OutputCount(work.call, work.rank);
+    for (std::uint64_t begin = 0; begin < count; begin += chunk_count) {
+      if (Broken()) return false;
+      {
+        const Stopwatch moving(&moving_);
+        work.collective->Direct(work.call, work.rank, work.inputs.data(), work.outputs.data(), begin,
+                                std::min(chunk_count, count - begin));
+      }
+      FollowSmallLog();
+    }
+  }
+  return true;
+}
+
+bool CommThread::StepPipeline() {
+  const Stopwatch moving(&moving_);
+  return pipeline_.Step();
+}
+
+// False when it was cut short by a failure.
+bool CommThread::RunStaged(const std::vector<Item>& items) {
+  if (items.empty()) return true;
+  std::vector<StagedTransfer> transfers;
+  for (const Item& item : items) {
+    const Work& work = item.work;
+    const auto rank = static_cast<std::size_t>(work.rank);
+    transfers.push_back({work.call, work.rank, work.members(), work.inputs[rank], work.outputs[rank]});
+  }
   pipeline_.Start(std::move(transfers));
   while (!pipeline_.done()) {
-    const std::uint32_t heard = job_->self().bell.Listen();
-    if (job_->aborted()) return;
-    if (pipeline_.Step()) {
-      job_->RingOthers();
+    const std::uint32_t heard = communicator_->bell(communicator_->index()).Listen();
+    if (Broken()) return false;
+    if (StepPipeline()) {
+      communicator_->RingOthers();
       FollowSmallLog();
     } else if (!FollowSmallLog()) {
       Sleep(heard);
     }
   }
-  AddDone(last, total_units);
+  return true;
 }
 
 void CommThread::AddDone(LogEntry* last, std::uint64_t total_units) {
   if (last->done_units.fetch_add(1, std::memory_order_acq_rel) + 1 != total_units) return;
   last->End(BatchEnd::kComplete);
-  job_->RingOthers();
+  communicator_->RingOthers();
 }
 
-// After an abort. What had completed on all ranks is delivered as such, everything else gets the error; the
-// logs are closed first, so that every rank draws the same line (Note [One end]).
-void CommThread::Drain() {
-  job_->arena().Quarantine();
-  LaunchLog& small_log = job_->control().small_log();
-  LaunchLog& launch_log = job_->control().launch_log();
+// The epoch has failed: lets go of everything that is of it. What had completed on all ranks is delivered as
+// such, everything else gets the error.
+void CommThread::EndEpoch() {
+  FailureRecord& failure = communicator_->segment().failure();
+  std::string text;
+  for (int tries = 0; (text = failure.Text()).empty(); ++tries) {
+    if (communicator_->job().aborted()) return;  // its writer may be dead
+    Pause(tries);
+  }
+  const std::uint64_t origin = failure.Origin();
+  dispatcher_->sequencer().Advance(origin, text);
+  for (int tries = 0; !dispatcher_->sequencer().AllOut(epoch_); ++tries) {
+    if (communicator_->job().aborted()) return;
+    Pause(tries);
+  }
+  communicator_->job().arena().Quarantine();
+  SettleLogs();
+  dispatcher_->FailEpoch(epoch_, origin, text);
+  const std::uint64_t failed = epoch_++;
+  LogDebug("epoch " + std::to_string(failed) + " has ended here: " + text);
+  open_ = false;
+  failure.Drained(communicator_->index());
+  Restart(failed);
+}
+
+// After this rank has drained or left: starts the next epoch if it was the last one to.
+void CommThread::Restart(std::uint64_t epoch) {
+  CommunicatorSegment& segment = communicator_->segment();
+  if (!segment.failure().TryRestart(epoch, segment.draining())) return;
+  segment.table().Clear();
+  segment.groups().Clear();
+  for (int member = 0; member < communicator_->size(); ++member) {
+    if ((segment.active().load(std::memory_order_seq_cst) >> member & 1) != 0) {
+      StoreProgress(segment.member(member), 0);
+    }
+  }
+  segment.small_log().Reopen();
+  segment.launch_log().Reopen();
+  segment.failure().Restart(epoch);
+  communicator_->RingAll();
+}
+
+void CommThread::BeginEpoch() {
+  pipeline_.Reset();
+  communicator_->job().arena().Release();
+  open_ = true;
+  LogDebug("epoch " + std::to_string(epoch_) + " begins");
+  dispatcher_->OpenEpoch();
+}
+
+// The logs are closed first, so that every rank draws the same line (Note [One end]).
+void CommThread::SettleLogs() {
+  LaunchLog& small_log = communicator_->segment().small_log();
+  LaunchLog& launch_log = communicator_->segment().launch_log();
   small_log.Close();
   launch_log.Close();
-  std::vector<Place> done;
-  for (; small_position_ < small_log.Tail(); ++small_position_) {
+  std::vector<Place> small, done;
+  for (const std::uint64_t end = small_log.TailFrom(small_position_); small_position_ < end;
+       ++small_position_) {
     const LaunchLog::View view = small_log.Resolve(small_position_);
-    if (view.state == LaunchLog::View::kItem) done.push_back(Place::FromIndex(view.item));
+    if (view.state == LaunchLog::View::kItem) small.push_back(Place::FromIndex(view.item));
   }
-  for (; launch_position_ < launch_log.Tail(); ++launch_position_) {
+  for (const std::uint64_t end = launch_log.TailFrom(launch_position_); launch_position_ < end;
+       ++launch_position_) {
     const LaunchLog::View view = launch_log.Resolve(launch_position_);
     if (view.state == LaunchLog::View::kItem) batch_.push_back(Place::FromIndex(view.item));
     if (!view.seals) continue;
@@ -226,8 +451,34 @@ void CommThread::Drain() {
     }
     batch_.clear();
   }
-  dispatcher_->Complete(done);
-  dispatcher_->FailAll(job_->AbortText());
+  batch_.clear();
+  dispatcher_->Complete(small, /*small=*/true);
+  dispatcher_->Complete(done, /*small=*/false);
+}
+
+// Note [Leaving a communicator] in readiness_table.h.
+void CommThread::LeaveNow() {
+  CommunicatorSegment& segment = communicator_->segment();
+  const std::uint64_t bit = std::uint64_t{1} << communicator_->index();
+  // Nobody waits for this rank's chunks any more; before it is inactive, since whatever becomes ready then is
+  // without it.
+  StoreProgress(communicator_->self(), ~std::uint64_t{0});
+  segment.active().fetch_and(~bit, std::memory_order_seq_cst);
+  dispatcher_->LaunchForOthers(segment.table().MakeReadyAfterLeaving());
+  // Nothing here touches the table any more: an epoch may end without this rank (Note [Restart]).
+  segment.draining().fetch_and(~bit, std::memory_order_seq_cst);
+  Restart(epoch_);
+  gone_ = true;
+  dispatcher_->sequencer().Close();
+  AnswerLeavers();
+}
+
+// After an abort.
+void CommThread::EndJob() {
+  communicator_->job().arena().Quarantine();
+  if (open_ && !gone_) SettleLogs();
+  dispatcher_->FailAll(communicator_->job().AbortText());
+  ended_ = true;
 }
 
 }  // namespace tf_smddp

@@ -1,15 +1,17 @@
-// CommThread: follows the two logs and does this rank's part of the work.
+// CommThread: follows the two logs of one communicator and does this rank's part of the work.
 //
-// Place in the stack: the engine's heart; one per rank. It sleeps on its doorbell when there is nothing to
-// do. What it does for one batch (kernels/control/launch_log.h says how a batch comes to be):
+// Place in the stack: the engine's heart; one per communicator and rank. It sleeps on its doorbell when there
+// is nothing to do. What it does for one batch (kernels/control/launch_log.h says how a batch comes to be):
 //
-//   1. Requests whose tensors all lie in arenas are cut into chunks, which the ranks claim one by one from a
-//   shared
-//      counter. Whoever claims a chunk does it for all ranks, so a rank that is not scheduled delays nobody.
-//   2. Requests with a tensor in private memory go through the StagedPipeline; every rank must take part.
-//   3. Whoever does the last unit of work ends the batch, complete. On an abort the ranks try to end it,
-//   aborted. The first
-//      end counts for all (Note [One end]).
+//   1. Requests that one rank can do for all (Collective::Reach) and whose tensors all lie in arenas are cut
+//   into
+//      chunks, which the ranks claim one by one from a shared counter. Whoever claims a chunk does it for all
+//      ranks, so a rank that is not scheduled delays nobody.
+//   2. Requests of which each rank makes its own output, and whose inputs all lie in arenas: it does so.
+//   3. Requests with a tensor in private memory go through the StagedPipeline; every rank must take part.
+//   4. Whoever does the last unit of work ends the batch, complete. After a failure the ranks try to end it,
+//   aborted. The
+//      first end counts for all (Note [One end]).
 //
 // Small requests come out of their own log already reduced, also in the middle of a large batch.
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMM_THREAD_H_
@@ -18,42 +20,90 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <future>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/collectives/backends/shared_memory/staged_pipeline.h"
+#include "kernels/collectives/chunk_plan.h"
+#include "kernels/engine/communicator.h"
 #include "kernels/engine/dispatcher.h"
-#include "kernels/engine/job.h"
+#include "kernels/engine/statistics.h"
+#include "kernels/engine/work.h"
 
 namespace tf_smddp {
 
 class CommThread {
  public:
   // Starts the thread. Both outlive it.
-  CommThread(Job* job, Dispatcher* dispatcher);
+  CommThread(Communicator* communicator, Dispatcher* dispatcher);
   // Stops it, wherever the job stands; nothing may be pending unless the job was aborted.
   ~CommThread();
 
+  // Takes this rank out of the communicator for good. Nothing may be pending or come. Blocks until it is
+  // done; false when the job was aborted instead. Any thread but the engine's own.
+  bool Leave();
+
  private:
+  // A request of a batch.
+  struct Item {
+    PendingTable::Shared pending;
+    Work work;
+  };
+
+  // What a batch has cost this rank.
+  struct BatchCost {
+    Clock::time_point begin;
+    Clock::duration waiting, moving;
+    std::uint64_t weight;  // of its requests, see Weight
+  };
+
   void Run();
+  bool Step();
   bool FollowSmallLog();
   bool FollowLaunchLog();
   void RunBatch(LogEntry* last);
-  void RunDirect(const std::vector<Place>& places, const ChunkPlan& plan, LogEntry* last,
+  bool Prepare(const std::vector<Place>& places, std::vector<Item>* shared, std::vector<Item>* own,
+               std::vector<Item>* staged);
+  void RunShared(const std::vector<Item>& items, const ChunkPlan& plan, LogEntry* last,
                  std::uint64_t total_units);
-  void RunStaged(std::vector<StagedTransfer> transfers, LogEntry* last, std::uint64_t total_units);
+  bool RunOwn(const std::vector<Item>& items);
+  bool StepPipeline();
+  bool RunStaged(const std::vector<Item>& items);
+  void LogDebug(const std::string& text) const;
+  static std::uint64_t Weight(const std::vector<Item>& items);
+  void Charge(const std::vector<Item>& items, bool staged, const BatchCost& cost);
   void AddDone(LogEntry* last, std::uint64_t total_units);
-  void Drain();
+  bool Broken() { return communicator_->Broken(epoch_); }
+
+  void EndEpoch();
+  void BeginEpoch();
+  void Restart(std::uint64_t epoch);
+  void SettleLogs();
+  bool asked_to_leave();
+  void LeaveNow();
+  void AnswerLeavers();
+  void EndJob();
   void Sleep(std::uint32_t heard);
 
-  Job* const job_;
+  Communicator* const communicator_;
   Dispatcher* const dispatcher_;
   StagedPipeline pipeline_;
   const std::chrono::microseconds spin_;
 
+  std::uint64_t epoch_ = 0;  // the one that runs, or will once open_
+  bool open_ = true;         // it has begun
+  bool gone_ = false;        // this rank has left the communicator
+  bool ended_ = false;       // the job was aborted, and everything here has its error
   std::uint64_t small_position_ = 0;
   std::uint64_t launch_position_ = 0;
   std::vector<Place> batch_;  // entries read since the last seal
+  Clock::duration moving_{};  // time spent with data, in all batches
+
+  std::mutex mu_;
+  std::vector<std::promise<bool>*> leaving_;  // callers of Leave; guarded by mu_
   std::atomic<bool> stopping_{false};
   std::thread thread_;  // last: it uses the others
 };

@@ -1,7 +1,7 @@
-// Note [Leaving]. A rank that shuts down sets its `left` flag and then rings every other rank, whose comm
-// thread looks at all that is pending. A rank that arrives at a request and is not the last looks at the
-// flags after it has set its arrival bit. Both use sequentially consistent order. So a request that waits for
-// a rank that has left is found, whichever came first.
+// Note [Leaving]: a rank that shuts down sets `left`, then rings everyone. A rank that arrives at a request
+// sets its bit, then looks at `left`. Both are sequentially consistent, so of two ranks at least one notices:
+// the one that leaves wakes a comm thread that finds the request waiting for it, or the one that arrives
+// finds that the other has left.
 #include "kernels/engine/dispatcher.h"
 
 #include <cstring>
@@ -11,115 +11,129 @@
 #include "kernels/common/config.h"
 
 namespace tf_smddp {
-namespace {
 
-std::string RankList(std::uint64_t mask) {
-  std::string text = (mask & (mask - 1)) == 0 ? "rank " : "ranks ";
-  bool first = true;
-  for (int rank = 0; rank < kMaxLocalRanks; ++rank) {
-    if ((mask >> rank & 1) == 0) continue;
-    if (!first) text += ", ";
-    text += std::to_string(rank);
-    first = false;
-  }
-  return text;
-}
-
-}  // namespace
-
-Call MakeCall(const Manifest& manifest, int num_ranks) {
-  return {manifest.kind, manifest.dtype, manifest.op, manifest.root, num_ranks, manifest.count};
-}
-
-Dispatcher::Dispatcher(Job* job, CompletionThread* completions)
-    : job_(job),
+Dispatcher::Dispatcher(Communicator* communicator, CompletionThread* completions, FailureMemory* memory,
+                       StallWatch* stalls, CommunicatorCounters* counters)
+    : communicator_(communicator),
       completions_(completions),
-      fusion_(&job->control().launch_log(), &job->control().groups(),
-              static_cast<std::uint64_t>(job->config().bucket_cap_bytes)) {}
+      fusion_(&communicator->segment().launch_log(), &communicator->segment().groups(),
+              static_cast<std::uint64_t>(communicator->config().bucket_cap_bytes)),
+      memory_(memory),
+      stalls_(stalls),
+      counters_(counters),
+      sequencer_(memory, &communicator->segment().failure()) {}
 
 std::uint64_t Dispatcher::Submit(Request request) {
   const auto pending = std::make_shared<PendingRequest>();
-  const Pairing& pairing = request.pairing;
   pending->id = next_id_.fetch_add(1);
-  pending->manifest = MakeManifest(request.kind, request.dtype, request.op, request.root, pairing.param_index,
-                                   pairing.num_params, request.shape, request.label);
-  pending->bytes = pending->manifest.count * DTypeBytes(request.dtype);
   pending->request = std::move(request);
-  const std::uint64_t id = pending->id;
-
-  Status status = ResolvePairing(pending.get());
+  pending->submitted = Clock::now();
+  Status status = Describe(pending.get());
   if (!status.ok()) {
+    counters_->Failed(pending->request.kind);
     pending->request.done(status);
+    return 0;
+  }
+  const std::uint64_t id = pending->id;
+  const std::uint64_t epoch = pending->epoch;
+  PendingTable::Added added = PendingTable::Added::kClosed;
+  stalls_->Submitted(pending->manifest, communicator_->id(), pending->submitted);
+  status = PlaceData(pending.get());
+  if (status.ok()) {
+    added = pending_.Add(pending, pending->open);
+    if (added == PendingTable::Added::kEntered && !Enter(*pending)) added = PendingTable::Added::kDeferred;
+  }
+  sequencer_.Exit(epoch);
+  if (added == PendingTable::Added::kEntered) return id;
+  if (added == PendingTable::Added::kDeferred) {
+    counters_->Deferred();
+    communicator_->RingSelf();  // the comm thread tries again, and sees to it that it is rung
     return id;
   }
-  PlaceData(pending.get());
-  switch (pending_.Add(pending)) {
-    case PendingTable::Added::kEntered:
-      if (Enter(*pending)) return id;
-      [[fallthrough]];
-    case PendingTable::Added::kDeferred:
-      job_->RingSelf();  // the comm thread tries again, and sees to it that it is rung
-      return id;
-    case PendingTable::Added::kTwin:
-      status = InvalidArgument(DescribeManifest(pending->manifest) +
-                               " was submitted twice in one execution of its group; give each tensor its own "
-                               "param_index below num_params");
-      // The other ranks may have taken theirs, and would wait for a second one from here.
-      job_->Abort("on rank " + std::to_string(job_->rank()) + ", " + status.message());
-      break;
-    case PendingTable::Added::kClosed:
-      status = pending_.refusal();
-      break;
+  if (!status.ok()) {
+    // The other ranks run it, and would wait for this one.
+    Fail(epoch, pending->request.step, RankName() + ": " + status.message());
+  } else if (added == PendingTable::Added::kTwin) {
+    status = InvalidArgument(DescribeManifest(pending->manifest) +
+                             " was submitted twice in one execution of its group; give each tensor its own "
+                             "param_index below num_params");
+    // The other ranks may have taken theirs, and would wait for a second one from here.
+    Fail(epoch, pending->request.step, "on " + RankName() + ", " + status.message());
+  } else {
+    status = pending_.refusal();
   }
-  if (pending->span != nullptr) job_->arena().Free(pending->span, pending->bytes);
+  FreeSpans(*pending);
+  stalls_->Ended(1);
+  counters_->Failed(pending->request.kind);
   pending->request.done(status);
-  return id;
+  return 0;
 }
 
-Status Dispatcher::ResolvePairing(PendingRequest* pending) {
-  const Pairing& pairing = pending->request.pairing;
-  std::string key;
-  switch (pairing.kind) {
-    case Pairing::kGroup:
-      key = "group/" + std::to_string(pairing.param_index);
-      pending->ticket = pairing.ticket;
-      break;
-    case Pairing::kSequence: {
-      key = "sequence";
-      std::lock_guard<std::mutex> lock(ordinals_mu_);
-      pending->ticket = next_sequence_++;
-      break;
-    }
-    case Pairing::kName: {
-      key = "name/" + pairing.name;
-      std::lock_guard<std::mutex> lock(ordinals_mu_);
-      pending->ticket = ordinals_[pairing.name]++;
-      break;
-    }
+// Fills what follows from the request alone, and enters the epoch (Sequencer::Enter).
+Status Dispatcher::Describe(PendingRequest* pending) {
+  const Request& request = pending->request;
+  const Pairing& pairing = request.pairing;
+  pending->manifest = MakeManifest({request.kind, request.dtype, request.op, request.prescale,
+                                    request.postscale, request.root, pairing.param_index, pairing.num_params},
+                                   request.shape, request.label);
+  pending->bytes = DTypeBytes(request.dtype);
+  for (const std::int64_t dim : request.shape) pending->bytes *= static_cast<std::uint64_t>(dim);
+  Sequencer::Position position;
+  bool tell = false;
+  Status status = sequencer_.Enter(request, &position, &tell);
+  if (!status.ok()) {
+    if (tell) FailStep(request.step, "on " + RankName() + ", " + status.message());
+    return {status.code(), DescribeManifest(pending->manifest) + " failed: " + status.message()};
   }
-  return job_->control().table().FindSlot(key, &pending->slot);
+  pending->ticket = position.ticket;
+  pending->epoch = position.epoch;
+  pending->open = position.open;
+  status = communicator_->table().FindSlot(position.key, &pending->slot);
+  if (!status.ok()) {
+    sequencer_.Exit(position.epoch);
+    Fail(position.epoch, request.step, RankName() + ": " + status.message());
+  }
+  return status;
 }
 
 // Says where the tensor lies in shared memory. A small one in private memory moves into a span, so that the
-// last rank to arrive can reach it; when the arena is full it goes the staged way like a large one.
-void Dispatcher::PlaceData(PendingRequest* pending) {
-  if (pending->bytes == 0) {
-    pending->cell = {0, 0};
-    return;
-  }
+// other ranks can reach it; when the arena is full it goes the staged way like a large one.
+Status Dispatcher::PlaceData(PendingRequest* pending) {
   const Request& request = pending->request;
-  Arena& arena = job_->arena();
-  pending->cell = {arena.OffsetOf(request.input, pending->bytes),
-                   arena.OffsetOf(request.output, pending->bytes)};
+  Arena& arena = communicator_->job().arena();
+  pending->cell = {0, 0, request.shape.empty() ? 1 : static_cast<std::uint64_t>(request.shape[0]),
+                   kNotInArena};
+  if (!request.splits.empty()) {
+    pending->splits_bytes = request.splits.size() * sizeof(std::uint64_t);
+    pending->splits = arena.Allocate(pending->splits_bytes);
+    if (pending->splits == nullptr) {
+      return Internal("the arena is full (" + std::to_string(arena.used_bytes()) +
+                      " bytes in use): no room for the splits of " + DescribeManifest(pending->manifest) +
+                      "; raise SMDDP_ARENA_BYTES");
+    }
+    auto* splits = static_cast<std::uint64_t*>(pending->splits);
+    for (const std::int64_t rows : request.splits) *splits++ = static_cast<std::uint64_t>(rows);
+    pending->cell.splits_offset = arena.OffsetOf(pending->splits, pending->splits_bytes);
+  }
+  if (pending->bytes == 0) return {};
+  const bool all_outputs = FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs;
+  pending->cell.input_offset = arena.OffsetOf(request.input, pending->bytes);
+  pending->cell.output_offset = all_outputs ? arena.OffsetOf(request.output, pending->bytes) : 0;
   const bool in_arena =
       pending->cell.input_offset != kNotInArena && pending->cell.output_offset != kNotInArena;
-  if (in_arena || pending->bytes > static_cast<std::uint64_t>(job_->config().small_bytes)) return;
+  if (in_arena || pending->bytes > static_cast<std::uint64_t>(communicator_->config().small_bytes)) return {};
   void* span = arena.Allocate(pending->bytes);
-  if (span == nullptr) return;
+  if (span == nullptr) return {};
   std::memcpy(span, request.input, pending->bytes);
-  const std::uint64_t offset = arena.OffsetOf(span, pending->bytes);
   pending->span = span;
-  pending->cell = {offset, offset};
+  pending->cell.input_offset = pending->cell.output_offset = arena.OffsetOf(span, pending->bytes);
+  return {};
+}
+
+void Dispatcher::FreeSpans(const PendingRequest& pending) {
+  Arena& arena = communicator_->job().arena();
+  if (pending.span != nullptr) arena.Free(pending.span, pending.bytes);
+  if (pending.splits != nullptr) arena.Free(pending.splits, pending.splits_bytes);
 }
 
 // `pending` is in pending_. From Arrive on, another thread may complete it: only what Submit wrote is read of
@@ -127,11 +141,11 @@ void Dispatcher::PlaceData(PendingRequest* pending) {
 bool Dispatcher::Enter(const PendingRequest& pending) {
   const Place place = pending.place();
   Manifest others;
-  int other_rank = -1;
-  switch (job_->control().table().Arrive(pending.slot, pending.ticket, job_->rank(), job_->everyone(),
-                                         pending.manifest, pending.cell, &others, &other_rank)) {
+  int other_member = -1;
+  switch (communicator_->table().Arrive(pending.slot, pending.ticket, communicator_->index(),
+                                        pending.manifest, pending.cell, &others, &other_member)) {
     case Arrival::kWaiting:
-      if (job_->LeftMask() != 0) job_->RingSelf();  // the comm thread looks closer
+      if (communicator_->ShutDownMask() != 0) communicator_->RingSelf();  // the comm thread looks closer
       return true;
     case Arrival::kLast:
       Launch(pending);
@@ -140,12 +154,13 @@ bool Dispatcher::Enter(const PendingRequest& pending) {
       pending_.Defer(place);
       return false;
     case Arrival::kMismatch:
-      AbortOnMismatch(pending, others, other_rank);
+      FailOnMismatch(pending, others, other_member);
       return true;
     case Arrival::kTwice:
-      job_->Abort(
-          "rank " + std::to_string(job_->rank()) + " ran " + DescribeManifest(pending.manifest) +
-          " a second time while other ranks had not run it once; all ranks must run the same collectives");
+      Fail(pending.epoch, pending.request.step,
+           RankName() + " ran " + DescribeManifest(pending.manifest) +
+               " a second time while other ranks had not run it once; all ranks must run the same "
+               "collectives");
       return true;
     case Arrival::kAborted:
       return true;  // the comm thread delivers the error
@@ -153,64 +168,97 @@ bool Dispatcher::Enter(const PendingRequest& pending) {
   __builtin_unreachable();
 }
 
-bool Dispatcher::ResolveAll(const PendingRequest& pending, const void** inputs, void** outputs) {
-  for (int rank = 0; rank < job_->size(); ++rank) {
-    const Cell cell = job_->control().table().CellOf(pending.place(), rank);
-    if (cell.input_offset == kNotInArena || cell.output_offset == kNotInArena) return false;
-    inputs[rank] = job_->view(rank).Resolve(cell.input_offset, pending.bytes);
-    outputs[rank] = job_->view(rank).Resolve(cell.output_offset, pending.bytes);
-    if (inputs[rank] == nullptr || outputs[rank] == nullptr) {
-      job_->Abort("the shared table is damaged: rank " + std::to_string(rank) + "'s " +
-                  DescribeManifest(pending.manifest) + " lies outside its arena");
-      return false;
-    }
-  }
-  return true;
-}
-
 void Dispatcher::Launch(const PendingRequest& pending) {
   const GroupPart group = pending.group();
   const Place place = pending.place();
-  const void* inputs[kMaxLocalRanks];
-  void* outputs[kMaxLocalRanks];
-  // When an append is refused, the job was aborted, and the comm thread delivers the error.
-  if (pending.bytes <= static_cast<std::uint64_t>(job_->config().small_bytes) &&
-      ResolveAll(pending, inputs, outputs)) {
-    FindCollective(pending.manifest.kind)
-        .Direct(MakeCall(pending.manifest, job_->size()), inputs, outputs, 0, pending.manifest.count);
-    job_->control().small_log().Append(place.index(), [](std::uint64_t) { return std::uint64_t{0}; });
+  Work work;
+  const Status status = PrepareWork(communicator_, pending, &work);
+  if (!status.ok()) return FailWork(pending, status);
+  // When an append is refused, the epoch has failed, and the comm thread delivers the error.
+  if (pending.bytes <= static_cast<std::uint64_t>(communicator_->config().small_bytes) && work.reachable &&
+      work.collective->reach() == Collective::Reach::kAllOutputs) {
+    const Clock::time_point begin = Clock::now();
+    work.collective->Direct(work.call, work.rank, work.inputs.data(), work.outputs.data(), 0,
+                            work.call.count());
+    counters_->Moved(pending.request.kind, Clock::now() - begin);
+    communicator_->segment().small_log().Append(place.index(),
+                                                [](std::uint64_t) { return std::uint64_t{0}; });
     fusion_.AddElsewhere(group);
   } else {
     fusion_.Add(place, pending.bytes, group);
   }
-  job_->RingAll();
+  communicator_->RingAll();
 }
 
-void Dispatcher::AbortOnMismatch(const PendingRequest& pending, const Manifest& others, int other_rank) {
+void Dispatcher::LaunchForOthers(const std::vector<Place>& places) {
+  for (const Place place : places) fusion_.Add(place, 0, GroupPart{});
+  communicator_->RingAll();
+}
+
+void Dispatcher::FailWork(const PendingRequest& pending, const Status& status) {
+  if (status.code() == StatusCode::kInternal) {
+    communicator_->job().Abort(status.message());
+  } else {
+    Fail(pending.epoch, pending.request.step, RankName() + ": " + status.message());
+  }
+}
+
+void Dispatcher::FailOnMismatch(const PendingRequest& pending, const Manifest& others, int other_member) {
   const Pairing& pairing = pending.request.pairing;
+  const std::string number = std::to_string(pending.ticket & ((std::uint64_t{1} << 40) - 1));
   std::string where;
-  if (pairing.kind == Pairing::kGroup) where = "in group execution " + std::to_string(pending.ticket);
-  if (pairing.kind == Pairing::kSequence) where = "at collective " + std::to_string(pending.ticket);
-  if (pairing.kind == Pairing::kName)
-    where = "at use " + std::to_string(pending.ticket) + " of '" + pairing.name + "'";
-  job_->Abort(
-      "the ranks run different collectives " + where + " (counted from 0): rank " +
-      std::to_string(job_->rank()) + " has " + DescribeManifest(pending.manifest) + "; rank " +
-      std::to_string(other_rank) + " has " + DescribeManifest(others) +
-      ". All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
-      "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the model "
-      "or "
-      "the batch differs between ranks");
+  if (pairing.kind == Pairing::kGroup) where = "in group execution " + number;
+  if (pairing.kind == Pairing::kSequence) where = "at collective " + number;
+  if (pairing.kind == Pairing::kName) where = "at use " + number + " of '" + pairing.name + "'";
+  const int other_rank =
+      other_member >= 0 && other_member < communicator_->size() ? communicator_->rank_of(other_member) : -1;
+  Fail(
+      pending.epoch, pending.request.step,
+      "the ranks run different collectives " + where + " (counted from 0): " + RankName() + " has " +
+          DescribeManifest(pending.manifest) + "; rank " + std::to_string(other_rank) + " has " +
+          DescribeManifest(others) +
+          ". All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
+          "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the "
+          "model or "
+          "the batch differs between ranks");
+}
+
+// `step` is this rank's, and is the cause, or has been told of it.
+void Dispatcher::Fail(std::uint64_t epoch, StepId step, const std::string& text) {
+  // What a rank does after it has left is nothing to the others.
+  if ((communicator_->segment().active().load() >> communicator_->index() & 1) == 0) return;
+  const FailureRecord& record = communicator_->segment().failure();
+  std::uint64_t origin = memory_->OriginOf(step);
+  // The failure of this step has been dealt with here, in an earlier epoch; what it left in this one is
+  // another.
+  if (record.Knows(origin) && !record.IsBroken(epoch)) origin = memory_->NewOrigin();
+  memory_->RememberStep(step, origin, text);
+  memory_->Delivered(origin);
+  sequencer_.Excuse(epoch, origin);  // first: the comm thread may deal with the failure at once
+  // Between the failure of one epoch and the start of the next on all ranks, the next cannot fail yet.
+  if (communicator_->Fail(epoch, origin, text)) return;
+  if (sequencer_.Postpone(epoch, origin, text)) {
+    communicator_->RingSelf();  // the comm thread sees to it that the epoch can begin
+  } else {
+    communicator_->Fail(epoch, origin, text);
+  }
+}
+
+void Dispatcher::OpenEpoch() {
+  std::uint64_t origin;
+  std::string text;
+  if (sequencer_.Open(&origin, &text)) communicator_->Fail(sequencer_.epoch(), origin, text);
 }
 
 bool Dispatcher::RetryDeferred() {
+  MemberRecord& self = communicator_->self();
   if (!pending_.has_deferred()) {
-    job_->self().deferring.store(0, std::memory_order_seq_cst);
+    self.deferring.store(0, std::memory_order_seq_cst);
     return false;
   }
   // Set before the tries below look at the claims; whoever retires a generation frees its claim before it
   // looks here.
-  job_->self().deferring.store(1, std::memory_order_seq_cst);
+  self.deferring.store(1, std::memory_order_seq_cst);
   bool entered = false;
   std::size_t cursor = 0;
   // Only what is deferred now: one that is busy still goes to the back again.
@@ -225,62 +273,147 @@ bool Dispatcher::RetryDeferred() {
 }
 
 void Dispatcher::CheckLeft() {
-  const std::uint64_t left = job_->LeftMask();
+  const std::uint64_t left = communicator_->ShutDownMask();
   if (left == 0) return;
+  const std::uint64_t waited_for = left & communicator_->segment().active().load(std::memory_order_seq_cst);
+  const FailureRecord& record = communicator_->segment().failure();
   std::string text;
   pending_.ForEach([&](const PendingRequest& pending, bool entered) {
+    if (record.IsBroken(pending.epoch)) return;  // before it left: the comm thread is about to deliver that
     const std::uint64_t arrived =
-        entered ? job_->control().table().ArrivedMask(pending.slot, pending.ticket) : 0;
-    const std::uint64_t missing = job_->everyone() & ~arrived & left;
-    if (missing == 0 || !text.empty()) return;
-    if (entered && (arrived >> job_->rank() & 1) == 0) return;  // about to arrive, and to look itself
-    text = RankList(missing) + " called shutdown(), but " + DescribeManifest(pending.manifest) + " on rank " +
-           std::to_string(job_->rank()) +
+        entered ? communicator_->table().ArrivedMask(pending.slot, pending.ticket) : 0;
+    const std::uint64_t missing = waited_for & ~arrived;
+    if (missing == 0 || !text.empty() || (entered && IsReady(pending))) return;
+    if (entered && (arrived >> communicator_->index() & 1) == 0)
+      return;  // about to arrive, and to look itself
+    text = communicator_->Names(missing) + " called shutdown(), but " + DescribeManifest(pending.manifest) +
+           " on " + RankName() +
            " still waits for it. Likely cause: not all ranks ran the same number of steps";
   });
-  if (!text.empty()) job_->Abort(text);
+  if (text.empty() && waited_for != 0 && sequencer_.has_postponed()) {
+    text = communicator_->Names(waited_for) + " called shutdown() while a failed step was being ended on " +
+           RankName() + ". Likely cause: not all ranks ran the same number of steps";
+  }
+  if (!text.empty()) communicator_->job().Abort(text);
 }
 
-void Dispatcher::Complete(const std::vector<Place>& places) {
+void Dispatcher::Complete(const std::vector<Place>& places, bool small) {
+  const Clock::time_point now = Clock::now();
   std::vector<CompletionThread::Completion> completions;
   bool retired = false;
   for (const Place place : places) {
     PendingTable::Shared pending = pending_.Take(place);
     if (pending == nullptr) continue;  // a damaged log named a request that is not ours
-    if (pending->span != nullptr) {
-      std::memcpy(pending->request.output, pending->span, pending->bytes);
-      job_->arena().Free(pending->span, pending->bytes);
+    const Request& request = pending->request;
+    if (pending->span != nullptr && FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs) {
+      std::memcpy(request.output, pending->span, pending->bytes);
     }
-    retired |= job_->control().table().Acknowledge(place, job_->rank(), job_->everyone());
+    FreeSpans(*pending);
+    retired |= communicator_->table().Acknowledge(place, communicator_->index());
+    if (request.pairing.kind == Pairing::kName) sequencer_.NameEnded(request.pairing.name, pending->epoch);
+    Cost& cost = pending->cost;
+    cost.small = small;
+    if (cost.waiting == Clock::duration::zero())
+      cost.waiting = now - pending->submitted;  // in no batch of this rank's
+    counters_->Completed(request.kind, pending->bytes, cost);
     completions.emplace_back(std::move(pending->request.done), Status());
   }
+  stalls_->Ended(completions.size());
   completions_->Push(std::move(completions));
   if (!retired) return;
-  for (int rank = 0; rank < job_->size(); ++rank) {
-    RankRecord& record = job_->control().rank(rank);
-    if (record.deferring.load(std::memory_order_seq_cst) != 0) record.bell.Ring();
+  for (int member = 0; member < communicator_->size(); ++member) {
+    if (communicator_->segment().member(member).deferring.load(std::memory_order_seq_cst) != 0) {
+      communicator_->bell(member).Ring();
+    }
   }
 }
 
+void Dispatcher::FailEpoch(std::uint64_t epoch, std::uint64_t origin, const std::string& text) {
+  std::vector<CompletionThread::Completion> completions;
+  for (PendingTable::Shared& pending : pending_.TakeEpoch(epoch)) {
+    const std::string error = DescribeManifest(pending->manifest) + " failed: " + text;
+    memory_->RememberStep(pending->request.step, origin, error);
+    FreeSpans(*pending);
+    counters_->Failed(pending->request.kind);
+    completions.emplace_back(std::move(pending->request.done), Internal(error));
+  }
+  stalls_->Ended(completions.size());
+  counters_->EpochFailed();
+  sequencer_.Settle(!completions.empty());
+  completions_->Push(std::move(completions));
+}
+
 void Dispatcher::FailAll(const std::string& text) {
+  sequencer_.Close();
   std::vector<CompletionThread::Completion> completions;
   for (PendingTable::Shared& pending : pending_.Close(Internal(text))) {
+    counters_->Failed(pending->request.kind);
     completions.emplace_back(std::move(pending->request.done),
                              Internal(DescribeManifest(pending->manifest) + " failed: " + text));
   }
+  stalls_->Ended(completions.size());
   completions_->Push(std::move(completions));
+}
+
+// Bits of the members that `pending` waits for.
+std::uint64_t Dispatcher::Missing(const PendingRequest& pending, bool entered) {
+  CommunicatorSegment& segment = communicator_->segment();
+  const std::uint64_t active = segment.active().load(std::memory_order_seq_cst);
+  std::uint64_t missing;
+  if (!segment.failure().Begun(pending.epoch)) {
+    missing = active & ~segment.failure().DrainedMask();
+  } else if (!entered) {
+    missing = segment.table().HeldUpBy(pending.place());
+  } else if (const std::uint64_t participants = segment.table().Participants(pending.slot, pending.ticket)) {
+    missing = participants;  // its batch does not end, and any of them may be why
+  } else {
+    missing = active & ~segment.table().ArrivedMask(pending.slot, pending.ticket);
+  }
+  return missing & ~(std::uint64_t{1} << communicator_->index());
+}
+
+void Dispatcher::CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting) {
+  pending_.ForEach([&](const PendingRequest& pending, bool entered) {
+    if (pending.submitted > before) return;
+    StallWatch::Waiting each;
+    each.missing = communicator_->ToRanks(Missing(pending, entered));
+    if (each.missing == 0) return;
+    each.members = communicator_->ToRanks(~std::uint64_t{0});
+    each.submitted = pending.submitted;
+    each.request = {pending.manifest, communicator_->id(), entered && IsReady(pending)};
+    waiting->push_back(each);
+  });
 }
 
 void Dispatcher::Cancel(std::uint64_t id, const std::string& reason) {
   std::string text;
+  std::uint64_t epoch = 0;
+  StepId step = kNoStep;
   pending_.ForEach([&](const PendingRequest& pending, bool entered) {
-    if (pending.id != id) return;
-    if (entered && job_->control().table().ArrivedMask(pending.slot, pending.ticket) == job_->everyone())
-      return;
-    text = "rank " + std::to_string(job_->rank()) + " withdrew " + DescribeManifest(pending.manifest) + ": " +
-           reason;
+    if (pending.id != id || (entered && IsReady(pending))) return;
+    text = RankName() + " withdrew " + DescribeManifest(pending.manifest) + ": " + reason;
+    epoch = pending.epoch;
+    step = pending.request.step;
   });
-  if (!text.empty()) job_->Abort(text);
+  if (!text.empty()) Fail(epoch, step, text);
+}
+
+void Dispatcher::CancelAll(const std::string& reason) {
+  std::vector<std::uint64_t> ids;
+  pending_.ForEach([&](const PendingRequest& pending, bool) { ids.push_back(pending.id); });
+  for (const std::uint64_t id : ids) Cancel(id, reason);
+}
+
+void Dispatcher::EndGroup(std::uint64_t ticket, bool failed, const std::string& reason) {
+  StepId step = kNoStep;
+  if (!sequencer_.EndGroup(ticket, failed, &step)) return;
+  Fail(Sequencer::EpochOf(ticket), step,
+       RankName() + " ended a step before all tensors of its group had been submitted: " + reason);
+}
+
+void Dispatcher::FailStep(StepId step, const std::string& reason) {
+  std::uint64_t epoch;
+  if (sequencer_.StartFailing(step, &epoch)) Fail(epoch, step, reason);
 }
 
 }  // namespace tf_smddp

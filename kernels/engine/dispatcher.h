@@ -1,4 +1,4 @@
-// Dispatcher: takes a request to readiness, and from its end to its callback.
+// Dispatcher: takes a request of one communicator to readiness, and from its end to its callback.
 //
 // Place in the stack: between Engine (any thread submits) and the comm thread (follows the logs). Submitting
 // enters the request in the readiness table; the rank that arrives last launches it: a small request is
@@ -9,34 +9,41 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "kernels/collectives/collective.h"
+#include "kernels/engine/communicator.h"
 #include "kernels/engine/completion_thread.h"
-#include "kernels/engine/job.h"
+#include "kernels/engine/failure_memory.h"
 #include "kernels/engine/pending.h"
+#include "kernels/engine/sequencer.h"
+#include "kernels/engine/stall_watch.h"
+#include "kernels/engine/statistics.h"
+#include "kernels/engine/work.h"
 #include "kernels/fusion/fusion_buffer_manager.h"
 
 namespace tf_smddp {
 
-// What the data plane is told of a request.
-Call MakeCall(const Manifest& manifest, int num_ranks);
-
 class Dispatcher {
  public:
   // All outlive it.
-  Dispatcher(Job* job, CompletionThread* completions);
+  Dispatcher(Communicator* communicator, CompletionThread* completions, FailureMemory* memory,
+             StallWatch* stalls, CommunicatorCounters* counters);
 
   // Takes a valid request. Its callback is called later with the outcome, or at once, in this thread, when
-  // the engine does not take it. Returns its id. Any thread.
+  // the engine does not take it. Returns its id, or 0. Any thread.
   std::uint64_t Submit(Request request);
 
-  // Withdraws request `id` with `reason`, which ends the job for all ranks, unless the request is ready or
+  // Withdraws request `id` with `reason`, which fails the epoch for all ranks, unless the request is ready or
   // done already: then nothing happens. Any thread.
   void Cancel(std::uint64_t id, const std::string& reason);
+
+  // Fails the epoch if something is pending here that is not ready. Any thread.
+  void CancelAll(const std::string& reason);
+
+  // See Engine. Any thread.
+  void EndGroup(std::uint64_t ticket, bool failed, const std::string& reason);
+  void FailStep(StepId step, const std::string& reason);
 
   // Enters deferred requests whose place has become free. True when there was one. Comm thread.
   bool RetryDeferred();
@@ -45,38 +52,61 @@ class Dispatcher {
   // Comm thread.
   void CheckLeft();
 
-  // The pointers of all ranks to their tensors of a ready request. False when some tensor lies in private
-  // memory. A pointer that leads outside an arena ends the job. Any thread, between readiness and this rank's
-  // Complete.
-  bool ResolveAll(const PendingRequest& pending, const void** inputs, void** outputs);
+  // Requests in `places` have completed on all ranks, `small` ones or others: delivers them, and gives their
+  // generations back. Comm thread.
+  void Complete(const std::vector<Place>& places, bool small);
 
-  // Requests in `places` have completed on all ranks: delivers them, and gives their generations back. Comm
-  // thread.
-  void Complete(const std::vector<Place>& places);
+  // What this rank is not in has become ready because this rank left: launches it. Comm thread.
+  void LaunchForOthers(const std::vector<Place>& places);
+
+  // `epoch` has failed: delivers the error to everything of it that is pending. Comm thread.
+  void FailEpoch(std::uint64_t epoch, std::uint64_t origin, const std::string& text);
+
+  // The current epoch has begun. Comm thread.
+  void OpenEpoch();
 
   // The job was aborted: delivers the error to everything that is pending, and refuses what comes. Comm
   // thread.
   void FailAll(const std::string& text);
 
+  // Handles an error of PrepareWork, or of making room for an output: damage ends the job, anything else the
+  // epoch. Any thread.
+  void FailWork(const PendingRequest& pending, const Status& status);
+
+  // Appends this rank's requests that were submitted at `before` or earlier and still wait for other ranks.
+  // Any thread.
+  void CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting);
+
+  // Whether a request of this rank still waits for others. Any thread.
+  bool IsReady(const PendingRequest& pending) {
+    return communicator_->table().Participants(pending.slot, pending.ticket) != 0;
+  }
+
   PendingTable& pending() { return pending_; }
+  CommunicatorCounters& counters() { return *counters_; }
+  Sequencer& sequencer() { return sequencer_; }
   FusionBufferManager& fusion() { return fusion_; }
 
  private:
-  Status ResolvePairing(PendingRequest* pending);
-  void PlaceData(PendingRequest* pending);
+  Status Describe(PendingRequest* pending);
+  Status PlaceData(PendingRequest* pending);
+  void FreeSpans(const PendingRequest& pending);
   bool Enter(const PendingRequest& pending);
+  std::uint64_t Missing(const PendingRequest& pending, bool entered);
   void Launch(const PendingRequest& pending);
-  void AbortOnMismatch(const PendingRequest& pending, const Manifest& others, int other_rank);
+  void FailOnMismatch(const PendingRequest& pending, const Manifest& others, int other_member);
+  void Fail(std::uint64_t epoch, StepId step, const std::string& text);
+  std::string RankName() const { return "rank " + std::to_string(communicator_->job().rank()); }
 
-  Job* const job_;
+  Communicator* const communicator_;
   CompletionThread* const completions_;
   FusionBufferManager fusion_;
+  FailureMemory* const memory_;
+  StallWatch* const stalls_;
+  CommunicatorCounters* const counters_;
   PendingTable pending_;
+  Sequencer sequencer_;
   std::atomic<std::uint64_t> next_id_{1};
-
-  std::mutex ordinals_mu_;
-  std::uint64_t next_sequence_ = 0;                          // guarded by ordinals_mu_
-  std::unordered_map<std::string, std::uint64_t> ordinals_;  // by name; guarded by ordinals_mu_
 };
 
 }  // namespace tf_smddp

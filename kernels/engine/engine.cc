@@ -2,28 +2,126 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <cmath>
 #include <thread>
 #include <utility>
 
-#include "kernels/engine/comm_thread.h"
+#include "kernels/collectives/collective.h"
+#include "kernels/common/affinity.h"
+#include "kernels/common/logging.h"
+#include "kernels/common/thread.h"
+#include "kernels/common/version.h"
+#include "kernels/engine/communicator_set.h"
 #include "kernels/engine/completion_thread.h"
-#include "kernels/engine/dispatcher.h"
 #include "kernels/engine/job.h"
+#include "kernels/engine/membership.h"
+#include "kernels/engine/stall_watch.h"
+#include "kernels/engine/statistics.h"
 #include "kernels/engine/watcher.h"
+#include "kernels/reduce/reduce.h"
 
 namespace tf_smddp {
 namespace {
+
+// Ids are | communicator: 16 bits | number: 48 bits |.
+constexpr int kNumberBits = 48;
 
 // What a finished engine tells those that call it all the same.
 Status ShutDownStatus() {
   return FailedPrecondition("tf_smddp has been shut down; collectives run between init() and shutdown()");
 }
 
-// A job of one rank: the result is the input.
-void RunAlone(const Request& request, std::uint64_t bytes) {
-  if (bytes > 0 && request.output != request.input) std::memcpy(request.output, request.input, bytes);
+std::string HostName() {
+  char name[256] = "";
+  if (::gethostname(name, sizeof name - 1) != 0) return "unknown host";
+  return name;
+}
+
+// Once for the job: what a launcher does to one rank, it does to all, as a rule.
+void WarnOfLauncher(const Config& config) {
+  const Logger logger(static_cast<LogLevel>(config.log_level), config.rank);
+  for (const std::string& warning : {config.note, AffinityWarning(config)}) {
+    if (!warning.empty()) logger.Log(config.rank == 0 ? LogLevel::kWarning : LogLevel::kInfo, warning);
+  }
+}
+
+// `job` is nullptr in a job of one rank.
+void LogStart(const Config& config, Job* job) {
+  const Logger logger(static_cast<LogLevel>(config.log_level), config.rank);
+  std::string text = std::string("tf_smddp ") + kVersion + ": rank " + std::to_string(config.rank) + " of " +
+                     std::to_string(config.size) + " on " + HostName() + ", pid " +
+                     std::to_string(::getpid());
+  if (job != nullptr) text += ", arena of " + std::to_string(job->arena().bytes() >> 20) + " MiB";
+  logger.Log(LogLevel::kInfo, text + ", reductions on " + ReduceTarget());
+}
+
+std::uint64_t InputBytes(const Request& request) {
+  std::uint64_t bytes = DTypeBytes(request.dtype);
+  for (const std::int64_t dim : request.shape) bytes *= static_cast<std::uint64_t>(dim);
+  return bytes;
+}
+
+// A job of one rank: nobody to wait for.
+Status RunAlone(const Request& request) {
+  const Collective& collective = FindCollective(request.kind);
+  Call call;
+  call.kind = request.kind;
+  call.dtype = request.dtype;
+  call.op = request.op;
+  call.prescale = request.prescale;
+  call.postscale = request.postscale;
+  call.root = 0;
+  call.num_rows = request.shape.empty() ? 1 : static_cast<std::uint64_t>(request.shape[0]);
+  for (std::size_t i = 1; i < request.shape.size(); ++i)
+    call.row_count *= static_cast<std::uint64_t>(request.shape[i]);
+  if (RowsMayDiffer(request.kind)) call.rows = {call.num_rows};
+  void* output = request.output;
+  if (collective.reach() == Collective::Reach::kOwnOutput) {
+    Status status = request.allocate(collective.OutputRows(call, 0), &output);
+    if (!status.ok()) return status;
+  }
+  const std::uint64_t count = collective.OutputCount(call, 0);
+  if (count > 0) collective.Direct(call, 0, &request.input, &output, 0, count);
+  return {};
+}
+
+Status CheckReduction(const Request& request) {
+  const std::string what = std::string(CollectiveKindName(request.kind)) + " with ";
+  if (!ReduceOpDefined(request.dtype, request.op)) {
+    return InvalidArgument(
+        what + "op " + ReduceOpName(request.op) + " is not defined for " + DTypeName(request.dtype) +
+        (request.dtype == DType::kBool
+             ? "; use min (logical and) or max (logical or), or cast"
+             : ", which has no order; reduce the real and the imaginary part by themselves"));
+  }
+  if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
+    return InvalidArgument(what + "prescale " + std::to_string(request.prescale) + " and postscale " +
+                           std::to_string(request.postscale) + "; both must be finite");
+  }
+  if (!IsInexact(request.dtype) && (request.prescale != 1.0 || request.postscale != 1.0)) {
+    return InvalidArgument(what + "prescale " + std::to_string(request.prescale) + " and postscale " +
+                           std::to_string(request.postscale) + " is not defined for " +
+                           DTypeName(request.dtype) + "; cast to a floating type first");
+  }
+  return {};
+}
+
+Status CheckSplits(const Request& request, std::size_t size) {
+  if (request.splits.size() != size) {
+    return InvalidArgument("alltoall with " + std::to_string(request.splits.size()) + " splits for " +
+                           std::to_string(size) + " ranks; give one number of rows for each");
+  }
+  std::int64_t left = request.shape[0];
+  for (const std::int64_t rows : request.splits) {
+    if (rows < 0) return InvalidArgument("alltoall with a split of " + std::to_string(rows) + " rows");
+    if (rows > left) left = -1;
+    if (left >= 0) left -= rows;
+  }
+  if (left == 0) return {};
+  return InvalidArgument("alltoall whose splits do not add up to its tensor's " +
+                         std::to_string(request.shape[0]) + " rows");
 }
 
 }  // namespace
@@ -35,20 +133,38 @@ Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mapping
   Status status = ValidateConfig(config);
   if (!status.ok()) return status;
   std::unique_ptr<Engine> starting(new Engine(config));
+  WarnOfLauncher(config);
   if (config.size > 1) {
     status = Job::Join(config, std::move(mappings), &starting->job_);
     if (!status.ok()) return status;
-    Job* job = starting->job_.get();
-    starting->completions_ = std::make_unique<CompletionThread>();
-    starting->dispatcher_ = std::make_unique<Dispatcher>(job, starting->completions_.get());
-    starting->comm_ = std::make_unique<CommThread>(job, starting->dispatcher_.get());
+    try {
+      starting->completions_ = std::make_unique<CompletionThread>();
+    } catch (const ThreadRefused& refused) {
+      starting->job_->Abort("rank " + std::to_string(config.rank) + " failed in init(): " + refused.what());
+      return Internal(refused.what());
+    }
+    starting->stalls_ = std::make_unique<StallWatch>(starting->job_.get());
+  }
+  Job* job = starting->job_.get();
+  starting->communicators_ = std::make_unique<CommunicatorSet>(
+      starting->config_, job, starting->completions_.get(), starting->stalls_.get());
+  status = starting->communicators_->OpenWorld();
+  if (status.ok() && job != nullptr) {
     starting->watcher_ = std::make_unique<Watcher>(job);
     status = starting->watcher_->Start();
-    if (!status.ok()) {
-      job->Abort("rank " + std::to_string(config.rank) + " failed in init(): " + status.message());
-      return status;
-    }
   }
+  if (status.ok() && job != nullptr) {
+    CommunicatorSet* communicators = starting->communicators_.get();
+    status = starting->stalls_->Start(
+        [communicators](Clock::time_point before) { return communicators->CollectWaiting(before); });
+  }
+  if (!status.ok()) {
+    if (job != nullptr) {
+      job->Abort("rank " + std::to_string(config.rank) + " failed in init(): " + status.message());
+    }
+    return status;
+  }
+  LogStart(config, job);
   *engine = std::move(starting);
   return {};
 }
@@ -58,8 +174,8 @@ Engine::~Engine() {
     // Their destructors would join threads that are not here, and write to descriptors shared with the
     // parent.
     static_cast<void>(watcher_.release());
-    static_cast<void>(comm_.release());
-    static_cast<void>(dispatcher_.release());
+    static_cast<void>(communicators_.release());
+    static_cast<void>(stalls_.release());
     static_cast<void>(completions_.release());
     static_cast<void>(job_.release());
     return;
@@ -69,15 +185,36 @@ Engine::~Engine() {
 
 bool Engine::InForkedChild() const { return ::getpid() != pid_; }
 
-Status Engine::CheckRequest(const Request& request) const {
-  if (!ReduceOpDefined(request.dtype, request.op) && request.kind == CollectiveKind::kAllreduce) {
-    return InvalidArgument(std::string("allreduce with op ") + ReduceOpName(request.op) +
-                           " is not defined for " + DTypeName(request.dtype) +
-                           "; use min (logical and) or max (logical or), or cast");
+Status Engine::CheckUsable() const {
+  if (InForkedChild()) {
+    // The threads of the engine exist in the parent only.
+    return FailedPrecondition("a collective was called in a forked child of rank " +
+                              std::to_string(config_.rank) +
+                              "; call it in the process that called init(), or start children with 'spawn'");
   }
-  if (request.kind == CollectiveKind::kBroadcast && (request.root < 0 || request.root >= config_.size)) {
+  if (shut_down_.load()) return ShutDownStatus();
+  return job_ != nullptr && job_->aborted() ? Internal(job_->AbortText()) : Status();
+}
+
+Status Engine::CheckRequest(const Request& request, const std::vector<int>& ranks) const {
+  const std::string kind = CollectiveKindName(request.kind);
+  if (IsReduction(request.kind)) {
+    Status status = CheckReduction(request);
+    if (!status.ok()) return status;
+  }
+  if (request.kind == CollectiveKind::kBroadcast &&
+      std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
     return InvalidArgument("broadcast with root rank " + std::to_string(request.root) +
-                           ", but the ranks are 0 to " + std::to_string(config_.size - 1));
+                           (request.communicator == kWorld
+                                ? ", but the ranks are 0 to " + std::to_string(config_.size - 1)
+                                : ", which is not in process set " + std::to_string(request.communicator)));
+  }
+  if (FindCollective(request.kind).reach() == Collective::Reach::kOwnOutput && request.shape.empty()) {
+    return InvalidArgument(kind + " of a scalar, which has no rows; reshape it to [1]");
+  }
+  if (request.kind == CollectiveKind::kAlltoall) {
+    Status status = CheckSplits(request, ranks.size());
+    if (!status.ok()) return status;
   }
   const Pairing& pairing = request.pairing;
   if (pairing.kind == Pairing::kGroup && pairing.param_index >= pairing.num_params) {
@@ -88,55 +225,154 @@ Status Engine::CheckRequest(const Request& request) const {
 }
 
 std::uint64_t Engine::Submit(Request request) {
-  // Counted before shut_down_ is read, so that Shutdown, which does the reverse, sees every thread that goes
-  // on.
-  struct Counted {
-    explicit Counted(std::atomic<int>* counter) : counter(counter) { counter->fetch_add(1); }
-    ~Counted() { counter->fetch_sub(1); }
-    std::atomic<int>* const counter;
-  };
-  const Counted counted(&submitting_);
-  Status status;
-  if (InForkedChild()) {
-    // The threads of the engine exist in the parent only.
-    status = FailedPrecondition(
-        "a collective was called in a forked child of rank " + std::to_string(config_.rank) +
-        "; call it in the process that called init(), or start children with 'spawn'");
-  } else if (shut_down_.load()) {
-    status = ShutDownStatus();
-  } else {
-    status = CheckRequest(request);
+  const Inside inside(&inside_);
+  const CommunicatorId communicator = request.communicator;
+  Status status = CheckUsable();
+  std::shared_ptr<Membership> membership;
+  if (status.ok()) {
+    membership = communicators_->Find(communicator);
+    if (membership != nullptr) {
+      status = CheckRequest(request, membership->communicator().ranks());
+    } else if (job_ == nullptr && !communicators_->RanksOf(communicator).empty()) {
+      status = CheckRequest(request, {0});
+    } else {
+      status = communicators_->WhyNot(communicator);
+    }
   }
-  if (!status.ok()) {
-    request.done(status);
-    return 0;
+  if (status.ok() && membership != nullptr) {
+    const std::uint64_t id = membership->dispatcher().Submit(std::move(request));
+    return id == 0 ? 0 : static_cast<std::uint64_t>(communicator) << kNumberBits | id;
   }
-  if (dispatcher_ != nullptr) return dispatcher_->Submit(std::move(request));
-  std::uint64_t bytes = DTypeBytes(request.dtype);
-  for (const std::int64_t dim : request.shape) bytes *= static_cast<std::uint64_t>(dim);
-  RunAlone(request, bytes);
-  request.done(Status());
+  const std::shared_ptr<CommunicatorCounters> counters =
+      shut_down_.load() || InForkedChild() ? nullptr : communicators_->CountersOf(communicator);
+  const Clock::time_point begin = Clock::now();
+  if (status.ok()) status = RunAlone(request);
+  Cost cost;
+  cost.moving = Clock::now() - begin;
+  if (counters != nullptr && status.ok()) counters->Completed(request.kind, InputBytes(request), cost);
+  if (counters != nullptr && !status.ok()) counters->Failed(request.kind);
+  request.done(status);
   return 0;
 }
 
+Status Engine::Stats(bool reset, EngineStats* stats) {
+  const Inside inside(&inside_);
+  if (InForkedChild()) {
+    return FailedPrecondition("this is a forked child of rank " + std::to_string(config_.rank) +
+                              ", which has no figures; ask in the process that called init()");
+  }
+  Status status = CheckUsable();
+  if (!status.ok()) return status;
+  stats->rank = config_.rank;
+  stats->size = config_.size;
+  communicators_->AddStats(reset, stats);
+  if (job_ != nullptr) {
+    stats->arena_bytes = job_->arena().bytes();
+    stats->arena_used_bytes = job_->arena().used_bytes();
+  }
+  return {};
+}
+
+Status Engine::CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  return status.ok() ? communicators_->Create(ranks, id) : status;
+}
+
+Status Engine::RemoveCommunicator(CommunicatorId id) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  return status.ok() ? communicators_->Remove(id) : status;
+}
+
+std::vector<int> Engine::RanksOf(CommunicatorId id) {
+  const Inside inside(&inside_);
+  return CheckUsable().ok() ? communicators_->RanksOf(id) : std::vector<int>();
+}
+
+Status Engine::Leave(CommunicatorId id) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  if (!status.ok()) return status;
+  const std::shared_ptr<Membership> membership = communicators_->Find(id);
+  if (membership == nullptr) return job_ == nullptr ? Status() : communicators_->WhyNot(id);
+  PendingTable& pending = membership->dispatcher().pending();
+  pending.Refuse(FailedPrecondition("rank " + std::to_string(config_.rank) + " has left this process set"));
+  while (!pending.WaitEmpty(std::chrono::milliseconds(100))) {
+    if (job_->aborted()) return Internal(job_->AbortText());
+  }
+  return membership->comm().Leave() ? Status() : Internal(job_->AbortText());
+}
+
+Status Engine::DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  if (!status.ok()) return status;
+  if (const std::shared_ptr<Membership> membership = communicators_->Find(id)) {
+    return membership->dispatcher().sequencer().DrawTicket(step, ticket);
+  }
+  if (job_ != nullptr || communicators_->RanksOf(id).empty()) return communicators_->WhyNot(id);
+  *ticket = lone_tickets_.fetch_add(1);
+  return {};
+}
+
+void Engine::EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason) {
+  const Inside inside(&inside_);
+  if (!CheckUsable().ok()) return;
+  if (const std::shared_ptr<Membership> membership = communicators_->Find(id)) {
+    membership->dispatcher().EndGroup(ticket, failed, reason);
+  }
+}
+
 void Engine::Cancel(std::uint64_t id, const std::string& reason) {
-  if (dispatcher_ != nullptr && !InForkedChild()) dispatcher_->Cancel(id, reason);
+  const Inside inside(&inside_);
+  if (!CheckUsable().ok()) return;
+  const auto communicator = static_cast<CommunicatorId>(id >> kNumberBits);
+  if (const std::shared_ptr<Membership> membership = communicators_->Find(communicator)) {
+    membership->dispatcher().Cancel(id & ((std::uint64_t{1} << kNumberBits) - 1), reason);
+  }
+}
+
+void Engine::CancelAll(const std::string& reason) {
+  const Inside inside(&inside_);
+  if (!CheckUsable().ok()) return;
+  for (const std::shared_ptr<Membership>& membership : communicators_->All()) {
+    membership->dispatcher().CancelAll(reason);
+  }
+}
+
+void Engine::FailStep(CommunicatorId id, StepId step, const std::string& reason) {
+  const Inside inside(&inside_);
+  if (!CheckUsable().ok()) return;
+  if (const std::shared_ptr<Membership> membership = communicators_->Find(id)) {
+    membership->dispatcher().FailStep(step, reason);
+  }
 }
 
 Status Engine::Shutdown() {
   if (InForkedChild()) return {};
   std::lock_guard<std::mutex> lock(shutdown_mu_);
-  if (shut_down_.exchange(true) || comm_ == nullptr) return shutdown_status_;
+  if (shut_down_.exchange(true) || communicators_ == nullptr || job_ == nullptr) return shutdown_status_;
   // One that is inside may be writing to shared memory, and must not be cut off by the end of the process.
-  while (submitting_.load() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  PendingTable& pending = dispatcher_->pending();
-  pending.Refuse(ShutDownStatus());
-  while (!pending.WaitEmpty(std::chrono::milliseconds(10))) {
+  while (inside_.load() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const std::shared_ptr<Membership>& membership : communicators_->All()) Finish(*membership);
+  job_->segment().rank(config_.rank).left.store(1, std::memory_order_seq_cst);
+  job_->RingAll();
+  watcher_.reset();
+  stalls_->Stop();  // it looks at the communicators
+  communicators_.reset();
+  completions_.reset();  // after the comm threads, which feed it; runs what is queued
+  return shutdown_status_;
+}
+
+// Waits for what is pending and can complete.
+void Engine::Finish(Membership& membership) {
+  Dispatcher& dispatcher = membership.dispatcher();
+  dispatcher.pending().Refuse(ShutDownStatus());
+  while (!dispatcher.pending().WaitEmpty(std::chrono::milliseconds(10))) {
     std::string waiting;
-    pending.ForEach([&](const PendingRequest& request, bool entered) {
-      if (entered && job_->control().table().ArrivedMask(request.slot, request.ticket) == job_->everyone())
-        return;
-      waiting = DescribeManifest(request.manifest);
+    dispatcher.pending().ForEach([&](const PendingRequest& request, bool entered) {
+      if (!entered || !dispatcher.IsReady(request)) waiting = DescribeManifest(request.manifest);
     });
     if (waiting.empty() || job_->aborted()) continue;
     shutdown_status_ =
@@ -144,12 +380,6 @@ Status Engine::Shutdown() {
                            waiting + " was waiting for other ranks");
     job_->Abort(shutdown_status_.message());
   }
-  job_->self().left.store(1, std::memory_order_seq_cst);
-  job_->RingOthers();
-  watcher_.reset();
-  comm_.reset();
-  completions_.reset();  // after the comm thread, which feeds it; runs what is queued
-  return shutdown_status_;
 }
 
 Arena* Engine::arena() { return job_ == nullptr ? nullptr : &job_->arena(); }

@@ -1,7 +1,11 @@
 // Engine: collectives among the ranks of one job. The public face of everything below kernels/tf.
 //
-// Life: Start (meets the other ranks) -> Submit, from any thread -> Shutdown. A failure on any rank aborts
-// the job: all pending requests of all ranks end with the reason, and so does every later one.
+// Life: Start (meets the other ranks) -> Submit, from any thread -> Shutdown.
+//
+// Failures are of two kinds (docs/architecture.md, "Failure"). A step that fails, is cancelled, or disagrees
+// with the other ranks' fails its communicator's *epoch*: all that is pending there ends with the reason on
+// all ranks, once for each step, and the next steps of all ranks meet in the next epoch. A rank that is gone,
+// or damage, *aborts* the job: everything ends with the reason, and so does every later request.
 #ifndef TF_SMDDP_KERNELS_ENGINE_ENGINE_H_
 #define TF_SMDDP_KERNELS_ENGINE_ENGINE_H_
 
@@ -12,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "kernels/common/config.h"
 #include "kernels/common/status.h"
@@ -21,11 +26,13 @@
 
 namespace tf_smddp {
 
-class CommThread;
+class CommunicatorSet;
 class CompletionThread;
-class Dispatcher;
 class Job;
+class Membership;
+class StallWatch;
 class Watcher;
+struct EngineStats;
 
 class Engine {
  public:
@@ -44,24 +51,62 @@ class Engine {
 
   const Config& config() const { return config_; }
 
-  // The next group ticket of this rank, from 0. Any thread; the caller's order is the program order.
-  std::uint64_t NextTicket() { return next_ticket_.fetch_add(1); }
+  // Makes a communicator of `ranks` (of the job; in any order, each once). Collective: every rank of the job
+  // must call this, members or not, with the same ranks; blocks until all have. Sets *id, on all of them.
+  // Errors: InvalidArgument (a rank that does not exist, or is named twice), Internal (the ranks disagree, or
+  // there is no room: capacities are in docs/configuration.md). Any thread but the engine's own.
+  Status CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id);
 
-  // Submits a request and returns its id, for Cancel.
+  // Ends a communicator; its number may be given again. Collective: every rank of the job must call this,
+  // when nothing is pending there. Errors: InvalidArgument (kWorld, or no such communicator),
+  // FailedPrecondition (something is pending here).
+  Status RemoveCommunicator(CommunicatorId id);
+
+  // The ranks of the job that are in communicator `id`, ascending; a rank's index in them is its rank in
+  // there. Empty when there is none, or after Shutdown. Any thread.
+  std::vector<int> RanksOf(CommunicatorId id);
+
+  // Takes this rank out of `id` for good: requests of the others no longer wait for it, and are about those
+  // that are left. Blocks until this rank's own requests there have ended. Requests that are submitted here
+  // afterwards are refused. Any thread but the engine's own.
+  Status Leave(CommunicatorId id);
+
+  // Draws the ticket of the next group of `id` on this rank. The caller's order is the program order. Errors:
+  // Internal when this step has failed, or another rank's has in its place, with the reason;
+  // InvalidArgument when this rank is not in `id`. Any thread.
+  Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket);
+
+  // Says that the step that drew `ticket` has ended on this rank; `failed`, or well. When not all tensors of
+  // that group have been submitted by then, the other ranks would wait for them: the epoch fails with
+  // `reason`. (Unless the step ended well and used none of them: then TensorFlow pruned the group, on all
+  // ranks.) Any thread.
+  void EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason);
+
+  // Submits a request and returns its number, for Cancel; 0 when it was refused or is done already.
   //   Completion: `request.done` is called exactly once: with OK when the output holds the result and every
-  //   rank's
-  //     will; with an error otherwise, and then the output's content is undefined. On the completion thread,
-  //     or in this call when the engine refuses the request or the job has one rank.
+  //     rank's will; with an error otherwise, and then the output's content is undefined. On the completion
+  //     thread, or in this call when the engine refuses the request or the job has one rank.
   //   Ownership: input and output stay valid and are not touched by others until then.
-  //   Errors: InvalidArgument (op not defined for the type, root or index out of range), FailedPrecondition
-  //   (shut down,
-  //     forked child), Internal (aborted).
+  //   Errors: InvalidArgument (op not defined for the type, root, splits or index out of range, not a member,
+  //     a name that is under way already), FailedPrecondition (shut down, forked child, left), Internal
+  //     (failed or aborted).
   // Any thread.
   std::uint64_t Submit(Request request);
 
   // Withdraws a request because its step failed or was cancelled here. If it had not met all its peers yet,
-  // the job ends for all ranks with `reason`; otherwise it completes as if nothing had happened. Any thread.
+  // the epoch fails for all ranks with `reason`; otherwise it completes as if nothing had happened. Any
+  // thread.
   void Cancel(std::uint64_t id, const std::string& reason);
+
+  // Withdraws everything that is pending here, as Cancel does. For Ctrl-C. Any thread.
+  void CancelAll(const std::string& reason);
+
+  // Fails the epoch of `id`, in which step `step` cannot do its part. Any thread.
+  void FailStep(CommunicatorId id, StepId step, const std::string& reason);
+
+  // What this rank's collectives have cost so far (statistics.h); with `reset`, counts from 0 again. Errors:
+  // FailedPrecondition (shut down, forked child). Any thread.
+  Status Stats(bool reset, EngineStats* stats);
 
   // Leaves the job in good order; a second call does nothing. Requests that are pending are waited for when
   // all their ranks have arrived; one that still waits for a peer is an error on all ranks, and is reported
@@ -76,21 +121,36 @@ class Engine {
 
  private:
   explicit Engine(const Config& config);
-  Status CheckRequest(const Request& request) const;
+  // Counted before shut_down_ is read, so that Shutdown, which does the reverse, sees every thread that goes
+  // on.
+  class Inside {
+   public:
+    explicit Inside(std::atomic<int>* counter) : counter_(counter) { counter_->fetch_add(1); }
+    ~Inside() { counter_->fetch_sub(1); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    std::atomic<int>* const counter_;
+  };
+
+  Status CheckUsable() const;
+  Status CheckRequest(const Request& request, const std::vector<int>& ranks) const;
+  void Finish(Membership& membership);
 
   const Config config_;
   const pid_t pid_;
-  std::atomic<std::uint64_t> next_ticket_{0};
   std::atomic<bool> shut_down_{false};
-  std::atomic<int> submitting_{0};  // threads inside Submit; Shutdown waits for them
+  std::atomic<int> inside_{0};  // threads in a call that uses communicators_; Shutdown waits for them
+  std::atomic<std::uint64_t> lone_tickets_{0};  // of a job of one rank
   std::mutex shutdown_mu_;
   Status shutdown_status_;  // guarded by shutdown_mu_
 
-  // In the order in which they need each other; all nullptr in a job of one rank.
+  // In the order in which they need each other; in a job of one rank all but communicators_ are nullptr.
   std::unique_ptr<Job> job_;
   std::unique_ptr<CompletionThread> completions_;
-  std::unique_ptr<Dispatcher> dispatcher_;
-  std::unique_ptr<CommThread> comm_;
+  std::unique_ptr<StallWatch> stalls_;
+  std::unique_ptr<CommunicatorSet> communicators_;
   std::unique_ptr<Watcher> watcher_;
 };
 

@@ -1,17 +1,13 @@
 #include "kernels/engine/exit_cause.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <sstream>
 #include <thread>
 
-#include "kernels/common/unique_fd.h"
+#include "kernels/common/process.h"
 
 namespace tf_smddp {
 namespace {
@@ -26,27 +22,16 @@ struct PidfdInfo {
 constexpr unsigned long kPidfdGetInfo = _IOWR(0xFF, 11, PidfdInfo);
 constexpr std::uint64_t kPidfdInfoExit = 1 << 3;
 
-bool StatusOfZombie(pid_t pid, int* wait_status) {
-  const UniqueFd file(::open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return false;
-  char text[2048];
-  const ssize_t bytes = ::read(file.get(), text, sizeof text - 1);
-  if (bytes <= 0) return false;
-  text[bytes] = '\0';
-  // "pid (comm) state …": comm may hold anything, so start behind its last parenthesis.
-  const char* behind_comm = ::strrchr(text, ')');
-  if (behind_comm == nullptr) return false;
-  std::istringstream fields(behind_comm + 1);
-  std::string state, field;
-  fields >> state;
-  if (state != "Z" && state != "X") return false;
-  for (int number = 4; number <= 52; ++number) fields >> field;  // exit_code is field 52 of proc(5)
-  if (!fields) return false;
-  *wait_status = std::atoi(field.c_str());
+bool StatusOfZombie(const LocalPeer& peer, int* wait_status) {
+  ProcessStat stat;
+  if (!ReadProcessStat(peer.pid, &stat) || (stat.state != 'Z' && stat.state != 'X')) return false;
+  if (!peer.pidfd.valid() && stat.start_ticks != peer.start_ticks) return false;  // the number is used again
+  *wait_status = stat.wait_status;
   return true;
 }
 
 bool StatusBehindPidfd(int pidfd, int* wait_status) {
+  if (pidfd < 0) return false;
   PidfdInfo info = {};
   info.mask = kPidfdInfoExit;
   if (::ioctl(pidfd, kPidfdGetInfo, &info) != 0 || (info.mask & kPidfdInfoExit) == 0) return false;
@@ -68,11 +53,11 @@ std::string DescribeWaitStatus(int wait_status) {
   return "exited with code " + std::to_string(WEXITSTATUS(wait_status)) + " without calling shutdown()";
 }
 
-std::string DescribeExit(pid_t pid, int pidfd, std::chrono::milliseconds patience) {
+std::string DescribeExit(const LocalPeer& peer, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   int wait_status = 0;
   do {
-    if (StatusOfZombie(pid, &wait_status) || StatusBehindPidfd(pidfd, &wait_status)) {
+    if (StatusOfZombie(peer, &wait_status) || StatusBehindPidfd(peer.pidfd.get(), &wait_status)) {
       return DescribeWaitStatus(wait_status);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

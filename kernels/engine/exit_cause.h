@@ -2,18 +2,18 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_EXIT_CAUSE_H_
 #define TF_SMDDP_KERNELS_ENGINE_EXIT_CAUSE_H_
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <string>
 
+#include "kernels/control/bootstrap.h"
+
 namespace tf_smddp {
 
-// A phrase for the end of process `pid`, whose `pidfd` is readable: "was killed by signal 9 (SIGKILL)",
-// "exited with code 1". The status lies in /proc/<pid>/stat while the process is a zombie (smddprun keeps its
-// ranks so until all have ended), and behind the pidfd afterwards on Linux 6.15 and later; waits up to
-// `patience` for one of them.
-std::string DescribeExit(pid_t pid, int pidfd, std::chrono::milliseconds patience);
+// A phrase for the end of the process of `peer`, which has ended: "was killed by signal 9 (SIGKILL)", "exited
+// with code 1". The status lies in /proc/<pid>/stat while the process is a zombie (smddprun keeps its ranks
+// so until all have ended), and behind the pidfd afterwards on Linux 6.15 and later; waits up to `patience`
+// for one of them.
+std::string DescribeExit(const LocalPeer& peer, std::chrono::milliseconds patience);
 
 // The same phrase for a wait status as waitpid gives it.
 std::string DescribeWaitStatus(int wait_status);

@@ -1,7 +1,7 @@
 // Job: what one rank shares with the others of its host, from the end of the bootstrap on.
 //
-// Place in the stack: the bottom of engine/; the dispatcher, the comm thread and the watcher all work on it.
-// Not here: requests and threads.
+// Place in the stack: the bottom of engine/; communicators and the watcher work on it. Not here: requests and
+// threads.
 #ifndef TF_SMDDP_KERNELS_ENGINE_JOB_H_
 #define TF_SMDDP_KERNELS_ENGINE_JOB_H_
 
@@ -14,7 +14,7 @@
 #include "kernels/common/logging.h"
 #include "kernels/common/status.h"
 #include "kernels/control/bootstrap.h"
-#include "kernels/control/control_segment.h"
+#include "kernels/control/job_segment.h"
 #include "kernels/memory/arena.h"
 
 namespace tf_smddp {
@@ -27,27 +27,22 @@ class Job {
 
   int rank() const { return config_.rank; }
   int size() const { return config_.local_size; }
-  std::uint64_t everyone() const {
-    return size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << size()) - 1;
-  }
 
   const Config& config() const { return config_; }
   const Logger& logger() const { return logger_; }
-  ControlSegment& control() { return *control_; }
-  RankRecord& self() { return control_->rank(rank()); }
+  JobSegment& segment() { return *segment_; }
   Arena& arena() { return *arena_; }
-  const ArenaView& view(int rank) const { return views_[rank]; }
-  const LocalPeer& peer(int rank) const { return meeting_.peers[rank]; }
+  const ArenaView& view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
+  const LocalPeer& peer(int rank) const { return meeting_.peers[static_cast<std::size_t>(rank)]; }
 
-  // Wakes comm threads; see Note [No lost wake-up] in kernels/control/doorbell.h. Any thread.
-  void RingSelf() { self().bell.Ring(); }
-  void RingOthers();
+  // Wakes all comm threads of all ranks; see Note [No lost wake-up] in kernels/control/doorbell.h. Any
+  // thread.
   void RingAll();
 
   // Ends the job for all ranks with `text`, unless it has ended already. Any thread.
   void Abort(const std::string& text);
-  bool aborted() { return control_->abort().raised(); }
-  std::string AbortText() { return control_->abort().Text(); }
+  bool aborted() { return segment_->abort().raised(); }
+  std::string AbortText() { return segment_->abort().Text(); }
 
   // Bits of the ranks that have shut down in good order. Any thread.
   std::uint64_t LeftMask();
@@ -59,10 +54,13 @@ class Job {
   const Config config_;
   const Logger logger_;
   Meeting meeting_;
-  std::unique_ptr<ControlSegment> control_;
+  std::unique_ptr<JobSegment> segment_;
   std::unique_ptr<Arena> arena_;
   std::vector<ArenaView> views_;  // by rank
 };
+
+// "rank 2", "ranks 0, 2": the set bits of `mask`.
+std::string RankList(std::uint64_t mask);
 
 }  // namespace tf_smddp
 

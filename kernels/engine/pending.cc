@@ -5,7 +5,7 @@
 
 namespace tf_smddp {
 
-PendingTable::Added PendingTable::Add(const Shared& pending) {
+PendingTable::Added PendingTable::Add(const Shared& pending, bool open) {
   std::lock_guard<std::mutex> lock(mu_);
   if (refusing_) return Added::kClosed;
   const Place place = pending->place();
@@ -16,7 +16,7 @@ PendingTable::Added PendingTable::Add(const Shared& pending) {
   };
   if (in_place != entered_.end() && twin(in_place->second)) return Added::kTwin;
   if (std::any_of(deferred_.begin(), deferred_.end(), twin)) return Added::kTwin;
-  if (in_place != entered_.end() || std::any_of(deferred_.begin(), deferred_.end(), same_place)) {
+  if (!open || in_place != entered_.end() || std::any_of(deferred_.begin(), deferred_.end(), same_place)) {
     deferred_.push_back(pending);
     return Added::kDeferred;
   }
@@ -68,6 +68,25 @@ PendingTable::Shared PendingTable::EnterDeferred(std::size_t* cursor) {
 bool PendingTable::has_deferred() {
   std::lock_guard<std::mutex> lock(mu_);
   return !deferred_.empty();
+}
+
+std::vector<PendingTable::Shared> PendingTable::TakeEpoch(std::uint64_t epoch) {
+  std::vector<Shared> taken;
+  std::lock_guard<std::mutex> lock(mu_);
+  for (auto entry = entered_.begin(); entry != entered_.end();) {
+    if (entry->second->epoch != epoch) {
+      ++entry;
+      continue;
+    }
+    taken.push_back(std::move(entry->second));
+    entry = entered_.erase(entry);
+  }
+  std::deque<Shared> kept;
+  for (Shared& pending : deferred_)
+    (pending->epoch == epoch ? taken.emplace_back() : kept.emplace_back()) = pending;
+  deferred_ = std::move(kept);
+  if (entered_.empty() && deferred_.empty()) emptied_.notify_all();
+  return taken;
 }
 
 std::vector<PendingTable::Shared> PendingTable::Close(const Status& reason) {

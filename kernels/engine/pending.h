@@ -17,6 +17,7 @@
 #include "kernels/control/manifest.h"
 #include "kernels/control/readiness_table.h"
 #include "kernels/engine/request.h"
+#include "kernels/engine/statistics.h"
 #include "kernels/fusion/fusion_buffer_manager.h"
 
 namespace tf_smddp {
@@ -27,9 +28,15 @@ struct PendingRequest {
   Manifest manifest;
   std::uint32_t slot = 0;
   std::uint64_t ticket = 0;  // the group's, the sequence number, or the name's ordinal
-  std::uint64_t bytes = 0;   // of the tensor
+  std::uint64_t epoch = 0;
+  bool open = true;         // the epoch had begun when it was submitted
+  std::uint64_t bytes = 0;  // of the input
+  Clock::time_point submitted;
+  Cost cost;  // set by the comm thread
   Cell cell = {};
-  void* span = nullptr;  // in the arena: stands in for a small tensor's private memory
+  void* span = nullptr;    // in the arena: stands in for a small tensor's private memory
+  void* splits = nullptr;  // in the arena: alltoall's, one 64-bit number for each member
+  std::uint64_t splits_bytes = 0;
 
   Place place() const { return ReadinessTable::PlaceOf(slot, ticket); }
   GroupPart group() const {
@@ -46,10 +53,10 @@ class PendingTable {
 
   enum class Added { kEntered, kDeferred, kTwin, kClosed };
 
-  // Takes `pending`: into its place, or behind the deferred ones when an earlier request of this rank is
-  // there or waits for it. Not taken on kTwin, when the same ticket is in that place already, and on kClosed.
-  // Any thread.
-  Added Add(const Shared& pending);
+  // Takes `pending`: into its place; or behind the deferred ones, when an earlier request of this rank is
+  // there or waits for it, or its epoch has not begun (`open`). Not taken on kTwin, when the same ticket is
+  // in that place already, and on kClosed. Any thread.
+  Added Add(const Shared& pending, bool open);
 
   // Moves the request in `place` to the end of the deferred ones. Any thread.
   void Defer(Place place);
@@ -65,6 +72,9 @@ class PendingTable {
   Shared EnterDeferred(std::size_t* cursor);
 
   bool has_deferred();
+
+  // Takes everything that is of `epoch`.
+  std::vector<Shared> TakeEpoch(std::uint64_t epoch);
 
   // Takes everything and refuses what is added from now on. `reason` is for those.
   std::vector<Shared> Close(const Status& reason);

@@ -12,6 +12,12 @@
 
 namespace tf_smddp {
 
+// A group of ranks with tables and sequences of its own. The same number on all ranks of the job.
+using CommunicatorId = std::uint32_t;
+
+// The communicator of all ranks; it always exists.
+inline constexpr CommunicatorId kWorld = 0;
+
 // Which request of this rank meets which of the others'.
 struct Pairing {
   enum Kind {
@@ -20,24 +26,45 @@ struct Pairing {
     kName,      // the n-th request of this name meets the n-th of that name
   };
   Kind kind = kSequence;
-  std::uint64_t ticket = 0;       // kGroup: from Engine::NextTicket
+  std::uint64_t ticket = 0;       // kGroup: from Engine::DrawTicket
   std::uint32_t param_index = 0;  // kGroup: below num_params
   std::uint32_t num_params = 0;   // kGroup: tensors in the group
-  std::string name;               // kName
+  std::string name;               // kName: at most one request of a name may be under way on a rank
 };
+
+// What runs together and fails together: a session's run or a function's call. No two have the same number.
+using StepId = std::int64_t;
+
+// Eager execution: each request stands for itself.
+inline constexpr StepId kNoStep = 0;
 
 // Called exactly once, never on the comm thread.
 using DoneCallback = std::function<void(const Status&)>;
 
+// Makes room for an output whose shape only the meeting of all ranks settles. `rows` is how many rows of the
+// output come from each rank of the communicator, in their order (kReducescatter: one element, the rows of
+// this rank's shard); the output's first dimension is their sum. Sets *output, which may stay nullptr when
+// there are no bytes. Called at most once, before `done`, on the comm thread: it must be quick, and must not
+// call the engine. An error fails the request on all ranks.
+using AllocateOutput = std::function<Status(const std::vector<std::int64_t>& rows, void** output)>;
+
 struct Request {
+  CommunicatorId communicator = kWorld;
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  int root = -1;                    // a rank; -1 where the collective has none
-  std::vector<std::int64_t> shape;  // elements; the same on all ranks
-  const void* input = nullptr;      // both may be nullptr when there are 0 elements
-  void* output = nullptr;           // may be equal to `input`; must not overlap it otherwise
+  ReduceOp op = ReduceOp::kSum;     // for reductions
+  double prescale = 1.0;            // for reductions of inexact types: each input is multiplied by it
+  double postscale = 1.0;           // likewise the result
+  int root = -1;                    // a rank of the job; -1 where the collective has none
+  std::vector<std::int64_t> shape;  // of the input, elements; equal on all ranks, but for the first dimension
+                                    // of kAllgather and kAlltoall
+  std::vector<std::int64_t>
+      splits;                   // kAlltoall: rows for each rank of the communicator; their sum is shape[0]
+  const void* input = nullptr;  // may be nullptr when there are no bytes
+  void* output = nullptr;       // kAllreduce, kBroadcast: may be equal to `input`, else must not overlap it
+  AllocateOutput allocate;      // kAllgather, kReducescatter, kAlltoall: instead of `output`
   Pairing pairing;
+  StepId step = kNoStep;
   std::string label;  // for messages; may differ between ranks
   DoneCallback done;
 };

@@ -1,62 +1,129 @@
 #include "kernels/engine/watcher.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <chrono>
 #include <string>
 
+#include "kernels/common/process.h"
+#include "kernels/common/system_call.h"
 #include "kernels/common/thread.h"
 #include "kernels/engine/exit_cause.h"
 
 namespace tf_smddp {
 namespace {
 
-constexpr std::uint32_t kStop = ~std::uint32_t{0};  // instead of a rank
+constexpr int kLookEveryMs = 200;
 
-Status SystemError(const char* what) { return Internal(std::string(what) + ": " + std::strerror(errno)); }
+// More than one, since the next rank's own watcher may be held up (SIGSTOP, a debugger).
+constexpr int kLookedAt = 3;
+
+constexpr std::chrono::milliseconds kExitStatusPatience{300};
+
+bool IsGone(const LocalPeer& peer) { return ::kill(peer.pid, 0) != 0 && errno == ESRCH; }
 
 }  // namespace
 
 Watcher::~Watcher() {
   if (!thread_.joinable()) return;
-  ::eventfd_write(stop_.get(), 1);
+  // Not by closing it: a forked child may hold it open too.
+  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), "", 1);
   thread_.join();
 }
 
 Status Watcher::Start() {
-  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
-  stop_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
-  if (!epoll_.valid() || !stop_.valid()) return SystemError("the watcher's descriptors");
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.u32 = kStop;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_.get(), &event) != 0) return SystemError("epoll_ctl");
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return Internal(CallFailed("pipe2", errno));
+  stopped_ = UniqueFd(ends[0]);
+  stop_ = UniqueFd(ends[1]);
+  polled_.push_back({stopped_.get(), POLLIN, 0});
   for (int rank = 0; rank < job_->size(); ++rank) {
     const LocalPeer& peer = job_->peer(rank);
-    if (!peer.pidfd.valid()) continue;  // this process
-    event.data.u32 = static_cast<std::uint32_t>(rank);
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.pidfd.get(), &event) != 0)
-      return SystemError("epoll_ctl");
+    if (peer.pid == ::getpid()) continue;
+    if (peer.pidfd.valid()) {
+      polled_.push_back({peer.pidfd.get(), POLLIN, 0});
+      pidfd_ranks_.push_back(rank);
+    } else {
+      without_pidfd_ |= std::uint64_t{1} << rank;
+    }
   }
-  thread_ = StartThread("smddp-watch", [this] { Run(); });
+  if (without_pidfd_ != 0) {
+    const Status status = CheckProc();
+    if (!status.ok()) return status;
+    if (job_->rank() == 0) {
+      job_->logger().Log(
+          LogLevel::kWarning,
+          "pidfd_open is refused: a rank's death is noticed by a look in /proc every 0.2 s, not at "
+          "once; use Linux 5.3 or later and a seccomp profile that allows pidfd_open");
+    }
+  }
+  try {
+    thread_ = StartThread("smddp-watch", [this] { Run(); });
+  } catch (const ThreadRefused& refused) {
+    return Internal(refused.what());
+  }
+  return {};
+}
+
+// A death that could not be noticed would be a hang.
+Status Watcher::CheckProc() const {
+  const bool same_namespace =
+      job_->peer(job_->rank()).pid == ::getpid();  // the numbers are as rank 0 sees them
+  for (int rank = 0; rank < job_->size(); ++rank) {
+    if ((without_pidfd_ >> rank & 1) == 0) continue;
+    const LocalPeer& peer = job_->peer(rank);
+    ProcessStat stat;
+    const bool shown = ReadProcessStat(peer.pid, &stat) && stat.start_ticks == peer.start_ticks;
+    if (same_namespace && (shown || IsGone(peer))) continue;
+    return Internal(
+        "pidfd_open is refused, and /proc does not show rank " + std::to_string(rank) + " (pid " +
+        std::to_string(peer.pid) +
+        "), so its death could not be noticed; use a seccomp profile that allows pidfd_open, or mount "
+        "/proc without hidepid, in one pid namespace for all ranks");
+  }
   return {};
 }
 
 void Watcher::Run() {
   for (;;) {
-    epoll_event event;
-    const int count = ::epoll_wait(epoll_.get(), &event, 1, -1);
-    if (count != 1) continue;  // EINTR
-    if (event.data.u32 == kStop) return;
-    const int rank = static_cast<int>(event.data.u32);
-    const LocalPeer& peer = job_->peer(rank);
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.pidfd.get(), nullptr);
-    if ((job_->LeftMask() >> rank & 1) != 0) continue;  // it said goodbye
-    job_->Abort("rank " + std::to_string(rank) + " (pid " + std::to_string(peer.pid) + ") " +
-                DescribeExit(peer.pid, peer.pidfd.get(), std::chrono::milliseconds(300)));
+    const int count = ::poll(polled_.data(), polled_.size(), without_pidfd_ != 0 ? kLookEveryMs : -1);
+    if (count < 0) {
+      if (errno != EINTR) ::usleep(kLookEveryMs * 1000);  // the kernel is short of memory
+      continue;
+    }
+    if (polled_[0].revents != 0) return;
+    for (std::size_t i = 1; i < polled_.size(); ++i) {
+      if (polled_[i].revents == 0) continue;
+      polled_[i].fd = -1;  // poll() passes over it from now on
+      polled_[i].revents = 0;
+      Died(pidfd_ranks_[i - 1]);
+    }
+    LookAtNextRanks();
   }
+}
+
+void Watcher::LookAtNextRanks() {
+  const std::uint64_t wanted = without_pidfd_ & ~job_->LeftMask();
+  int looked_at = 0;
+  for (int distance = 1; distance < job_->size() && looked_at < kLookedAt; ++distance) {
+    const int rank = (job_->rank() + distance) % job_->size();
+    if ((wanted >> rank & 1) == 0) continue;
+    ++looked_at;
+    const LocalPeer& peer = job_->peer(rank);
+    if (ProcessRuns(peer.pid, peer.start_ticks)) continue;
+    without_pidfd_ &= ~(std::uint64_t{1} << rank);
+    Died(rank);
+  }
+}
+
+void Watcher::Died(int rank) {
+  if ((job_->LeftMask() >> rank & 1) != 0) return;  // it said goodbye
+  const LocalPeer& peer = job_->peer(rank);
+  job_->Abort("rank " + std::to_string(rank) + " (pid " + std::to_string(peer.pid) + ") " +
+              DescribeExit(peer, kExitStatusPatience));
 }
 
 }  // namespace tf_smddp

@@ -1,8 +1,16 @@
-// Watcher: a thread that notices at once when another rank's process ends, and ends the job for all.
+// Watcher: a thread that notices when another rank's process ends, and ends the job for all.
+//
+// It sleeps in poll() over the peers' pidfds, and notices at once. Where the system refuses pidfds, it looks
+// in /proc every 200 ms instead, at the next ranks that have not left: what one rank notices all are told,
+// and of ranks in a circle some of which are dead, one that lives has a dead one next to it.
 #ifndef TF_SMDDP_KERNELS_ENGINE_WATCHER_H_
 #define TF_SMDDP_KERNELS_ENGINE_WATCHER_H_
 
+#include <poll.h>
+
+#include <cstdint>
 #include <thread>
+#include <vector>
 
 #include "kernels/common/status.h"
 #include "kernels/common/unique_fd.h"
@@ -16,17 +24,22 @@ class Watcher {
   explicit Watcher(Job* job) : job_(job) {}
   ~Watcher();
 
-  // Starts the thread. It sleeps in epoll over the peers' pidfds; it never polls. Errors: Internal when
-  // descriptors have run out.
+  // Starts the thread. Errors: Internal when the system has no descriptor or thread left, or neither pidfds
+  // nor /proc show the peers.
   Status Start();
 
  private:
+  Status CheckProc() const;
   void Run();
+  void LookAtNextRanks();
+  void Died(int rank);
 
   Job* const job_;
-  UniqueFd epoll_;
-  UniqueFd stop_;  // an eventfd
-  std::thread thread_;
+  UniqueFd stop_, stopped_;     // a pipe's ends: written to, read from
+  std::vector<pollfd> polled_;  // `stopped_`, then a pidfd for each of pidfd_ranks_
+  std::vector<int> pidfd_ranks_;
+  std::uint64_t without_pidfd_ = 0;  // ranks that are looked for in /proc; loses those that have died
+  std::thread thread_;               // last: it uses the others
 };
 
 }  // namespace tf_smddp

@@ -4,18 +4,17 @@
 
 namespace tf_smddp {
 
-Arena::Arena(UniqueFd fd, std::shared_ptr<Mapping> mapping, std::uint64_t reserve_bytes)
-    : fd_(std::move(fd)), mapping_(std::move(mapping)), spans_(reserve_bytes, mapping_->bytes()) {}
+Arena::Arena(UniqueFd fd, std::shared_ptr<Mapping> mapping)
+    : fd_(std::move(fd)), mapping_(std::move(mapping)), spans_(0, mapping_->bytes()) {}
 
-Status Arena::Create(std::uint64_t bytes, std::uint64_t reserve_bytes, MappingCache* mappings,
-                     std::unique_ptr<Arena>* arena) {
+Status Arena::Create(std::uint64_t bytes, MappingCache* mappings, std::unique_ptr<Arena>* arena) {
   UniqueFd fd;
   Status status = CreateSharedMemory("smddp-arena", bytes, &fd);
   if (!status.ok()) return status;
   std::shared_ptr<Mapping> mapping;
   status = mappings->Map(fd.get(), bytes, &mapping);
   if (!status.ok()) return status;
-  arena->reset(new Arena(std::move(fd), std::move(mapping), reserve_bytes));
+  arena->reset(new Arena(std::move(fd), std::move(mapping)));
   return {};
 }
 
@@ -25,8 +24,25 @@ void* Arena::Allocate(std::uint64_t bytes) {
 }
 
 void Arena::Free(void* data, std::uint64_t bytes) {
-  if (quarantined_.load()) return;
-  spans_.Free(static_cast<std::uint64_t>(static_cast<std::byte*>(data) - mapping_->data()), bytes);
+  const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(data) - mapping_->data());
+  std::lock_guard<std::mutex> lock(mu_);
+  if (quarantines_ > 0) {
+    withheld_.emplace_back(offset, bytes);
+  } else {
+    spans_.Free(offset, bytes);
+  }
+}
+
+void Arena::Quarantine() {
+  std::lock_guard<std::mutex> lock(mu_);
+  ++quarantines_;
+}
+
+void Arena::Release() {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (--quarantines_ > 0) return;
+  for (const auto& [offset, bytes] : withheld_) spans_.Free(offset, bytes);
+  withheld_.clear();
 }
 
 std::uint64_t Arena::OffsetOf(const void* data, std::uint64_t bytes) const {

@@ -1,19 +1,16 @@
 // Arena: one rank's shared memory, which all local ranks map.
 //
 // Place in the stack: above shared_memory.h. The allocator that puts TensorFlow's tensors here will sit in
-// kernels/tf and call Allocate; until then the arena holds the staging reserve and the spans of small
-// requests.
-//
-//   [ staging reserve | spans … ]
-//
-// The reserve belongs to the comm thread alone: ranks can never wait for each other about it.
+// kernels/tf and call Allocate; until then the arena holds the spans of small requests.
 #ifndef TF_SMDDP_KERNELS_MEMORY_ARENA_H_
 #define TF_SMDDP_KERNELS_MEMORY_ARENA_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "kernels/common/status.h"
 #include "kernels/memory/shared_memory.h"
@@ -27,10 +24,8 @@ inline constexpr std::uint64_t kNotInArena = ~std::uint64_t{0};
 // A rank's own arena, made with Create.
 class Arena {
  public:
-  // Makes and maps an arena of `bytes` bytes whose first `reserve_bytes` are the staging reserve; both are
-  // multiples of 64.
-  static Status Create(std::uint64_t bytes, std::uint64_t reserve_bytes, MappingCache* mappings,
-                       std::unique_ptr<Arena>* arena);
+  // Makes and maps an arena of `bytes` bytes, a multiple of 64.
+  static Status Create(std::uint64_t bytes, MappingCache* mappings, std::unique_ptr<Arena>* arena);
 
   // A span for `bytes` bytes aligned to 64, or nullptr when the arena is full. Any thread.
   void* Allocate(std::uint64_t bytes);
@@ -38,9 +33,10 @@ class Arena {
   // Gives back a span, with the `bytes` it was asked for with. Any thread.
   void Free(void* data, std::uint64_t bytes);
 
-  // After Quarantine, Free keeps spans out of use: peers may still read or write them after an abort.
-  // Any thread.
-  void Quarantine() { quarantined_.store(true); }
+  // From Quarantine on, Free keeps spans out of use: after a failure, peers may still read or write them.
+  // Release frees them in the end, when every peer has let go. Quarantines add up. Any thread.
+  void Quarantine();
+  void Release();
 
   // Offset of `data` when [data, data + bytes) lies in the arena, else kNotInArena. Any thread.
   std::uint64_t OffsetOf(const void* data, std::uint64_t bytes) const;
@@ -50,12 +46,15 @@ class Arena {
   std::uint64_t used_bytes() const { return spans_.used_bytes(); }
 
  private:
-  Arena(UniqueFd fd, std::shared_ptr<Mapping> mapping, std::uint64_t reserve_bytes);
+  Arena(UniqueFd fd, std::shared_ptr<Mapping> mapping);
 
   const UniqueFd fd_;
   const std::shared_ptr<Mapping> mapping_;
   SpanAllocator spans_;
-  std::atomic<bool> quarantined_{false};
+
+  std::mutex mu_;
+  int quarantines_ = 0;                                            // guarded by mu_
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> withheld_;  // offset, bytes; guarded by mu_
 };
 
 // A rank's arena as every local rank sees it, its own too.

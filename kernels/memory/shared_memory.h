@@ -10,7 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
+#include <tuple>
 
 #include "kernels/common/status.h"
 #include "kernels/common/unique_fd.h"
@@ -38,7 +38,12 @@ class Mapping {
 // Errors: Internal, naming the limit (RLIMIT_FSIZE) or the system's error.
 Status CreateSharedMemory(const char* name, std::size_t bytes, UniqueFd* fd);
 
-// Maps segments; the same segment asked for twice is mapped once. Ranks that are threads of one process share
+// Gives the pages of [offset, offset + bytes) of a memfd back to the system; they read as zero afterwards.
+// Both are multiples of the page size. Where the system refuses fallocate, they become zero and keep their
+// memory.
+Status PunchHole(int fd, std::size_t offset, std::size_t bytes);
+
+// Maps segments; the same range asked for twice is mapped once. Ranks that are threads of one process share
 // one MappingCache, so that a byte has one address (ThreadSanitizer goes by addresses). Any thread.
 class MappingCache {
  public:
@@ -46,9 +51,17 @@ class MappingCache {
   // sealed memfd of `bytes` bytes (a peer sent something else) or the address space is limited (RLIMIT_AS).
   Status Map(int fd, std::size_t bytes, std::shared_ptr<Mapping>* mapping);
 
+  // Likewise [offset, offset + bytes) of a memfd of `file_bytes` bytes; `offset` is a multiple of the page
+  // size.
+  Status MapRange(int fd, std::size_t file_bytes, std::size_t offset, std::size_t bytes,
+                  std::shared_ptr<Mapping>* mapping);
+
  private:
+  using Range =
+      std::tuple<unsigned long, unsigned long, std::size_t, std::size_t>;  // device, inode, offset, bytes
+
   std::mutex mu_;
-  std::map<std::pair<unsigned long, unsigned long>, std::weak_ptr<Mapping>> by_inode_;  // guarded by mu_
+  std::map<Range, std::weak_ptr<Mapping>> by_range_;  // guarded by mu_
 };
 
 }  // namespace tf_smddp

@@ -2,7 +2,7 @@
 //
 // An Element has: Lane (the type in memory), Acc (the type of the accumulator's lanes), Load (from
 // memory to accumulator), Pack (from accumulator to what Store writes; once per vector, however
-// many outputs) and Store.
+// many outputs), Store, and kHasFactors (whether it is one of an inexact type).
 //
 // Included once per target.
 #if defined(TF_SMDDP_KERNELS_REDUCE_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -13,6 +13,7 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "kernels/reduce/half_conversion-inl.h"
@@ -28,6 +29,7 @@ template <typename T>
 struct NativeElement {
   using Lane = T;
   using Acc = T;
+  static constexpr bool kHasFactors = std::is_floating_point_v<T>;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Lane* p) {
     return hn::LoadU(d, p);
@@ -47,6 +49,7 @@ template <typename T, typename A>
 struct WidenedElement {
   using Lane = T;
   using Acc = A;
+  static constexpr bool kHasFactors = false;
   template <class D>
   static HWY_INLINE hn::Vec<hn::Rebind<T, D>> LoadLanes(D /*d*/, const Lane* p) {
     return hn::LoadU(hn::Rebind<T, D>(), p);
@@ -58,6 +61,7 @@ struct WidenedElement {
 };
 
 struct Float16Element : WidenedElement<std::uint16_t, float> {
+  static constexpr bool kHasFactors = true;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Lane* p) {
     return FromFloat16(d, LoadLanes(d, p));
@@ -69,6 +73,7 @@ struct Float16Element : WidenedElement<std::uint16_t, float> {
 };
 
 struct BFloat16Element : WidenedElement<std::uint16_t, float> {
+  static constexpr bool kHasFactors = true;
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Lane* p) {
     return FromBFloat16(d, LoadLanes(d, p));
@@ -94,11 +99,35 @@ struct ExactInt32Element : WidenedElement<std::int32_t, double> {
   }
 };
 
-// uint8 for the average, by the same argument: 14 bits in a float, and an error below 2^-16.
-struct ExactUInt8Element : WidenedElement<std::uint8_t, float> {
+// uint32 for the average, by the same argument. Vectors convert between double and signed integers only, so
+// the values are moved down by 2^31 and back up, exactly.
+struct ExactUInt32Element : WidenedElement<std::uint32_t, double> {
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Lane* p) {
-    return hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<D>(), LoadLanes(d, p)));
+    const hn::Rebind<std::uint32_t, D> du;
+    const auto moved =
+        hn::BitCast(hn::Rebind<std::int32_t, D>(), hn::Xor(LoadLanes(d, p), hn::Set(du, kTop)));
+    return hn::Add(hn::PromoteTo(d, moved), hn::Set(d, 0x1p31));
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<hn::Rebind<Lane, D>> Pack(D d, hn::Vec<D> v) {
+    const hn::Rebind<std::uint32_t, D> du;
+    const auto moved = hn::DemoteTo(hn::Rebind<std::int32_t, D>(), hn::Sub(hn::Trunc(v), hn::Set(d, 0x1p31)));
+    return hn::Xor(hn::BitCast(du, moved), hn::Set(du, kTop));
+  }
+
+ private:
+  static constexpr std::uint32_t kTop = 0x80000000u;
+};
+
+// 8 and 16 bits for the average, by the same argument: 22 bits in a float, and an error below 2^-8.
+template <typename T>
+struct ExactNarrowElement : WidenedElement<T, float> {
+  using Lane = T;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const Lane* p) {
+    const hn::RebindToSigned<D> di;
+    return hn::ConvertTo(d, hn::PromoteTo(di, WidenedElement<T, float>::LoadLanes(d, p)));
   }
   template <class D>
   static HWY_INLINE hn::Vec<hn::Rebind<Lane, D>> Pack(D /*d*/, hn::Vec<D> v) {
@@ -106,7 +135,8 @@ struct ExactUInt8Element : WidenedElement<std::uint8_t, float> {
   }
 };
 
-// uint8 for the product: there is no 8-bit multiplication, and 16 bits that wrap end in the same low 8 bits.
+// 8 bits for the product: there is no 8-bit multiplication, and 16 bits that wrap end in the same low 8 bits,
+// which are the same for signed and unsigned factors.
 struct WideUInt8Element : WidenedElement<std::uint8_t, std::uint16_t> {
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Lane* p) {

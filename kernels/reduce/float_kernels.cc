@@ -11,20 +11,11 @@ HWY_BEFORE_NAMESPACE();
 namespace tf_smddp {
 namespace HWY_NAMESPACE {
 
+// Sum and average are the same kernel: args.factors.divisor tells them apart.
 template <typename T>
 Kernel FindNative(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAverage:  // args.divisor tells them apart
-      return &RunKernel<NativeElement<T>, AddOp>;
-    case ReduceOp::kMin:
-      return &RunKernel<NativeElement<T>, MinOp>;
-    case ReduceOp::kMax:
-      return &RunKernel<NativeElement<T>, MaxOp>;
-    case ReduceOp::kProduct:
-      return &RunKernel<NativeElement<T>, MulOp>;
-  }
-  return nullptr;
+  using Element = NativeElement<T>;
+  return ChooseKernel<Element, Element, Element, Element>(op);
 }
 
 Kernel FindFloatKernel(DType dtype, ReduceOp op) {

@@ -22,6 +22,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/reduce/elements-inl.h"
+#include "kernels/reduce/factors-inl.h"
 #include "kernels/reduce/kernel.h"
 #include "kernels/reduce/operations-inl.h"
 
@@ -41,7 +42,7 @@ struct FoldArgs {
   int num_inputs;
   void* const* outputs;
   int num_outputs;
-  int divisor;
+  const Factors& factors;
   std::size_t begin;
   std::size_t count;
   Acc* carry;  // accumulators of elements [0, count), padded to whole vectors; null if first and last
@@ -58,8 +59,9 @@ HWY_INLINE hn::Vec<D> LoadPartial(D d, const typename Element::Lane* p, std::siz
 }
 
 // One vector at element e of the range; `lanes` of its lanes exist.
-template <class Element, class Op, class D>
-HWY_INLINE void FoldVector(D d, const FoldArgs<typename Element::Acc>& args, const Finisher<D>& finisher,
+template <class Element, class Op, bool kScaled, class D>
+HWY_INLINE void FoldVector(D d, const FoldArgs<typename Element::Acc>& args,
+                           const Prescaler<D, kScaled>& prescaler, const Finisher<D, kScaled>& finisher,
                            std::size_t e, std::size_t lanes) {
   using Lane = typename Element::Lane;
   const bool whole = lanes == hn::Lanes(d);
@@ -68,7 +70,8 @@ HWY_INLINE void FoldVector(D d, const FoldArgs<typename Element::Acc>& args, con
   if (!args.first) acc = hn::LoadU(d, args.carry + e);
   for (int i = 0; i < args.num_inputs; ++i) {
     const Lane* input = static_cast<const Lane*>(args.inputs[i]) + at;
-    const hn::Vec<D> v = whole ? Element::Load(d, input) : LoadPartial<Element>(d, input, lanes);
+    const hn::Vec<D> v =
+        prescaler.Scale(whole ? Element::Load(d, input) : LoadPartial<Element>(d, input, lanes));
     acc = args.first && i == 0 ? v : Op::Combine(d, acc, v);
   }
   if (!args.last) {
@@ -82,13 +85,14 @@ HWY_INLINE void FoldVector(D d, const FoldArgs<typename Element::Acc>& args, con
   }
 }
 
-template <class Element, class Op>
+template <class Element, class Op, bool kScaled>
 HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
   using Lane = typename Element::Lane;
   using D = hn::ScalableTag<typename Element::Acc>;
   using V = hn::Vec<D>;
   const D d;
-  const Finisher<D> finisher(d, args.divisor);
+  const Prescaler<D, kScaled> prescaler(d, args.factors);
+  const Finisher<D, kScaled> finisher(d, args.factors);
   const std::size_t lanes = hn::Lanes(d);
 
   std::size_t e = 0;
@@ -98,10 +102,10 @@ HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
     int i = 0;
     if (args.first) {
       const Lane* input = static_cast<const Lane*>(args.inputs[i++]) + at;
-      acc0 = Element::Load(d, input);
-      acc1 = Element::Load(d, input + lanes);
-      acc2 = Element::Load(d, input + 2 * lanes);
-      acc3 = Element::Load(d, input + 3 * lanes);
+      acc0 = prescaler.Scale(Element::Load(d, input));
+      acc1 = prescaler.Scale(Element::Load(d, input + lanes));
+      acc2 = prescaler.Scale(Element::Load(d, input + 2 * lanes));
+      acc3 = prescaler.Scale(Element::Load(d, input + 3 * lanes));
     } else {
       acc0 = hn::LoadU(d, args.carry + e);
       acc1 = hn::LoadU(d, args.carry + e + lanes);
@@ -110,10 +114,10 @@ HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
     }
     for (; i < args.num_inputs; ++i) {
       const Lane* input = static_cast<const Lane*>(args.inputs[i]) + at;
-      acc0 = Op::Combine(d, acc0, Element::Load(d, input));
-      acc1 = Op::Combine(d, acc1, Element::Load(d, input + lanes));
-      acc2 = Op::Combine(d, acc2, Element::Load(d, input + 2 * lanes));
-      acc3 = Op::Combine(d, acc3, Element::Load(d, input + 3 * lanes));
+      acc0 = Op::Combine(d, acc0, prescaler.Scale(Element::Load(d, input)));
+      acc1 = Op::Combine(d, acc1, prescaler.Scale(Element::Load(d, input + lanes)));
+      acc2 = Op::Combine(d, acc2, prescaler.Scale(Element::Load(d, input + 2 * lanes)));
+      acc3 = Op::Combine(d, acc3, prescaler.Scale(Element::Load(d, input + 3 * lanes)));
     }
     if (!args.last) {
       hn::StoreU(acc0, d, args.carry + e);
@@ -135,20 +139,20 @@ HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
     }
   }
   for (; e < args.count; e += lanes) {
-    FoldVector<Element, Op>(d, args, finisher, e, HWY_MIN(lanes, args.count - e));
+    FoldVector<Element, Op, kScaled>(d, args, prescaler, finisher, e, HWY_MIN(lanes, args.count - e));
   }
 }
 
 // Folds elements [begin, begin + count) group by group; count is at most a block.
-template <class Element, class Op>
+template <class Element, class Op, bool kScaled>
 void FoldBlock(const KernelArgs& args, std::size_t begin, std::size_t count, typename Element::Acc* carry) {
   using Lane = typename Element::Lane;
   const int num_written = HWY_MIN(args.num_outputs, kMaxStreams);
   for (int i = 0; i < args.num_inputs; i += kMaxStreams) {
     const int group = HWY_MIN(args.num_inputs - i, kMaxStreams);
     const bool last = i + group == args.num_inputs;
-    Fold<Element, Op>(
-        {args.inputs + i, group, args.outputs, num_written, args.divisor, begin, count, carry, i == 0, last});
+    Fold<Element, Op, kScaled>(
+        {args.inputs + i, group, args.outputs, num_written, args.factors, begin, count, carry, i == 0, last});
   }
   const Lane* result = static_cast<const Lane*>(args.outputs[0]) + begin;
   for (int k = num_written; k < args.num_outputs; ++k) {
@@ -156,19 +160,45 @@ void FoldBlock(const KernelArgs& args, std::size_t begin, std::size_t count, typ
   }
 }
 
-template <class Element, class Op>
-void RunKernel(const KernelArgs& args) {
+template <class Element, class Op, bool kScaled>
+void FoldAll(const KernelArgs& args) {
   using Acc = typename Element::Acc;
   if (args.num_inputs <= kMaxStreams && args.num_outputs <= kMaxStreams) {
-    Fold<Element, Op>({args.inputs, args.num_inputs, args.outputs, args.num_outputs, args.divisor, 0,
-                       args.count, nullptr, true, true});
+    Fold<Element, Op, kScaled>({args.inputs, args.num_inputs, args.outputs, args.num_outputs, args.factors, 0,
+                                args.count, nullptr, true, true});
     return;
   }
   constexpr std::size_t kBlock = kBlockBytes / sizeof(Acc);
   HWY_ALIGN Acc carry[kBlock];
   for (std::size_t begin = 0; begin < args.count; begin += kBlock) {
-    FoldBlock<Element, Op>(args, begin, HWY_MIN(kBlock, args.count - begin), carry);
+    FoldBlock<Element, Op, kScaled>(args, begin, HWY_MIN(kBlock, args.count - begin), carry);
   }
+}
+
+template <class Element, class Op>
+void RunKernel(const KernelArgs& args) {
+  if constexpr (Element::kHasFactors) {
+    if (IsScaled(args.factors)) return FoldAll<Element, Op, true>(args);
+  }
+  FoldAll<Element, Op, false>(args);
+}
+
+// The kernel for `op`, given the Element that each operation works on.
+template <class Sum, class Average, class Extremum, class Product>
+Kernel ChooseKernel(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return &RunKernel<Sum, AddOp>;
+    case ReduceOp::kAverage:
+      return &RunKernel<Average, AddOp>;
+    case ReduceOp::kMin:
+      return &RunKernel<Extremum, MinOp>;
+    case ReduceOp::kMax:
+      return &RunKernel<Extremum, MaxOp>;
+    case ReduceOp::kProduct:
+      return &RunKernel<Product, MulOp>;
+  }
+  return nullptr;
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

@@ -11,20 +11,10 @@ HWY_BEFORE_NAMESPACE();
 namespace tf_smddp {
 namespace HWY_NAMESPACE {
 
+// Sum and average are the same kernel: args.factors.divisor tells them apart.
 template <class Element>
 Kernel FindHalf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAverage:  // args.divisor tells them apart
-      return &RunKernel<Element, AddOp>;
-    case ReduceOp::kMin:
-      return &RunKernel<Element, MinOp>;
-    case ReduceOp::kMax:
-      return &RunKernel<Element, MaxOp>;
-    case ReduceOp::kProduct:
-      return &RunKernel<Element, MulOp>;
-  }
-  return nullptr;
+  return ChooseKernel<Element, Element, Element, Element>(op);
 }
 
 Kernel FindHalfKernel(DType dtype, ReduceOp op) {

@@ -23,16 +23,9 @@
 // depend on a library that few machines have.
 #define HWY_IS_DEBUG_BUILD 0
 
-namespace tf_smddp {
-
-// The instruction sets that a kernel file may be compiled for, best first within one architecture.
-enum TargetId { kAvx3, kAvx2, kSse4, kNeon, kFallback, kNumTargets };
-
-}  // namespace tf_smddp
-
-// Initialises an array indexed by TargetId with N_<TARGET>::function, or null where the target is not
-// compiled. kFallback is never null: it is what the compiler's own flags allow (HWY_SCALAR on plain x86-64).
-// HWY_EXPORT would do the same and the choice too, but it calls libhwy.
+// Initialises an array indexed by TargetId (kernel.h) with N_<TARGET>::function, or null where the target is
+// not compiled. kFallback is never null: it is what the compiler's own flags allow (HWY_SCALAR on plain
+// x86-64). HWY_EXPORT would do the same and the choice too, but it calls libhwy.
 #define TF_SMDDP_PER_TARGET(function)                                               \
   {HWY_CHOOSE_AVX3(function), HWY_CHOOSE_AVX2(function), HWY_CHOOSE_SSE4(function), \
    HWY_CHOOSE_NEON(function), HWY_CHOOSE_FALLBACK(function)}

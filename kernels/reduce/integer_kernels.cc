@@ -1,5 +1,5 @@
-// Kernels for int32, int64, uint8 and bool, once per instruction set. Not here: the int64 average
-// (int64_average.h).
+// Kernels for the integers of 32 and 64 bits, once per instruction set. The narrower ones:
+// narrow_integer_kernels.cc.
 #include "kernels/reduce/highway_config.h"
 // The config must come first.
 #undef HWY_TARGET_INCLUDE
@@ -9,65 +9,32 @@
 #include <cstdint>
 
 #include "kernels/reduce/fold-inl.h"
+#include "kernels/reduce/wide_average.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tf_smddp {
 namespace HWY_NAMESPACE {
 
 // Sum and product are computed on unsigned lanes: the bits are the same, and wrapping is defined.
-Kernel FindInt32Kernel(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return &RunKernel<NativeElement<std::uint32_t>, AddOp>;
-    case ReduceOp::kAverage:
-      return &RunKernel<ExactInt32Element, AddOp>;
-    case ReduceOp::kMin:
-      return &RunKernel<NativeElement<std::int32_t>, MinOp>;
-    case ReduceOp::kMax:
-      return &RunKernel<NativeElement<std::int32_t>, MaxOp>;
-    case ReduceOp::kProduct:
-      return &RunKernel<NativeElement<std::uint32_t>, MulOp>;
-  }
-  return nullptr;
+using Sum32 = NativeElement<std::uint32_t>;
+using Sum64 = NativeElement<std::uint64_t>;
+
+template <typename T, class Average>
+Kernel Find32(ReduceOp op) {
+  return ChooseKernel<Sum32, Average, NativeElement<T>, Sum32>(op);
 }
 
-Kernel FindInt64Kernel(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return &RunKernel<NativeElement<std::uint64_t>, AddOp>;
-    case ReduceOp::kAverage:
-      return nullptr;
-    case ReduceOp::kMin:
-      return &RunKernel<NativeElement<std::int64_t>, MinOp>;
-    case ReduceOp::kMax:
-      return &RunKernel<NativeElement<std::int64_t>, MaxOp>;
-    case ReduceOp::kProduct:
-      return &RunKernel<NativeElement<std::uint64_t>, MulOp>;
-  }
-  return nullptr;
-}
-
-Kernel FindUInt8Kernel(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return &RunKernel<NativeElement<std::uint8_t>, AddOp>;
-    case ReduceOp::kAverage:
-      return &RunKernel<ExactUInt8Element, AddOp>;
-    case ReduceOp::kMin:
-      return &RunKernel<NativeElement<std::uint8_t>, MinOp>;
-    case ReduceOp::kMax:
-      return &RunKernel<NativeElement<std::uint8_t>, MaxOp>;
-    case ReduceOp::kProduct:
-      return &RunKernel<WideUInt8Element, MulOp>;
-  }
-  return nullptr;
+template <typename T>
+Kernel Find64(ReduceOp op) {
+  if (op == ReduceOp::kAverage) return &WideAverage<T>;
+  return ChooseKernel<Sum64, Sum64, NativeElement<T>, Sum64>(op);
 }
 
 Kernel FindIntegerKernel(DType dtype, ReduceOp op) {
-  if (dtype == DType::kInt32) return FindInt32Kernel(op);
-  if (dtype == DType::kInt64) return FindInt64Kernel(op);
-  // For bytes that are 0 or 1, the smaller is the logical and, the larger the logical or.
-  if (dtype == DType::kUInt8 || dtype == DType::kBool) return FindUInt8Kernel(op);
+  if (dtype == DType::kInt32) return Find32<std::int32_t, ExactInt32Element>(op);
+  if (dtype == DType::kUInt32) return Find32<std::uint32_t, ExactUInt32Element>(op);
+  if (dtype == DType::kInt64) return Find64<std::int64_t>(op);
+  if (dtype == DType::kUInt64) return Find64<std::uint64_t>(op);
   return nullptr;
 }
 

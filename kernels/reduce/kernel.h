@@ -1,6 +1,7 @@
 // What a kernel is: one function for one element type, operation and instruction set.
 //
-// Place in the stack: internal to kernels/reduce. Not here: how a kernel is found (targets.h).
+// Place in the stack: internal to kernels/reduce. Not here: which of the machine's instruction sets is used
+// (targets.h).
 #ifndef TF_SMDDP_KERNELS_REDUCE_KERNEL_H_
 #define TF_SMDDP_KERNELS_REDUCE_KERNEL_H_
 
@@ -10,14 +11,24 @@
 
 namespace tf_smddp {
 
-// As in Reduce (reduce.h); num_inputs is at least 2, because one input is a copy.
+// The instruction sets that a kernel file may be compiled for, best first within one architecture.
+enum TargetId { kAvx3, kAvx2, kSse4, kNeon, kFallback, kNumTargets };
+
+// Cast to the accumulator's type before use. Integer kernels heed the divisor only.
+struct Factors {
+  double prescale;   // each input is multiplied by this
+  int divisor;       // the combined value is divided by this: num_inputs for kAverage, else 1
+  double postscale;  // and then multiplied by this
+};
+
+// As in Reduce (reduce.h). Integer kernels get at least 2 inputs, because one is a copy.
 struct KernelArgs {
   const void* const* inputs;
   int num_inputs;
   void* const* outputs;
   int num_outputs;
   std::size_t count;
-  int divisor;  // the result is divided by this: num_inputs for kAverage, else 1
+  Factors factors;
 };
 
 using Kernel = void (*)(const KernelArgs& args);
@@ -25,10 +36,13 @@ using Kernel = void (*)(const KernelArgs& args);
 // Returns the kernel, or null where the file that defines it does not handle the pair.
 using FindKernel = Kernel (*)(DType dtype, ReduceOp op);
 
-// Each is an array indexed by TargetId; a null entry is a target that is not compiled.
-extern const FindKernel kFindFloatKernel[];    // float32, float64
-extern const FindKernel kFindHalfKernel[];     // float16, bfloat16
-extern const FindKernel kFindIntegerKernel[];  // int32, int64 (not kAverage), uint8, bool
+// One for each file of kernels. Each is an array indexed by TargetId; a null entry is a target that is not
+// compiled.
+extern const FindKernel kFindFloatKernel[];          // float32, float64
+extern const FindKernel kFindHalfKernel[];           // float16, bfloat16
+extern const FindKernel kFindIntegerKernel[];        // integers of 32 and 64 bits
+extern const FindKernel kFindNarrowIntegerKernel[];  // integers of 8 and 16 bits, bool
+extern const FindKernel kFindComplexKernel[];        // complex64, complex128
 
 }  // namespace tf_smddp
 

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/reduce/float_environment.h"
-#include "kernels/reduce/int64_average.h"
 #include "kernels/reduce/targets.h"
 
 namespace tf_smddp {
@@ -13,7 +12,7 @@ namespace {
 // Small enough that a piece that was read for the first output is still in the L1 cache for the next.
 constexpr std::size_t kCopyBytes = 16 << 10;
 
-// One input: every operation is the identity.
+// One input, no factors: every operation is the identity.
 void Copy(const void* input, void* const* outputs, int num_outputs, std::size_t bytes) {
   const std::size_t piece_bytes = num_outputs == 1 ? bytes : kCopyBytes;
   for (std::size_t begin = 0; begin < bytes; begin += piece_bytes) {
@@ -25,21 +24,29 @@ void Copy(const void* input, void* const* outputs, int num_outputs, std::size_t 
   }
 }
 
-Kernel Find(const ReduceTargetInfo& target, DType dtype, ReduceOp op) {
+// Which file of kernels a type has, as an array indexed by TargetId.
+const FindKernel* KernelsFor(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
     case DType::kBFloat16:
-      return target.find_half(dtype, op);
+      return kFindHalfKernel;
     case DType::kFloat32:
     case DType::kFloat64:
-      return target.find_float(dtype, op);
-    case DType::kInt64:
-      if (op == ReduceOp::kAverage) return &Int64Average;
-      return target.find_integer(dtype, op);
+      return kFindFloatKernel;
     case DType::kInt32:
+    case DType::kInt64:
+    case DType::kUInt32:
+    case DType::kUInt64:
+      return kFindIntegerKernel;
+    case DType::kInt8:
+    case DType::kInt16:
     case DType::kUInt8:
+    case DType::kUInt16:
     case DType::kBool:
-      return target.find_integer(dtype, op);
+      return kFindNarrowIntegerKernel;
+    case DType::kComplex64:
+    case DType::kComplex128:
+      return kFindComplexKernel;
   }
   return nullptr;
 }
@@ -52,18 +59,22 @@ const ReduceTargetInfo& BestTarget() {
 
 }  // namespace
 
-void ReduceOn(const ReduceTargetInfo& target, DType dtype, ReduceOp op, const void* const* inputs,
+void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const void* const* inputs,
               int num_inputs, void* const* outputs, int num_outputs, std::size_t count) {
+  const auto& [dtype, op, prescale, postscale] = reduction;
   if (count == 0) return;
-  if (num_inputs == 1) return Copy(inputs[0], outputs, num_outputs, count * DTypeBytes(dtype));
-  const int divisor = op == ReduceOp::kAverage ? num_inputs : 1;
+  if (num_inputs == 1 && prescale == 1.0 && postscale == 1.0) {
+    return Copy(inputs[0], outputs, num_outputs, count * DTypeBytes(dtype));
+  }
+  const Factors factors = {prescale, op == ReduceOp::kAverage ? num_inputs : 1, postscale};
+  const Kernel kernel = KernelsFor(dtype)[target.id](dtype, op);
   const ScopedIeeeEnvironment ieee;
-  Find(target, dtype, op)({inputs, num_inputs, outputs, num_outputs, count, divisor});
+  kernel({inputs, num_inputs, outputs, num_outputs, count, factors});
 }
 
-void Reduce(DType dtype, ReduceOp op, const void* const* inputs, int num_inputs, void* const* outputs,
+void Reduce(const Reduction& reduction, const void* const* inputs, int num_inputs, void* const* outputs,
             int num_outputs, std::size_t count) {
-  ReduceOn(BestTarget(), dtype, op, inputs, num_inputs, outputs, num_outputs, count);
+  ReduceOn(BestTarget(), reduction, inputs, num_inputs, outputs, num_outputs, count);
 }
 
 const char* ReduceTarget() { return BestTarget().name; }

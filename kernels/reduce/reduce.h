@@ -11,26 +11,40 @@
 
 namespace tf_smddp {
 
-// Semantics: for every element e in [0, count): r = inputs[0][e] op inputs[1][e] op … in index order, and
-// outputs[k][e] = r for every k. kAverage is the sum divided by num_inputs.
+// What is done to the elements. The factors are for inexact types only (IsInexact); others leave them at 1.
+struct Reduction {
+  DType dtype;
+  ReduceOp op;
+  double prescale = 1.0;
+  double postscale = 1.0;
+};
+
+// Semantics: for every element e in [0, count): with x[i] = inputs[i][e] * prescale,
+//   r = (x[0] op x[1] op …, in index order; for kAverage, the sum divided by num_inputs) * postscale
+// and outputs[k][e] = r for every k.
 //   * float16 and bfloat16 accumulate in float32 and are rounded once, to nearest even, at the end.
 //   * float32 and float64 accumulate in their own type, in index order: bitwise the same result whatever
 //     the alignment, the count, the target instruction set, or how callers cut a tensor into ranges.
+//   * The parts of complex numbers are added, divided and scaled like floats. kProduct is, in index order,
+//     (a + bi)(c + di) = (ac - bd) + (ad + bc)i, with each of the six operations rounded, and nothing done
+//     about infinities: (inf + inf i)(1 + 0i) has a NaN in both parts, since inf * 0 is one.
+//   * The factors are cast to the type that accumulates (float for complex64), and each multiplication is
+//     rounded in it. A factor of 1 changes no bit.
 //   * integer kSum and kProduct wrap; integer kAverage is the truncated quotient of the exact sum.
 //   * kMin and kMax propagate NaN; of equal zeros the first counts. bool has kMin (and) and kMax (or) only;
-//     its bytes are 0 or 1.
-//   * Every NaN in a result is the positive quiet NaN without payload. Which payload arithmetic hands on is
-//     the compiler's choice, so no other rule gives the same bits everywhere.
+//     its bytes are 0 or 1. Complex numbers have neither.
+//   * Every NaN in a result, or in a part of one, is the positive quiet NaN without payload. Which payload
+//     arithmetic hands on is the compiler's choice, so no other rule gives the same bits everywhere.
 //   * Subnormals are kept and rounding is to nearest even, whatever the calling thread has set (TensorFlow's
 //     threads flush subnormals to zero, ours don't).
-//   * With one input the outputs are copies of it, bit for bit, whatever the operation.
+//   * With one input and factors of 1 the outputs are copies of it, bit for bit, whatever the operation.
 // Units and shapes: `count` in elements; 1 <= num_inputs <= 64; 1 <= num_outputs <= 64. Pointers need only
-// the element type's natural alignment. count may be 0.
+// the element type's natural alignment (of a part, for complex numbers). count may be 0.
 // Aliasing: an output may be exactly the same pointer as any input (element e is read from all inputs before
 // it is written to any output); partial overlap is not allowed.
-// Errors: none; the caller has checked ReduceOpDefined(dtype, op).
+// Errors: none; the caller has checked ReduceOpDefined(dtype, op), and the factors against IsInexact(dtype).
 // Thread-safety: any thread; calls on disjoint ranges may run at once.
-void Reduce(DType dtype, ReduceOp op, const void* const* inputs, int num_inputs, void* const* outputs,
+void Reduce(const Reduction& reduction, const void* const* inputs, int num_inputs, void* const* outputs,
             int num_outputs, std::size_t count);
 
 // Name of the instruction set that Reduce picked here ("AVX3", "AVX2", …), for logs and benchmarks.

@@ -44,13 +44,16 @@ bool CpuRuns([[maybe_unused]] TargetId target) {
 std::vector<ReduceTargetInfo> RunnableReduceTargets() {
   std::vector<ReduceTargetInfo> targets;
   for (int i = 0; i < kNumTargets; ++i) {
-    const FindKernel find_float = kFindFloatKernel[i];
-    if (find_float == nullptr || !CpuRuns(static_cast<TargetId>(i))) continue;
+    const auto id = static_cast<TargetId>(i);
+    // All files are compiled for the same targets, so one of them tells.
+    if (kFindFloatKernel[id] == nullptr || !CpuRuns(id)) continue;
     // Where the compiler's flags allow a vector target for all code (-march=native, or ARM), the fallback is
     // that same target once more.
     bool listed = false;
-    for (const ReduceTargetInfo& target : targets) listed = listed || target.find_float == find_float;
-    if (!listed) targets.push_back({kTargetNames[i], find_float, kFindHalfKernel[i], kFindIntegerKernel[i]});
+    for (const ReduceTargetInfo& target : targets) {
+      listed = listed || kFindFloatKernel[target.id] == kFindFloatKernel[id];
+    }
+    if (!listed) targets.push_back({kTargetNames[id], id});
   }
   return targets;
 }

@@ -8,23 +8,21 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/common/types.h"
 #include "kernels/reduce/kernel.h"
+#include "kernels/reduce/reduce.h"
 
 namespace tf_smddp {
 
 struct ReduceTargetInfo {
   const char* name;  // Highway's name: "AVX3" (AVX-512), "AVX2", "SSE4", "NEON", "SCALAR"
-  FindKernel find_float;
-  FindKernel find_half;
-  FindKernel find_integer;
+  TargetId id;
 };
 
 // Best first, never empty. Looks at the CPU each time. Any thread.
 std::vector<ReduceTargetInfo> RunnableReduceTargets();
 
 // Reduce (reduce.h) on the given target. Any thread.
-void ReduceOn(const ReduceTargetInfo& target, DType dtype, ReduceOp op, const void* const* inputs,
+void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const void* const* inputs,
               int num_inputs, void* const* outputs, int num_outputs, std::size_t count);
 
 }  // namespace tf_smddp

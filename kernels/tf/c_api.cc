@@ -1,12 +1,18 @@
 // The C entry points that the Python package calls through ctypes.
 //
 // Place in the stack: beside the kernels. Each returns at once or blocks as its engine call does; ctypes lets
-// other Python threads run meanwhile.
+// other Python threads run meanwhile. Those that can fail return 0, or 1 and a text, cut to fit.
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <string>
+#include <vector>
 
+#include "kernels/engine/statistics.h"
 #include "kernels/tf/global_engine.h"
+#include "kernels/tf/interrupt.h"
+#include "kernels/tf/step.h"
 
 #define TF_SMDDP_QUOTE_(text) #text
 #define TF_SMDDP_QUOTE(text) TF_SMDDP_QUOTE_(text)
@@ -17,7 +23,6 @@ using ::tf_smddp::Config;
 using ::tf_smddp::Engine;
 using ::tf_smddp::Status;
 
-// 0 for OK. Else 1, with the message, cut to fit, in `error`.
 int Report(const Status& status, char* error, std::size_t error_bytes) {
   if (status.ok()) return 0;
   if (error_bytes > 0) {
@@ -48,7 +53,56 @@ TF_SMDDP_EXPORT int tf_smddp_init(char* error, std::size_t error_bytes) {
 }
 
 TF_SMDDP_EXPORT int tf_smddp_shutdown(char* error, std::size_t error_bytes) {
-  return Report(::tf_smddp::StopGlobalEngine(), error, error_bytes);
+  const Status status = ::tf_smddp::StopGlobalEngine();
+  if (::tf_smddp::GlobalEngine() == nullptr) ::tf_smddp::Step::ForgetAll();
+  return Report(status, error, error_bytes);
+}
+
+// Ends the job for all ranks with `text`; nothing without an engine, or in a forked child.
+TF_SMDDP_EXPORT void tf_smddp_abort(const char* text) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (engine != nullptr && !engine->InForkedChild()) engine->Abort(text);
+}
+
+// SIGINT ends the collectives that this process waits in; see kernels/tf/interrupt.h.
+TF_SMDDP_EXPORT int tf_smddp_watch_interrupts(char* error, std::size_t error_bytes) {
+  return Report(::tf_smddp::WatchInterrupts(), error, error_bytes);
+}
+TF_SMDDP_EXPORT void tf_smddp_stop_watching_interrupts() { ::tf_smddp::StopWatchingInterrupts(); }
+
+// Collective, as Engine::CreateCommunicator. `ranks`: `num_ranks` of the job.
+TF_SMDDP_EXPORT int tf_smddp_create_communicator(const int* ranks, int num_ranks, std::uint32_t* communicator,
+                                                 char* error, std::size_t error_bytes) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (engine == nullptr) return Report(::tf_smddp::NotInitialized(), error, error_bytes);
+  return Report(engine->CreateCommunicator(std::vector<int>(ranks, ranks + num_ranks), communicator), error,
+                error_bytes);
+}
+
+// Collective, as Engine::RemoveCommunicator.
+TF_SMDDP_EXPORT int tf_smddp_remove_communicator(std::uint32_t communicator, char* error,
+                                                 std::size_t error_bytes) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (engine == nullptr) return Report(::tf_smddp::NotInitialized(), error, error_bytes);
+  return Report(engine->RemoveCommunicator(communicator), error, error_bytes);
+}
+
+// What this rank's collectives have cost, as JSON (ToJson in kernels/engine/statistics.h); with `reset`,
+// counts from 0 again. On an error `text` has its message.
+TF_SMDDP_EXPORT int tf_smddp_stats(int reset, char* text, std::size_t text_bytes) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (engine == nullptr) return Report(::tf_smddp::NotInitialized(), text, text_bytes);
+  ::tf_smddp::EngineStats stats;
+  Status status = engine->Stats(reset != 0, &stats);
+  const std::string json = status.ok() ? ::tf_smddp::ToJson(stats) : "";
+  if (status.ok() && json.size() >= text_bytes) {
+    status =
+        ::tf_smddp::Internal("the figures take " + std::to_string(json.size() + 1) +
+                             " bytes, more than the " + std::to_string(text_bytes) + " there is room for");
+  }
+  if (!status.ok()) return Report(status, text, text_bytes);
+  std::memcpy(text, json.c_str(), json.size() + 1);
+  return 0;
 }
 
 TF_SMDDP_EXPORT int tf_smddp_is_initialized() { return ::tf_smddp::GlobalEngine() != nullptr ? 1 : 0; }

@@ -1,5 +1,7 @@
 #include "kernels/tf/conversions.h"
 
+#include <string>
+
 #include "tensorflow/core/framework/types.h"
 
 namespace tf_smddp {
@@ -30,6 +32,27 @@ absl::Status ToDType(tensorflow::DataType from, DType* to) {
     case tensorflow::DT_BOOL:
       *to = DType::kBool;
       return absl::OkStatus();
+    case tensorflow::DT_INT8:
+      *to = DType::kInt8;
+      return absl::OkStatus();
+    case tensorflow::DT_INT16:
+      *to = DType::kInt16;
+      return absl::OkStatus();
+    case tensorflow::DT_UINT16:
+      *to = DType::kUInt16;
+      return absl::OkStatus();
+    case tensorflow::DT_UINT32:
+      *to = DType::kUInt32;
+      return absl::OkStatus();
+    case tensorflow::DT_UINT64:
+      *to = DType::kUInt64;
+      return absl::OkStatus();
+    case tensorflow::DT_COMPLEX64:
+      *to = DType::kComplex64;
+      return absl::OkStatus();
+    case tensorflow::DT_COMPLEX128:
+      *to = DType::kComplex128;
+      return absl::OkStatus();
     default:
       return absl::InvalidArgumentError("tf_smddp has no collectives for tensors of type " +
                                         tensorflow::DataTypeString(from) + "; cast the tensor");
@@ -40,6 +63,10 @@ std::vector<std::int64_t> ToShape(const tensorflow::TensorShape& shape) {
   std::vector<std::int64_t> dims;
   for (int i = 0; i < shape.dims(); ++i) dims.push_back(shape.dim_size(i));
   return dims;
+}
+
+Status FromTensorFlow(const absl::Status& status) {
+  return status.ok() ? Status() : Internal(std::string(status.message()));
 }
 
 absl::Status ToTensorFlow(const Status& status) {

@@ -20,6 +20,9 @@ std::vector<std::int64_t> ToShape(const tensorflow::TensorShape& shape);
 
 absl::Status ToTensorFlow(const Status& status);
 
+// Internal for every error: what TensorFlow refuses while a collective is under way is nobody's argument.
+Status FromTensorFlow(const absl::Status& status);
+
 }  // namespace tf_smddp
 
 #endif  // TF_SMDDP_KERNELS_TF_CONVERSIONS_H_

@@ -1,11 +1,11 @@
 #include "kernels/tf/submission.h"
 
-#include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "kernels/tf/conversions.h"
-#include "kernels/tf/global_engine.h"
+#include "kernels/tf/step_error.h"
 #include "tensorflow/core/framework/cancellation.h"
 
 namespace tf_smddp {
@@ -17,28 +17,27 @@ using ::tensorflow::CancellationToken;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
-constexpr char kStepFailed[] =
-    "the step that it belongs to failed or was cancelled on that rank; its own error is in its output";
-
 // One execution of an op: its requests, and its end.
 class Submission : public std::enable_shared_from_this<Submission> {
  public:
-  Submission(OpKernelContext* context, std::shared_ptr<Engine> engine, AsyncOpKernel::DoneCallback done)
-      : context_(context), engine_(std::move(engine)), done_(std::move(done)) {
+  Submission(OpKernelContext* context, std::shared_ptr<Engine> engine, std::shared_ptr<Step> step,
+             const Request& first, AsyncOpKernel::DoneCallback done)
+      : context_(context),
+        engine_(std::move(engine)),
+        done_(std::move(done)),
+        communicator_(first.communicator),
+        step_(std::move(step)),
+        label_(std::string(CollectiveKindName(first.kind)) + " '" + first.label + "'") {
     for (int i = 0; i < context->num_inputs(); ++i) inputs_.push_back(context->input(i));
   }
 
   void Run(std::vector<Request> requests) {
+    step_->Join(communicator_);
     manager_ = context_->cancellation_manager();
     if (manager_ != nullptr) {
       token_ = manager_->get_cancellation_token();
       if (!manager_->RegisterCallback(token_, [self = shared_from_this()] { self->Cancel(); })) {
-        // The step has failed already. The other ranks run this op, and would wait for us.
-        engine_->Abort("rank " + std::to_string(engine_->config().rank) + " did not run '" +
-                       requests[0].label + "': " + kStepFailed);
-        context_->SetStatus(
-            absl::InternalError(std::string("'") + requests[0].label + "' was not run: " + kStepFailed));
-        done_();
+        RefuseCancelled();
         return;
       }
     }
@@ -50,18 +49,34 @@ class Submission : public std::enable_shared_from_this<Submission> {
       ids_.push_back(id);
       const bool cancelled = cancelled_;
       lock.unlock();
-      if (cancelled) engine_->Cancel(id, kStepFailed);
+      if (cancelled) engine_->Cancel(id, Reason());
     }
     EndOne(Status());
   }
 
  private:
+  // While the op has not ended.
+  std::string Reason() const { return "its step " + DescribeStepError(StepError(context_).Ask()); }
+
+  // The step has failed already. The other ranks run this op, and would wait for us.
+  void RefuseCancelled() {
+    const std::string reason = Reason();
+    engine_->FailStep(
+        communicator_, step_->number(),
+        "rank " + std::to_string(engine_->config().rank) + " did not run " + label_ + ": " + reason);
+    step_->FailedIn(communicator_);
+    context_->SetStatus(absl::InternalError(label_ + " was not run: " + reason));
+    done_();
+  }
+
+  // The op has not ended, and does not while this runs.
   void Cancel() {
+    const std::string reason = Reason();
     std::unique_lock<std::mutex> lock(mu_);
     cancelled_ = true;
     const std::vector<std::uint64_t> ids = ids_;
     lock.unlock();
-    for (const std::uint64_t id : ids) engine_->Cancel(id, kStepFailed);
+    for (const std::uint64_t id : ids) engine_->Cancel(id, reason);
   }
 
   void EndOne(const Status& status) {
@@ -72,15 +87,31 @@ class Submission : public std::enable_shared_from_this<Submission> {
     }
     // Outside the lock: it waits for a callback that is running.
     if (manager_ != nullptr) manager_->DeregisterCallback(token_);
-    if (!status_.ok()) context_->SetStatus(ToTensorFlow(status_));
+    if (!status_.ok()) {
+      Tell();
+      context_->SetStatus(ToTensorFlow(status_));
+    }
     inputs_.clear();
     AsyncOpKernel::DoneCallback done = std::move(done_);
     done();  // `context_` is gone from here on
   }
 
+  // What the engine refuses on this rank alone, the others don't know of yet.
+  void Tell() {
+    if (status_.code() == StatusCode::kInvalidArgument) {
+      engine_->FailStep(communicator_, step_->number(),
+                        "rank " + std::to_string(engine_->config().rank) + " could not run " + label_ + ": " +
+                            status_.message());
+    }
+    step_->FailedIn(communicator_);
+  }
+
   OpKernelContext* const context_;
   const std::shared_ptr<Engine> engine_;
   AsyncOpKernel::DoneCallback done_;
+  const CommunicatorId communicator_;
+  const std::shared_ptr<Step> step_;
+  const std::string label_;  // of the first request
   std::vector<Tensor> inputs_;
   CancellationManager* manager_ = nullptr;
   CancellationToken token_ = 0;
@@ -94,24 +125,11 @@ class Submission : public std::enable_shared_from_this<Submission> {
 
 }  // namespace
 
-absl::Status DescribeTensors(const Tensor* input, Tensor* output, const std::string& label,
-                             Request* request) {
-  request->label = label;
-  if (input == nullptr) {
-    request->dtype = DType::kUInt8;
-    request->shape = {0};
-    return absl::OkStatus();
-  }
-  request->shape = ToShape(input->shape());
-  request->input = input->tensor_data().data();
-  request->output = const_cast<char*>(output->tensor_data().data());
-  return ToDType(input->dtype(), &request->dtype);
-}
-
-void SubmitAsync(OpKernelContext* context, std::vector<Request> requests, AsyncOpKernel::DoneCallback done) {
-  std::shared_ptr<Engine> engine = GlobalEngine();
-  OP_REQUIRES_ASYNC(context, engine != nullptr, ToTensorFlow(NotInitialized()), done);
-  std::make_shared<Submission>(context, std::move(engine), std::move(done))->Run(std::move(requests));
+void SubmitAsync(OpKernelContext* context, std::shared_ptr<Engine> engine, std::shared_ptr<Step> step,
+                 std::vector<Request> requests, AsyncOpKernel::DoneCallback done) {
+  const auto submission =
+      std::make_shared<Submission>(context, std::move(engine), std::move(step), requests[0], std::move(done));
+  submission->Run(std::move(requests));
 }
 
 }  // namespace tf_smddp

@@ -1,30 +1,80 @@
-// The CPU kernel of SmddpTicket.
+// The CPU kernels of SmddpTicket, and of SmddpStepMark, which graphs have instead that pair by name.
 #include <memory>
 
 #include "kernels/tf/conversions.h"
 #include "kernels/tf/global_engine.h"
+#include "kernels/tf/step.h"
+#include "kernels/tf/step_error.h"
+#include "kernels/tf/step_mark.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_smddp {
 namespace {
 
+using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
 class TicketKernel : public tensorflow::OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit TicketKernel(OpKernelConstruction* context) : OpKernel(context) {
+    int communicator = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("communicator", &communicator));
+    communicator_ = static_cast<CommunicatorId>(communicator);
+    OP_REQUIRES_OK(context, context->GetAttr("eager", &eager_));
+  }
 
   void Compute(OpKernelContext* context) override {
     const std::shared_ptr<Engine> engine = GlobalEngine();
     OP_REQUIRES(context, engine != nullptr, ToTensorFlow(NotInitialized()));
-    Tensor* ticket = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &ticket));
-    ticket->scalar<std::int64_t>()() = static_cast<std::int64_t>(engine->NextTicket());
+    const std::shared_ptr<Step> step = Step::Of(context, engine, eager_);
+    OP_REQUIRES(
+        context, !step->Cancelled(),
+        absl::InternalError("no ticket was drawn: the step " + DescribeStepError(StepError(context).Ask())));
+    std::uint64_t ticket = 0;
+    const Status status = engine->DrawTicket(communicator_, step->number(), &ticket);
+    if (!status.ok()) {
+      step->FailedIn(communicator_);
+      context->SetStatus(ToTensorFlow(status));
+      return;
+    }
+    step->Drew(communicator_, ticket);
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &output));
+    output->scalar<std::int64_t>()() = static_cast<std::int64_t>(ticket);
   }
+
+  // Runs at once, on the thread that finds it ready: the earlier the better for the order of what follows.
+  bool IsExpensive() override { return false; }
+
+ private:
+  CommunicatorId communicator_ = kWorld;
+  bool eager_ = false;
+};
+
+class StepMarkKernel : public tensorflow::OpKernel {
+ public:
+  explicit StepMarkKernel(OpKernelConstruction* context) : OpKernel(context) {
+    int communicator = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("communicator", &communicator));
+    communicator_ = static_cast<CommunicatorId>(communicator);
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const std::shared_ptr<Engine> engine = GlobalEngine();
+    OP_REQUIRES(context, engine != nullptr, ToTensorFlow(NotInitialized()));
+    const StepId step = Step::Of(context, engine, false)->number();
+    context->set_output(0, MakeStepMark(context, engine, communicator_, step));
+  }
+
+  bool IsExpensive() override { return false; }
+
+ private:
+  CommunicatorId communicator_ = kWorld;
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpTicket").Device(tensorflow::DEVICE_CPU), TicketKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpStepMark").Device(tensorflow::DEVICE_CPU), StepMarkKernel);
 
 }  // namespace
 }  // namespace tf_smddp

@@ -1,7 +1,9 @@
-"""A step that fails on one rank while its allreduce waits for the others: nobody waits for ever."""
+"""A step that ends on one rank while its collectives wait for the others: they get the reason, and go on."""
 
 from harness import run_job
 
+# Every rank does `step`, with `bad` true on rank 0 alone; rank 1 comes late, so the others' collectives wait
+# for it. Then all do one more, which is right.
 SCRIPT = """
 sdp.init()
 rank = sdp.rank()
@@ -11,34 +13,117 @@ def slow(number):
     time.sleep(0.5)
     return number
 
-def step(tensor, bad):
-    total = sdp.allreduce(tensor, 0, 1, name="total")
-    # Late enough that the allreduce is under way.
-    late = tf.py_function(slow, [tf.cast(bad, tf.float32)], tf.float32)
-    with tf.control_dependencies([tf.debugging.Assert(tf.equal(late, 0.0), ["the disk is full"])]):
-        return tf.identity(total)
+{step}
 
 sdp.barrier()
 if rank == 1:
     time.sleep(1.5)
 begin = time.monotonic()
 try:
-    tf.function(step)(tf.ones([3]), tf.constant(rank == 0))
+    step(rank == 0)
     report("error", "none")
 except tf.errors.OpError as error:
     report("type", type(error).__name__)
     report("error", error.message)
 report("seconds", time.monotonic() - begin)
+report("next", [float(sdp.allreduce(i + rank, 0, 1)) for i in (0.0, 3.0)])
+sdp.barrier()
+"""
+
+FUNCTION = """
+@tf.function
+def function(tensor, bad):
+    total = sdp.allreduce(tensor, 0, 1, name="total")
+    # Late enough that the allreduce is under way.
+    late = tf.py_function(slow, [tf.cast(bad, tf.float32)], tf.float32)
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(late, 0.0), ["the disk is full"])]):
+        return tf.identity(total)
+
+def step(bad):
+    function(tf.ones([3]), tf.constant(bad))
+"""
+
+HALF_A_GROUP = """
+@tf.function
+def function(tensor, bad):
+    first = sdp.allreduce(tensor, 0, 2, name="first")
+    late = tf.py_function(slow, [tensor], tf.float32)
+    with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(bad), ["the disk is full"])]):
+        late = tf.ensure_shape(late, [3])
+    return first, sdp.allreduce(late, 1, 2, name="second")
+
+def step(bad):
+    function(tf.ones([3]), tf.constant(bad))
+"""
+
+CANCELLED_FUNCTION = """
+import threading
+from tensorflow.python.eager import cancellation
+
+@tf.function
+def function(tensor):
+    return sdp.allreduce(tensor, 0, 1, name="total")
+
+def step(bad):
+    manager = cancellation.CancellationManager()
+    call = manager.get_cancelable_function(function.get_concrete_function(tf.ones([3])))
+    if bad:
+        threading.Timer(0.5, manager.start_cancel).start()
+    call(tf.ones([3]))
+"""
+
+CLOSED_SESSION = """
+import threading
+
+def step(bad):
+    with tf.Graph().as_default() as graph:
+        total = sdp.allreduce(tf.ones([3]), 0, 1, name="total")
+    session = tf.compat.v1.Session(graph=graph)
+    if bad:
+        threading.Timer(0.5, session.close).start()
+    session.run(total)
+"""
+
+SESSION = """
+def step(bad):
+    with tf.Graph().as_default() as graph:
+        total = sdp.allreduce(tf.ones([3]), 0, 1, name="total")
+        late = tf.compat.v1.py_func(slow, [1.0 if bad else 0.0], tf.float32)
+        check = tf.debugging.Assert(tf.equal(late, 0.0), ["the disk is full"])
+    tf.compat.v1.Session(graph=graph).run([total, check])
 """
 
 
-def test_the_other_ranks_are_told():
-    job = run_job(3, SCRIPT)
+def check(step, wanted):
+    job = run_job(3, SCRIPT.format(step=step))
+    assert job.exit_code == 0, job
     failed, absent, waiting = job.reports
     # Which error of the failed step TensorFlow reports is its own choice.
     assert failed["error"] != "none", job
     for report in (absent, waiting):
         assert report["type"] == "InternalError", job
-        assert "rank 0" in report["error"] and "'total'" in report["error"], job
-        assert "failed or was cancelled" in report["error"], job
+        for text in ("rank 0", *wanted):
+            assert text in report["error"], (text, job)
         assert report["seconds"] < 10.0, job
+    for report in job.reports:
+        assert report["next"] == [1.0, 4.0], job
+
+
+def test_an_error_of_a_function():
+    check(FUNCTION, ["failed with INVALID_ARGUMENT", "the disk is full"])
+
+
+def test_an_error_between_the_tensors_of_a_group():
+    check(HALF_A_GROUP, ["failed with INVALID_ARGUMENT", "the disk is full"])
+
+
+def test_an_error_in_a_session():
+    check(SESSION, ["withdrew allreduce 'total'", "failed with INVALID_ARGUMENT", "the disk is full"])
+
+
+def test_a_cancelled_function():
+    check(CANCELLED_FUNCTION, ["withdrew allreduce 'total'", "was cancelled"])
+
+
+def test_a_closed_session():
+    check(CLOSED_SESSION, ["withdrew allreduce 'total'", "was cancelled"])

@@ -22,6 +22,15 @@ report("before", {
     "broadcast": error_of(lambda: sdp.broadcast([1.0], 0)),
     "broadcast_variables": error_of(lambda: sdp.broadcast_variables([], 0)),
     "barrier": error_of(sdp.barrier),
+    "grouped_allreduce": error_of(lambda: sdp.grouped_allreduce([1.0])),
+    "allgather": error_of(lambda: sdp.allgather([1.0])),
+    "grouped_allgather": error_of(lambda: sdp.grouped_allgather([1.0])),
+    "reducescatter": error_of(lambda: sdp.reducescatter([1.0])),
+    "grouped_reducescatter": error_of(lambda: sdp.grouped_reducescatter([[1.0]])),
+    "alltoall": error_of(lambda: sdp.alltoall([1.0])),
+    "add_process_set": error_of(lambda: sdp.add_process_set([0])),
+    "remove_process_set": error_of(lambda: sdp.remove_process_set(sdp.ProcessSet([0]))),
+    "stats": error_of(sdp.stats),
     "DistributedGradientTape.gradient": error_of(
         lambda: sdp.DistributedGradientTape(tf.GradientTape()).gradient(None, [])
     ),

@@ -39,6 +39,26 @@ TEST(Shard, SharesAreEvenToAGranule) {
   EXPECT_EQ(ShardOf(1000, 4, 3, 16).count, 1000u - 3 * 256);
 }
 
+TEST(EvenShard, TheFirstShardsHaveOneMore) {
+  for (int ranks = 1; ranks <= 17; ++ranks) {
+    for (const std::uint64_t count : Counts(static_cast<std::uint64_t>(ranks))) {
+      const std::uint64_t less = count / static_cast<std::uint64_t>(ranks);
+      std::uint64_t next = 0, longer = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Shard shard = EvenShardOf(count, ranks, rank);
+        ASSERT_EQ(shard.begin, next);
+        ASSERT_TRUE(shard.count == less || shard.count == less + 1);
+        ASSERT_TRUE(shard.count == less ||
+                    longer == static_cast<std::uint64_t>(rank));  // no longer one behind a shorter
+        longer += shard.count - less;
+        next += shard.count;
+      }
+      ASSERT_EQ(next, count) << ranks << " ranks";
+      ASSERT_EQ(longer, count % static_cast<std::uint64_t>(ranks));
+    }
+  }
+}
+
 TEST(ChunkPlan, ChunksTileEveryItem) {
   for (const std::uint64_t chunk_count : {1, 3, 64, 1000}) {
     const std::vector<std::uint64_t> counts = {0, 5, 0, 0, 1, 64, 65, 128, 0, 999, 1000, 1001, 0};

@@ -46,10 +46,12 @@ TEST(Config, ReadsEverything) {
                               {"SMDDP_RENDEZVOUS", "/tmp/x"},
                               {"SMDDP_BUCKET_CAP_BYTES", "1280"},
                               {"SMDDP_SMALL_BYTES", "0"},
-                              {"SMDDP_CHUNK_BYTES", "256"},
+                              {"SMDDP_CHUNK_BYTES", "2048"},
                               {"SMDDP_TABLE_SLOTS", "64"},
                               {"SMDDP_ARENA_BYTES", "2097152"},
                               {"SMDDP_BOOTSTRAP_TIMEOUT", "7"},
+                              {"SMDDP_STALL_WARNING", "2.5"},
+                              {"SMDDP_STALL_TIMEOUT", "90"},
                               {"SMDDP_LOG_LEVEL", "debug"}},
                              &config);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -58,11 +60,47 @@ TEST(Config, ReadsEverything) {
   EXPECT_EQ(config.rendezvous, "/tmp/x");
   EXPECT_EQ(config.bucket_cap_bytes, 1280);
   EXPECT_EQ(config.small_bytes, 0);
-  EXPECT_EQ(config.chunk_bytes, 256);
+  EXPECT_EQ(config.chunk_bytes, 2048);
   EXPECT_EQ(config.table_slots, 64);
   EXPECT_EQ(config.arena_bytes, 2 << 20);
   EXPECT_EQ(config.bootstrap_timeout_seconds, 7);
+  EXPECT_EQ(config.stall_warning_ms, 2500);
+  EXPECT_EQ(config.stall_timeout_ms, 90'000);
   EXPECT_EQ(config.log_level, 0);
+}
+
+TEST(Config, TakesWhatALauncherSays) {
+  Config config;
+  const Status status = Read({{"OMPI_COMM_WORLD_RANK", "1"},
+                              {"OMPI_COMM_WORLD_SIZE", "2"},
+                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                              {"PMIX_NAMESPACE", "7"},
+                              {"SMDDP_TMPDIR", "/a"},
+                              {"XDG_RUNTIME_DIR", "/b"},
+                              {"TMPDIR", "/c"}},
+                             &config);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(config.rank, 1);
+  EXPECT_EQ(config.size, 2);
+  EXPECT_EQ(config.launcher, "Open MPI's mpirun");
+  EXPECT_EQ(config.run_id, "PMIX_NAMESPACE=7");
+  EXPECT_EQ(config.rendezvous, "");
+  EXPECT_EQ(config.temporary_directory, "/a");
+  EXPECT_EQ(config.user_runtime_directory, "/b");
+  EXPECT_EQ(config.system_temporary_directory, "/c");
+}
+
+TEST(Config, OurRanksNeedAPlaceOrAJobId) {
+  Config config;
+  EXPECT_TRUE(Read({{"SMDDP_RANK", "1"}, {"SMDDP_SIZE", "2"}, {"SMDDP_JOB_ID", "x"}}, &config).ok());
+  EXPECT_EQ(config.run_id, "SMDDP_JOB_ID=x");
+}
+
+TEST(Config, TheNoteIsPassedOn) {
+  Config config;
+  ASSERT_TRUE(Read({{"RANK", "1"}, {"WORLD_SIZE", "2"}}, &config).ok());
+  EXPECT_NE(config.note, "");
 }
 
 TEST(Config, LocalRankDefaultsToRank) {
@@ -70,6 +108,18 @@ TEST(Config, LocalRankDefaultsToRank) {
   ASSERT_TRUE(Read({{"SMDDP_RANK", "1"}, {"SMDDP_SIZE", "2"}, {"SMDDP_RENDEZVOUS", "/tmp/x"}}, &config).ok());
   EXPECT_EQ(config.local_rank, 1);
   EXPECT_EQ(config.local_size, 2);
+}
+
+TEST(Config, SecondsOfAStall) {
+  Config config;
+  ASSERT_TRUE(Read({{"SMDDP_STALL_WARNING", "0"}, {"SMDDP_STALL_TIMEOUT", "1e-5"}}, &config).ok());
+  EXPECT_EQ(config.stall_warning_ms, 0);
+  EXPECT_EQ(config.stall_timeout_ms, 1) << "0 would say never";
+  for (const char* text : {"", "x", "5s", "-1", "nan", "inf", "1e9"}) {
+    ExpectError({{"SMDDP_STALL_WARNING", text}},
+                std::string("SMDDP_STALL_WARNING='") + text + "' is not a number of seconds");
+    ExpectError({{"SMDDP_STALL_TIMEOUT", text}}, std::string("SMDDP_STALL_TIMEOUT='") + text + "'");
+  }
 }
 
 TEST(Config, ErrorsNameTheVariableAndTheValue) {
@@ -82,11 +132,11 @@ TEST(Config, ErrorsNameTheVariableAndTheValue) {
   ExpectError({{"SMDDP_RANK", "2"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=2 is outside [0, 1]");
   ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "0"}}, "SMDDP_SIZE=0");
   ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "65"}, {"SMDDP_RENDEZVOUS", "/tmp/x"}},
-              "SMDDP_LOCAL_SIZE=65");
+              "SMDDP_LOCAL_SIZE=65 is more than 64");
   ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RENDEZVOUS is not set");
   ExpectError({{"SMDDP_BUCKET_CAP_BYTES", "100"}}, "SMDDP_BUCKET_CAP_BYTES=100");
   ExpectError({{"SMDDP_BUCKET_CAP_BYTES", "200"}}, "SMDDP_BUCKET_CAP_BYTES=200 is not a multiple of 128");
-  ExpectError({{"SMDDP_CHUNK_BYTES", "130"}}, "SMDDP_CHUNK_BYTES=130 is not a multiple of 128");
+  ExpectError({{"SMDDP_CHUNK_BYTES", "1030"}}, "SMDDP_CHUNK_BYTES=1030 is not a multiple of 128");
   ExpectError({{"SMDDP_TABLE_SLOTS", "100"}}, "SMDDP_TABLE_SLOTS=100 is not a power of two");
   ExpectError({{"SMDDP_LOG_LEVEL", "loud"}}, "SMDDP_LOG_LEVEL='loud' is not one of debug, info");
   ExpectError({{"SMDDP_RANK", "3"},

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -156,7 +157,7 @@ TEST(Bootstrap, AStrangersMessageIsRefused) {
   std::thread stranger([&] {
     UniqueFd socket;
     ASSERT_TRUE(ConnectUnix(directory.path() + "/bootstrap",
-                            std::chrono::steady_clock::now() + std::chrono::seconds(10), &socket)
+                            std::chrono::steady_clock::now() + std::chrono::seconds(10), false, &socket)
                     .ok());
     ASSERT_TRUE(SendMessage(socket.get(), "hello", 5, {}).ok());
     std::vector<UniqueFd> fds;
@@ -169,6 +170,106 @@ TEST(Bootstrap, AStrangersMessageIsRefused) {
   configs.pop_back();
   ExpectAllFailWith(MeetAll(configs), "does not understand");
   stranger.join();
+}
+
+// Ranks that find the place by themselves, under `base`.
+std::vector<Config> DerivedConfigs(int size, const std::string& run_id, const std::string& base) {
+  std::vector<Config> configs = Configs(size, "");
+  for (Config& config : configs) {
+    config.run_id = run_id;
+    config.temporary_directory = base;
+  }
+  return configs;
+}
+
+TEST(Bootstrap, RanksFindThePlaceByThemselves) {
+  const PrivateDirectory base;
+  for (const Outcome& outcome : MeetAll(DerivedConfigs(3, "run", base.path()))) {
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+    EXPECT_EQ(outcome.meeting.peers.size(), 3u);
+  }
+  EXPECT_EQ(::rmdir(base.path().c_str()), 0);  // nothing is left in it
+}
+
+TEST(Bootstrap, RunsAtOnceDoNotMeet) {
+  const PrivateDirectory base;
+  std::vector<Config> configs;
+  for (const char* run : {"one", "two", "three"}) {
+    for (const Config& config : DerivedConfigs(2, run, base.path())) configs.push_back(config);
+  }
+  // The ranks 1 first, so that each finds the places of the others.
+  std::reverse(configs.begin(), configs.end());
+  const std::vector<Outcome> outcomes = MeetAll(configs);
+  for (const Outcome& outcome : outcomes) ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+  EXPECT_EQ(::rmdir(base.path().c_str()), 0);
+}
+
+TEST(Bootstrap, ARankThatComesLateFindsThePlace) {
+  const PrivateDirectory base;
+  for (const int late : {0, 1}) {
+    std::vector<Config> configs = DerivedConfigs(2, "run", base.path());
+    const TimeLimit limit(std::chrono::seconds(60));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&configs, rank, late] {
+        if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        UniqueFd arena;
+        ASSERT_TRUE(CreateSharedMemory("test", kArenaBytes, &arena).ok());
+        Meeting meeting;
+        const Status status =
+            Bootstrap(configs[rank], arena.get(), kArenaBytes, &meeting, [] { return Status(); });
+        EXPECT_TRUE(status.ok()) << status.message();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(::rmdir(base.path().c_str()), 0);
+}
+
+TEST(Bootstrap, ARankThatComesWhenTheMeetingIsOverIsToldWhereItLooked) {
+  const PrivateDirectory base;
+  std::vector<Config> configs = DerivedConfigs(2, "NAME=run", base.path());
+  for (Config& config : configs) config.bootstrap_timeout_seconds = 1;
+  const std::vector<Outcome> zero = MeetAll({configs[0]});
+  ExpectAllFailWith(zero, "rank(s) 1 of 2");
+  ExpectAllFailWith(zero, "which follows from NAME=run");
+  const std::vector<Outcome> one = MeetAll({configs[1]});
+  ExpectAllFailWith(one, "rank 0 did not open its bootstrap socket");
+  ExpectAllFailWith(one, "started without this process");
+  ExpectAllFailWith(one, "which follows from NAME=run");
+  EXPECT_EQ(::rmdir(base.path().c_str()), 0);
+}
+
+TEST(Bootstrap, AProcessOfAnotherRunIsRefusedAndTheRunGoesOn) {
+  const PrivateDirectory directory;
+  std::vector<Config> configs = Configs(3, directory.path());
+  for (Config& config : configs) config.run_id = "SMDDP_JOB_ID=ours";
+  configs[1].run_id = "SMDDP_JOB_ID=theirs";
+  configs.push_back(configs[0]);
+  configs[3].rank = configs[3].local_rank = 1;
+  const std::vector<Outcome> outcomes = MeetAll(configs);
+  EXPECT_TRUE(outcomes[0].status.ok()) << outcomes[0].status.message();
+  EXPECT_TRUE(outcomes[2].status.ok()) << outcomes[2].status.message();
+  EXPECT_TRUE(outcomes[3].status.ok()) << outcomes[3].status.message();
+  const std::string refused = outcomes[1].status.message();
+  // Either it came in time to be refused, or only when the others were gone.
+  EXPECT_TRUE(refused.find("met rank 0 of another run") != std::string::npos ||
+              refused.find("has already started without this process") != std::string::npos ||
+              refused.find("closed the connection") != std::string::npos)
+      << refused;
+}
+
+TEST(Bootstrap, AMissingRankThatWasRefusedIsMentioned) {
+  const PrivateDirectory directory;
+  std::vector<Config> configs = Configs(2, directory.path());
+  configs[1].run_id = "SMDDP_JOB_ID=theirs";
+  configs[0].bootstrap_timeout_seconds = 1;
+  const std::vector<Outcome> outcomes = MeetAll(configs);
+  EXPECT_NE(outcomes[0].status.message().find("came as rank 1 of another run, and was refused"),
+            std::string::npos)
+      << outcomes[0].status.message();
+  EXPECT_NE(outcomes[1].status.message().find("met rank 0 of another run"), std::string::npos)
+      << outcomes[1].status.message();
 }
 
 }  // namespace

@@ -82,6 +82,29 @@ TEST_F(LaunchLogTest, CloseStopsAppendsForGood) {
   EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kItem);
 }
 
+TEST_F(LaunchLogTest, ReopenGoesOnBehindWhatWasThere) {
+  log_.Append(1, OneMore);
+  log_.Close();
+  EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kItem);
+  log_.Reopen();
+  EXPECT_FALSE(log_.HasOpenBatch());  // what was open is of the past
+  EXPECT_FALSE(log_.SealOpen());
+  EXPECT_TRUE(log_.Append(2, Seal));
+  EXPECT_EQ(log_.Tail(), 2u);
+  EXPECT_EQ(log_.Read(1).item, 2u);
+  EXPECT_TRUE(log_.Read(1).seals);
+  EXPECT_EQ(log_.EntryAt(1).ended(), BatchEnd::kRunning);
+}
+
+// A damaged tail makes no reader walk for ever.
+TEST_F(LaunchLogTest, TheTailIsAtMostALapAhead) {
+  log_.Append(1, Seal);
+  EXPECT_EQ(log_.TailFrom(0), 1u);
+  auto* tail = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.data());
+  tail->store(~std::uint64_t{0});
+  EXPECT_EQ(log_.TailFrom(1), 1u + kCapacity);
+}
+
 // An appender that dies, or is slow, between its two steps: seen by taking the first one away from it.
 TEST_F(LaunchLogTest, AnUnpublishedEntryIsDroppedForAll) {
   log_.Append(1, [&](std::uint64_t open) { return open + 1; });

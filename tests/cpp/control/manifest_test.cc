@@ -11,16 +11,16 @@ namespace {
 
 Manifest Make(std::vector<std::int64_t> shape = {2, 3}, DType dtype = DType::kFloat32,
               ReduceOp op = ReduceOp::kSum, const std::string& label = "w") {
-  return MakeManifest(CollectiveKind::kAllreduce, dtype, op, -1, 3, 214, shape, label);
+  return MakeManifest({CollectiveKind::kAllreduce, dtype, op, 1.0, 1.0, -1, 3, 214}, shape, label);
 }
 
 TEST(Manifest, ShowsAllThatMustAgree) {
   EXPECT_EQ(DescribeManifest(Make()), "allreduce 'w' sum float32 [2, 3], parameter 3 of 214");
-  EXPECT_EQ(DescribeManifest(
-                MakeManifest(CollectiveKind::kBroadcast, DType::kInt64, ReduceOp::kSum, 1, 0, 0, {}, "")),
+  EXPECT_EQ(DescribeManifest(MakeManifest(
+                {CollectiveKind::kBroadcast, DType::kInt64, ReduceOp::kSum, 1.0, 1.0, 1, 0, 0}, {}, "")),
             "broadcast int64 [], root 1");
-  EXPECT_EQ(DescribeManifest(
-                MakeManifest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, -1, 0, 0, {0}, "b")),
+  EXPECT_EQ(DescribeManifest(MakeManifest(
+                {CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, 1.0, 1.0, -1, 0, 0}, {0}, "b")),
             "barrier 'b'");
 }
 
@@ -33,6 +33,36 @@ TEST(Manifest, EverythingButTheLabelMustBeEqual) {
   Manifest other = Make();
   other.num_params = 215;
   EXPECT_FALSE(SameManifest(Make(), other));
+}
+
+TEST(Manifest, FactorsCountForReductions) {
+  const auto make = [](CollectiveKind kind, double prescale, double postscale) {
+    return MakeManifest({kind, DType::kFloat32, ReduceOp::kSum, prescale, postscale, -1, 0, 0}, {4}, "g");
+  };
+  const Manifest plain = make(CollectiveKind::kReducescatter, 1.0, 1.0);
+  EXPECT_TRUE(SameManifest(plain, make(CollectiveKind::kReducescatter, 1.0, 1.0)));
+  EXPECT_FALSE(SameManifest(plain, make(CollectiveKind::kReducescatter, 0.5, 1.0)));
+  EXPECT_FALSE(SameManifest(plain, make(CollectiveKind::kReducescatter, 1.0, 0.5)));
+  EXPECT_NE(DescribeManifest(make(CollectiveKind::kAllreduce, 0.5, 0.25)).find("prescale 0.5"),
+            std::string::npos);
+  EXPECT_NE(DescribeManifest(make(CollectiveKind::kAllreduce, 0.5, 0.25)).find("postscale 0.25"),
+            std::string::npos);
+  EXPECT_TRUE(
+      SameManifest(make(CollectiveKind::kBroadcast, 0.5, 1.0), make(CollectiveKind::kBroadcast, 1.0, 1.0)));
+}
+
+TEST(Manifest, TheFirstDimensionMayDifferWhereRowsMay) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::kAllgather, CollectiveKind::kAlltoall, CollectiveKind::kAllreduce,
+        CollectiveKind::kReducescatter, CollectiveKind::kBroadcast}) {
+    const auto make = [kind](std::vector<std::int64_t> shape) {
+      return MakeManifest({kind, DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, -1, 0, 0}, shape, "");
+    };
+    EXPECT_EQ(SameManifest(make({2, 3}), make({5, 3})), RowsMayDiffer(kind)) << CollectiveKindName(kind);
+    EXPECT_EQ(SameManifest(make({0, 3}), make({5, 3})), RowsMayDiffer(kind)) << CollectiveKindName(kind);
+    EXPECT_FALSE(SameManifest(make({2, 3}), make({2, 4})));
+    EXPECT_FALSE(SameManifest(make({2, 3}), make({2, 3, 1})));
+  }
 }
 
 TEST(Manifest, DimensionsBeyondTheShownOnesCount) {

@@ -23,16 +23,18 @@ class ReadinessTableTest : public ::testing::Test {
 
   ReadinessTableTest()
       : memory_(ReadinessTable::Bytes(kSlots, kRanks) / 64 + 1),
-        table_(reinterpret_cast<std::byte*>(memory_.data()), kSlots, kRanks, &abort_) {}
+        table_(reinterpret_cast<std::byte*>(memory_.data()), kSlots, kRanks, &active_, &abort_) {}
 
   Arrival Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, std::int64_t count = 4) {
-    const Manifest manifest =
-        MakeManifest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, -1, 0, 1, {count}, "x");
-    const Cell cell = {static_cast<std::uint64_t>(rank) * 100, static_cast<std::uint64_t>(rank) * 100 + 1};
-    return table_.Arrive(slot, ticket, rank, kEveryone, manifest, cell, &others_, &other_rank_);
+    const Manifest manifest = MakeManifest(
+        {CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, -1, 0, 1}, {count}, "x");
+    const Cell cell = {static_cast<std::uint64_t>(rank) * 100, static_cast<std::uint64_t>(rank) * 100 + 1, 0,
+                       0};
+    return table_.Arrive(slot, ticket, rank, manifest, cell, &others_, &other_rank_);
   }
 
   AbortRecord abort_ = {};
+  std::atomic<std::uint64_t> active_{kEveryone};
   std::vector<Line> memory_;
   ReadinessTable table_;
   Manifest others_ = {};
@@ -86,10 +88,10 @@ TEST_F(ReadinessTableTest, AGenerationServesOneTicketUntilAllAcknowledge) {
   EXPECT_EQ(table_.ArrivedMask(0, 0), kEveryone);
   EXPECT_EQ(table_.ArrivedMask(0, 2), 0u);        // these arrivals are not its own
   EXPECT_EQ(Arrive(0, 1, 0), Arrival::kWaiting);  // the other generation
-  EXPECT_FALSE(table_.Acknowledge({0, 0}, 1, kEveryone));
-  EXPECT_FALSE(table_.Acknowledge({0, 0}, 0, kEveryone));
+  EXPECT_FALSE(table_.Acknowledge({0, 0}, 1));
+  EXPECT_FALSE(table_.Acknowledge({0, 0}, 0));
   EXPECT_EQ(Arrive(0, 2, 0), Arrival::kBusy);
-  EXPECT_TRUE(table_.Acknowledge({0, 0}, 2, kEveryone));
+  EXPECT_TRUE(table_.Acknowledge({0, 0}, 2));
   EXPECT_EQ(Arrive(0, 2, 0), Arrival::kWaiting);
   EXPECT_EQ(Arrive(0, 2, 0), Arrival::kTwice);
 }
@@ -102,17 +104,92 @@ TEST_F(ReadinessTableTest, AMismatchShowsTheOtherSide) {
   EXPECT_EQ(table_.ArrivedMask(3, 0), 2u);  // it has not entered
 }
 
+TEST_F(ReadinessTableTest, ARankThatIsNotActiveIsNotWaitedFor) {
+  active_.store(5);
+  EXPECT_EQ(Arrive(0, 0, 0), Arrival::kWaiting);
+  EXPECT_EQ(Arrive(0, 0, 2), Arrival::kLast);
+  EXPECT_EQ(table_.Participants(0, 0), 5u);
+  EXPECT_FALSE(table_.Acknowledge({0, 0}, 0));
+  EXPECT_TRUE(table_.Acknowledge({0, 0}, 2));
+}
+
+TEST_F(ReadinessTableTest, LeavingMakesReadyWhatWaitedForTheLeaverAlone) {
+  std::uint32_t waits = 0, other = 0, begun = 0;
+  ASSERT_TRUE(table_.FindSlot("waits for rank 1", &waits).ok());
+  ASSERT_TRUE(table_.FindSlot("waits for ranks 1 and 2", &other).ok());
+  ASSERT_TRUE(table_.FindSlot("ready already", &begun).ok());
+  Arrive(waits, 1, 0);
+  Arrive(waits, 1, 2);
+  Arrive(other, 0, 0);
+  for (int rank = 0; rank < kRanks; ++rank) Arrive(begun, 0, rank);
+  active_.store(5);
+  const std::vector<Place> ready = table_.MakeReadyAfterLeaving();
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].index(), (Place{waits, 1}).index());
+  EXPECT_EQ(table_.Participants(waits, 1), 5u);
+  EXPECT_EQ(table_.Participants(other, 0), 0u);
+  EXPECT_EQ(table_.Participants(begun, 0), kEveryone);
+  EXPECT_TRUE(table_.MakeReadyAfterLeaving().empty());
+  EXPECT_EQ(Arrive(other, 0, 2), Arrival::kLast);
+}
+
+TEST_F(ReadinessTableTest, ClearFreesAllGenerationsAndKeepsTheKeys) {
+  std::uint32_t slot = 0, again = 1;
+  ASSERT_TRUE(table_.FindSlot("key", &slot).ok());
+  Arrive(slot, 0, 0);
+  for (int rank = 0; rank < kRanks; ++rank) Arrive(slot, 1, rank);
+  table_.Acknowledge({slot, 1}, 2);
+  table_.Clear();
+  ASSERT_TRUE(table_.FindSlot("key", &again).ok());
+  EXPECT_EQ(slot, again);
+  const std::uint64_t next_epoch = std::uint64_t{1} << 40;
+  for (const std::uint64_t ticket : {next_epoch, next_epoch + 1}) {
+    EXPECT_EQ(Arrive(slot, ticket, 1), Arrival::kWaiting);
+    EXPECT_EQ(Arrive(slot, ticket, 0), Arrival::kWaiting);
+    EXPECT_EQ(Arrive(slot, ticket, 2), Arrival::kLast);
+    EXPECT_EQ(table_.Participants(slot, ticket), kEveryone);
+  }
+}
+
+// Note [Leaving a communicator]: either the one who arrives or the one who leaves makes a request ready, and
+// one alone.
+TEST(ReadinessTableConcurrency, LeavingAndArriving) {
+  constexpr int kRanks = 2, kRounds = 3000;
+  AbortRecord abort = {};
+  const Manifest manifest =
+      MakeManifest({CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, 1.0, 1.0, -1, 0, 0}, {0}, "b");
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<std::uint64_t> active{3};
+    std::vector<Line> memory(ReadinessTable::Bytes(4, kRanks) / 64 + 1);
+    ReadinessTable table(reinterpret_cast<std::byte*>(memory.data()), 4, kRanks, &active, &abort);
+    std::atomic<int> launches{0};
+    std::thread leaver([&] {
+      active.fetch_and(1, std::memory_order_seq_cst);
+      launches.fetch_add(static_cast<int>(table.MakeReadyAfterLeaving().size()));
+    });
+    std::uint32_t slot = 0;
+    ASSERT_TRUE(table.FindSlot("key", &slot).ok());
+    Manifest others;
+    int other_rank = -1;
+    if (table.Arrive(slot, 0, 0, manifest, {}, &others, &other_rank) == Arrival::kLast) launches.fetch_add(1);
+    leaver.join();
+    ASSERT_EQ(launches.load(), 1) << "round " << round;
+    ASSERT_EQ(table.Participants(slot, 0), 1u);
+  }
+}
+
 TEST(ReadinessTableConcurrency, ExactlyOneRankIsLast) {
   constexpr int kRanks = 4, kRounds = 2000;
   AbortRecord abort = {};
+  const std::atomic<std::uint64_t> everyone{15};
   std::vector<Line> memory(ReadinessTable::Bytes(16, kRanks) / 64 + 1);
-  ReadinessTable table(reinterpret_cast<std::byte*>(memory.data()), 16, kRanks, &abort);
+  ReadinessTable table(reinterpret_cast<std::byte*>(memory.data()), 16, kRanks, &everyone, &abort);
   std::atomic<int> lasts{0};
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
-      const Manifest manifest =
-          MakeManifest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, -1, 0, 0, {0}, "b");
+      const Manifest manifest = MakeManifest(
+          {CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, 1.0, 1.0, -1, 0, 0}, {0}, "b");
       for (int round = 0; round < kRounds; ++round) {
         std::uint32_t slot = 0;
         ASSERT_TRUE(table.FindSlot("round " + std::to_string(round % 8), &slot).ok());
@@ -120,15 +197,15 @@ TEST(ReadinessTableConcurrency, ExactlyOneRankIsLast) {
         Manifest others;
         int other_rank;
         Arrival arrival;
-        while ((arrival = table.Arrive(slot, ticket, rank, 15, manifest, {}, &others, &other_rank)) ==
+        while ((arrival = table.Arrive(slot, ticket, rank, manifest, {}, &others, &other_rank)) ==
                Arrival::kBusy) {
           std::this_thread::yield();
         }
         ASSERT_TRUE(arrival == Arrival::kWaiting || arrival == Arrival::kLast);
         if (arrival == Arrival::kLast) lasts.fetch_add(1);
         const Place place = ReadinessTable::PlaceOf(slot, ticket);
-        while (table.ArrivedMask(slot, ticket) != 15) std::this_thread::yield();
-        table.Acknowledge(place, rank, 15);
+        while (table.Participants(slot, ticket) != 15) std::this_thread::yield();
+        table.Acknowledge(place, rank);
       }
     });
   }

@@ -1,4 +1,4 @@
-// Failures made on purpose; every rank is checked.
+// Ranks that disagree, aborts, ranks that shut down, and bad requests; every rank is checked.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/cpp/testing/meeting.h"
 #include "tests/cpp/testing/ranks.h"
 
 namespace tf_smddp::testing {
@@ -22,24 +23,25 @@ using Clock = std::chrono::steady_clock;
 void ExpectFailureEverywhere(int size,
                              const std::function<Request(int rank, Engine&, std::vector<float>*)>& make,
                              const std::vector<std::string>& parts) {
-  RunRanks(
-      size,
-      [&](int rank, Engine& engine) {
-        std::vector<float> data(8192, 1.0f);
-        const auto begin = Clock::now();
-        const Status status = Await(engine, make(rank, engine, &data));
-        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2));
-        EXPECT_EQ(status.code(), StatusCode::kInternal);
-        for (const std::string& part : parts) {
-          EXPECT_NE(status.message().find(part), std::string::npos)
-              << "rank " << rank << ": '" << status.message() << "' has no '" << part << "'";
-        }
-        // And so does everything after.
-        const Status later = Await(engine, AllreduceFloats(data, &data));
-        EXPECT_FALSE(later.ok());
-        EXPECT_NE(later.message().find(parts[0]), std::string::npos) << later.message();
-      },
-      {}, /*orderly=*/false);
+  Meeting meeting(size);
+  RunRanks(size, [&](int rank, Engine& engine) {
+    std::vector<float> data(8192, 1.0f);
+    Request request = make(rank, engine, &data);
+    meeting.Await();  // all have their tickets
+    const auto begin = Clock::now();
+    const Status status = Await(engine, std::move(request));
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2));
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    for (const std::string& part : parts) {
+      EXPECT_NE(status.message().find(part), std::string::npos)
+          << "rank " << rank << ": '" << status.message() << "' has no '" << part << "'";
+    }
+    // And that was it.
+    std::vector<float> good(8192, 1.0f);
+    const Status later = Await(engine, AllreduceFloats(good, &good));
+    EXPECT_TRUE(later.ok()) << later.message();
+    EXPECT_EQ(good[8191], static_cast<float>(size));
+  });
 }
 
 Request Flat(std::vector<float>* data, std::int64_t count) {
@@ -51,7 +53,7 @@ TEST(Mismatch, Shapes) {
   for (const std::int64_t count : {5, 5000}) {
     ExpectFailureEverywhere(3,
                             [&](int rank, Engine& engine, std::vector<float>* data) {
-                              return InGroup(Flat(data, count + (rank == 1)), engine.NextTicket(), 0, 1);
+                              return InGroup(Flat(data, count + (rank == 1)), DrawTicket(engine), 0, 1);
                             },
                             {"rank 1 has", "[" + std::to_string(count) + "]",
                              "[" + std::to_string(count + 1) + "]", "group execution 0", "Likely causes"});
@@ -63,7 +65,7 @@ TEST(Mismatch, Types) {
                           [](int rank, Engine& engine, std::vector<float>* data) {
                             Request request = Flat(data, 4);
                             if (rank == 0) request.dtype = DType::kInt32;
-                            return InGroup(std::move(request), engine.NextTicket(), 0, 1);
+                            return InGroup(std::move(request), DrawTicket(engine), 0, 1);
                           },
                           {"float32 [4]", "int32 [4]"});
 }
@@ -73,7 +75,7 @@ TEST(Mismatch, Ops) {
                           [](int rank, Engine& engine, std::vector<float>* data) {
                             Request request = Flat(data, 4);
                             if (rank == 0) request.op = ReduceOp::kMax;
-                            return InGroup(std::move(request), engine.NextTicket(), 0, 1);
+                            return InGroup(std::move(request), DrawTicket(engine), 0, 1);
                           },
                           {"max float32", "sum float32"});
 }
@@ -103,46 +105,74 @@ TEST(Mismatch, ABarrierIsNotABroadcast) {
                           {"barrier", "broadcast"});
 }
 
-TEST(Mismatch, ARankThatRunsOneCollectiveMore) {
-  RunRanks(
-      3,
-      [](int rank, Engine& engine) {
-        std::vector<float> extra(3, 1.0f), gradient(4000, 1.0f);
-        std::vector<Request> requests;
-        if (rank == 2) {
-          Request request = InGroup(AllreduceFloats(extra, &extra), engine.NextTicket(), 0, 1);
-          request.label = "metric";
-          requests.push_back(std::move(request));
-        }
-        const std::uint64_t ticket = engine.NextTicket();
-        for (std::uint32_t i = 0; i < 2; ++i) {
-          Request request = InGroup(AllreduceFloats(gradient, &gradient), ticket, i, 2);
-          request.label = "gradient " + std::to_string(i);
-          requests.push_back(std::move(request));
-        }
-        const auto begin = Clock::now();
-        for (const Status& status : AwaitAll(engine, std::move(requests))) {
-          EXPECT_FALSE(status.ok());
-          EXPECT_NE(status.message().find("'metric' sum float32 [3]"), std::string::npos) << status.message();
-          EXPECT_NE(status.message().find("'gradient 0' sum float32 [4000]"), std::string::npos)
-              << status.message();
-        }
-        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
-      },
-      {}, /*orderly=*/false);
+TEST(Mismatch, ScaleFactors) {
+  ExpectFailureEverywhere(2,
+                          [](int rank, Engine& engine, std::vector<float>* data) {
+                            Request request = Flat(data, 4);
+                            if (rank == 0) request.prescale = 0.5;
+                            return InGroup(std::move(request), DrawTicket(engine), 0, 1);
+                          },
+                          {"prescale 0.5"});
 }
 
-TEST(Mismatch, AnAbortInTheMiddleOfLargeBatches) {
+// The rows of an allgather may differ, but not what a row is.
+TEST(Mismatch, RowsOfAnAllgather) {
+  ExpectFailureEverywhere(2,
+                          [](int rank, Engine&, std::vector<float>* data) {
+                            Request request = Flat(data, 4);
+                            request.kind = CollectiveKind::kAllgather;
+                            request.shape = {rank + 1, rank == 0 ? 2 : 3};
+                            request.allocate = [](const std::vector<std::int64_t>&, void**) {
+                              ADD_FAILURE() << "an output was made";
+                              return Status();
+                            };
+                            return request;
+                          },
+                          {"[1, 2]", "[2, 3]"});
+}
+
+TEST(Mismatch, ARankThatRunsOneCollectiveMore) {
+  Meeting meeting(3);
+  RunRanks(3, [&meeting](int rank, Engine& engine) {
+    std::vector<float> extra(3, 1.0f), gradient(4000, 1.0f);
+    std::vector<Request> requests;
+    if (rank == 2) {
+      Request request = InGroup(AllreduceFloats(extra, &extra), DrawTicket(engine), 0, 1);
+      request.label = "metric";
+      requests.push_back(std::move(request));
+    }
+    const std::uint64_t ticket = DrawTicket(engine);
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      Request request = InGroup(AllreduceFloats(gradient, &gradient), ticket, i, 2);
+      request.label = "gradient " + std::to_string(i);
+      requests.push_back(std::move(request));
+    }
+    meeting.Await();  // all have their tickets
+    const auto begin = Clock::now();
+    for (const Status& status : AwaitAll(engine, std::move(requests))) {
+      EXPECT_FALSE(status.ok());
+      EXPECT_NE(status.message().find("'metric' sum float32 [3]"), std::string::npos) << status.message();
+      EXPECT_NE(status.message().find("'gradient 0' sum float32 [4000]"), std::string::npos)
+          << status.message();
+    }
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
+    EXPECT_TRUE(Await(engine, AllreduceFloats(extra, &extra)).ok());
+  });
+}
+
+TEST(Abort, InTheMiddleOfLargeBatches) {
   for (int round = 0; round < 10; ++round) {
+    Meeting meeting(3);
     RunRanks(
         3,
-        [round](int rank, Engine& engine) {
+        [&meeting, round](int rank, Engine& engine) {
           std::vector<std::vector<float>> data(12, std::vector<float>(200000, 1.0f));
           std::vector<Request> requests;
-          const std::uint64_t ticket = engine.NextTicket();
+          const std::uint64_t ticket = DrawTicket(engine);
           for (std::uint32_t i = 0; i < data.size(); ++i) {
             requests.push_back(InGroup(AllreduceFloats(data[i], &data[i]), ticket, i, 12));
           }
+          meeting.Await();  // all have their tickets
           std::thread saboteur;
           if (rank == round % 3) {
             saboteur = std::thread([&engine, round] {
@@ -165,8 +195,9 @@ TEST(Mismatch, AnAbortInTheMiddleOfLargeBatches) {
 }
 
 // Note [One end]: the ranks agree on which requests completed.
-TEST(Mismatch, AllRanksSeeTheSameEnds) {
+TEST(Abort, AllRanksSeeTheSameEnds) {
   for (int round = 0; round < 20; ++round) {
+    Meeting meeting(3);
     std::mutex mu;
     std::vector<std::vector<bool>> ends;  // of each rank; guarded by mu
     RunRanks(
@@ -175,11 +206,12 @@ TEST(Mismatch, AllRanksSeeTheSameEnds) {
           constexpr std::uint32_t kTensors = 40;
           std::vector<std::vector<float>> data;
           for (std::uint32_t i = 0; i < kTensors; ++i) data.emplace_back(i % 3 == 0 ? 20000 : 50, 1.0f);
-          const std::uint64_t ticket = engine.NextTicket();
+          const std::uint64_t ticket = DrawTicket(engine);
           std::vector<Request> requests;
           for (std::uint32_t i = 0; i < kTensors; ++i) {
             requests.push_back(InGroup(AllreduceFloats(data[i], &data[i]), ticket, i, kTensors));
           }
+          meeting.Await();  // all have their tickets
           std::thread saboteur([&engine, rank, round] {
             std::this_thread::sleep_for(std::chrono::microseconds(100 * round + 50 * rank));
             engine.Abort("on purpose");
@@ -195,6 +227,36 @@ TEST(Mismatch, AllRanksSeeTheSameEnds) {
     EXPECT_EQ(ends[0], ends[1]);
     EXPECT_EQ(ends[0], ends[2]);
   }
+}
+
+TEST(Abort, IsFinalForEverything) {
+  Meeting meeting(3);
+  RunRanks(
+      3,
+      [&meeting](int rank, Engine& engine) {
+        std::vector<float> data(100, 1.0f);
+        CommunicatorId id = kWorld;
+        ASSERT_TRUE(engine.CreateCommunicator({0, 1, 2}, &id).ok());
+        meeting.Await();
+        if (rank == 1) engine.Abort("on purpose");
+        for (const CommunicatorId each : {kWorld, id}) {
+          for (int again = 0; again < 2; ++again) {
+            Request request = AllreduceFloats(data, &data);
+            request.communicator = each;
+            const Status status = Await(engine, std::move(request));
+            EXPECT_NE(status.message().find("on purpose"), std::string::npos) << status.message();
+          }
+        }
+        CommunicatorId none = kWorld;
+        EXPECT_NE(engine.CreateCommunicator({0, 1}, &none).message().find("on purpose"), std::string::npos);
+        engine.FailStep(kWorld, 7, "afterwards");
+        engine.CancelAll("afterwards");
+        std::uint64_t ticket = 0;
+        static_cast<void>(engine.DrawTicket(kWorld, 8, &ticket));  // does not wait
+        EXPECT_NE(engine.Leave(id).message().find("on purpose"), std::string::npos);
+        EXPECT_NE(engine.Leave(id).message().find("on purpose"), std::string::npos);
+      },
+      {}, /*orderly=*/false);
 }
 
 TEST(Leaving, ARequestThatWaitsForARankThatHasLeft) {
@@ -251,42 +313,6 @@ TEST(Leaving, RanksMayLeaveOneAfterTheOther) {
   });
 }
 
-TEST(Cancel, AWaitingRequestEndsTheJobWithTheReason) {
-  RunRanks(
-      2,
-      [](int rank, Engine& engine) {
-        std::vector<float> data(10, 1.0f);
-        std::promise<Status> outcome;
-        Request request = AllreduceFloats(data, &data);
-        request.done = [&outcome](const Status& status) { outcome.set_value(status); };
-        if (rank == 1) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(100));
-          const Status late = Await(engine, std::move(request));
-          EXPECT_NE(late.message().find("rank 0 withdrew allreduce 'test'"), std::string::npos)
-              << late.message();
-          EXPECT_NE(late.message().find("disk full"), std::string::npos);
-          return;
-        }
-        const std::uint64_t id = engine.Submit(std::move(request));
-        engine.Cancel(id, "disk full");
-        EXPECT_NE(outcome.get_future().get().message().find("disk full"), std::string::npos);
-      },
-      {}, /*orderly=*/false);
-}
-
-TEST(Cancel, AFinishedRequestIsNotTouched) {
-  RunRanks(2, [](int, Engine& engine) {
-    std::vector<float> data(10, 1.0f);
-    std::promise<Status> outcome;
-    Request request = AllreduceFloats(data, &data);
-    request.done = [&outcome](const Status& status) { outcome.set_value(status); };
-    const std::uint64_t id = engine.Submit(std::move(request));
-    EXPECT_TRUE(outcome.get_future().get().ok());
-    engine.Cancel(id, "too late");
-    EXPECT_TRUE(Await(engine, AllreduceFloats(data, &data)).ok());
-  });
-}
-
 TEST(BadRequest, IsRefusedHereAndTheJobGoesOn) {
   RunRanks(2, [](int, Engine& engine) {
     std::vector<float> data(10, 1.0f);
@@ -306,21 +332,56 @@ TEST(BadRequest, IsRefusedHereAndTheJobGoesOn) {
   });
 }
 
-TEST(BadRequest, OneIndexTwiceInAGroupEndsTheJob) {
-  RunRanks(
-      2,
-      [](int rank, Engine& engine) {
-        std::vector<float> data(10, 1.0f), twin(10, 1.0f);
-        const std::uint64_t ticket = engine.NextTicket();
-        if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        std::vector<Request> requests;
-        requests.push_back(InGroup(AllreduceFloats(data, &data), ticket, 0, 1));
-        if (rank == 0) requests.push_back(InGroup(AllreduceFloats(twin, &twin), ticket, 0, 1));
-        for (const Status& status : AwaitAll(engine, std::move(requests))) {
-          EXPECT_NE(status.message().find("submitted twice"), std::string::npos) << status.message();
-        }
-      },
-      {}, /*orderly=*/false);
+TEST(BadRequest, FactorsSplitsAndScalars) {
+  RunRanks(2, [](int, Engine& engine) {
+    std::vector<float> data(10, 1.0f);
+    const auto refused = [&](Request request, const std::string& part) {
+      const Status status = Await(engine, std::move(request));
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    };
+    Request request = AllreduceFloats(data, &data);
+    request.postscale = 1.0 / 0.0;
+    refused(request, "must be finite");
+    request.dtype = DType::kInt32;
+    request.postscale = 0.5;
+    refused(request, "not defined for int32; cast to a floating type first");
+    request = AllreduceFloats(data, &data);
+    request.kind = CollectiveKind::kAlltoall;
+    refused(request, "alltoall with 0 splits for 2 ranks");
+    request.splits = {11, -1};
+    refused(request, "-1 rows");
+    for (const std::vector<std::int64_t>& splits :
+         {std::vector<std::int64_t>{5, 6}, {5, 4}, {std::int64_t{1} << 62, std::int64_t{1} << 62}}) {
+      request.splits = splits;
+      refused(request, "do not add up to its tensor's 10 rows");
+    }
+    request.kind = CollectiveKind::kReducescatter;
+    request.shape = {};
+    refused(request, "of a scalar, which has no rows");
+    request = AllreduceFloats(data, &data);
+    request.dtype = DType::kComplex64;
+    request.op = ReduceOp::kMax;
+    refused(request, "which has no order");
+    EXPECT_TRUE(Await(engine, AllreduceFloats(data, &data)).ok());
+  });
+}
+
+TEST(BadRequest, OneIndexTwiceInAGroupFailsTheStep) {
+  Meeting meeting(2);
+  RunRanks(2, [&meeting](int rank, Engine& engine) {
+    std::vector<float> data(10, 1.0f), twin(10, 1.0f);
+    const std::uint64_t ticket = DrawTicket(engine);
+    meeting.Await();
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::vector<Request> requests;
+    requests.push_back(InGroup(AllreduceFloats(data, &data), ticket, 0, 1));
+    if (rank == 0) requests.push_back(InGroup(AllreduceFloats(twin, &twin), ticket, 0, 1));
+    for (const Status& status : AwaitAll(engine, std::move(requests))) {
+      EXPECT_NE(status.message().find("submitted twice"), std::string::npos) << status.message();
+    }
+    EXPECT_TRUE(Await(engine, AllreduceFloats(data, &data)).ok());
+  });
 }
 
 TEST(BadRequest, ATableThatIsFullIsAnErrorNotAWait) {
@@ -328,17 +389,45 @@ TEST(BadRequest, ATableThatIsFullIsAnErrorNotAWait) {
       2,
       [](int, Engine& engine) {
         std::vector<float> data(4, 1.0f);
-        Status status;
-        for (int i = 0; i < 17; ++i) {
-          Request request = AllreduceFloats(data, &data);
-          request.pairing.kind = Pairing::kName;
-          request.pairing.name = "name " + std::to_string(i);
-          status = Await(engine, std::move(request));
+        for (int i = 0; i < 20; ++i) {
+          const Status status =
+              Await(engine, Named(AllreduceFloats(data, &data), "name " + std::to_string(i)));
           ASSERT_EQ(status.ok(), i < 16) << i << ": " << status.message();
+          if (status.ok()) continue;
+          EXPECT_NE(status.message().find("SMDDP_TABLE_SLOTS"), std::string::npos) << status.message();
+          EXPECT_NE(status.message().find("'name/name " + std::to_string(i) + "'"), std::string::npos);
         }
-        EXPECT_NE(status.message().find("SMDDP_TABLE_SLOTS"), std::string::npos);
+        // The names that it knows go on.
+        const Status status = Await(engine, Named(AllreduceFloats(data, &data), "name 3"));
+        EXPECT_TRUE(status.ok()) << status.message();
       },
       [](int, Config* config) { config->table_slots = 16; });
+}
+
+// A rank that has no memory for its output: the step fails on all.
+TEST(BadRequest, NoRoomForAnOutput) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::kAllgather, CollectiveKind::kReducescatter, CollectiveKind::kAlltoall}) {
+    for (const std::int64_t count : {6, 60000}) {
+      RunRanks(3, [&](int rank, Engine& engine) {
+        std::vector<float> data(static_cast<std::size_t>(count), 1.0f), output(3 * data.size());
+        for (const bool fails : {false, true, false}) {
+          Request request = MakeRequest(kind, DType::kFloat32, ReduceOp::kSum, data.data(), nullptr, count);
+          if (kind == CollectiveKind::kAlltoall) request.splits = {count / 3, count / 3, count / 3};
+          request.allocate = [&](const std::vector<std::int64_t>&, void** to) {
+            *to = output.data();
+            return fails && rank == 1 ? Internal("out of memory on the device") : Status();
+          };
+          const Status status = Await(engine, std::move(request));
+          ASSERT_EQ(status.ok(), !fails) << status.message();
+          if (fails) {
+            EXPECT_NE(status.message().find("out of memory on the device"), std::string::npos)
+                << status.message();
+          }
+        }
+      });
+    }
+  }
 }
 
 TEST(AfterShutdown, EverythingIsRefused) {

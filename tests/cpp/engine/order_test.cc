@@ -15,12 +15,6 @@
 namespace tf_smddp::testing {
 namespace {
 
-Request Named(Request request, const std::string& name) {
-  request.pairing.kind = Pairing::kName;
-  request.pairing.name = name;
-  return request;
-}
-
 // Tensors of `tickets` groups with `params` tensors each, all of one shape, all outstanding at once,
 // submitted in an order of each rank's own.
 void RunGroupsAtOnce(Engine& engine, int rank, int size, int tickets, std::uint32_t params, std::size_t count,
@@ -33,7 +27,7 @@ void RunGroupsAtOnce(Engine& engine, int rank, int size, int tickets, std::uint3
   };
   std::vector<Tensor> tensors;
   for (int t = 0; t < tickets; ++t) {
-    const std::uint64_t ticket = engine.NextTicket();
+    const std::uint64_t ticket = DrawTicket(engine);
     for (std::uint32_t index = 0; index < params; ++index) {
       const auto salt = static_cast<float>(ticket % 50 * 10 + index);
       const auto ranks = static_cast<float>(size);

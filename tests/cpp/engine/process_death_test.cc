@@ -33,7 +33,9 @@ Status RunUntilFailure(Engine& engine) {
   std::mt19937 random(7);  // the same on all ranks
   std::vector<std::vector<float>> data(6, std::vector<float>(300000, 1.0f));
   for (;;) {
-    const std::uint64_t ticket = engine.NextTicket();
+    std::uint64_t ticket = 0;
+    const Status drawn = engine.DrawTicket(kWorld, kNoStep, &ticket);
+    if (!drawn.ok()) return drawn;
     std::vector<Request> requests;
     for (std::uint32_t i = 0; i < data.size(); ++i) {
       const std::int64_t count = random() % 2 == 0 ? random() % 100 : random() % 300000;

@@ -2,14 +2,18 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <string>
 
 #include "gtest/gtest.h"
 #include "kernels/memory/arena.h"
+#include "tests/cpp/testing/seccomp.h"
 
 namespace tf_smddp {
 namespace {
@@ -43,6 +47,26 @@ TEST(SharedMemory, OneSegmentIsMappedOnce) {
   EXPECT_NE(first, third);
 }
 
+TEST(SharedMemory, ARangeIsMappedOnceToo) {
+  constexpr std::size_t kPage = 4096;
+  UniqueFd fd;
+  ASSERT_TRUE(CreateSharedMemory("test", kBytes, &fd).ok());
+  MappingCache mappings;
+  std::shared_ptr<Mapping> whole, first, again, next;
+  ASSERT_TRUE(mappings.Map(fd.get(), kBytes, &whole).ok());
+  ASSERT_TRUE(mappings.MapRange(fd.get(), kBytes, kPage, 2 * kPage, &first).ok());
+  ASSERT_TRUE(mappings.MapRange(fd.get(), kBytes, kPage, 2 * kPage, &again).ok());
+  ASSERT_TRUE(mappings.MapRange(fd.get(), kBytes, 2 * kPage, 2 * kPage, &next).ok());
+  EXPECT_EQ(first, again);
+  EXPECT_NE(first, next);
+  EXPECT_EQ(first->bytes(), 2 * kPage);
+  whole->data()[2 * kPage] = std::byte{7};
+  EXPECT_EQ(first->data()[kPage], std::byte{7});
+  EXPECT_EQ(next->data()[0], std::byte{7});
+  EXPECT_NE(mappings.MapRange(fd.get(), kBytes / 2, 0, kPage, &next).message().find("bytes instead of"),
+            std::string::npos);
+}
+
 TEST(SharedMemory, RefusesWhatAPeerShouldNotSend) {
   MappingCache mappings;
   std::shared_ptr<Mapping> mapping;
@@ -71,30 +95,81 @@ TEST(SharedMemory, FileSizeLimitIsAnErrorNotASignal) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(Arena, SpansLieBehindTheReserve) {
+// Bytes of memory that a segment has.
+std::uint64_t MemoryOf(int fd) {
+  struct stat info;
+  return ::fstat(fd, &info) == 0 ? static_cast<std::uint64_t>(info.st_blocks) * 512 : 0;
+}
+
+// Fills a segment, gives back all but its first and last page, and looks at it: 0 when it is as it should be.
+int PunchAndLook(std::uint64_t expected_memory) {
+  constexpr std::size_t kPage = 4096;
+  UniqueFd fd;
+  MappingCache mappings;
+  std::shared_ptr<Mapping> mapping;
+  if (!CreateSharedMemory("test", kBytes, &fd).ok() || !mappings.Map(fd.get(), kBytes, &mapping).ok())
+    return 1;
+  std::memset(mapping->data(), 7, kPage * 3);
+  std::memset(mapping->data() + kBytes - kPage * 3, 7, kPage * 3);
+  if (!PunchHole(fd.get(), kPage, kBytes - 2 * kPage).ok()) return 2;
+  if (MemoryOf(fd.get()) != expected_memory) return 3;  // before the look, which gives the holes memory
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    const bool kept = i < kPage || i >= kBytes - kPage;
+    if (mapping->data()[i] != std::byte{static_cast<unsigned char>(kept ? 7 : 0)}) return 4;
+  }
+  return 0;
+}
+
+TEST(SharedMemory, GivingBackMakesZerosAndFreesMemory) { EXPECT_EQ(PunchAndLook(2 * 4096), 0); }
+
+TEST(SharedMemory, WithoutFallocateGivingBackMakesZeros) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!testing::RefuseCalls({{SYS_fallocate, EPERM}})) ::_exit(9);
+    ::_exit(PunchAndLook(6 * 4096));  // what had no memory has none now
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Arena, KnowsItsSpans) {
   MappingCache mappings;
   std::unique_ptr<Arena> arena;
-  ASSERT_TRUE(Arena::Create(kBytes, 4096, &mappings, &arena).ok());
+  ASSERT_TRUE(Arena::Create(kBytes, &mappings, &arena).ok());
+  ASSERT_NE(arena->Allocate(64), nullptr);
   void* span = arena->Allocate(100);
-  EXPECT_EQ(arena->OffsetOf(span, 100), 4096u);
+  EXPECT_EQ(arena->OffsetOf(span, 100), 64u);
   EXPECT_EQ(arena->OffsetOf(span, kBytes), kNotInArena);  // reaches past the end
   int on_stack = 0;
   EXPECT_EQ(arena->OffsetOf(&on_stack, sizeof on_stack), kNotInArena);
   EXPECT_EQ(arena->Allocate(kBytes), nullptr);
-  EXPECT_EQ(arena->used_bytes(), 128u);
+  EXPECT_EQ(arena->used_bytes(), 64u + 128u);
   arena->Free(span, 100);
-  EXPECT_EQ(arena->used_bytes(), 0u);
+  EXPECT_EQ(arena->used_bytes(), 64u);
 }
 
-TEST(Arena, QuarantineKeepsSpansOutOfUse) {
+TEST(Arena, QuarantineKeepsSpansOutOfUseUntilRelease) {
   MappingCache mappings;
   std::unique_ptr<Arena> arena;
-  ASSERT_TRUE(Arena::Create(kBytes, 0, &mappings, &arena).ok());
-  void* span = arena->Allocate(64);
+  ASSERT_TRUE(Arena::Create(kBytes, &mappings, &arena).ok());
+  void* first = arena->Allocate(64);
+  void* second = arena->Allocate(64);
   arena->Quarantine();
-  arena->Free(span, 64);
+  arena->Free(first, 64);
+  arena->Quarantine();
+  arena->Free(second, 64);
+  EXPECT_EQ(arena->used_bytes(), 128u);
+  void* third = arena->Allocate(64);
+  EXPECT_NE(third, first);
+  EXPECT_NE(third, second);
+  arena->Release();  // the other quarantine lasts
+  EXPECT_EQ(arena->used_bytes(), 192u);
+  arena->Release();
   EXPECT_EQ(arena->used_bytes(), 64u);
-  EXPECT_NE(arena->Allocate(64), span);
+  EXPECT_EQ(arena->Allocate(64), first);
+  arena->Free(third, 64);  // after the quarantines: free at once
+  EXPECT_EQ(arena->used_bytes(), 64u);
 }
 
 TEST(ArenaView, ResolvesOnlyWhatIsInside) {

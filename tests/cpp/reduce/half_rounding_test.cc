@@ -29,13 +29,15 @@ class HalfTest : public testing::TestWithParam<std::tuple<ReduceTargetInfo, DTyp
   }
   bool IsNaN(std::uint16_t bits) const { return (bits & 0x7FFF) > infinity(); }
 
-  Patterns Run(ReduceOp op, const std::vector<Patterns>& inputs) const {
+  Patterns Run(ReduceOp op, const std::vector<Patterns>& inputs, double prescale = 1,
+               double postscale = 1) const {
     const auto& [target, dtype] = GetParam();
     std::vector<const void*> in;
     for (const Patterns& input : inputs) in.push_back(input.data());
     Patterns result(inputs[0].size());
     void* out = result.data();
-    ReduceOn(target, dtype, op, in.data(), static_cast<int>(in.size()), &out, 1, result.size());
+    ReduceOn(target, {dtype, op, prescale, postscale}, in.data(), static_cast<int>(in.size()), &out, 1,
+             result.size());
     return result;
   }
 
@@ -151,6 +153,40 @@ TEST_P(HalfTest, AccumulatesInFloat32) {
     inputs[0] = Patterns(5, EncodeHalf(f, big));
     EXPECT_EQ(Run(ReduceOp::kSum, inputs), Patterns(5, EncodeHalf(f, big + num_inputs - 1))) << num_inputs;
   }
+}
+
+// The factors, too, are applied in float32: every pattern times 1/10, alone and added to another.
+TEST_P(HalfTest, EveryPatternScaled) {
+  const Patterns all = All();
+  for (const double factor : {0.1, -3.0, 0x1p-10, 1e6}) {
+    const auto f = static_cast<float>(factor);
+    const Patterns before = Run(ReduceOp::kSum, {all}, factor, 1);
+    const Patterns after = Run(ReduceOp::kSum, {all}, 1, factor);
+    const std::uint16_t other = EncodeHalf(format(), 0.625);
+    const Patterns sums = Run(ReduceOp::kSum, {all, Patterns(all.size(), other)}, factor, 1);
+    const Patterns scaled_sums = Run(ReduceOp::kSum, {all, Patterns(all.size(), other)}, 1, factor);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto x = static_cast<float>(DecodeHalf(format(), all[i]));
+      const float product = x * f, other_product = 0.625f * f;
+      ASSERT_EQ(before[i], EncodeHalf(format(), product)) << all[i] << " * " << factor;
+      ASSERT_EQ(after[i], EncodeHalf(format(), product)) << all[i] << " * " << factor;
+      ASSERT_EQ(sums[i], EncodeHalf(format(), product + other_product)) << all[i] << ", " << factor;
+      const float sum = x + 0.625f;
+      ASSERT_EQ(scaled_sums[i], EncodeHalf(format(), sum * f)) << all[i] << ", " << factor;
+    }
+  }
+}
+
+// Cases in which a rounding to 16 bits before the end shows. u is the last place of 1.
+TEST_P(HalfTest, ScaledIsRoundedOnce) {
+  const HalfFormat f = format();
+  const double u = std::ldexp(1.0, -f.mantissa_bits);
+  const auto halves = [&](double value) { return Patterns(5, EncodeHalf(f, value)); };
+  // Rounded after prescale, 1.5 (1 + u) would become 1.5 + 2u.
+  EXPECT_EQ(Run(ReduceOp::kSum, {halves(1 + u), halves(-1)}, 1.5, 1), halves(1.5 * u));
+  // Rounded before postscale, 2/u + 1 would become 2/u.
+  EXPECT_EQ(Run(ReduceOp::kSum, {halves(2 / u), halves(1)}, 1, 0.75), halves(1.5 / u + 0.75));
+  EXPECT_NE(EncodeHalf(f, 1.5 / u + 0.75), EncodeHalf(f, 1.5 / u));
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, HalfTest,

@@ -44,11 +44,39 @@ T CombineFloat(ReduceOp op, T a, T b) {
 }
 
 template <typename T>
-T FoldFloat(ReduceOp op, const std::vector<T>& values) {
-  T acc = values[0];
-  for (std::size_t i = 1; i < values.size(); ++i) acc = CombineFloat(op, acc, values[i]);
-  if (op == ReduceOp::kAverage) acc = acc / static_cast<T>(values.size());
+T FoldFloat(const Reduction& reduction, const std::vector<T>& values) {
+  const T prescale = static_cast<T>(reduction.prescale);
+  T acc = values[0] * prescale;
+  for (std::size_t i = 1; i < values.size(); ++i) acc = CombineFloat(reduction.op, acc, values[i] * prescale);
+  if (reduction.op == ReduceOp::kAverage) acc = acc / static_cast<T>(values.size());
+  acc = acc * static_cast<T>(reduction.postscale);
   return std::isnan(acc) ? std::numeric_limits<T>::quiet_NaN() : acc;
+}
+
+template <typename T>
+struct Complex {
+  T re, im;
+};
+
+template <typename T>
+Complex<T> FoldComplex(const Reduction& reduction, const std::vector<Complex<T>>& values) {
+  std::vector<T> re, im;
+  for (const Complex<T>& z : values) {
+    re.push_back(z.re);
+    im.push_back(z.im);
+  }
+  if (reduction.op != ReduceOp::kProduct) return {FoldFloat(reduction, re), FoldFloat(reduction, im)};
+  const T prescale = static_cast<T>(reduction.prescale);
+  T a = re[0] * prescale, b = im[0] * prescale;
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    const T c = re[i] * prescale, d = im[i] * prescale;
+    const T ac = a * c, bd = b * d, ad = a * d, bc = b * c;
+    a = ac - bd;
+    b = ad + bc;
+  }
+  // A fold of one value: postscale and the NaNs.
+  const Reduction rest = {reduction.dtype, ReduceOp::kSum, 1.0, reduction.postscale};
+  return {FoldFloat<T>(rest, {a}), FoldFloat<T>(rest, {b})};
 }
 
 template <typename T>
@@ -78,10 +106,11 @@ T FoldInteger(ReduceOp op, const std::vector<T>& values) {
   return T{};
 }
 
-std::uint16_t FoldHalf(HalfFormat format, ReduceOp op, const std::vector<std::uint16_t>& patterns) {
+std::uint16_t FoldHalf(HalfFormat format, const Reduction& reduction,
+                       const std::vector<std::uint16_t>& patterns) {
   std::vector<float> values;
   for (std::uint16_t p : patterns) values.push_back(static_cast<float>(DecodeHalf(format, p)));
-  return EncodeHalf(format, FoldFloat(op, values));
+  return EncodeHalf(format, FoldFloat(reduction, values));
 }
 
 template <typename T>
@@ -138,18 +167,21 @@ std::uint16_t EncodeHalf(HalfFormat format, double value) {
   return static_cast<std::uint16_t>(sign | std::min(pattern, infinity));
 }
 
-std::vector<unsigned char> ReferenceReduce(DType dtype, ReduceOp op, const std::vector<Bytes>& inputs,
+std::vector<unsigned char> ReferenceReduce(const Reduction& reduction, const std::vector<Bytes>& inputs,
                                            std::size_t count) {
-  if (inputs.size() == 1) return inputs[0];
-  switch (dtype) {
+  const auto op = reduction.op;
+  if (inputs.size() == 1 && reduction.prescale == 1.0 && reduction.postscale == 1.0) return inputs[0];
+  switch (reduction.dtype) {
     case DType::kFloat16:
-      return Each<std::uint16_t>(inputs, count, [&](auto& v) { return FoldHalf(kFloat16Format, op, v); });
+      return Each<std::uint16_t>(inputs, count,
+                                 [&](auto& v) { return FoldHalf(kFloat16Format, reduction, v); });
     case DType::kBFloat16:
-      return Each<std::uint16_t>(inputs, count, [&](auto& v) { return FoldHalf(kBFloat16Format, op, v); });
+      return Each<std::uint16_t>(inputs, count,
+                                 [&](auto& v) { return FoldHalf(kBFloat16Format, reduction, v); });
     case DType::kFloat32:
-      return Each<float>(inputs, count, [&](auto& v) { return FoldFloat(op, v); });
+      return Each<float>(inputs, count, [&](auto& v) { return FoldFloat(reduction, v); });
     case DType::kFloat64:
-      return Each<double>(inputs, count, [&](auto& v) { return FoldFloat(op, v); });
+      return Each<double>(inputs, count, [&](auto& v) { return FoldFloat(reduction, v); });
     case DType::kInt32:
       return Each<std::int32_t>(inputs, count, [&](auto& v) { return FoldInteger(op, v); });
     case DType::kInt64:
@@ -158,6 +190,20 @@ std::vector<unsigned char> ReferenceReduce(DType dtype, ReduceOp op, const std::
       return Each<std::uint8_t>(inputs, count, [&](auto& v) { return FoldInteger(op, v); });
     case DType::kBool:
       return Each<std::uint8_t>(inputs, count, [&](auto& v) { return FoldBool(op, v); });
+    case DType::kInt8:
+      return Each<std::int8_t>(inputs, count, [&](auto& v) { return FoldInteger(op, v); });
+    case DType::kInt16:
+      return Each<std::int16_t>(inputs, count, [&](auto& v) { return FoldInteger(op, v); });
+    case DType::kUInt16:
+      return Each<std::uint16_t>(inputs, count, [&](auto& v) { return FoldInteger(op, v); });
+    case DType::kUInt32:
+      return Each<std::uint32_t>(inputs, count, [&](auto& v) { return FoldInteger(op, v); });
+    case DType::kUInt64:
+      return Each<std::uint64_t>(inputs, count, [&](auto& v) { return FoldInteger(op, v); });
+    case DType::kComplex64:
+      return Each<Complex<float>>(inputs, count, [&](auto& v) { return FoldComplex(reduction, v); });
+    case DType::kComplex128:
+      return Each<Complex<double>>(inputs, count, [&](auto& v) { return FoldComplex(reduction, v); });
   }
   return {};
 }

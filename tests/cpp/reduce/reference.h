@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/common/types.h"
+#include "kernels/reduce/reduce.h"
 
 namespace tf_smddp {
 
@@ -25,7 +25,7 @@ double DecodeHalf(HalfFormat format, std::uint16_t bits);
 std::uint16_t EncodeHalf(HalfFormat format, double value);
 
 // inputs[i] are the bytes of `count` elements. Returns the bytes of the result.
-std::vector<unsigned char> ReferenceReduce(DType dtype, ReduceOp op,
+std::vector<unsigned char> ReferenceReduce(const Reduction& reduction,
                                            const std::vector<std::vector<unsigned char>>& inputs,
                                            std::size_t count);
 

@@ -21,6 +21,8 @@ inline void PrintTo(DType dtype, std::ostream* os) { *os << DTypeName(dtype); }
 // `count` elements. Half of them are of ordinary size, half are random bits: for floats, those include
 // subnormals, infinities and NaNs with all kinds of payloads.
 inline std::vector<unsigned char> RandomElements(DType dtype, std::size_t count, std::mt19937_64* rng) {
+  if (dtype == DType::kComplex64) return RandomElements(DType::kFloat32, 2 * count, rng);
+  if (dtype == DType::kComplex128) return RandomElements(DType::kFloat64, 2 * count, rng);
   const std::size_t element_bytes = DTypeBytes(dtype);
   std::vector<unsigned char> bytes(count * element_bytes);
   for (std::size_t e = 0; e < count; ++e) {

@@ -18,11 +18,11 @@ PrivateDirectory::PrivateDirectory() {
 
 PrivateDirectory::~PrivateDirectory() { ::rmdir(path_.c_str()); }
 
-TimeLimit::TimeLimit(std::chrono::seconds limit)
-    : watchdog_([limit, over = over_.get_future()] {
+TimeLimit::TimeLimit(std::chrono::seconds limit, const std::string& advice)
+    : watchdog_([limit, advice, over = over_.get_future()] {
         if (over.wait_for(limit) == std::future_status::ready) return;
-        std::fprintf(stderr, "the test took longer than its limit of %lld s\n",
-                     static_cast<long long>(limit.count()));
+        std::fprintf(stderr, "the test took longer than its limit of %lld s%s\n",
+                     static_cast<long long>(limit.count()), advice.c_str());
         ::abort();
       }) {}
 
@@ -81,6 +81,13 @@ Status Await(Engine& engine, Request request) {
   return AwaitAll(engine, std::move(requests))[0];
 }
 
+std::uint64_t DrawTicket(Engine& engine, CommunicatorId communicator) {
+  std::uint64_t ticket = 0;
+  const Status status = engine.DrawTicket(communicator, kNoStep, &ticket);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return ticket;
+}
+
 Request MakeRequest(CollectiveKind kind, DType dtype, ReduceOp op, const void* input, void* output,
                     std::int64_t count) {
   Request request;
@@ -106,6 +113,12 @@ Request InGroup(Request request, std::uint64_t ticket, std::uint32_t index, std:
   request.pairing.ticket = ticket;
   request.pairing.param_index = index;
   request.pairing.num_params = num_params;
+  return request;
+}
+
+Request Named(Request request, const std::string& name) {
+  request.pairing.kind = Pairing::kName;
+  request.pairing.name = name;
   return request;
 }
 

@@ -25,10 +25,11 @@ class PrivateDirectory {
   std::string path_;
 };
 
-// Ends the process with a message when it lives longer than `limit`: nothing may hang a test.
+// Ends the process with a message when it lives longer than `limit`: nothing may hang a test. `advice` is a
+// part of the message.
 class TimeLimit {
  public:
-  explicit TimeLimit(std::chrono::seconds limit);
+  explicit TimeLimit(std::chrono::seconds limit, const std::string& advice = "");
   ~TimeLimit();
 
  private:
@@ -52,6 +53,9 @@ Status Await(Engine& engine, Request request);
 // Submits many, and waits for all; the outcomes are in the order of the requests.
 std::vector<Status> AwaitAll(Engine& engine, std::vector<Request> requests);
 
+// The next ticket of `communicator`; the test fails when there is none.
+std::uint64_t DrawTicket(Engine& engine, CommunicatorId communicator = kWorld);
+
 // A request on `count` elements of a flat tensor.
 Request MakeRequest(CollectiveKind kind, DType dtype, ReduceOp op, const void* input, void* output,
                     std::int64_t count);
@@ -60,6 +64,9 @@ Request AllreduceFloats(const std::vector<float>& input, std::vector<float>* out
 
 // Pairs `request` as tensor `index` of `num_params` in the group with `ticket`.
 Request InGroup(Request request, std::uint64_t ticket, std::uint32_t index, std::uint32_t num_params);
+
+// Pairs `request` by `name`.
+Request Named(Request request, const std::string& name);
 
 }  // namespace tf_smddp::testing
 

@@ -62,12 +62,22 @@ def test_bad_operation(op):
         sdp.allreduce(1.0, 0, 1, op=op)
 
 
-@pytest.mark.parametrize("value", [tf.constant("text"), tf.constant(1j), tf.constant(1, tf.int8)], ids=str)
-def test_unsupported_type(value):
-    with pytest.raises(TypeError, match=f"does not take a tensor of type {value.dtype.name}, only: float16"):
-        sdp.allreduce(value, 0, 1)
-    with pytest.raises(TypeError, match=f"does not take a tensor of type {value.dtype.name}, only: float16"):
-        sdp.broadcast(value, 0)
+@pytest.mark.parametrize(
+    "collective",
+    [
+        lambda x: sdp.allreduce(x, 0, 1),
+        lambda x: sdp.grouped_allreduce([x]),
+        lambda x: sdp.broadcast(x, 0),
+        sdp.allgather,
+        lambda x: sdp.grouped_allgather([x]),
+        sdp.reducescatter,
+        lambda x: sdp.grouped_reducescatter([x]),
+        sdp.alltoall,
+    ],
+)
+def test_unsupported_type(collective):
+    with pytest.raises(TypeError, match="does not take a tensor of type string, only: float16"):
+        collective(tf.constant(["text"]))
 
 
 @pytest.mark.parametrize("op", [SUM, sdp.ReduceOp.AVERAGE, sdp.ReduceOp.PRODUCT])

@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from values import ALL_TYPES, COMBINATIONS, SHAPES, assert_equal, of_rank, reduced, sum_of_ranks
+from values import (
+    ALL_TYPES,
+    COMBINATIONS,
+    INTEGER_TYPES,
+    SHAPES,
+    SIGNED_TYPES,
+    assert_equal,
+    of_rank,
+    reduced,
+    sum_of_ranks,
+)
 
 import tf_smddp as sdp
 
@@ -104,6 +114,31 @@ def test_v1_function_inside_a_session(rank, size):
         assert session.run(result) == sum_of_ranks(size)
 
 
+@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_grouped_allreduce(rank, size, mode):
+    tensors = inputs(rank)
+    for op in sdp.ReduceOp:
+        positions = [i for i, combination in enumerate(COMBINATIONS) if combination[1] is op]
+        function = mode(lambda group, op=op: sdp.grouped_allreduce(group, op=op))
+        results = function([tensors[i][0] for i in positions])
+        assert len(results) == len(positions)
+        for i, result in zip(positions, results):
+            assert_equal(result, expected(size)[i], COMBINATIONS[i])
+    assert sdp.grouped_allreduce([]) == []
+
+
+def test_grouped_allreduce_in_a_v1_session(rank, size):
+    """One rank makes other ops before: only the names are the same."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for i in range(rank):
+            tf.constant(i)
+        tensors = [tf.constant([float(i + rank)]) for i in range(3)]
+        named = sdp.grouped_allreduce(tensors, op=sdp.ReduceOp.SUM, name="mine")
+        unnamed = sdp.grouped_allreduce(tensors, op=sdp.ReduceOp.SUM)
+        for found in session.run([named, unnamed]):
+            assert [float(x[0]) for x in found] == [i * size + sum(range(size)) for i in range(3)]
+
+
 def test_large_tensor(rank, size):
     count = (1 << 20) + 1
     tensor = tf.constant(of_rank((count,), tf.float32, rank))
@@ -114,8 +149,14 @@ def test_large_tensor(rank, size):
 
 def test_integer_average_is_cut_towards_zero(rank, size):
     value = -3 if rank == 0 else 0
-    for dtype in (tf.int32, tf.int64):
+    for dtype in SIGNED_TYPES:
         assert int(sdp.allreduce(tf.constant(value, dtype), 0, 1)) == int(-3 / size)
+
+
+def test_integer_average_is_that_of_the_exact_sum(size):
+    for dtype in INTEGER_TYPES:
+        for value in (dtype.max, dtype.min):
+            assert int(sdp.allreduce(np.array(value, dtype.as_numpy_dtype), 0, 1)) == value
 
 
 def test_nan_and_infinity_reach_all_ranks(rank, size):

@@ -2,13 +2,13 @@
 
 import pytest
 import tensorflow as tf
-from values import NUMBER_TYPES, assert_equal, of_rank
+from values import FLOAT_TYPES, INTEGER_TYPES, assert_equal, of_rank
 
 import tf_smddp as sdp
 
 
 def make_variables(rank):
-    variables = [tf.Variable(of_rank((2, 3), dtype, rank)) for dtype in NUMBER_TYPES]
+    variables = [tf.Variable(of_rank((2, 3), dtype, rank)) for dtype in (*FLOAT_TYPES, *INTEGER_TYPES)]
     return [*variables, tf.Variable(rank % 2 == 0), tf.Variable(tf.zeros((0, 2)))]
 
 

@@ -1,7 +1,7 @@
 """Inputs that are exact in every type, and what the ranks' reductions of them must be.
 
 Small integers: a sum or a product of three ranks' values is exact in float16 (up to 2048), bfloat16 (256),
-uint8 (255).
+int8 (127).
 """
 
 from typing import List, Tuple
@@ -11,24 +11,39 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
-NUMBER_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64, tf.uint8)
-ALL_TYPES = (*NUMBER_TYPES, tf.bool)
+FLOAT_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+SIGNED_TYPES = (tf.int8, tf.int16, tf.int32, tf.int64)
+INTEGER_TYPES = (*SIGNED_TYPES, tf.uint8, tf.uint16, tf.uint32, tf.uint64)
+COMPLEX_TYPES = (tf.complex64, tf.complex128)
+ALL_TYPES = (*FLOAT_TYPES, *INTEGER_TYPES, *COMPLEX_TYPES, tf.bool)
 # Scalar, nothing, less than a chunk and odd, several dimensions.
 SHAPES = ((), (0,), (7,), (2, 3, 5))
 
 COMBINATIONS: List[Tuple[tf.DType, sdp.ReduceOp]] = [
-    *((dtype, op) for dtype in NUMBER_TYPES for op in sdp.ReduceOp),
+    *((dtype, op) for dtype in (*FLOAT_TYPES, *INTEGER_TYPES) for op in sdp.ReduceOp),
+    *(
+        (dtype, op)
+        for dtype in COMPLEX_TYPES
+        for op in (sdp.ReduceOp.SUM, sdp.ReduceOp.AVERAGE, sdp.ReduceOp.PRODUCT)
+    ),
     (tf.bool, sdp.ReduceOp.MIN),
     (tf.bool, sdp.ReduceOp.MAX),
 ]
 
 _NUMPY = {
     sdp.ReduceOp.SUM: lambda all_ranks: np.sum(all_ranks, axis=0),
-    sdp.ReduceOp.AVERAGE: lambda all_ranks: np.sum(all_ranks, axis=0) / len(all_ranks),
+    sdp.ReduceOp.AVERAGE: lambda all_ranks: _divided(np.sum(all_ranks, axis=0), len(all_ranks)),
     sdp.ReduceOp.MIN: lambda all_ranks: np.min(all_ranks, axis=0),
     sdp.ReduceOp.MAX: lambda all_ranks: np.max(all_ranks, axis=0),
     sdp.ReduceOp.PRODUCT: lambda all_ranks: np.prod(all_ranks, axis=0),
 }
+
+
+def _divided(values: np.ndarray, divisor: int) -> np.ndarray:
+    # NumPy divides complex numbers in a way that rounds more than once.
+    if np.iscomplexobj(values):
+        return values.real / divisor + 1j * (values.imag / divisor)
+    return values / divisor
 
 
 def plain(shape: Tuple[int, ...], rank: int, salt: int = 0) -> np.ndarray:
@@ -46,7 +61,13 @@ def as_type(values: np.ndarray, dtype: tf.DType) -> np.ndarray:
 
 def of_rank(shape: Tuple[int, ...], dtype: tf.DType, rank: int, salt: int = 0) -> np.ndarray:
     """Rank `rank`'s input."""
-    return as_type(plain(shape, rank, salt), dtype)
+    return as_type(_exact(shape, dtype, rank, salt), dtype)
+
+
+def _exact(shape: Tuple[int, ...], dtype: tf.DType, rank: int, salt: int) -> np.ndarray:
+    values = plain(shape, rank, salt)
+    # No product of two of these is real.
+    return values * (1 + 2j) if dtype.is_complex else values
 
 
 def reduced(
@@ -55,8 +76,18 @@ def reduced(
     """What every rank must get."""
     if dtype == tf.bool:
         return _NUMPY[op]([of_rank(shape, dtype, rank, salt) for rank in range(size)])
-    exact = _NUMPY[op]([plain(shape, rank, salt) for rank in range(size)])
+    exact = _NUMPY[op]([_exact(shape, dtype, rank, salt) for rank in range(size)])
     return as_type(exact, dtype)
+
+
+def own_rows(rows: int, size: int) -> List[int]:
+    """How many of a reduce-scatter's rows each rank gets."""
+    return [rows // size + (rank < rows % size) for rank in range(size)]
+
+
+def offset_of(rows: List[int], rank: int) -> int:
+    """Where a rank's rows begin."""
+    return sum(rows[:rank])
 
 
 def assert_equal(result: tf.Tensor, expected: np.ndarray, what: object = "") -> None:

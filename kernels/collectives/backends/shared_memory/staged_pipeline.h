@@ -1,12 +1,12 @@
-// StagedPipeline: moves requests whose tensors lie in private memory, through windows of the staging
-// reserves.
+// StagedPipeline: moves requests whose tensors lie in private memory, through windows in shared
+// memory.
 //
 // Place in the stack: the shared-memory backend's slow path (the fast one, Collective::Direct on memory that
 // is in the arenas, needs no more than a loop). Comm thread only. It never waits: Step does what can be done
 // now.
 //
 // Every rank runs the same list of transfers in the same order (the launch log's). Their chunks are numbered
-// through, over the whole job; chunk c uses window c mod kWindows of every rank's reserve. Each rank
+// through, over the whole epoch; chunk c uses window c mod kWindows of every rank. Each rank
 // publishes how many chunks it has staged in, combined and copied out; a step for chunk c waits until all
 // ranks have done the one before:
 //
@@ -23,12 +23,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/collectives/backends/shared_memory/window.h"
 #include "kernels/collectives/chunk_plan.h"
 #include "kernels/collectives/collective.h"
 
 namespace tf_smddp {
 
-// One rank's published progress, in chunks since the start of the job.
+// One rank's published progress, in chunks since the start of the epoch.
 struct StagedProgress {
   std::atomic<std::uint64_t>* staged;
   std::atomic<std::uint64_t>* combined;
@@ -38,20 +39,21 @@ struct StagedProgress {
 // One request of this rank.
 struct StagedTransfer {
   Call call;
+  int rank;                  // this rank's number among those that take part
+  std::vector<int> members;  // which members of the communicator those are
   const void* input;
   void* output;
 };
 
 class StagedPipeline {
  public:
-  static constexpr std::uint64_t kWindows = 4;
-
-  // Bytes of each rank's staging reserve.
-  static std::uint64_t ReserveBytes(std::uint64_t chunk_bytes) { return kWindows * chunk_bytes; }
-
-  // `reserves` and `progress` are by rank.
-  StagedPipeline(int rank, std::vector<std::byte*> reserves, std::vector<StagedProgress> progress,
+  // `windows` (each of WindowBytes) and `progress` are by member of the communicator; `index` is this rank's.
+  StagedPipeline(int index, std::vector<std::byte*> windows, std::vector<StagedProgress> progress,
                  std::uint64_t chunk_bytes);
+
+  // Counts from 0 again, on all ranks (Note [Restart] in kernels/control/failure_record.h); drops what was
+  // under way.
+  void Reset();
 
   // Takes the next transfers; only when done(). The memory they name stays valid until done(), or until the
   // caller stops calling Step for good.
@@ -65,11 +67,12 @@ class StagedPipeline {
  private:
   using Method = void (Collective::*)(const Call&, const StagedChunk&) const;
 
+  std::uint64_t Capacity(const Call& call) const;
   void Run(Method method, std::uint64_t chunk) const;
   std::uint64_t Slowest(std::atomic<std::uint64_t>* StagedProgress::* counter) const;
 
-  const int rank_;
-  const std::vector<std::byte*> reserves_;
+  const int index_;
+  const std::vector<std::byte*> windows_;
   const std::vector<StagedProgress> progress_;
   const std::uint64_t chunk_bytes_;
 

@@ -1,0 +1,387 @@
+#include "kernels/common/launch_environment.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/common/integer_text.h"
+
+namespace tf_smddp {
+namespace {
+
+struct Family {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  // Variables that are the same on all ranks of a run and may differ from another run's.
+  std::vector<const char*> run_ids;
+  // Whether any one of run_ids tells the run from all others that live.
+  bool run_ids_suffice;
+  // Whether the names are so particular that some of them without the others are a mistake.
+  bool some_is_an_error;
+};
+
+// The random key, the ports and the namespace are each from this mpirun. Newer versions set fewer of them.
+const Family kOpenMpi = {"Open MPI's mpirun",
+                         "OMPI_COMM_WORLD_RANK",
+                         "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK",
+                         "OMPI_COMM_WORLD_LOCAL_SIZE",
+                         {"PMIX_NAMESPACE", "PMIX_SERVER_URI2", "PMIX_SERVER_URI4", "PMIX_SERVER_URI41",
+                          "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"},
+                         true,
+                         true};
+// With PMI_FD instead of PMI_PORT (the default) nothing in the environment tells two runs apart. conda leaves
+// some PMI_* behind, so some without the others are no mistake.
+const Family kHydra = {"the mpiexec of MPICH or Intel MPI",
+                       "PMI_RANK",
+                       "PMI_SIZE",
+                       "MPI_LOCALRANKID",
+                       "MPI_LOCALNRANKS",
+                       {"PMI_PORT"},
+                       true,
+                       false};
+const Family kMvapich = {"MVAPICH2's mpirun",
+                         "MV2_COMM_WORLD_RANK",
+                         "MV2_COMM_WORLD_SIZE",
+                         "MV2_COMM_WORLD_LOCAL_RANK",
+                         "MV2_COMM_WORLD_LOCAL_SIZE",
+                         {"PMI_PORT"},
+                         true,
+                         true};
+// RANK and WORLD_SIZE are names that others use too. The run id is "none" by default, and the port is the
+// same each time.
+const Family kTorchrun = {"torchrun",
+                          "RANK",
+                          "WORLD_SIZE",
+                          "LOCAL_RANK",
+                          "LOCAL_WORLD_SIZE",
+                          {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"},
+                          false,
+                          false};
+// horovodrun listens at this port while the run lasts.
+const Family kHorovodrun = {"horovodrun",
+                            "HOROVOD_RANK",
+                            "HOROVOD_SIZE",
+                            "HOROVOD_LOCAL_RANK",
+                            "HOROVOD_LOCAL_SIZE",
+                            {"HOROVOD_GLOO_RENDEZVOUS_PORT", "HOROVOD_GLOO_RENDEZVOUS_ADDR"},
+                            true,
+                            true};
+
+// The order of precedence.
+const Family* const kFamilies[] = {&kOpenMpi, &kHydra, &kMvapich, &kTorchrun, &kHorovodrun};
+
+// A requeued job keeps its id, and counts its restarts.
+const char* const kSlurmRunIds[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
+                                    "SLURM_CLUSTER_NAME", "SLURM_SRUN_COMM_PORT"};
+
+// What a family says. The names are for messages.
+struct Reading {
+  Launch launch;
+  std::string rank_name = "SMDDP_RANK";
+  std::string size_name = "SMDDP_SIZE";
+  std::string local_rank_name = "SMDDP_LOCAL_RANK";
+  std::string local_size_name = "SMDDP_LOCAL_SIZE";
+  bool complete = false;
+};
+
+// Launchers do not set empty values; a user does, to take a variable away.
+const char* NonEmpty(const Lookup& lookup, const char* name) {
+  const char* value = lookup(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+void Append(const Lookup& lookup, const char* name, std::string* texts) {
+  if (const char* value = NonEmpty(lookup, name)) {
+    *texts += (texts->empty() ? "" : " ") + std::string(name) + "=" + value;
+  }
+}
+
+Status Number(const Lookup& lookup, const char* name, const std::string& launcher, int* value) {
+  Status status = ParseInt(name, NonEmpty(lookup, name), value);
+  if (status.ok()) return status;
+  return InvalidArgument(status.message() + "; it is a variable of " + launcher);
+}
+
+Status Missing(const std::string& launcher, const std::string& there, const std::string& missing) {
+  return InvalidArgument(
+      missing + " is not set though " + there + " is; " + launcher +
+      " sets both: pass all its variables on to the script, or remove them all, or set SMDDP_RANK "
+      "and SMDDP_SIZE yourself");
+}
+
+// The four numbers, and the ids of the run.
+Status ReadNumbers(const Lookup& lookup, const Family& family, Reading* reading) {
+  Launch& launch = reading->launch;
+  launch.launcher = family.launcher;
+  Status status = Number(lookup, family.rank, family.launcher, &launch.rank);
+  if (status.ok()) status = Number(lookup, family.size, family.launcher, &launch.size);
+  if (status.ok()) status = Number(lookup, family.local_rank, family.launcher, &launch.local_rank);
+  if (status.ok()) status = Number(lookup, family.local_size, family.launcher, &launch.local_size);
+  if (!status.ok()) return status;
+  reading->rank_name = family.rank;
+  reading->size_name = family.size;
+  reading->local_rank_name = family.local_rank;
+  reading->local_size_name = family.local_size;
+  reading->complete = true;
+  for (const char* name : family.run_ids) Append(lookup, name, &launch.run_id);
+  if (family.run_ids_suffice && !launch.run_id.empty()) return {};
+  for (const char* name : {family.rank, family.size}) {
+    launch.rank_variables.push_back(std::string(name) + "=" + lookup(name));
+  }
+  for (const char* name : family.run_ids) {
+    if (NonEmpty(lookup, name) != nullptr) {
+      launch.rank_variables.push_back(std::string(name) + "=" + lookup(name));
+    }
+  }
+  return {};
+}
+
+// Incomplete, and not an error, when the family is not there.
+Status ReadFamily(const Lookup& lookup, const Family& family, Reading* reading) {
+  const char* there = nullptr;
+  const char* missing = nullptr;
+  for (const char* name : {family.rank, family.size}) {
+    (NonEmpty(lookup, name) != nullptr ? there : missing) = name;
+  }
+  if (there == nullptr) return {};  // the local ones alone, in no launcher's way, mean nothing
+  for (const char* name : {family.local_rank, family.local_size}) {
+    if (missing == nullptr && NonEmpty(lookup, name) == nullptr) missing = name;
+  }
+  if (missing == nullptr) return ReadNumbers(lookup, family, reading);
+  return family.some_is_an_error ? Missing(family.launcher, there, missing) : Status();
+}
+
+Status ReadSlurm(const Lookup& lookup, Reading* reading) {
+  // In the shell of sbatch or salloc, SLURM_NTASKS and SLURM_PROCID are set though one process runs. Only a
+  // step has this one; that of an interactive shell is a step of one task.
+  constexpr const char* kSize = "SLURM_STEP_NUM_TASKS";
+  if (NonEmpty(lookup, kSize) == nullptr) return {};
+  Launch& launch = reading->launch;
+  launch.launcher = "Slurm's srun";
+  Status status = Number(lookup, kSize, launch.launcher, &launch.size);
+  if (!status.ok()) return status;
+  reading->rank_name = "SLURM_PROCID";
+  reading->size_name = kSize;
+  reading->local_rank_name = "SLURM_LOCALID";
+  reading->local_size_name = "SLURM_STEP_TASKS_PER_NODE";
+  reading->complete = true;
+  if (launch.size == 1) return {};
+  for (const char* name : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_TASKS_PER_NODE",
+                           "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
+    if (NonEmpty(lookup, name) == nullptr) return Missing(launch.launcher, kSize, name);
+  }
+  int node = 0;
+  status = Number(lookup, "SLURM_PROCID", launch.launcher, &launch.rank);
+  if (status.ok()) status = Number(lookup, "SLURM_LOCALID", launch.launcher, &launch.local_rank);
+  if (status.ok()) status = Number(lookup, "SLURM_NODEID", launch.launcher, &node);
+  if (status.ok()) {
+    status = SlurmTasksOnNode(lookup("SLURM_STEP_TASKS_PER_NODE"), node, &launch.local_size);
+  }
+  if (!status.ok()) return status;
+  // A batch script that was submitted from a task of a step has that step's variables still. Slurm sets anew
+  // the ids of the tasks on this node, of which there is one.
+  const char* ids = NonEmpty(lookup, "SLURM_GTIDS");
+  if (ids != nullptr && 1 + std::count(ids, ids + std::strlen(ids), ',') != launch.local_size) {
+    *reading = Reading();
+    return {};
+  }
+  for (const char* name : kSlurmRunIds) Append(lookup, name, &launch.run_id);
+  return {};
+}
+
+// PMI_RANK and PMI_SIZE alone: they do not say how many of the ranks are on this host.
+Status ReadPmiAlone(const Lookup& lookup, Reading* reading) {
+  if (NonEmpty(lookup, kHydra.rank) == nullptr || NonEmpty(lookup, kHydra.size) == nullptr) return {};
+  Family one_host = kHydra;
+  one_host.launcher = "a launcher with a PMI server";
+  one_host.local_rank = one_host.rank;
+  one_host.local_size = one_host.size;
+  return ReadNumbers(lookup, one_host, reading);
+}
+
+// Ours: both or none, and the local ones are the same unless they are set.
+Status ReadOurs(const Lookup& lookup, Reading* reading) {
+  const char* rank = lookup("SMDDP_RANK");
+  const char* size = lookup("SMDDP_SIZE");
+  if (rank == nullptr && size == nullptr) return {};
+  if (rank == nullptr || size == nullptr) {
+    return InvalidArgument(std::string(rank != nullptr ? "SMDDP_RANK" : "SMDDP_SIZE") + " is set but " +
+                           (rank != nullptr ? "SMDDP_SIZE" : "SMDDP_RANK") +
+                           " is not; set both, or start the ranks with smddprun");
+  }
+  Launch& launch = reading->launch;
+  launch.launcher = kSmddprun;
+  Status status = ParseInt("SMDDP_RANK", rank, &launch.rank);
+  if (status.ok()) status = ParseInt("SMDDP_SIZE", size, &launch.size);
+  launch.local_rank = launch.rank;
+  launch.local_size = launch.size;
+  reading->complete = status.ok();
+  return status;
+}
+
+// Single variables of ours that count more than what the launcher says.
+Status Override(const Lookup& lookup, Reading* reading) {
+  Launch& launch = reading->launch;
+  if (const char* text = lookup("SMDDP_LOCAL_RANK")) {
+    Status status = ParseInt("SMDDP_LOCAL_RANK", text, &launch.local_rank);
+    if (!status.ok()) return status;
+    reading->local_rank_name = "SMDDP_LOCAL_RANK";
+  }
+  if (const char* text = lookup("SMDDP_LOCAL_SIZE")) {
+    Status status = ParseInt("SMDDP_LOCAL_SIZE", text, &launch.local_size);
+    if (!status.ok()) return status;
+    reading->local_size_name = "SMDDP_LOCAL_SIZE";
+  }
+  if (NonEmpty(lookup, "SMDDP_JOB_ID") != nullptr) {
+    launch.run_id.clear();
+    launch.rank_variables.clear();
+    Append(lookup, "SMDDP_JOB_ID", &launch.run_id);
+  }
+  return {};
+}
+
+Status CheckRange(const std::string& name, int value, int low, int high) {
+  if (value >= low && value <= high) return {};
+  return InvalidArgument(name + "=" + std::to_string(value) + " is outside [" + std::to_string(low) + ", " +
+                         std::to_string(high) + "]");
+}
+
+Status Check(const Reading& reading) {
+  const Launch& launch = reading.launch;
+  const std::string local_size = reading.local_size_name;
+  Status status = CheckRange(reading.size_name, launch.size, 1, 1 << 20);
+  if (status.ok()) status = CheckRange(reading.rank_name, launch.rank, 0, launch.size - 1);
+  if (status.ok()) status = CheckRange(local_size, launch.local_size, 1, launch.size);
+  if (status.ok()) status = CheckRange(reading.local_rank_name, launch.local_rank, 0, launch.local_size - 1);
+  if (!status.ok() && !launch.launcher.empty()) {
+    return InvalidArgument(status.message() + "; that is how " + launch.launcher + " started this process");
+  }
+  if (!status.ok()) return status;
+  if (launch.local_size != launch.size || launch.local_rank != launch.rank) {
+    return InvalidArgument(reading.local_rank_name + "=" + std::to_string(launch.local_rank) + " of " +
+                           local_size + "=" + std::to_string(launch.local_size) + " differ from " +
+                           reading.rank_name + "=" + std::to_string(launch.rank) + " of " +
+                           reading.size_name + "=" + std::to_string(launch.size) +
+                           ": this version runs the ranks of one host only; have " + launch.launcher +
+                           " start all of them on one");
+  }
+  if (launch.local_size > kMaxLocalRanks) {
+    return InvalidArgument(local_size + "=" + std::to_string(launch.local_size) + " is more than " +
+                           std::to_string(kMaxLocalRanks) + ", the largest number of ranks on one host");
+  }
+  return {};
+}
+
+// The run's identity from another family that says the same about this process, for a script in between that
+// has set the variables of one launcher from those of another. Not for torchrun itself, which may run inside
+// such a launcher.
+void BorrowRunId(const std::vector<Reading>& readings, const Lookup& lookup, Launch* launch) {
+  if (launch->size == 1 || NonEmpty(lookup, "TORCHELASTIC_RUN_ID") != nullptr) return;
+  for (const Reading& other : readings) {
+    const Launch& theirs = other.launch;
+    if (theirs.rank != launch->rank || theirs.size != launch->size) continue;
+    if (theirs.run_id.empty() || !theirs.rank_variables.empty()) continue;
+    launch->run_id = theirs.run_id;
+    launch->rank_variables.clear();
+    return;
+  }
+}
+
+// What to tell somebody whose variables were not enough.
+std::string NoteAlone(const Lookup& lookup) {
+  if (NonEmpty(lookup, "RANK") != nullptr && NonEmpty(lookup, "WORLD_SIZE") != nullptr) {
+    return "RANK and WORLD_SIZE are set, but not LOCAL_RANK and LOCAL_WORLD_SIZE, which torchrun sets too: "
+           "they are "
+           "ignored, and this process is rank 0 of 1. Set SMDDP_RANK and SMDDP_SIZE if it is one of several";
+  }
+  if (NonEmpty(lookup, "PMIX_RANK") != nullptr) {
+    return "PMIX_RANK is set, but nothing says how many ranks there are: this process is rank 0 of 1. Set "
+           "SMDDP_RANK and "
+           "SMDDP_SIZE if it is one of several";
+  }
+  return "";
+}
+
+// Chooses among the families, in the order that the header gives.
+Status Choose(const Lookup& lookup, Reading* chosen) {
+  std::vector<Reading> complete;
+  for (const Family* family : kFamilies) {
+    Reading reading;
+    const Status status = ReadFamily(lookup, *family, &reading);
+    if (!status.ok()) return status;
+    if (reading.complete) complete.push_back(reading);
+  }
+  Reading slurm;
+  Status status = ReadSlurm(lookup, &slurm);
+  if (!complete.empty()) {
+    *chosen = complete.front();
+    for (auto reading = complete.rbegin(); reading != complete.rend(); ++reading) {
+      if (reading->launch.size > 1) *chosen = *reading;
+    }
+    // Slurm is outside, and whatever is wrong with its variables matters to nobody here.
+    if (status.ok() && slurm.complete) complete.push_back(slurm);
+    if (!chosen->launch.rank_variables.empty()) BorrowRunId(complete, lookup, &chosen->launch);
+    return {};
+  }
+  if (status.ok() && slurm.complete) *chosen = slurm;
+  if (status.ok() && !slurm.complete) status = ReadPmiAlone(lookup, chosen);
+  return status;
+}
+
+}  // namespace
+
+Status ReadLaunch(const Lookup& lookup, Launch* launch) {
+  Reading reading;
+  Status status = ReadOurs(lookup, &reading);
+  if (!status.ok()) return status;
+  if (reading.complete) {
+    // Another launcher's variables serve to tell runs apart at most. Broken ones are no error here.
+    Reading other;
+    if (Choose(lookup, &other).ok()) BorrowRunId({other}, lookup, &reading.launch);
+  } else {
+    status = Choose(lookup, &reading);
+    if (status.ok() && !reading.complete) reading.launch.note = NoteAlone(lookup);
+  }
+  if (status.ok()) status = Override(lookup, &reading);
+  if (status.ok()) status = Check(reading);
+  if (status.ok()) *launch = std::move(reading.launch);
+  return status;
+}
+
+Status SlurmTasksOnNode(const std::string& text, int node, int* tasks) {
+  const Status malformed =
+      InvalidArgument("SLURM_STEP_TASKS_PER_NODE='" + text + "' has no number of tasks for SLURM_NODEID=" +
+                      std::to_string(node) + "; expected is a list such as 2(x3),1");
+  const char* at = text.c_str();
+  const auto number = [&at](std::int64_t* value) {
+    const char* begin = at;
+    *value = 0;
+    while (std::isdigit(static_cast<unsigned char>(*at)) != 0 && at - begin < 9)
+      *value = *value * 10 + (*at++ - '0');
+    return at != begin;
+  };
+  bool found = false;
+  for (std::int64_t first = 0;;) {
+    std::int64_t count = 0, nodes = 1;
+    if (!number(&count)) return malformed;
+    if (std::strncmp(at, "(x", 2) == 0) {
+      at += 2;
+      if (!number(&nodes) || nodes == 0 || *at++ != ')') return malformed;
+    }
+    if (node >= first && node < first + nodes) {
+      *tasks = static_cast<int>(count);
+      found = true;
+    }
+    first += nodes;
+    if (*at == '\0') break;
+    if (*at++ != ',') return malformed;
+  }
+  return found ? Status() : malformed;
+}
+
+}  // namespace tf_smddp

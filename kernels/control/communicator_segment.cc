@@ -1,0 +1,42 @@
+#include "kernels/control/communicator_segment.h"
+
+#include <utility>
+
+#include "kernels/common/config.h"
+
+namespace tf_smddp {
+namespace {
+
+static_assert(kMaxLocalRanks == 64, "members have a bit each in a 64-bit mask, and a record each");
+
+constexpr std::size_t kPage = 4096;
+
+// Note [The ring cannot overflow] in launch_log.h.
+std::size_t SmallLogEntries(std::size_t slots) { return 2 * slots; }
+std::size_t LaunchLogEntries(std::size_t slots) { return 4 * slots; }
+
+}  // namespace
+
+std::size_t CommunicatorSegment::Layout::Bytes() const {
+  const std::size_t bytes =
+      sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(slots)) + LaunchLog::Bytes(LaunchLogEntries(slots)) +
+      ReadinessTable::Bytes(slots, num_ranks) + static_cast<std::size_t>(num_ranks) * window_bytes;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+CommunicatorSegment::CommunicatorSegment(std::shared_ptr<Mapping> mapping, const Layout& layout,
+                                         const AbortRecord* abort)
+    : mapping_(std::move(mapping)),
+      layout_(layout),
+      fixed_(reinterpret_cast<Fixed*>(mapping_->data())),
+      small_log_(mapping_->data() + sizeof(Fixed), SmallLogEntries(layout.slots)),
+      launch_log_(mapping_->data() + sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(layout.slots)),
+                  LaunchLogEntries(layout.slots)),
+      table_(mapping_->data() + sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(layout.slots)) +
+                 LaunchLog::Bytes(LaunchLogEntries(layout.slots)),
+             layout.slots, layout.num_ranks, &fixed_->active, abort),
+      windows_(mapping_->data() + sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(layout.slots)) +
+               LaunchLog::Bytes(LaunchLogEntries(layout.slots)) +
+               ReadinessTable::Bytes(layout.slots, layout.num_ranks)) {}
+
+}  // namespace tf_smddp

@@ -1,0 +1,40 @@
+#include "kernels/control/failure_record.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tf_smddp {
+
+bool FailureRecord::Knows(std::uint64_t origin) const {
+  for (const auto& known : origins_) {
+    if (known.load(std::memory_order_seq_cst) == origin) return true;
+  }
+  return false;
+}
+
+bool FailureRecord::Raise(std::uint64_t epoch, std::uint64_t origin, const std::string& text) {
+  std::uint64_t expected = epoch << kStateBits;
+  if (!word_.compare_exchange_strong(expected, epoch << kStateBits | kWriting, std::memory_order_seq_cst)) {
+    return false;
+  }
+  const std::size_t bytes = std::min(text.size(), kTextBytes - 1);
+  std::memcpy(text_, text.data(), bytes);
+  text_[bytes] = '\0';
+  const std::uint64_t number = num_origins_.load(std::memory_order_relaxed);
+  origins_[number % kOrigins].store(origin, std::memory_order_seq_cst);
+  num_origins_.store(number + 1, std::memory_order_relaxed);
+  word_.store(epoch << kStateBits | kFailed, std::memory_order_seq_cst);
+  return true;
+}
+
+std::uint64_t FailureRecord::Origin() const {
+  const std::uint64_t number = num_origins_.load(std::memory_order_acquire);
+  return origins_[(number + kOrigins - 1) % kOrigins].load(std::memory_order_acquire);
+}
+
+std::string FailureRecord::Text() const {
+  if ((word_.load(std::memory_order_acquire) & kFailed) == 0) return {};
+  return std::string(text_, ::strnlen(text_, kTextBytes - 1));
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,104 @@
+#include "kernels/control/job_segment.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/collectives/backends/shared_memory/window.h"
+
+namespace tf_smddp {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x32305044444d53u;  // "SMDDP02"
+constexpr std::size_t kPage = 4096;
+
+// Communicators other than the world's have few keys: some groups' tensors.
+constexpr std::int64_t kMaxSmallSlots = 16384;
+
+}  // namespace
+
+std::size_t JobSegment::HeadBytes() { return (sizeof(Head) + kPage - 1) / kPage * kPage; }
+
+CommunicatorSegment::Layout JobSegment::LayoutOf(int id, int num_ranks, const Config& config) {
+  const std::int64_t slots = id == 0 ? config.table_slots : std::min(config.table_slots, kMaxSmallSlots);
+  return {static_cast<std::size_t>(slots), num_ranks,
+          WindowBytes(static_cast<std::uint64_t>(config.chunk_bytes))};
+}
+
+std::size_t JobSegment::RegionBytes(int id, const Config& config) {
+  return LayoutOf(id, config.local_size, config).Bytes();
+}
+
+std::size_t JobSegment::RegionOffset(int id, const Config& config) {
+  if (id == 0) return HeadBytes();
+  return HeadBytes() + RegionBytes(0, config) + static_cast<std::size_t>(id - 1) * RegionBytes(1, config);
+}
+
+std::size_t JobSegment::MappedBytes(const Config& config) { return RegionOffset(1, config); }
+
+Status JobSegment::Create(const Config& config, UniqueFd* fd) {
+  int communicators = kMaxCommunicators;
+  rlimit limit;
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    while (communicators > 1 && RegionOffset(communicators, config) > limit.rlim_cur) --communicators;
+  }
+  const std::size_t bytes = RegionOffset(communicators, config);
+  Status status = CreateSharedMemory("smddp-control", bytes, fd);
+  if (!status.ok()) return status;
+  MappingCache mappings;
+  std::shared_ptr<Mapping> mapping;
+  status = mappings.MapRange(fd->get(), bytes, 0, HeadBytes(), &mapping);
+  if (!status.ok()) return status;
+  // Zero bytes are the start of everything else.
+  reinterpret_cast<Head*>(mapping->data())->magic = kMagic;
+  return {};
+}
+
+Status JobSegment::Open(UniqueFd fd, const Config& config, std::shared_ptr<MappingCache> mappings,
+                        std::unique_ptr<JobSegment>* segment) {
+  const Status other_version = Internal(
+      "the control segment was made by another version of tf_smddp, or with other settings; install one "
+      "version "
+      "for all ranks");
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) return other_version;
+  const auto bytes = static_cast<std::size_t>(info.st_size);
+  int communicators = kMaxCommunicators;
+  while (communicators > 0 && RegionOffset(communicators, config) != bytes) --communicators;
+  if (communicators == 0) return other_version;
+  std::shared_ptr<Mapping> mapping;
+  Status status = mappings->MapRange(fd.get(), bytes, 0, HeadBytes(), &mapping);
+  if (!status.ok()) return status;
+  if (reinterpret_cast<const Head*>(mapping->data())->magic != kMagic) return other_version;
+  segment->reset(
+      new JobSegment(std::move(fd), config, communicators, std::move(mappings), std::move(mapping)));
+  return {};
+}
+
+JobSegment::JobSegment(UniqueFd fd, const Config& config, int max_communicators,
+                       std::shared_ptr<MappingCache> mappings, std::shared_ptr<Mapping> head)
+    : fd_(std::move(fd)),
+      config_(config),
+      max_communicators_(max_communicators),
+      mappings_(std::move(mappings)),
+      mapping_(std::move(head)),
+      head_(reinterpret_cast<Head*>(mapping_->data())) {}
+
+Status JobSegment::OpenCommunicator(int id, int num_ranks, std::unique_ptr<CommunicatorSegment>* segment) {
+  const CommunicatorSegment::Layout layout = LayoutOf(id, num_ranks, config_);
+  std::shared_ptr<Mapping> mapping;
+  Status status = mappings_->MapRange(fd_.get(), RegionOffset(max_communicators_, config_),
+                                      RegionOffset(id, config_), layout.Bytes(), &mapping);
+  if (!status.ok()) return status;
+  *segment = std::make_unique<CommunicatorSegment>(std::move(mapping), layout, &head_->abort);
+  return {};
+}
+
+Status JobSegment::ClearCommunicator(int id) {
+  return PunchHole(fd_.get(), RegionOffset(id, config_), RegionBytes(id, config_));
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,75 @@
+// Communicator: what one rank shares with the other members of a group of ranks.
+//
+// Place in the stack: above job.h; the dispatcher and the comm thread work on it. Not here: requests and
+// threads. Members are counted within the communicator, 0 to size() - 1, in the order of their ranks in the
+// job.
+#ifndef TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_
+#define TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/control/communicator_segment.h"
+#include "kernels/control/doorbell.h"
+#include "kernels/engine/job.h"
+#include "kernels/engine/request.h"
+
+namespace tf_smddp {
+
+class Communicator {
+ public:
+  // Maps what the members of `id` share. `ranks` of the job, ascending; this rank is among them. `job`
+  // outlives it.
+  static Status Open(Job* job, CommunicatorId id, std::vector<int> ranks,
+                     std::unique_ptr<Communicator>* communicator);
+
+  CommunicatorId id() const { return id_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int index() const { return index_; }  // this rank's
+  int rank_of(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
+  int IndexOf(int rank) const;  // -1 when it is no member
+
+  Job& job() { return *job_; }
+  const Config& config() const { return job_->config(); }
+  CommunicatorSegment& segment() { return *segment_; }
+  ReadinessTable& table() { return segment_->table(); }
+  MemberRecord& self() { return segment_->member(index_); }
+  Doorbell& bell(int member) { return job_->segment().bell(static_cast<int>(id_), rank_of(member)); }
+  const ArenaView& view(int member) const { return job_->view(rank_of(member)); }
+
+  // Wakes the members' comm threads; see Note [No lost wake-up] in kernels/control/doorbell.h. Any thread.
+  void RingSelf() { bell(index_).Ring(); }
+  void RingOthers();
+  void RingAll();
+
+  // Fails `epoch` for all members with `text`; see FailureRecord::Raise. Any thread.
+  bool Fail(std::uint64_t epoch, std::uint64_t origin, const std::string& text);
+
+  // Whether work in `epoch` must stop. Any thread.
+  bool Broken(std::uint64_t epoch) { return segment_->failure().Failed(epoch) || job_->aborted(); }
+
+  // Bits of the members that have shut down in good order. Any thread.
+  std::uint64_t ShutDownMask();
+
+  // Bits of the ranks of the job, for the set bits of `members`; those that are no member's do not count.
+  std::uint64_t ToRanks(std::uint64_t members) const;
+
+  // "ranks 0, 2" (of the job), for the set bits of `members`.
+  std::string Names(std::uint64_t members) const;
+
+ private:
+  Communicator(Job* job, CommunicatorId id, std::vector<int> ranks);
+
+  Job* const job_;
+  const CommunicatorId id_;
+  const std::vector<int> ranks_;
+  const int index_;
+  std::unique_ptr<CommunicatorSegment> segment_;
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_

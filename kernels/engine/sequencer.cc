@@ -1,0 +1,224 @@
+#include "kernels/engine/sequencer.h"
+
+namespace tf_smddp {
+
+Status Sequencer::CheckOwed(StepId step) {
+  while (!owed_.empty() && memory_->WasDelivered(owed_.front().origin))
+    owed_.pop_front();  // in another communicator
+  if (owed_.empty()) return {};
+  const Failure failure = owed_.front();
+  TakeOwed();
+  memory_->RememberStep(step, failure.origin, failure.text);
+  return Internal(failure.text);
+}
+
+void Sequencer::TakeOwed() {
+  memory_->Delivered(owed_.front().origin);
+  owed_.pop_front();
+}
+
+void Sequencer::AwaitTurn(std::unique_lock<std::mutex>* lock) {
+  turned_.wait(*lock, [this] {
+    if (closed_) return true;
+    return settled_ && !excused_[epoch_ % 2] && !record_->IsBroken(epoch_);
+  });
+}
+
+Status Sequencer::DrawTicket(StepId step, std::uint64_t* ticket) {
+  std::unique_lock<std::mutex> lock(mu_);
+  AwaitTurn(&lock);
+  std::uint64_t origin;
+  std::string text;
+  if (memory_->HasFailed(step, &origin, &text)) return Internal(text);
+  Status status = CheckOwed(step);
+  if (!status.ok()) return status;
+  *ticket = Number(&next_ticket_);
+  if (step != kNoStep) groups_[*ticket].step = step;
+  return {};
+}
+
+bool Sequencer::StartFailing(StepId step, std::uint64_t* epoch) {
+  std::unique_lock<std::mutex> lock(mu_);
+  AwaitTurn(&lock);
+  std::uint64_t origin;
+  std::string text;
+  if (memory_->HasFailed(step, &origin, &text) && record_->Knows(origin)) return false;
+  if (!CheckOwed(step).ok()) return false;
+  *epoch = epoch_;
+  return true;
+}
+
+Status Sequencer::Enter(const Request& request, Position* position, bool* tell) {
+  const Pairing& pairing = request.pairing;
+  std::unique_lock<std::mutex> lock(mu_);
+  AwaitTurn(&lock);
+  std::uint64_t origin;
+  std::string text;
+  *tell = true;
+  if (memory_->HasFailed(request.step, &origin, &text)) return Internal(text);
+  *tell = false;
+  // The group of an epoch that is over is of the step that this rank is owed that epoch's failure for, if
+  // any.
+  const bool over = pairing.kind == Pairing::kGroup && EpochOf(pairing.ticket) != epoch_;
+  const bool other = over && !owed_.empty() && owed_.front().epoch != EpochOf(pairing.ticket);
+  Status status = other ? Status() : CheckOwed(request.step);
+  if (!status.ok()) return status;
+  switch (pairing.kind) {
+    case Pairing::kGroup: {
+      if (over) {
+        memory_->RememberStep(request.step, last_.origin, last_.text);
+        return Internal(last_.text);
+      }
+      position->key = "group/" + std::to_string(pairing.param_index);
+      position->ticket = pairing.ticket;
+      const auto found = groups_.find(pairing.ticket);
+      if (found != groups_.end()) {
+        Group& group = found->second;
+        group.num_params = pairing.num_params;
+        if (group.indices.size() <= pairing.param_index) group.indices.resize(pairing.param_index + 1);
+        if (group.indices[pairing.param_index]) {
+          *tell = true;
+          return InvalidArgument(
+              "parameter " + std::to_string(pairing.param_index) + " of " +
+              std::to_string(pairing.num_params) +
+              " was submitted twice in one execution of its group; give each tensor its own "
+              "param_index below num_params");
+        }
+        group.indices[pairing.param_index] = true;
+        ++group.submitted;
+      }
+      break;
+    }
+    case Pairing::kSequence:
+      position->key = "sequence";
+      position->ticket = Number(&next_sequence_);
+      break;
+    case Pairing::kName: {
+      Name& name = names_[pairing.name];
+      if (name.under_way) {
+        *tell = true;
+        return InvalidArgument("two collectives of the name '" + pairing.name +
+                               "' are under way at once on this rank, and without a program order nobody can "
+                               "tell which is which; give "
+                               "each its own name=");
+      }
+      name.under_way = true;
+      position->key = "name/" + pairing.name;
+      position->ticket = Number(&name.ordinal);
+      break;
+    }
+  }
+  position->epoch = epoch_;
+  position->open = open_;
+  ++inside_[epoch_ % 2];
+  return {};
+}
+
+void Sequencer::Exit(std::uint64_t epoch) {
+  std::lock_guard<std::mutex> lock(mu_);
+  --inside_[epoch % 2];
+}
+
+void Sequencer::NameEnded(const std::string& name, std::uint64_t epoch) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (epoch != epoch_) return;
+  const auto found = names_.find(name);
+  if (found != names_.end()) found->second.under_way = false;
+}
+
+bool Sequencer::EndGroup(std::uint64_t ticket, bool failed, StepId* step) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = groups_.find(ticket);
+  if (found == groups_.end()) return false;  // told before
+  const Group group = found->second;
+  groups_.erase(found);
+  *step = group.step;
+  const bool whole = group.submitted > 0 && group.submitted >= group.num_params;
+  // A group of which nothing was used ran on no rank: TensorFlow pruned it.
+  const bool broken = !whole && (failed || group.submitted > 0);
+  if (EpochOf(ticket) == epoch_) return broken;
+  if (failed || broken) ExcuseNow(EpochOf(ticket));
+  return false;
+}
+
+void Sequencer::Excuse(std::uint64_t epoch, std::uint64_t origin) {
+  std::lock_guard<std::mutex> lock(mu_);
+  ExcuseNow(epoch);
+  if (epoch == epoch_) {
+    own_origins_[epoch % 2].push_back(origin);
+  } else if (epoch + 1 == epoch_) {
+    memory_->Rename(origin, last_.origin);
+  }
+}
+
+void Sequencer::ExcuseNow(std::uint64_t epoch) {
+  if (epoch == epoch_ || (epoch + 1 == epoch_ && !settled_)) {
+    excused_[epoch % 2] = true;
+  } else if (!owed_.empty() && owed_.front().epoch == epoch) {
+    TakeOwed();
+  }
+}
+
+bool Sequencer::Postpone(std::uint64_t epoch, std::uint64_t origin, const std::string& text) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (epoch != epoch_ || open_) return false;
+  if (postponed_.origin == 0) postponed_ = {epoch, origin, text};
+  return true;
+}
+
+std::uint64_t Sequencer::epoch() {
+  std::lock_guard<std::mutex> lock(mu_);
+  return epoch_;
+}
+
+void Sequencer::Advance(std::uint64_t origin, const std::string& text) {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const std::uint64_t own : own_origins_[epoch_ % 2]) memory_->Rename(own, origin);
+  own_origins_[epoch_ % 2].clear();
+  last_ = {epoch_, origin, text};
+  ++epoch_;
+  open_ = false;
+  next_ticket_ = next_sequence_ = 0;
+  names_.clear();
+  settled_ = false;
+}
+
+bool Sequencer::has_postponed() {
+  std::lock_guard<std::mutex> lock(mu_);
+  return postponed_.origin != 0;
+}
+
+void Sequencer::Close() {
+  std::lock_guard<std::mutex> lock(mu_);
+  closed_ = true;
+  turned_.notify_all();
+}
+
+bool Sequencer::AllOut(std::uint64_t epoch) {
+  std::lock_guard<std::mutex> lock(mu_);
+  return inside_[epoch % 2] == 0;
+}
+
+void Sequencer::Settle(bool delivered) {
+  std::lock_guard<std::mutex> lock(mu_);
+  bool& excused = excused_[(epoch_ + 1) % 2];  // in the epoch before
+  if (delivered || excused) {
+    memory_->Delivered(last_.origin);
+  } else {
+    owed_.push_back(last_);
+  }
+  excused = false;
+  settled_ = true;
+  turned_.notify_all();
+}
+
+bool Sequencer::Open(std::uint64_t* origin, std::string* text) {
+  std::lock_guard<std::mutex> lock(mu_);
+  open_ = true;
+  *origin = postponed_.origin;
+  *text = postponed_.text;
+  postponed_ = {};
+  return *origin != 0;
+}
+
+}  // namespace tf_smddp

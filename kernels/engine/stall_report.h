@@ -1,0 +1,55 @@
+// StallReport: the text about a stall: what waits, for which ranks, what those do, and the likely cause.
+//
+// Place in the stack: below stall_watch.h, which finds out what is in here. Pure: no clock, no system call.
+#ifndef TF_SMDDP_KERNELS_ENGINE_STALL_REPORT_H_
+#define TF_SMDDP_KERNELS_ENGINE_STALL_REPORT_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/control/manifest.h"
+#include "kernels/engine/request.h"
+
+namespace tf_smddp {
+
+// A request of this rank that waits for other ranks.
+struct StalledRequest {
+  Manifest manifest;
+  CommunicatorId communicator = kWorld;
+  bool ready = false;  // all have submitted it; its data do not move on
+};
+
+// A rank that is waited for.
+struct AbsentRank {
+  int rank = 0;
+  pid_t pid = 0;                         // as this process sees it; 0 when it cannot
+  char state = 0;                        // of the process, as /proc has it; 0 when unknown
+  double cpu_share = -1;                 // of one core, lately; -1 when unknown
+  bool submitted = false;                // ever
+  Manifest last;                         // its last submission, if so
+  CommunicatorId communicator = kWorld;  // of that
+  double last_seconds = 0;               // how long ago that was
+  std::uint64_t pending = 0;             // its requests that have not ended
+  std::uint64_t waits_for = 0;           // bits of the ranks that it says it waits for
+};
+
+struct StallReport {
+  int rank = 0;                          // this one
+  double seconds = 0;                    // how long the oldest of `requests` has waited
+  std::vector<StalledRequest> requests;  // oldest first
+  std::vector<AbsentRank> absent;        // ascending
+  double timeout_seconds = 0;            // 0: never
+};
+
+// "12.5 s"; whole seconds from 10 on.
+std::string DescribeSeconds(double seconds);
+
+// One line.
+std::string DescribeStall(const StallReport& report);
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_STALL_REPORT_H_

@@ -1,0 +1,257 @@
+#include "kernels/engine/stall_watch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/common/process.h"
+#include "kernels/common/thread.h"
+
+namespace tf_smddp {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Clock::duration kNever{0};
+constexpr Clock::duration kLongestInterval = std::chrono::seconds(5);
+constexpr Clock::duration kShortestInterval = milliseconds(20);
+
+// Looks within the time after which a wait counts as a stall.
+constexpr int kLooks = 4;
+
+// A process that uses so much of a core does something of its own.
+constexpr double kProgressShare = 0.1;
+
+// The timeout's share that has to pass before a rank is looked at: enough looks are left to see whether it
+// makes progress.
+Clock::duration Patience(Clock::duration warning, Clock::duration timeout) {
+  if (timeout == kNever) return warning;
+  return warning == kNever ? timeout / 2 : std::min(warning, timeout / 2);
+}
+
+double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+std::int64_t Nanoseconds(Clock::duration time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+template <typename Body>
+void ForEachRank(std::uint64_t ranks, Body body) {
+  for (; ranks != 0; ranks &= ranks - 1) body(__builtin_ctzll(ranks));
+}
+
+}  // namespace
+
+StallWatch::StallWatch(Job* job)
+    : job_(job),
+      own_(job->segment().rank(job->rank()).progress),
+      warning_(milliseconds(job->config().stall_warning_ms)),
+      timeout_(milliseconds(job->config().stall_timeout_ms)),
+      patience_(Patience(warning_, timeout_)),
+      interval_(std::clamp(patience_ / kLooks, kShortestInterval, kLongestInterval)),
+      sees_processes_(job->peer(job->rank()).pid == ::getpid()),
+      seen_(static_cast<std::size_t>(job->size())) {}
+
+StallWatch::~StallWatch() { Stop(); }
+
+Status StallWatch::Start(Collect collect) {
+  if (patience_ == kNever) return {};
+  collect_ = std::move(collect);
+  try {
+    thread_ = StartThread("smddp-stall", [this] { Run(); });
+  } catch (const ThreadRefused& refused) {
+    return Internal(refused.what());
+  }
+  return {};
+}
+
+void StallWatch::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  thread_.join();
+}
+
+// The count is published before asleep_ is read; the thread, which does the reverse, sees the request or is
+// woken.
+void StallWatch::Submitted(const Manifest& manifest, CommunicatorId communicator, Clock::time_point now) {
+  own_.Submitted({manifest, communicator, Nanoseconds(now.time_since_epoch())});
+  if (!asleep_.load(std::memory_order_seq_cst)) return;
+  std::lock_guard<std::mutex> lock(mu_);
+  asleep_.store(false, std::memory_order_seq_cst);
+  wake_.notify_all();
+}
+
+bool StallWatch::Idle() const { return own_.submitted() == own_.ended(); }
+
+void StallWatch::Run() {
+  std::uint64_t submitted = 0;
+  std::unique_lock<std::mutex> lock(mu_);
+  while (!stopping_) {
+    // One that submits all the time is not put to sleep, or each of its requests would pay for a wake-up.
+    if (Idle() && std::exchange(submitted, own_.submitted()) == own_.submitted()) {
+      asleep_.store(true, std::memory_order_seq_cst);
+      if (Idle()) wake_.wait(lock, [this] { return stopping_ || !asleep_.load(std::memory_order_seq_cst); });
+      asleep_.store(false, std::memory_order_seq_cst);
+    }
+    wake_.wait_for(lock, interval_, [this] { return stopping_; });
+    if (stopping_) break;
+    lock.unlock();
+    Look();
+    lock.lock();
+  }
+  if (Idle() && !job_->aborted()) EndStall(Clock::now());
+}
+
+void StallWatch::Look() {
+  if (job_->aborted()) return;  // the comm threads end everything
+  const Clock::time_point now = Clock::now();
+  const std::vector<Waiting> waiting = collect_(now - patience_);
+  std::uint64_t missing = 0, members = 0;
+  for (const Waiting& each : waiting) {
+    missing |= each.missing;
+    members |= each.members;
+  }
+  own_.waits_for().store(missing, std::memory_order_seq_cst);
+  if (missing == 0) return EndStall(now);
+  if (!stalled_) {
+    stalled_ = true;
+    looks_ = 0;
+    warned_ = false;
+    since_ = waiting.front().submitted;
+    next_warning_ = warning_;
+  }
+  ++looks_;
+  const std::uint64_t awaited = Closure(missing);
+  ForEachRank(awaited, [&](int rank) { LookAt(rank, now); });
+  const std::string text = DescribeStall(MakeReport(waiting, now));
+  CheckTimeout(awaited, text, now);
+  // Not at the first look: the others have published by the next one that they wait too.
+  if (warning_ == kNever || now - since_ < next_warning_ || looks_ == 1 || job_->aborted()) return;
+  while (next_warning_ <= now - since_) next_warning_ *= 2;
+  const bool report = IsReporter(members);
+  warned_ = warned_ || report;
+  job_->logger().Log(report ? LogLevel::kWarning : LogLevel::kDebug, text);
+}
+
+void StallWatch::EndStall(Clock::time_point now) {
+  if (stalled_ && warned_) {
+    job_->logger().Log(LogLevel::kWarning, "rank " + std::to_string(job_->rank()) +
+                                               " goes on after a wait of about " +
+                                               DescribeSeconds(Seconds(now - since_)));
+  }
+  stalled_ = false;
+  for (Seen& seen : seen_) seen.watched = false;
+}
+
+// `ranks`, and those for which they wait, and so on.
+std::uint64_t StallWatch::Closure(std::uint64_t ranks) {
+  for (std::uint64_t before = 0; before != ranks;) {
+    before = ranks;
+    ForEachRank(before, [&](int rank) {
+      if (rank < job_->size())
+        ranks |= job_->segment().rank(rank).progress.waits_for().load(std::memory_order_seq_cst);
+    });
+    if (job_->size() < 64) ranks &= (std::uint64_t{1} << job_->size()) - 1;  // others cannot be
+  }
+  return ranks;
+}
+
+// Takes note of what `rank` does, and whether it has made progress since the last look.
+void StallWatch::LookAt(int rank, Clock::time_point now) {
+  const ProgressRecord& record = job_->segment().rank(rank).progress;
+  Seen& seen = seen_[static_cast<std::size_t>(rank)];
+  const std::uint64_t submitted = record.submitted(), ended = record.ended();
+  ProcessStat stat;
+  const bool has_stat = sees_processes_ && ReadProcessStat(job_->peer(rank).pid, &stat);
+  if (!seen.watched) {
+    ProgressRecord::Submission last;
+    seen = Seen();
+    seen.watched = true;
+    seen.progress = since_;
+    if (record.Last(&last)) {
+      const Clock::time_point when{std::chrono::nanoseconds(last.when_ns)};
+      seen.progress = std::clamp(when, since_, now);
+    }
+  } else {
+    if (submitted != seen.submitted || ended != seen.ended) seen.progress = now;
+    seen.cpu_share = -1;
+    if (has_stat && seen.has_cpu) {
+      const double used =
+          static_cast<double>(stat.cpu_ticks - seen.cpu_ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+      seen.cpu_share = used / Seconds(now - seen.looked);
+      if (seen.cpu_share >= kProgressShare && submitted == ended) seen.progress = now;
+    }
+  }
+  seen.submitted = submitted;
+  seen.ended = ended;
+  seen.has_cpu = has_stat;
+  if (has_stat) seen.cpu_ticks = stat.cpu_ticks;
+  seen.state = has_stat ? stat.state : '\0';
+  seen.looked = now;
+  ++seen.looks;
+}
+
+// Note [Progress].
+void StallWatch::CheckTimeout(std::uint64_t ranks, const std::string& text, Clock::time_point now) {
+  if (timeout_ == kNever) return;
+  bool progress = false;
+  ForEachRank(ranks, [&](int rank) {
+    const Seen& seen = seen_[static_cast<std::size_t>(rank)];
+    // Its use of the CPU takes two looks to see.
+    if (seen.looks < 2 || now - seen.progress < timeout_) progress = true;
+  });
+  if (progress) return;
+  job_->Abort("no progress for " + DescribeSeconds(Seconds(timeout_)) + " (SMDDP_STALL_TIMEOUT): " + text);
+}
+
+// Whether this rank is the one of `members` to write the warning.
+bool StallWatch::IsReporter(std::uint64_t members) const {
+  bool lower = false;
+  ForEachRank(members & ((std::uint64_t{1} << job_->rank()) - 1), [&](int rank) {
+    if (job_->segment().rank(rank).progress.waits_for().load(std::memory_order_seq_cst) == 0) return;
+    ProcessStat stat;
+    const bool stopped = sees_processes_ && ReadProcessStat(job_->peer(rank).pid, &stat) &&
+                         (stat.state == 'T' || stat.state == 't');
+    lower = lower || !stopped;
+  });
+  return !lower;
+}
+
+StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now) {
+  StallReport report;
+  report.rank = job_->rank();
+  report.seconds = Seconds(now - waiting.front().submitted);
+  report.timeout_seconds = Seconds(timeout_);
+  std::uint64_t missing = 0;
+  for (const Waiting& each : waiting) {
+    report.requests.push_back(each.request);
+    missing |= each.missing;
+  }
+  ForEachRank(missing, [&](int rank) {
+    ProgressRecord& record = job_->segment().rank(rank).progress;
+    const Seen& seen = seen_[static_cast<std::size_t>(rank)];
+    AbsentRank absent;
+    absent.rank = rank;
+    absent.pid = sees_processes_ ? job_->peer(rank).pid : 0;
+    absent.state = seen.state;
+    absent.cpu_share = seen.cpu_share;
+    ProgressRecord::Submission last;
+    absent.submitted = record.Last(&last);
+    if (absent.submitted) {
+      absent.last = last.manifest;
+      absent.communicator = static_cast<CommunicatorId>(last.communicator);
+      absent.last_seconds = static_cast<double>(Nanoseconds(now.time_since_epoch()) - last.when_ns) * 1e-9;
+    }
+    absent.pending = record.submitted() - record.ended();
+    absent.waits_for = record.waits_for().load(std::memory_order_seq_cst);
+    report.absent.push_back(absent);
+  });
+  return report;
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,114 @@
+// StallWatch: a thread that notices when this rank has waited long for others that are alive, says why, and
+// in the end ends the job.
+//
+// Place in the stack: beside the watcher, which notices deaths. It sleeps while nothing is pending; else it
+// looks a few times within the shorter of the two times, SMDDP_STALL_WARNING and SMDDP_STALL_TIMEOUT (at
+// least every 5 s).
+//
+// A rank that has waited too long publishes for whom (ProgressRecord::waits_for). So everyone can follow who
+// waits for whom, and of all that wait together, the lowest one that is not stopped writes the warning.
+//
+// Note [Progress]: the job is ended only when, for the time of SMDDP_STALL_TIMEOUT, no rank that is waited
+// for, also indirectly, has made progress. A rank makes progress when it submits a request or one of its
+// requests ends, in whatever communicator; and, while none of its requests is pending, when it uses a tenth
+// of a core: an evaluation, a compilation. One that has a request pending waits for that, and what else its
+// process does counts for nothing.
+#ifndef TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
+#define TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/common/status.h"
+#include "kernels/control/progress_record.h"
+#include "kernels/engine/job.h"
+#include "kernels/engine/stall_report.h"
+#include "kernels/engine/statistics.h"
+
+namespace tf_smddp {
+
+class StallWatch {
+ public:
+  // A request of this rank that has waited too long.
+  struct Waiting {
+    StalledRequest request;
+    Clock::time_point submitted;
+    std::uint64_t members = 0;  // bits of the ranks of its communicator
+    std::uint64_t missing = 0;  // bits of those that it waits for, or may wait for
+  };
+
+  // The requests that were submitted at `before` or earlier.
+  using Collect = std::function<std::vector<Waiting>(Clock::time_point before)>;
+
+  // `job` outlives it.
+  explicit StallWatch(Job* job);
+  ~StallWatch();
+
+  // Starts the thread, unless the settings say never. `collect` is called in it. Errors: Internal when the
+  // system has no thread left.
+  Status Start(Collect collect);
+
+  // Ends it.
+  void Stop();
+
+  // This rank submits a request. Any thread; cheap.
+  void Submitted(const Manifest& manifest, CommunicatorId communicator, Clock::time_point now);
+  // `count` of its requests have ended, well or not. Any thread; cheap.
+  void Ended(std::uint64_t count) { own_.Ended(count); }
+
+ private:
+  // What this rank has seen of a rank that it waits for.
+  struct Seen {
+    bool watched = false;  // the rest is of the stall that lasts
+    std::uint64_t submitted = 0, ended = 0;
+    std::uint64_t cpu_ticks = 0;
+    bool has_cpu = false;
+    double cpu_share = -1;
+    char state = 0;
+    int looks = 0;
+    Clock::time_point looked;
+    Clock::time_point progress;  // the last one
+  };
+
+  void Run();
+  bool Idle() const;
+  void Look();
+  void EndStall(Clock::time_point now);
+  std::uint64_t Closure(std::uint64_t ranks);
+  void LookAt(int rank, Clock::time_point now);
+  void CheckTimeout(std::uint64_t ranks, const std::string& text, Clock::time_point now);
+  bool IsReporter(std::uint64_t members) const;
+  StallReport MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now);
+
+  Job* const job_;
+  ProgressRecord& own_;
+  const Clock::duration warning_, timeout_;  // 0: never
+  const Clock::duration patience_;           // until a wait counts as a stall
+  const Clock::duration interval_;           // between two looks
+  const bool sees_processes_;                // the peers' pids mean something to this process
+  Collect collect_;
+
+  // The stall that lasts. Watch thread only.
+  bool stalled_ = false;
+  int looks_ = 0;
+  bool warned_ = false;
+  Clock::time_point since_;
+  Clock::duration next_warning_{};  // after since_
+  std::vector<Seen> seen_;          // by rank
+
+  std::mutex mu_;
+  std::condition_variable wake_;
+  bool stopping_ = false;            // guarded by mu_
+  std::atomic<bool> asleep_{false};  // set by the thread, with mu_ held
+  std::thread thread_;               // last: it uses the others
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_

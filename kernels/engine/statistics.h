@@ -1,0 +1,107 @@
+// Statistics: what this rank's collectives have cost, since init() or the last reset.
+//
+// Place in the stack: local to a rank; no shared memory. docs/watching.md says what each figure means, and
+// has the form of the JSON text.
+#ifndef TF_SMDDP_KERNELS_ENGINE_STATISTICS_H_
+#define TF_SMDDP_KERNELS_ENGINE_STATISTICS_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/common/types.h"
+#include "kernels/engine/request.h"
+
+namespace tf_smddp {
+
+// The clock of all that is measured.
+using Clock = std::chrono::steady_clock;
+
+// What one request has cost this rank.
+struct Cost {
+  Clock::duration
+      waiting{};  // from submission until its data moved, and, while they did, for peers that were behind
+  Clock::duration moving{};  // reading, combining and writing data
+  bool staged = false;       // through windows, since some rank's tensor lay in private memory
+  bool small = false;        // by the rank that arrived last
+};
+
+// Of one kind of collective.
+struct CollectiveStats {
+  std::uint64_t calls = 0;   // that have completed
+  std::uint64_t errors = 0;  // that have ended with an error instead
+  std::uint64_t bytes = 0;   // of this rank's inputs; this and what follows is about `calls`
+  std::uint64_t staged_bytes = 0;
+  std::uint64_t small_calls = 0;
+  double waiting_seconds = 0;
+  double moving_seconds = 0;
+
+  void Add(const CollectiveStats& other);
+};
+
+using StatsByKind = std::array<CollectiveStats, kNumCollectiveKinds>;
+
+void AddByKind(const StatsByKind& from, StatsByKind* to);
+
+// Of one communicator.
+struct CommunicatorStats {
+  CommunicatorId id = kWorld;
+  std::vector<int> ranks;
+  StatsByKind collectives;
+  std::uint64_t batches = 0;
+  std::uint64_t batch_bytes = 0;  // of this rank's inputs, in all of them
+  std::uint64_t deferred = 0;     // requests that had to wait for an earlier use of their key to end
+  std::uint64_t failures = 0;     // epochs that failed
+};
+
+// Of a rank.
+struct EngineStats {
+  int rank = 0;
+  int size = 1;
+  StatsByKind collectives;  // of all communicators, also those that are gone
+  std::vector<CommunicatorStats> communicators;
+  std::uint64_t arena_bytes = 0;  // 0 in a job of one rank
+  std::uint64_t arena_used_bytes = 0;
+};
+
+// The counters of one communicator on this rank. Any thread, all of it.
+class CommunicatorCounters {
+ public:
+  void Completed(CollectiveKind kind, std::uint64_t bytes, const Cost& cost);
+  void Failed(CollectiveKind kind);
+  // This rank has done a small request for all.
+  void Moved(CollectiveKind kind, Clock::duration time);
+  void RanBatch(std::uint64_t bytes);
+  void Deferred() { Add(&deferred_, 1); }
+  void EpochFailed() { Add(&failures_, 1); }
+
+  // All counts so far; with `reset`, counts from 0 again. Nothing is lost or counted twice, but a request
+  // that ends meanwhile may be counted in parts. Leaves id and ranks alone.
+  void Take(bool reset, CommunicatorStats* stats);
+
+ private:
+  using Counter = std::atomic<std::uint64_t>;
+
+  struct OfKind {
+    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, small_calls{0}, waiting_ns{0}, moving_ns{0};
+  };
+
+  static void Add(Counter* counter, std::uint64_t value) {
+    counter->fetch_add(value, std::memory_order_relaxed);
+  }
+  static void AddTime(Counter* counter, Clock::duration time);
+  OfKind& Of(CollectiveKind kind) { return kinds_[static_cast<std::size_t>(kind)]; }
+
+  std::array<OfKind, kNumCollectiveKinds> kinds_;
+  Counter batches_{0}, batch_bytes_{0}, deferred_{0}, failures_{0};
+};
+
+// One line of JSON.
+std::string ToJson(const EngineStats& stats);
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_STATISTICS_H_

@@ -1,0 +1,161 @@
+#include "kernels/engine/work.h"
+
+#include <cstring>
+#include <string>
+
+namespace tf_smddp {
+namespace {
+
+// No tensor is that large: a length above it comes from damaged memory.
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 46;
+
+int CountBits(std::uint64_t mask) { return __builtin_popcountll(mask); }
+
+std::uint64_t LowBits(int count) { return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1; }
+
+class Preparation {
+ public:
+  Preparation(Communicator* communicator, const PendingRequest& pending, Work* work)
+      : communicator_(communicator), pending_(pending), work_(work) {}
+
+  Status Run() {
+    work_->participants = communicator_->table().Participants(pending_.slot, pending_.ticket);
+    const int index = communicator_->index();
+    if ((work_->participants & ~LowBits(communicator_->size())) != 0 ||
+        (work_->participants >> index & 1) == 0) {
+      return Damaged("its participants");
+    }
+    work_->rank = CountBits(work_->participants & LowBits(index));
+    for (const int member : work_->members()) {
+      cells_.push_back(communicator_->table().CellOf(pending_.place(), member));
+    }
+    Status status = Describe();
+    if (status.ok()) status = Locate();
+    return status;
+  }
+
+ private:
+  Status Damaged(const std::string& what) const {
+    return Internal("the shared table is damaged: " + what + " of " + DescribeManifest(pending_.manifest) +
+                    " cannot be");
+  }
+
+  Status Describe() {
+    const Request& request = pending_.request;
+    Call& call = work_->call;
+    work_->collective = &FindCollective(request.kind);
+    call.kind = request.kind;
+    call.dtype = request.dtype;
+    call.op = request.op;
+    call.prescale = request.prescale;
+    call.postscale = request.postscale;
+    call.num_ranks = CountBits(work_->participants);
+    call.num_rows = request.shape.empty() ? 1 : static_cast<std::uint64_t>(request.shape[0]);
+    call.row_count = 1;
+    for (std::size_t i = 1; i < request.shape.size(); ++i) {
+      call.row_count *= static_cast<std::uint64_t>(request.shape[i]);
+    }
+    if (request.root >= 0) {
+      const int root = communicator_->IndexOf(request.root);
+      if ((work_->participants >> root & 1) == 0) {
+        return FailedPrecondition(DescribeManifest(pending_.manifest) +
+                                  ": the root has left the process set");
+      }
+      call.root = CountBits(work_->participants & LowBits(root));
+    }
+    if (request.kind == CollectiveKind::kAllgather) {
+      for (const Cell& cell : cells_) call.rows.push_back(cell.rows);
+    }
+    if (request.kind == CollectiveKind::kAlltoall) {
+      Status status = ReadSplits();
+      if (!status.ok()) return status;
+    }
+    return CheckRows();
+  }
+
+  Status ReadSplits() {
+    if (work_->participants != LowBits(communicator_->size())) {
+      return FailedPrecondition(DescribeManifest(pending_.manifest) +
+                                ": a rank that it sends to has left the process set");
+    }
+    const auto bytes = static_cast<std::uint64_t>(communicator_->size()) * sizeof(std::uint64_t);
+    for (int member = 0; member < communicator_->size(); ++member) {
+      const std::uint64_t offset = cells_[static_cast<std::size_t>(member)].splits_offset;
+      const std::byte* splits = communicator_->view(member).Resolve(offset, bytes);
+      if (splits == nullptr || offset % alignof(std::uint64_t) != 0) return Damaged("the splits");
+      for (int receiver = 0; receiver < communicator_->size(); ++receiver) {
+        std::uint64_t rows;
+        std::memcpy(&rows, splits + static_cast<std::size_t>(receiver) * sizeof rows, sizeof rows);
+        work_->call.rows.push_back(rows);
+      }
+    }
+    return {};
+  }
+
+  Status CheckRows() const {
+    const std::uint64_t row_bytes = work_->call.row_count * DTypeBytes(work_->call.dtype);
+    std::uint64_t total = 0;
+    for (const std::uint64_t rows : work_->call.rows) {
+      if (rows > kMaxBytes || (row_bytes > 0 && rows > kMaxBytes / row_bytes))
+        return Damaged("the number of rows");
+      total += rows * row_bytes;
+      if (total > kMaxBytes) return Damaged("the number of rows");
+    }
+    return {};
+  }
+
+  Status Locate() {
+    const Call& call = work_->call;
+    const std::uint64_t element_bytes = DTypeBytes(call.dtype);
+    const bool all_outputs = work_->collective->reach() == Collective::Reach::kAllOutputs;
+    work_->reachable = true;
+    const std::vector<int> members = work_->members();
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+      const std::uint64_t bytes = work_->collective->InputCount(call, static_cast<int>(rank)) * element_bytes;
+      work_->inputs.push_back(nullptr);
+      work_->outputs.push_back(nullptr);
+      if (static_cast<int>(rank) == work_->rank && bytes != pending_.bytes)
+        return Damaged("the number of rows");
+      if (bytes == 0) continue;
+      const Cell& cell = cells_[rank];
+      const ArenaView& view = communicator_->view(members[rank]);
+      if (!Resolve(view, cell.input_offset, bytes, &work_->inputs.back())) return Damaged("the place");
+      if (work_->inputs.back() == nullptr) work_->reachable = false;
+      if (!all_outputs) continue;
+      const void* output = nullptr;
+      if (!Resolve(view, cell.output_offset, bytes, &output)) return Damaged("the place");
+      work_->outputs.back() = const_cast<void*>(output);
+      if (output == nullptr) work_->reachable = false;
+    }
+    return {};
+  }
+
+  // False when the offset leads outside. *address is nullptr for private memory.
+  static bool Resolve(const ArenaView& view, std::uint64_t offset, std::uint64_t bytes,
+                      const void** address) {
+    *address = nullptr;
+    if (offset == kNotInArena) return true;
+    *address = view.Resolve(offset, bytes);
+    return *address != nullptr;
+  }
+
+  Communicator* const communicator_;
+  const PendingRequest& pending_;
+  Work* const work_;
+  std::vector<Cell> cells_;  // by number among the participants
+};
+
+}  // namespace
+
+std::vector<int> Work::members() const {
+  std::vector<int> members;
+  for (std::uint64_t left = participants; left != 0; left &= left - 1)
+    members.push_back(__builtin_ctzll(left));
+  return members;
+}
+
+Status PrepareWork(Communicator* communicator, const PendingRequest& pending, Work* work) {
+  return Preparation(communicator, pending, work).Run();
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,31 @@
+// The CPU kernels of SmddpAllgather and SmddpGroupedAllgather: the outputs' rows are known when all ranks
+// have met.
+#include <vector>
+
+#include "kernels/tf/collective_kernel.h"
+
+namespace tf_smddp {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+
+class AllgatherKernel : public CollectiveKernel {
+ public:
+  explicit AllgatherKernel(OpKernelConstruction* context)
+      : CollectiveKernel(context, CollectiveKind::kAllgather, context->num_outputs()) {}
+
+ protected:
+  absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      AllocateOutputLater(context, i, -1, &(*requests)[static_cast<std::size_t>(i)]);
+    }
+    return absl::OkStatus();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpAllgather").Device(tensorflow::DEVICE_CPU), AllgatherKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpGroupedAllgather").Device(tensorflow::DEVICE_CPU), AllgatherKernel);
+
+}  // namespace
+}  // namespace tf_smddp

@@ -1,0 +1,56 @@
+// The CPU kernel of SmddpAlltoall: each rank of the communicator gets some of the rows.
+#include <string>
+#include <vector>
+
+#include "kernels/tf/collective_kernel.h"
+#include "kernels/tf/global_engine.h"
+
+namespace tf_smddp {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+using ::tensorflow::Tensor;
+
+class AlltoallKernel : public CollectiveKernel {
+ public:
+  explicit AlltoallKernel(OpKernelConstruction* context)
+      : CollectiveKernel(context, CollectiveKind::kAlltoall, 1) {}
+
+ protected:
+  absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
+    Request& request = (*requests)[0];
+    const Tensor& splits = context->input(1);
+    if (splits.dims() != 1) {
+      return absl::InvalidArgumentError("splits has the shape " + splits.shape().DebugString() +
+                                        "; it must be a vector with one number of rows for each rank");
+    }
+    const auto values = splits.flat<std::int64_t>();
+    request.splits.assign(values.data(), values.data() + values.size());
+    if (request.splits.empty()) TF_RETURN_IF_ERROR(SplitEvenly(&request));
+    AllocateOutputLater(context, 0, 1, &request);
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status SplitEvenly(Request* request) {
+    if (request->shape.empty()) return absl::OkStatus();  // the engine says what is wrong
+    const std::shared_ptr<Engine> engine = GlobalEngine();
+    const auto ranks =
+        engine == nullptr ? 0 : static_cast<std::int64_t>(engine->RanksOf(request->communicator).size());
+    if (ranks == 0) return absl::OkStatus();  // likewise
+    const std::int64_t rows = request->shape[0];
+    if (rows % ranks != 0) {
+      return absl::InvalidArgumentError("alltoall of " + std::to_string(rows) + " rows over " +
+                                        std::to_string(ranks) +
+                                        " ranks without splits: they do not divide evenly; " + "give splits");
+    }
+    request->splits.assign(static_cast<std::size_t>(ranks), rows / ranks);
+    return absl::OkStatus();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpAlltoall").Device(tensorflow::DEVICE_CPU), AlltoallKernel);
+
+}  // namespace
+}  // namespace tf_smddp

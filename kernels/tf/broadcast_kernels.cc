@@ -1,0 +1,42 @@
+// The CPU kernels of SmddpBroadcast and SmddpBarrier, which share the sequence of collectives outside groups.
+#include <vector>
+
+#include "kernels/tf/collective_kernel.h"
+
+namespace tf_smddp {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+
+class BroadcastKernel : public CollectiveKernel {
+ public:
+  explicit BroadcastKernel(OpKernelConstruction* context)
+      : CollectiveKernel(context, CollectiveKind::kBroadcast, 1) {
+    OP_REQUIRES_OK(context, context->GetAttr("root_rank", &root_rank_));
+  }
+
+ protected:
+  absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
+    (*requests)[0].root = root_rank_;
+    return ForwardOutput(context, 0, requests->data());
+  }
+
+ private:
+  int root_rank_ = 0;
+};
+
+class BarrierKernel : public CollectiveKernel {
+ public:
+  explicit BarrierKernel(OpKernelConstruction* context)
+      : CollectiveKernel(context, CollectiveKind::kBarrier, 0) {}
+
+ protected:
+  absl::Status FillIn(OpKernelContext*, std::vector<Request>*) override { return absl::OkStatus(); }
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpBarrier").Device(tensorflow::DEVICE_CPU), BarrierKernel);
+
+}  // namespace
+}  // namespace tf_smddp

@@ -1,0 +1,59 @@
+// CollectiveKernel: what the kernels of all collectives share: attributes, how a request is filled in, and
+// how an op that cannot be submitted lets the other ranks know.
+//
+// Place in the stack: under the kernels of the single collectives, which add their tensors. Not here: what
+// happens to requests (submission.h).
+#ifndef TF_SMDDP_KERNELS_TF_COLLECTIVE_KERNEL_H_
+#define TF_SMDDP_KERNELS_TF_COLLECTIVE_KERNEL_H_
+
+#include <string>
+#include <vector>
+
+#include "kernels/engine/request.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tf_smddp {
+
+class CollectiveKernel : public tensorflow::AsyncOpKernel {
+ public:
+  // `tensors`: how many inputs, the first ones, are reduced or moved. The last input, if there is one more,
+  // is the ticket.
+  CollectiveKernel(tensorflow::OpKernelConstruction* context, CollectiveKind kind, int tensors);
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
+
+ protected:
+  // Adds to each of `requests` what is the collective's own: outputs, root, splits. The rest is there: kind,
+  // attributes, pairing, and of its input the type, shape and memory.
+  virtual absl::Status FillIn(tensorflow::OpKernelContext* context, std::vector<Request>* requests) = 0;
+
+  // For FillIn: request number `index` writes its result to output `index`, which is like input `index` and
+  // may be it.
+  static absl::Status ForwardOutput(tensorflow::OpKernelContext* context, int index, Request* request);
+
+  // For FillIn: output `index` is made when its rows are known. `splits_output`: gets the rows from each
+  // rank; -1 for none.
+  static void AllocateOutputLater(tensorflow::OpKernelContext* context, int index, int splits_output,
+                                  Request* request);
+
+ private:
+  absl::Status ReadAttributes(tensorflow::OpKernelConstruction* context);
+  absl::Status MakeRequests(tensorflow::OpKernelContext* context, StepId step,
+                            std::vector<Request>* requests);
+  absl::Status ReadTicket(tensorflow::OpKernelContext* context, Pairing* pairing) const;
+
+  const CollectiveKind kind_;
+  const int tensors_;
+  bool has_ticket_ = false;
+  bool eager_ = false;
+  CommunicatorId communicator_ = kWorld;
+  ReduceOp op_ = ReduceOp::kSum;
+  double prescale_ = 1.0;
+  double postscale_ = 1.0;
+  Pairing pairing_;                  // without ticket and name
+  std::vector<std::string> labels_;  // one for each request
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_TF_COLLECTIVE_KERNEL_H_

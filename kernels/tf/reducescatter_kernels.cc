@@ -1,0 +1,32 @@
+// The CPU kernels of SmddpReducescatter and SmddpGroupedReducescatter: the outputs' rows are known when all
+// ranks have met.
+#include <vector>
+
+#include "kernels/tf/collective_kernel.h"
+
+namespace tf_smddp {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::OpKernelContext;
+
+class ReducescatterKernel : public CollectiveKernel {
+ public:
+  explicit ReducescatterKernel(OpKernelConstruction* context)
+      : CollectiveKernel(context, CollectiveKind::kReducescatter, context->num_outputs()) {}
+
+ protected:
+  absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      AllocateOutputLater(context, i, -1, &(*requests)[static_cast<std::size_t>(i)]);
+    }
+    return absl::OkStatus();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpReducescatter").Device(tensorflow::DEVICE_CPU), ReducescatterKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpGroupedReducescatter").Device(tensorflow::DEVICE_CPU),
+                        ReducescatterKernel);
+
+}  // namespace
+}  // namespace tf_smddp

@@ -1,0 +1,365 @@
+#include "kernels/common/launch_environment.h"
+
+#include <map>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace tf_smddp {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Status Read(const Environment& environment, Launch* launch) {
+  return ReadLaunch(
+      [&](const char* name) -> const char* {
+        const auto found = environment.find(name);
+        return found == environment.end() ? nullptr : found->second.c_str();
+      },
+      launch);
+}
+
+Launch Expect(const Environment& environment, int rank, int size) {
+  Launch launch;
+  const Status status = Read(environment, &launch);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(launch.rank, rank);
+  EXPECT_EQ(launch.size, size);
+  EXPECT_EQ(launch.local_rank, rank);
+  EXPECT_EQ(launch.local_size, size);
+  return launch;
+}
+
+void ExpectError(const Environment& environment, const std::string& part) {
+  Launch launch;
+  const Status status = Read(environment, &launch);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find(part), std::string::npos)
+      << "'" << status.message() << "' has no '" << part << "'";
+}
+
+// The families of the launchers that name four variables, for a rank of a size.
+Environment Four(const std::string& rank, const std::string& size, const std::string& local_rank,
+                 const std::string& local_size, int value, int of) {
+  return {{rank, std::to_string(value)},
+          {size, std::to_string(of)},
+          {local_rank, std::to_string(value)},
+          {local_size, std::to_string(of)}};
+}
+Environment OpenMpi(int rank, int size) {
+  Environment found = Four("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE", rank, size);
+  found["PMIX_NAMESPACE"] = "557056001";
+  return found;
+}
+Environment Hydra(int rank, int size) {
+  return Four("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", rank, size);
+}
+Environment Mvapich(int rank, int size) {
+  return Four("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+              "MV2_COMM_WORLD_LOCAL_SIZE", rank, size);
+}
+Environment Torchrun(int rank, int size) {
+  Environment found = Four("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", rank, size);
+  found["TORCHELASTIC_RUN_ID"] = "none";
+  found["MASTER_PORT"] = "29500";
+  return found;
+}
+Environment Horovodrun(int rank, int size) {
+  Environment found =
+      Four("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", rank, size);
+  found["HOROVOD_GLOO_RENDEZVOUS_PORT"] = "41234";
+  return found;
+}
+Environment Slurm(int rank, int size) {
+  return {{"SLURM_PROCID", std::to_string(rank)},
+          {"SLURM_LOCALID", std::to_string(rank)},
+          {"SLURM_NODEID", "0"},
+          {"SLURM_STEP_NUM_TASKS", std::to_string(size)},
+          {"SLURM_STEP_TASKS_PER_NODE", std::to_string(size)},
+          {"SLURM_NTASKS", std::to_string(size)},
+          {"SLURM_JOB_ID", "12"},
+          {"SLURM_STEP_ID", "3"}};
+}
+Environment Ours(int rank, int size) {
+  return {{"SMDDP_RANK", std::to_string(rank)}, {"SMDDP_SIZE", std::to_string(size)}};
+}
+
+Environment Both(Environment one, const Environment& other) {
+  for (const auto& [name, value] : other) one[name] = value;
+  return one;
+}
+
+Environment Without(Environment environment, const std::string& name) {
+  environment.erase(name);
+  return environment;
+}
+
+struct Known {
+  const char* name;
+  Environment (*make)(int rank, int size);
+  std::vector<std::string> required;
+  bool some_is_an_error;
+};
+
+const Known kKnown[] = {
+    {"Open MPI's mpirun",
+     OpenMpi,
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+      "OMPI_COMM_WORLD_LOCAL_SIZE"},
+     true},
+    {"the mpiexec of MPICH or Intel MPI", Hydra, {"PMI_RANK", "PMI_SIZE"}, false},
+    {"MVAPICH2's mpirun",
+     Mvapich,
+     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
+     true},
+    {"torchrun", Torchrun, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, false},
+    {"horovodrun",
+     Horovodrun,
+     {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"},
+     true},
+    {"Slurm's srun",
+     Slurm,
+     {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID",
+      "SLURM_STEP_ID"},
+     true},
+};
+
+TEST(LaunchEnvironment, EveryLauncherSaysWhoARankIs) {
+  for (const Known& known : kKnown) {
+    SCOPED_TRACE(known.name);
+    for (int size = 1; size <= 64; size = size < 4 ? size + 1 : size * 2) {
+      for (int rank = 0; rank < size; ++rank) {
+        const Launch launch = Expect(known.make(rank, size), rank, size);
+        EXPECT_EQ(launch.launcher, known.name);
+        EXPECT_EQ(launch.note, "");
+      }
+    }
+  }
+}
+
+TEST(LaunchEnvironment, NothingSetIsOneProcess) {
+  const Launch launch = Expect({}, 0, 1);
+  EXPECT_EQ(launch.launcher, "");
+  EXPECT_EQ(launch.note, "");
+}
+
+TEST(LaunchEnvironment, OneMissingVariableIsAnErrorOrTheLauncherIsNotThere) {
+  for (const Known& known : kKnown) {
+    for (const std::string& name : known.required) {
+      SCOPED_TRACE(name);
+      const Environment cut = Without(known.make(1, 2), name);
+      // An empty value is the same as none.
+      const Environment emptied = Both(cut, {{name, ""}});
+      if (known.some_is_an_error) {
+        ExpectError(cut, name + " is not set though");
+        ExpectError(cut, known.name);
+        ExpectError(emptied, name + " is not set though");
+      } else {
+        EXPECT_EQ(Expect(cut, 0, 1).launcher, "");
+        EXPECT_EQ(Expect(emptied, 0, 1).launcher, "");
+      }
+    }
+  }
+}
+
+TEST(LaunchEnvironment, WrongValuesAreNamed) {
+  for (const Known& known : kKnown) {
+    SCOPED_TRACE(known.name);
+    const std::string rank = known.required[0];
+    for (const char* wrong : {"one", "1x", " ", "99999999999", "1.5"}) {
+      ExpectError(Both(known.make(1, 2), {{rank, wrong}}), rank + "='" + wrong + "'");
+      ExpectError(Both(known.make(1, 2), {{rank, wrong}}), known.name);
+    }
+    for (const char* outside : {"-1", "2"}) {
+      ExpectError(Both(known.make(1, 2), {{rank, outside}}), rank + "=" + outside + " is outside [0, 1]");
+      ExpectError(Both(known.make(1, 2), {{rank, outside}}), known.name);
+    }
+    ExpectError(known.make(0, 65), "=65 is more than 64");
+    ExpectError(known.make(0, 0), "=0 is outside [1,");
+  }
+}
+
+TEST(LaunchEnvironment, SeveralHostsAreAnError) {
+  ExpectError(
+      Both(OpenMpi(3, 4), {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+      "OMPI_COMM_WORLD_LOCAL_RANK=1 of OMPI_COMM_WORLD_LOCAL_SIZE=2 differ from OMPI_COMM_WORLD_RANK=3 of "
+      "OMPI_COMM_WORLD_SIZE=4: this version runs the ranks of one host only");
+  ExpectError(Both(Slurm(3, 4),
+                   {{"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}),
+              "SLURM_LOCALID=1 of SLURM_STEP_TASKS_PER_NODE=2 differ");
+  ExpectError(Both(Torchrun(0, 4), {{"LOCAL_WORLD_SIZE", "2"}}), "one host only");
+  ExpectError(Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}}), "one host only");
+}
+
+TEST(LaunchEnvironment, TheOrderOfPrecedence) {
+  // Each pair, in both orders of ranks: the earlier of the list wins when both say several.
+  for (std::size_t first = 0; first < std::size(kKnown); ++first) {
+    for (std::size_t second = first + 1; second < std::size(kKnown); ++second) {
+      const Environment both = Both(kKnown[first].make(1, 2), kKnown[second].make(2, 3));
+      EXPECT_EQ(Expect(both, 1, 2).launcher, kKnown[first].name) << kKnown[second].name;
+    }
+    EXPECT_EQ(Expect(Both(kKnown[first].make(1, 2), Ours(2, 4)), 2, 4).launcher, kSmddprun);
+    EXPECT_EQ(Expect(Both(kKnown[first].make(1, 2), Ours(0, 1)), 0, 1).launcher, kSmddprun);
+  }
+}
+
+TEST(LaunchEnvironment, AnInnerLauncherOfSeveralCountsInsideAnOuterOfOne) {
+  EXPECT_EQ(Expect(Both(OpenMpi(0, 1), Torchrun(2, 4)), 2, 4).launcher, "torchrun");
+  EXPECT_EQ(Expect(Both(OpenMpi(1, 2), Torchrun(0, 1)), 1, 2).launcher, "Open MPI's mpirun");
+  // Slurm starts others, and is not started by them.
+  EXPECT_EQ(Expect(Both(Slurm(1, 2), Torchrun(0, 1)), 0, 1).launcher, "torchrun");
+  EXPECT_EQ(Expect(Both(Slurm(0, 1), Torchrun(3, 4)), 3, 4).launcher, "torchrun");
+  // What is wrong with Slurm's variables then does not matter.
+  Expect(Both(Without(Slurm(1, 2), "SLURM_JOB_ID"), Torchrun(3, 4)), 3, 4);
+}
+
+TEST(LaunchEnvironment, TheShellOfSbatchOrSallocIsOneProcess) {
+  Expect({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "12"}, {"SLURM_LOCALID", "0"}}, 0,
+         1);
+  Expect(Both(Slurm(0, 1), {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_NTASKS", "4"}}), 0, 1);
+  // Submitted from a step of two tasks: its variables are left over.
+  Expect(Both(Slurm(0, 2), {{"SLURM_GTIDS", "0"}}), 0, 1);
+  Expect(Both(Slurm(1, 2), {{"SLURM_GTIDS", "0,1"}}), 1, 2);
+}
+
+TEST(LaunchEnvironment, PmiAloneCountsOnlyWhenNothingElseDoes) {
+  const Environment alone = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+  EXPECT_EQ(Expect(alone, 1, 2).launcher, "a launcher with a PMI server");
+  // srun --mpi=pmi2 sets both.
+  EXPECT_EQ(Expect(Both(alone, Slurm(1, 2)), 1, 2).launcher, "Slurm's srun");
+  // conda's leftovers.
+  EXPECT_EQ(Expect(Both({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, Slurm(1, 2)), 1, 2).launcher, "Slurm's srun");
+  EXPECT_EQ(Expect({{"PMI_RANK", "0"}}, 0, 1).launcher, "");
+  EXPECT_EQ(Expect({{"PMI_SIZE", "4"}, {"PMI_FD", "7"}}, 0, 1).launcher, "");
+  ExpectError({{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}, "PMI_RANK='x'");
+}
+
+TEST(LaunchEnvironment, SageMakersAndKubernetesVariablesAreIgnored) {
+  Expect({{"SM_HOSTS", "[\"algo-1\",\"algo-2\"]"}, {"SM_CURRENT_HOST", "algo-2"}, {"SM_NUM_GPUS", "8"}}, 0,
+         1);
+  Expect({{"JOB_COMPLETION_INDEX", "3"}}, 0, 1);
+}
+
+TEST(LaunchEnvironment, VariablesThatAreNotEnoughAreNoted) {
+  EXPECT_NE(Expect({{"RANK", "1"}, {"WORLD_SIZE", "2"}}, 0, 1).note.find("LOCAL_WORLD_SIZE"),
+            std::string::npos);
+  EXPECT_NE(Expect({{"PMIX_RANK", "1"}}, 0, 1).note.find("PMIX_RANK"), std::string::npos);
+  EXPECT_EQ(Expect(Both(Slurm(1, 2), {{"PMIX_RANK", "1"}}), 1, 2).note, "");
+  EXPECT_EQ(Expect({{"RANK", "1"}}, 0, 1).note, "");
+}
+
+TEST(LaunchEnvironment, OurRankAndSizeStandTogether) {
+  ExpectError({{"SMDDP_RANK", "0"}}, "SMDDP_RANK is set but SMDDP_SIZE is not");
+  ExpectError({{"SMDDP_SIZE", "2"}}, "SMDDP_SIZE is set but SMDDP_RANK is not");
+  ExpectError(Both(OpenMpi(0, 2), {{"SMDDP_RANK", "0"}}), "SMDDP_SIZE is not");
+  ExpectError({{"SMDDP_RANK", ""}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=''");
+  ExpectError({{"SMDDP_RANK", "2"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=2 is outside [0, 1]");
+  // A launcher's variables that are broken do not matter below ours.
+  Expect(Both(Without(OpenMpi(0, 3), "OMPI_COMM_WORLD_SIZE"), Ours(1, 2)), 1, 2);
+}
+
+TEST(LaunchEnvironment, OurLocalVariablesOverrideOneByOne) {
+  const Environment remote = Both(OpenMpi(1, 2), {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
+  ExpectError(remote, "one host only");
+  Expect(Both(remote, {{"SMDDP_LOCAL_RANK", "1"}}), 1, 2);
+  ExpectError(Both(OpenMpi(1, 2), {{"SMDDP_LOCAL_SIZE", "1"}}), "outside");
+  ExpectError(Both(OpenMpi(1, 2), {{"SMDDP_LOCAL_RANK", "x"}}), "SMDDP_LOCAL_RANK='x'");
+  ExpectError({{"SMDDP_LOCAL_RANK", "1"}}, "SMDDP_LOCAL_RANK=1 is outside [0, 0]");
+}
+
+TEST(LaunchEnvironment, WhatIdentifiesTheRun) {
+  Launch launch = Expect(OpenMpi(1, 2), 1, 2);
+  EXPECT_EQ(launch.run_id, "PMIX_NAMESPACE=557056001");
+  EXPECT_TRUE(launch.rank_variables.empty());
+  EXPECT_NE(Expect(Both(OpenMpi(1, 2), {{"OMPI_MCA_orte_precondition_transports", "6c-f1"}}), 1, 2).run_id,
+            launch.run_id);
+
+  launch = Expect(Slurm(1, 2), 1, 2);
+  EXPECT_EQ(launch.run_id, "SLURM_JOB_ID=12 SLURM_STEP_ID=3");
+  EXPECT_TRUE(launch.rank_variables.empty());
+  EXPECT_EQ(Expect(Both(Slurm(1, 2), {{"SLURM_RESTART_COUNT", "1"}}), 1, 2).run_id,
+            "SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_RESTART_COUNT=1");
+
+  launch = Expect(Hydra(1, 2), 1, 2);
+  EXPECT_EQ(launch.run_id, "");
+  EXPECT_EQ(launch.rank_variables, (std::vector<std::string>{"PMI_RANK=1", "PMI_SIZE=2"}));
+  launch = Expect(Both(Hydra(1, 2), {{"PMI_PORT", "host:4242"}}), 1, 2);
+  EXPECT_EQ(launch.run_id, "PMI_PORT=host:4242");
+  EXPECT_TRUE(launch.rank_variables.empty());
+
+  // Two runs of torchrun may have all of this in common.
+  launch = Expect(Torchrun(1, 2), 1, 2);
+  EXPECT_EQ(launch.run_id, "TORCHELASTIC_RUN_ID=none MASTER_PORT=29500");
+  EXPECT_EQ(
+      launch.rank_variables,
+      (std::vector<std::string>{"RANK=1", "WORLD_SIZE=2", "TORCHELASTIC_RUN_ID=none", "MASTER_PORT=29500"}));
+  EXPECT_EQ(Expect(Horovodrun(1, 2), 1, 2).run_id, "HOROVOD_GLOO_RENDEZVOUS_PORT=41234");
+
+  launch = Expect(Ours(1, 2), 1, 2);
+  EXPECT_EQ(launch.run_id, "");
+  EXPECT_TRUE(launch.rank_variables.empty());
+}
+
+TEST(LaunchEnvironment, TheRunIdIsTheSameOnAllRanks) {
+  for (const Known& known : kKnown) {
+    for (int rank = 1; rank < 4; ++rank) {
+      EXPECT_EQ(Expect(known.make(rank, 4), rank, 4).run_id, Expect(known.make(0, 4), 0, 4).run_id)
+          << known.name;
+    }
+  }
+}
+
+TEST(LaunchEnvironment, OurJobIdCountsMoreThanTheLaunchersIds) {
+  for (const Known& known : kKnown) {
+    const Launch launch = Expect(Both(known.make(1, 2), {{"SMDDP_JOB_ID", "mine"}}), 1, 2);
+    EXPECT_EQ(launch.run_id, "SMDDP_JOB_ID=mine") << known.name;
+    EXPECT_TRUE(launch.rank_variables.empty()) << known.name;
+  }
+}
+
+TEST(LaunchEnvironment, CopiedVariablesTakeTheRunIdOfTheLauncherThatTheyWereCopiedFrom) {
+  // export RANK=$SLURM_PROCID, … in a script under srun: the script's shell is each rank's own.
+  const Environment copied = Without(Torchrun(1, 2), "TORCHELASTIC_RUN_ID");
+  Launch launch = Expect(Both(copied, Slurm(1, 2)), 1, 2);
+  EXPECT_EQ(launch.run_id, "SLURM_JOB_ID=12 SLURM_STEP_ID=3");
+  EXPECT_TRUE(launch.rank_variables.empty());
+  launch = Expect(Both(Ours(1, 2), OpenMpi(1, 2)), 1, 2);
+  EXPECT_EQ(launch.run_id, "PMIX_NAMESPACE=557056001");
+  // Not from one that says something else, and not for torchrun itself inside one.
+  EXPECT_EQ(Expect(Both(Ours(1, 2), OpenMpi(1, 3)), 1, 2).run_id, "");
+  EXPECT_FALSE(Expect(Both(Torchrun(1, 2), Slurm(1, 2)), 1, 2).rank_variables.empty());
+  EXPECT_FALSE(Expect(Both(copied, Slurm(0, 2)), 1, 2).rank_variables.empty());
+}
+
+TEST(SlurmTasksOnNode, EveryNodeOfAList) {
+  const std::map<std::string, std::vector<int>> lists = {
+      {"1", {1}},           {"16", {16}},   {"2(x3),1", {2, 2, 2, 1}},
+      {"1,2,3", {1, 2, 3}}, {"4(x1)", {4}}, {"3,2(x2),1(x3),7", {3, 2, 2, 1, 1, 1, 7}},
+      {"0,1", {0, 1}},
+  };
+  for (const auto& [text, tasks] : lists) {
+    for (int node = 0; node < static_cast<int>(tasks.size()); ++node) {
+      int found = -1;
+      ASSERT_TRUE(SlurmTasksOnNode(text, node, &found).ok()) << text;
+      EXPECT_EQ(found, tasks[node]) << text << " at " << node;
+    }
+    int found = -1;
+    EXPECT_FALSE(SlurmTasksOnNode(text, static_cast<int>(tasks.size()), &found).ok()) << text;
+    EXPECT_FALSE(SlurmTasksOnNode(text, -1, &found).ok()) << text;
+  }
+}
+
+TEST(SlurmTasksOnNode, WhatIsNotSuchAListIsAnError) {
+  for (const char* text : {"", ",", "1,", ",1", "x", "2(", "2(x", "2(x)", "2(x3", "2(x0)", "2x3", "2(x3)1",
+                           "-1", "1 ", "2(3)", "1;2", "99999999999999999999", "1(x99999999999999999999)"}) {
+    int found = -1;
+    const Status status = SlurmTasksOnNode(text, 0, &found);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(status.message().find(std::string("SLURM_STEP_TASKS_PER_NODE='") + text + "'"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tf_smddp

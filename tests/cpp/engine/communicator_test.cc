@@ -1,0 +1,332 @@
+// Communicators: made, used, removed; members and others; failures that stay where they belong.
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/cpp/testing/matrix.h"
+#include "tests/cpp/testing/meeting.h"
+#include "tests/cpp/testing/ranks.h"
+#include "tests/cpp/testing/sanitizers.h"
+#include "tests/cpp/testing/step.h"
+#include "tests/cpp/testing/trial.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+CommunicatorId Create(Engine& engine, const std::vector<int>& ranks) {
+  CommunicatorId id = kWorld;
+  const Status status = engine.CreateCommunicator(ranks, &id);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_NE(id, kWorld);
+  return id;
+}
+
+bool IsMember(Engine& engine, CommunicatorId id) {
+  const std::vector<int> ranks = engine.RanksOf(id);
+  return std::find(ranks.begin(), ranks.end(), engine.config().rank) != ranks.end();
+}
+
+Request Floats(CommunicatorId id, std::vector<float>* data) {
+  Request request = AllreduceFloats(*data, data);
+  request.communicator = id;
+  return request;
+}
+
+// One collective of each kind, in each layout.
+std::vector<Trial> OneOfEach(int size, unsigned salt) {
+  std::vector<Trial> trials;
+  for (const CollectiveKind kind :
+       {CollectiveKind::kAllreduce, CollectiveKind::kBroadcast, CollectiveKind::kAllgather,
+        CollectiveKind::kReducescatter, CollectiveKind::kAlltoall, CollectiveKind::kBarrier}) {
+    for (const std::int64_t count : {11, 5003}) {
+      Trial trial;
+      trial.kind = kind;
+      trial.salt = ++salt;
+      trial.root = static_cast<int>(salt) % size;
+      trial.rows = kind == CollectiveKind::kBarrier ? 0 : count;
+      if (kind == CollectiveKind::kAllgather) trial.rows_of = Deal(count, size, 1, salt);
+      for (int sender = 0; kind == CollectiveKind::kAlltoall && sender < size; ++sender) {
+        trial.splits.push_back(Deal(count, size, 1, salt + static_cast<unsigned>(sender)));
+      }
+      trial.placements = PlacementsOf(static_cast<Layout>(salt % kNumLayouts), size, salt);
+      trials.push_back(trial);
+    }
+  }
+  return trials;
+}
+
+TEST(Communicator, EveryCollectiveInEverySubset) {
+  const int size = 4;
+  RunRanks(size, [](int, Engine& engine) {
+    unsigned salt = 0;
+    for (unsigned mask = 1; mask < 1u << size; ++mask) {
+      std::vector<int> ranks;
+      for (int rank = size - 1; rank >= 0; --rank) {  // in any order
+        if ((mask >> rank & 1) != 0) ranks.push_back(rank);
+      }
+      const CommunicatorId id = Create(engine, ranks);
+      std::sort(ranks.begin(), ranks.end());
+      EXPECT_EQ(engine.RanksOf(id), ranks);
+      const std::vector<Trial> trials = OneOfEach(static_cast<int>(ranks.size()), salt += 100);
+      if (IsMember(engine, id)) {
+        RunAlone(engine, id, trials);
+        RunAsGroup(engine, id, trials, mask);
+      }
+      if (mask % 3 != 0) continue;  // the others stay
+      EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
+      EXPECT_TRUE(engine.RanksOf(id).empty());
+    }
+  });
+}
+
+TEST(Communicator, AJobOfOneRank) {
+  RunRanks(1, [](int, Engine& engine) {
+    const CommunicatorId id = Create(engine, {0});
+    EXPECT_EQ(engine.RanksOf(id), std::vector<int>{0});
+    RunAlone(engine, id, OneOfEach(1, 7));
+    RunAsGroup(engine, id, OneOfEach(1, 7), 1);
+    EXPECT_TRUE(engine.Leave(id).ok());
+    EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
+    CommunicatorId none = kWorld;
+    EXPECT_EQ(engine.CreateCommunicator({1}, &none).code(), StatusCode::kInvalidArgument);
+  });
+}
+
+TEST(Communicator, BadCallsAreRefusedHereAlone) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    std::vector<float> data(4, 1.0f);
+    CommunicatorId none = kWorld;
+    for (const std::vector<int>& ranks : {std::vector<int>{}, {0, 3}, {-1}, {1, 1}}) {
+      const Status status = engine.CreateCommunicator(ranks, &none);
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
+    }
+    EXPECT_EQ(engine.RemoveCommunicator(kWorld).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(engine.RemoveCommunicator(17).code(), StatusCode::kInvalidArgument);
+    std::uint64_t ticket = 0;
+    EXPECT_NE(engine.DrawTicket(17, kNoStep, &ticket).message().find("no process set 17"), std::string::npos);
+    EXPECT_NE(Await(engine, Floats(17, &data)).message().find("no process set 17"), std::string::npos);
+    EXPECT_NE(engine.Leave(17).message().find("no process set 17"), std::string::npos);
+    const CommunicatorId id = Create(engine, {0, 2});
+    if (rank == 1) {
+      EXPECT_NE(Await(engine, Floats(id, &data)).message().find("rank 1 is not in process set"),
+                std::string::npos);
+      EXPECT_NE(engine.DrawTicket(id, kNoStep, &ticket).message().find("ranks 0, 2"), std::string::npos);
+      EXPECT_FALSE(engine.Leave(id).ok());
+    } else {
+      Request request = Floats(id, &data);
+      request.kind = CollectiveKind::kBroadcast;
+      request.root = 1;
+      EXPECT_NE(Await(engine, request).message().find("root rank 1, which is not in process set"),
+                std::string::npos);
+      request.root = 2;  // a rank of the job
+      EXPECT_TRUE(Await(engine, request).ok());
+    }
+    std::vector<float> world(3, 1.0f);
+    EXPECT_TRUE(Await(engine, AllreduceFloats(world, &world)).ok());
+  });
+}
+
+TEST(Communicator, RanksThatDisagreeAreToldSoAndGoOn) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    CommunicatorId id = kWorld;
+    const Status status =
+        engine.CreateCommunicator(rank == 1 ? std::vector<int>{1, 2} : std::vector<int>{0, 1}, &id);
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_NE(status.message().find("ranks 0, 1"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("ranks 1, 2"), std::string::npos) << status.message();
+    const CommunicatorId agreed = Create(engine, {1, 2});
+    if (IsMember(engine, agreed)) RunAlone(engine, agreed, OneOfEach(2, 1));
+  });
+}
+
+TEST(Communicator, NumbersAreUsedAgainAndStartAnew) {
+  RunRanks(3, [](int, Engine& engine) {
+    const CommunicatorId kept = Create(engine, {0, 1, 2});
+    const CommunicatorId first = Create(engine, {0, 1});
+    for (int round = 0; round < (kThreadSanitizer ? 20 : 100); ++round) {
+      EXPECT_TRUE(engine.RemoveCommunicator(first).ok());
+      const std::vector<int> ranks = round % 2 == 0 ? std::vector<int>{1, 2} : std::vector<int>{0, 1};
+      EXPECT_EQ(Create(engine, ranks), first);
+      if (!IsMember(engine, first)) continue;
+      EXPECT_EQ(DrawTicket(engine, first), 0u);
+      std::vector<float> data(round % 3 == 0 ? 3000 : 3, 1.0f);
+      ASSERT_TRUE(Await(engine, Named(Floats(first, &data), "the same name")).ok());
+      ASSERT_EQ(data[2], 2.0f);
+    }
+    RunAlone(engine, kept, OneOfEach(3, 5));
+  });
+}
+
+TEST(Communicator, SixtyFourAtATime) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    std::vector<CommunicatorId> ids;
+    for (int i = 1; i < 64; ++i) ids.push_back(Create(engine, {0, 1}));
+    CommunicatorId none = kWorld;
+    const Status status = engine.CreateCommunicator({0, 1}, &none);
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_NE(status.message().find("64"), std::string::npos) << status.message();
+    // All at once.
+    std::vector<std::vector<float>> data(ids.size(), std::vector<float>(2000, static_cast<float>(rank)));
+    std::vector<Request> requests;
+    for (std::size_t i = 0; i < ids.size(); ++i) requests.push_back(Floats(ids[i], &data[i]));
+    for (const Status& each : AwaitAll(engine, std::move(requests))) ASSERT_TRUE(each.ok()) << each.message();
+    for (const auto& each : data) ASSERT_EQ(each[1999], 1.0f);
+    EXPECT_TRUE(engine.RemoveCommunicator(ids[30]).ok());
+    EXPECT_EQ(Create(engine, {0, 1}), ids[30]);
+  });
+}
+
+TEST(Communicator, OneInUseIsNotRemoved) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    const CommunicatorId id = Create(engine, {0, 1});
+    std::vector<float> data(4, 1.0f), flag(1, 1.0f);
+    if (rank == 0) {
+      std::promise<Status> outcome;
+      Request request = Floats(id, &data);
+      request.done = [&outcome](const Status& status) { outcome.set_value(status); };
+      engine.Submit(std::move(request));
+      EXPECT_EQ(engine.RemoveCommunicator(id).code(), StatusCode::kFailedPrecondition);
+      ASSERT_TRUE(Await(engine, AllreduceFloats(flag, &flag)).ok());
+      EXPECT_TRUE(outcome.get_future().get().ok());
+    } else {
+      ASSERT_TRUE(Await(engine, AllreduceFloats(flag, &flag)).ok());
+      EXPECT_TRUE(Await(engine, Floats(id, &data)).ok());
+    }
+    EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
+    EXPECT_NE(Await(engine, Floats(id, &data)).message().find("no process set"), std::string::npos);
+  });
+}
+
+// Several threads of each rank, each in a communicator of its own; the sets overlap.
+TEST(Communicator, OverlappingSetsAtOnce) {
+  const int size = 4;
+  RunRanks(size, [](int, Engine& engine) {
+    std::vector<CommunicatorId> ids = {kWorld};
+    for (const std::vector<int>& ranks : {std::vector<int>{0, 1}, {1, 2, 3}, {0, 3}, {0, 1, 2, 3}}) {
+      ids.push_back(Create(engine, ranks));
+    }
+    std::vector<std::thread> users;
+    for (const CommunicatorId id : ids) {
+      if (!IsMember(engine, id)) continue;
+      users.emplace_back([&engine, id] {
+        const int members = static_cast<int>(engine.RanksOf(id).size());
+        for (unsigned round = 0; round < (kThreadSanitizer ? 2 : 10); ++round) {
+          RunAsGroup(engine, id, OneOfEach(members, 100 * id + round), round);
+          RunAlone(engine, id, OneOfEach(members, 100 * id + 50 + round));
+        }
+      });
+    }
+    for (std::thread& user : users) user.join();
+  });
+}
+
+// A step that fails in one communicator is nothing to the others.
+TEST(Communicator, AFailureStaysInItsCommunicator) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    const CommunicatorId id = Create(engine, {0, 1});
+    std::thread elsewhere([&engine, rank] {
+      for (int round = 0; round < 300; ++round) {
+        std::vector<float> data(round % 5 == 0 ? 3000 : 5, static_cast<float>(rank));
+        const Status status = Await(engine, AllreduceFloats(data, &data));
+        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_EQ(data[4], 3.0f);
+      }
+    });
+    for (int attempt = 0; rank < 2 && attempt < 60; ++attempt) {
+      std::vector<float> data(attempt % 4 == 1 ? 3000 : 4, 1.0f);
+      Step step(engine);
+      if (attempt % 2 == 1 && rank == attempt / 2 % 2) {
+        step.Fail("disk full", {id});
+      } else {
+        step.Submit(Floats(id, &data));
+      }
+      EXPECT_EQ(step.End().ok(), attempt % 2 == 0) << step.End().message();
+      if (attempt % 2 == 0) {
+        EXPECT_EQ(data[0], 2.0f);
+      }
+    }
+    elsewhere.join();
+  });
+}
+
+// Steps that use the world and a smaller communicator, and fail on one rank: one failed step on every rank.
+// The two communicators fail one after the other; the ranks meet before they try again.
+TEST(Communicator, AStepThatUsesTwo) {
+  for (const bool small_first : {true, false}) {
+    SCOPED_TRACE(small_first ? "fails in the small one first" : "fails in the world first");
+    Meeting meeting(3);
+    RunRanks(3, [&](int rank, Engine& engine) {
+      std::mt19937 random(static_cast<unsigned>(rank));
+      const CommunicatorId small = Create(engine, {0, 1});
+      int turn = 0;
+      for (int attempt = 0; attempt < (kThreadSanitizer ? 20 : 100); ++attempt) {
+        meeting.Await();
+        if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+        const bool fails = attempt % 2 == 1, here = fails && rank == attempt / 2 % 2;
+        std::vector<float> world(10, static_cast<float>(turn)), members(3000, static_cast<float>(turn));
+        Step step(engine);
+        if (here) {
+          if (attempt % 3 == 1) step.Submit(Floats(small, &members));
+          step.Fail("disk full", small_first ? std::vector<CommunicatorId>{small, kWorld}
+                                             : std::vector<CommunicatorId>{kWorld, small});
+        }
+        if (rank < 2) step.Submit(Floats(small, &members));
+        step.Submit(Floats(kWorld, &world));
+        const Status status = step.End();
+        EXPECT_EQ(status.ok(), !fails)
+            << "rank " << rank << ", attempt " << attempt << ": " << status.message();
+        if (!status.ok()) {
+          EXPECT_NE(status.message().find("disk full"), std::string::npos) << status.message();
+          continue;
+        }
+        EXPECT_EQ(world[0], static_cast<float>(3 * turn)) << "rank " << rank;
+        if (rank < 2) {
+          EXPECT_EQ(members[0], static_cast<float>(2 * turn)) << "rank " << rank;
+        }
+        ++turn;
+      }
+    });
+  }
+}
+
+// What is made while steps fail is made on all ranks or on none.
+TEST(Communicator, MadeAndRemovedWhileStepsFail) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    for (int round = 0; round < (kThreadSanitizer ? 10 : 60); ++round) {
+      if (rank == round % 3) engine.FailStep(kWorld, kNoStep, "disk full");
+      CommunicatorId id = kWorld;
+      Status status;
+      // The rank that failed by itself has had its failure; the others get it here.
+      if (rank != round % 3) {
+        status = engine.CreateCommunicator({0, 1, 2}, &id);
+        EXPECT_NE(status.message().find("disk full"), std::string::npos) << status.message();
+      }
+      status = engine.CreateCommunicator({0, 1, 2}, &id);
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(id, 1u);
+      status = engine.RemoveCommunicator(id);
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+  });
+}
+
+TEST(Communicator, ShutdownWithSeveral) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    Create(engine, {0, 1});
+    const CommunicatorId id = Create(engine, {1, 2});
+    std::vector<float> data(3000, 1.0f);
+    if (rank > 0) {
+      ASSERT_TRUE(Await(engine, Floats(id, &data)).ok());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 * rank));
+  });
+}
+
+}  // namespace
+}  // namespace tf_smddp::testing

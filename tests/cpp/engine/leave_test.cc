@@ -1,0 +1,270 @@
+// Ranks that leave a communicator: the others go on without them.
+#include <chrono>
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/cpp/testing/matrix.h"
+#include "tests/cpp/testing/ranks.h"
+#include "tests/cpp/testing/sanitizers.h"
+#include "tests/cpp/testing/step.h"
+#include "tests/cpp/testing/trial.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A communicator of all ranks that ranks may leave; the world is for the end of the test.
+CommunicatorId MakeCrowd(Engine& engine) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < engine.config().size; ++rank) ranks.push_back(rank);
+  CommunicatorId id = kWorld;
+  const Status status = engine.CreateCommunicator(ranks, &id);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return id;
+}
+
+void MeetInTheWorld(Engine& engine) {
+  const Status status = Await(
+      engine, MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr, nullptr, 0));
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+Request Floats(CommunicatorId id, std::vector<float>* data, ReduceOp op = ReduceOp::kSum) {
+  Request request = AllreduceFloats(*data, data, op);
+  request.communicator = id;
+  return request;
+}
+
+// Reductions, gathers and scatters of those that are left; each in every layout, small and large.
+std::vector<Trial> Trials(int size, unsigned salt) {
+  std::vector<Trial> trials;
+  for (const CollectiveKind kind :
+       {CollectiveKind::kAllreduce, CollectiveKind::kBroadcast, CollectiveKind::kAllgather,
+        CollectiveKind::kReducescatter, CollectiveKind::kBarrier}) {
+    for (const std::int64_t count : {13, 20011}) {
+      Trial trial;
+      trial.kind = kind;
+      trial.op = ReduceOp::kAverage;
+      trial.root = size - 1;  // never leaves
+      trial.rows = kind == CollectiveKind::kBarrier ? 0 : count;
+      if (kind == CollectiveKind::kAllgather) trial.rows_of = Deal(count, size, 1, salt);
+      trial.salt = ++salt;
+      trial.placements = PlacementsOf(static_cast<Layout>(salt % kNumLayouts), size, salt);
+      trials.push_back(trial);
+    }
+  }
+  return trials;
+}
+
+std::vector<int> From(int first, int size) {
+  std::vector<int> ranks;
+  for (int rank = first; rank < size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+// One after the other leaves, with a group of all kinds between; reductions are of those that are left.
+TEST(Leave, TheOthersGoOn) {
+  for (const int size : {2, 3, 5}) {
+    RunRanks(size, [size](int rank, Engine& engine) {
+      const CommunicatorId id = MakeCrowd(engine);
+      for (int left = 0; left < size; ++left) {
+        const std::vector<Trial> trials = Trials(size, static_cast<unsigned>(100 * left));
+        const std::uint64_t ticket = DrawTicket(engine, id);
+        std::vector<std::unique_ptr<Attempt>> attempts;
+        std::vector<Request> requests;
+        for (std::size_t i = 0; i < trials.size(); ++i) {
+          attempts.push_back(std::make_unique<Attempt>(engine, id, trials[i]));
+          requests.push_back(InGroup(attempts[i]->MakeRequest(), ticket, static_cast<std::uint32_t>(i),
+                                     static_cast<std::uint32_t>(trials.size())));
+        }
+        const std::vector<Status> statuses = AwaitAll(engine, std::move(requests));
+        for (std::size_t i = 0; i < attempts.size(); ++i) {
+          ASSERT_TRUE(attempts[i]->Check(statuses[i], From(left, size))) << left << " have left";
+        }
+        if (rank != left) {
+          std::this_thread::sleep_for(
+              milliseconds(left % 2 == 0 ? 5 : 0));  // a request that waits, or comes after
+          continue;
+        }
+        const Status status = engine.Leave(id);
+        EXPECT_TRUE(status.ok()) << status.message();
+        break;
+      }
+      MeetInTheWorld(engine);
+      EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
+    });
+  }
+}
+
+TEST(Leave, WhatWaitedForTheLeaverBecomesReady) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    const CommunicatorId id = MakeCrowd(engine);
+    if (rank == 1) {
+      std::this_thread::sleep_for(milliseconds(50));  // the others wait by now
+      EXPECT_TRUE(engine.Leave(id).ok());
+    } else {
+      std::vector<std::vector<float>> data;
+      std::vector<Request> requests;
+      for (const std::size_t count : {3, 2000, 300000})
+        data.emplace_back(count, static_cast<float>(rank + 1));
+      for (auto& each : data) requests.push_back(Floats(id, &each, ReduceOp::kAverage));
+      for (const Status& status : AwaitAll(engine, std::move(requests)))
+        ASSERT_TRUE(status.ok()) << status.message();
+      for (const auto& each : data) {
+        for (const float value : each) ASSERT_EQ(value, 2.0f);  // of 1 and 3
+      }
+    }
+    MeetInTheWorld(engine);
+  });
+}
+
+TEST(Leave, OwnRequestsAreWaitedForAndLaterOnesRefused) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    const CommunicatorId id = MakeCrowd(engine);
+    std::vector<float> data(100000, 1.0f);
+    if (rank == 0) {
+      std::promise<Status> outcome;
+      Request request = Floats(id, &data);
+      request.done = [&outcome](const Status& status) { outcome.set_value(status); };
+      engine.Submit(std::move(request));
+      ASSERT_TRUE(engine.Leave(id).ok());
+      auto ended = outcome.get_future();
+      ASSERT_TRUE(ended.get().ok());
+      EXPECT_EQ(data[99999], 2.0f);
+      const Status late = Await(engine, Floats(id, &data));
+      EXPECT_EQ(late.code(), StatusCode::kFailedPrecondition);
+      EXPECT_NE(late.message().find("rank 0 has left"), std::string::npos) << late.message();
+      EXPECT_TRUE(engine.Leave(id).ok());  // again: nothing
+      // A step that fails here is nothing to those that are left.
+      engine.FailStep(id, kNoStep, "disk full");
+    } else {
+      std::this_thread::sleep_for(milliseconds(30));
+      ASSERT_TRUE(Await(engine, Floats(id, &data)).ok());
+      for (int round = 0; round < 20; ++round) {
+        std::vector<float> own(round % 2 == 0 ? 3 : 5000, 7.0f);
+        const Status status = Await(engine, Floats(id, &own));
+        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_EQ(own[2], 7.0f);
+        std::this_thread::sleep_for(milliseconds(2));
+      }
+    }
+    MeetInTheWorld(engine);
+  });
+}
+
+TEST(Leave, ACollectiveThatNeedsTheLeaverIsAnError) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    const CommunicatorId id = MakeCrowd(engine);
+    if (rank == 0) {
+      EXPECT_TRUE(engine.Leave(id).ok());
+      MeetInTheWorld(engine);
+      MeetInTheWorld(engine);
+      return;
+    }
+    MeetInTheWorld(engine);
+    std::vector<float> data(10, 1.0f);
+    Request broadcast = Floats(id, &data);
+    broadcast.kind = CollectiveKind::kBroadcast;
+    broadcast.root = 0;
+    Status status = Await(engine, broadcast);
+    EXPECT_NE(status.message().find("the root has left"), std::string::npos) << status.message();
+    Trial trial;
+    trial.kind = CollectiveKind::kAlltoall;
+    trial.splits = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}};
+    Attempt attempt(engine, id, trial);
+    status = Await(engine, attempt.MakeRequest());
+    EXPECT_NE(status.message().find("has left the process set"), std::string::npos) << status.message();
+    status = Await(engine, Floats(id, &data));
+    EXPECT_TRUE(status.ok()) << status.message();
+    MeetInTheWorld(engine);
+  });
+}
+
+// Ranks leave at random moments of a stream of requests; those that are left all see the same results.
+TEST(Leave, InAStreamOfRequests) {
+  const int size = 4;
+  for (unsigned round = 0; round < (kThreadSanitizer ? 4 : 25); ++round) {
+    const int uses = 60;
+    std::vector<std::vector<float>> sums(size, std::vector<float>(uses, 0.0f));
+    RunRanks(size, [&](int rank, Engine& engine) {
+      const CommunicatorId id = MakeCrowd(engine);
+      std::mt19937 random(round * 8 + static_cast<unsigned>(rank));
+      const int stays = rank == 0 ? uses : static_cast<int>(random() % uses);
+      for (int use = 0; use < stays; ++use) {
+        std::vector<float> data(use % 3 == 0 ? 3000 : 5, static_cast<float>(1 << (4 * rank)));
+        const Status status = Await(engine, Floats(id, &data));
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (const float value : data) ASSERT_EQ(value, data[0]);
+        sums[static_cast<std::size_t>(rank)][static_cast<std::size_t>(use)] = data[0];
+      }
+      if (rank != 0) {
+        ASSERT_TRUE(engine.Leave(id).ok());
+      }
+      MeetInTheWorld(engine);
+    });
+    for (int use = 0; use < uses; ++use) {
+      const auto sum = static_cast<unsigned>(sums[0][static_cast<std::size_t>(use)]);
+      unsigned expected = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const float own = sums[static_cast<std::size_t>(rank)][static_cast<std::size_t>(use)];
+        if (own == 0.0f) continue;  // it had left
+        EXPECT_EQ(own, static_cast<float>(sum)) << "use " << use << ", rank " << rank;
+        expected |= 1u << (4 * rank);
+      }
+      EXPECT_EQ(sum, expected) << "use " << use;  // exactly those that took part
+    }
+  }
+}
+
+// Failures and departures in one communicator.
+TEST(Leave, WhileStepsFail) {
+  const int size = 4;
+  for (unsigned round = 0; round < (kThreadSanitizer ? 4 : 25); ++round) {
+    RunRanks(size, [&](int rank, Engine& engine) {
+      const CommunicatorId id = MakeCrowd(engine);
+      const int leaves = 3 + 4 * rank;  // attempt after which this rank leaves
+      for (int attempt = 0; attempt < 20; ++attempt) {
+        if (attempt == leaves) {
+          const Status status = engine.Leave(id);
+          ASSERT_TRUE(status.ok()) << status.message();
+          break;
+        }
+        const int left = attempt < 3 ? 0 : (attempt - 3) / 4 + 1;  // before this attempt
+        const bool fails = attempt % 2 == 1;
+        std::vector<float> data(attempt % 3 == 0 ? 3000 : 5, 1.0f);
+        Step step(engine);
+        if (fails && rank == left + (attempt + static_cast<int>(round)) % (size - left)) {
+          step.Fail("disk full", {id});
+        }
+        step.Submit(Floats(id, &data));
+        ASSERT_EQ(step.End().ok(), !fails)
+            << "rank " << rank << ", attempt " << attempt << ": " << step.End().message();
+      }
+      MeetInTheWorld(engine);
+    });
+  }
+}
+
+TEST(Leave, TheWorld) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    std::vector<float> data(5000, 1.0f);
+    if (rank == 2) {
+      EXPECT_TRUE(engine.Leave(kWorld).ok());
+      return;
+    }
+    std::this_thread::sleep_for(milliseconds(20));
+    const Status status = Await(engine, Floats(kWorld, &data));
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(data[0], 2.0f);
+  });
+}
+
+}  // namespace
+}  // namespace tf_smddp::testing

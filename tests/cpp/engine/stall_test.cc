@@ -1,0 +1,453 @@
+// Ranks that are alive but absent: the warning, what it says, and the end of the job.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/control/manifest.h"
+#include "kernels/engine/stall_report.h"
+#include "tests/cpp/testing/limited_ranks.h"
+#include "tests/cpp/testing/ranks.h"
+#include "tests/cpp/testing/sanitizers.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// ---- The text
+
+Manifest Labelled(const std::string& label) {
+  return MakeManifest({CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, -1, 0, 0}, {4},
+                      label);
+}
+
+StallReport ReportAbout(const AbsentRank& absent) {
+  StallReport report;
+  report.rank = 0;
+  report.seconds = 63.2;
+  report.requests.push_back({Labelled("a"), kWorld, false});
+  report.absent.push_back(absent);
+  return report;
+}
+
+AbsentRank Absent(char state, std::uint64_t pending) {
+  AbsentRank absent;
+  absent.rank = 2;
+  absent.pid = 77;
+  absent.state = state;
+  absent.cpu_share = 0;
+  absent.submitted = true;
+  absent.last = Labelled("b");
+  absent.last_seconds = 61;
+  absent.pending = pending;
+  return absent;
+}
+
+void ExpectParts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' has no '" << part << "'";
+  }
+}
+
+TEST(StallReport, AStoppedRank) {
+  ExpectParts(
+      DescribeStall(ReportAbout(Absent('T', 0))),
+      {"rank 0 has waited 63 s for rank 2 at allreduce 'a' sum float32 [4].",
+       "Rank 2 (pid 77) is stopped; it last submitted allreduce 'b' sum float32 [4] 61 s ago, which is done.",
+       "Likely cause: rank 2 is stopped (SIGSTOP, Ctrl-Z or a debugger); `kill -CONT 77` lets it go on."});
+}
+
+TEST(StallReport, ARankThatHasSubmittedNothing) {
+  AbsentRank absent = Absent('S', 0);
+  absent.submitted = false;
+  absent.cpu_share = 0.97;
+  ExpectParts(DescribeStall(ReportAbout(absent)),
+              {"Rank 2 (pid 77) runs (97 % of a core); it has submitted nothing yet.",
+               "Likely cause: rank 2 still prepares its first step"});
+}
+
+TEST(StallReport, RanksThatWaitForEachOther) {
+  AbsentRank absent = Absent('S', 1);
+  absent.waits_for = 1;
+  ExpectParts(DescribeStall(ReportAbout(absent)),
+              {"sleeps (0 % of a core)", "61 s ago, and waits for rank 0.",
+               "Likely cause: the ranks run different collectives, or the same ones in different orders: "
+               "rank 0 is at "
+               "allreduce 'a' sum float32 [4], rank 2 at allreduce 'b' sum float32 [4]."});
+}
+
+TEST(StallReport, ARankThatWaitsForAnother) {
+  AbsentRank absent = Absent('S', 1);
+  absent.waits_for = 1 << 3;
+  absent.communicator = 5;
+  ExpectParts(DescribeStall(ReportAbout(absent)), {"[4] in process set 5 61 s ago, and waits for rank 3.",
+                                                   "Likely cause: rank 2 is held up itself by rank 3."});
+}
+
+TEST(StallReport, ABusyRankAndAnIdleOne) {
+  AbsentRank absent = Absent('R', 0);
+  absent.cpu_share = 0.5;
+  ExpectParts(DescribeStall(ReportAbout(absent)),
+              {"rank 2 is busy with something that the others do not do"});
+  absent = Absent('S', 0);
+  ExpectParts(DescribeStall(ReportAbout(absent)), {"rank 2 waits for something else"});
+  absent = Absent('D', 0);
+  ExpectParts(DescribeStall(ReportAbout(absent)),
+              {"rank 2 waits for a device or a file system that does not answer"});
+  absent.pid = 0;
+  absent.state = 0;
+  absent.cpu_share = -1;
+  ExpectParts(DescribeStall(ReportAbout(absent)), {"Rank 2 is alive; it last"});
+}
+
+TEST(StallReport, ManyRequestsAndManyRanks) {
+  StallReport report = ReportAbout(Absent('S', 1));
+  report.absent.push_back(Absent('T', 3));
+  report.absent.back().rank = 3;
+  for (int i = 4; i < 14; ++i) {
+    report.absent.push_back(Absent('S', 1));
+    report.absent.back().rank = i;
+  }
+  for (const char* label : {"c", "d", "e", "f"}) report.requests.push_back({Labelled(label), kWorld, false});
+  report.timeout_seconds = 1800;
+  ExpectParts(
+      DescribeStall(report),
+      {"for ranks 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 at allreduce 'a' sum float32 [4]; allreduce 'c' sum "
+       "float32 [4]; allreduce 'd' sum float32 [4]; and 2 more.",
+       "The other 4 are not shown.",
+       // The one that explains the others.
+       "Likely cause: rank 3 is stopped",
+       "The job ends when they make no progress for 1800 s (SMDDP_STALL_TIMEOUT)."});
+}
+
+// ---- Ranks as processes
+
+// Sanitizers slow the start of a process down; times between ranks stay.
+constexpr int kWarningMs = 400;
+
+Limit Times(int warning_ms, int timeout_ms) {
+  return [=](int, Config* config) {
+    config->stall_warning_ms = warning_ms;
+    config->stall_timeout_ms = timeout_ms;
+  };
+}
+
+void SleepMs(int ms) { ::usleep(static_cast<useconds_t>(ms) * 1000); }
+
+// An allreduce of the name `name`, which may be anywhere in the program's order.
+std::future<Status> Begin(Engine& engine, const std::string& name, CommunicatorId communicator = kWorld) {
+  const auto data = std::make_shared<std::vector<float>>(10, 1.0f);
+  const auto outcome = std::make_shared<std::promise<Status>>();
+  Request request = AllreduceFloats(*data, data.get());
+  request.communicator = communicator;
+  request.label = name;
+  request.pairing.kind = Pairing::kName;
+  request.pairing.name = name;
+  request.done = [data, outcome](const Status& status) { outcome->set_value(status); };
+  std::future<Status> future = outcome->get_future();
+  engine.Submit(std::move(request));
+  return future;
+}
+
+Status Allreduce(Engine& engine, const std::string& name, CommunicatorId communicator = kWorld) {
+  return Begin(engine, name, communicator).get();
+}
+
+int CountLines(const std::string& log, const std::string& part) {
+  int lines = 0;
+  for (std::size_t at = log.find(part); at != std::string::npos; at = log.find(part, at + 1)) ++lines;
+  return lines;
+}
+
+// Waits until the process `pid` is stopped.
+void AwaitStop(pid_t pid) {
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, WUNTRACED), pid);
+  ASSERT_TRUE(WIFSTOPPED(status));
+}
+
+TEST(Stall, AnAbsentRankIsNamedOnce) {
+  const std::vector<RankEnd> ends = RunLimited(3, Times(kWarningMs, 0), [](Engine& engine) {
+    Status status = Allreduce(engine, "first");
+    if (engine.config().rank == 2) SleepMs(5 * kWarningMs / 2);
+    return status.ok() ? Allreduce(engine, "second") : status;
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  const std::string& log = ends[0].log;
+  // After 1 and 2 times the limit.
+  EXPECT_GE(CountLines(log, "rank 0 has waited"), 1) << log;
+  EXPECT_LE(CountLines(log, "rank 0 has waited"), 2) << log;
+  ExpectParts(log, {"[tf_smddp rank 0 warning] rank 0 has waited 0.",
+                    "for rank 2 at allreduce 'second' sum float32 [10]", "Rank 2 (pid ",
+                    " sleeps (0 % of a core); it last submitted allreduce 'first' sum float32 [10] 0.",
+                    "ago, which is done. Likely cause: rank 2 waits for something else",
+                    "[tf_smddp rank 0 warning] rank 0 goes on after a wait of about 1."});
+  EXPECT_EQ(ends[1].log, "") << "all ranks know the same: one of them says it";
+  EXPECT_EQ(ends[2].log, "");
+}
+
+TEST(Stall, ShortWaitsAreNoStalls) {
+  const std::vector<RankEnd> ends = RunLimited(2, Times(800, 3000), [](Engine& engine) {
+    for (int i = 0; i < 8; ++i) {
+      if (engine.config().rank == 1) SleepMs(250);
+      const Status status = Allreduce(engine, "step");
+      if (!status.ok()) return status;
+    }
+    return Status();
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error + end.log, "");
+}
+
+TEST(Stall, AStoppedRank) {
+  LimitedRanks ranks(3, Times(kWarningMs, 0), [](Engine& engine) {
+    if (engine.config().rank == 2) ::raise(SIGSTOP);
+    return Allreduce(engine, "step");
+  });
+  AwaitStop(ranks.pid(2));
+  SleepMs(3 * kWarningMs);
+  ::kill(ranks.pid(2), SIGCONT);
+  const std::vector<RankEnd> ends = ranks.AwaitAll();
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  const std::string pid = std::to_string(ranks.pid(2));
+  ExpectParts(ends[0].log, {"for rank 2 at allreduce 'step'",
+                            "Rank 2 (pid " + pid +
+                                ") is stopped; it has submitted nothing yet. Likely cause: rank 2 is "
+                                "stopped (SIGSTOP, Ctrl-Z or a debugger); `kill -CONT " +
+                                pid + "` lets it go on.",
+                            "goes on after"});
+  EXPECT_EQ(ends[1].log, "");
+}
+
+TEST(Stall, WhenTheLowestRankThatWaitsIsStoppedTheNextSpeaks) {
+  LimitedRanks ranks(3, Times(kWarningMs, 0), [](Engine& engine) {
+    const int rank = engine.config().rank;
+    if (rank == 2) SleepMs(7 * kWarningMs);
+    std::future<Status> outcome = Begin(engine, "step");
+    if (rank == 0) {
+      SleepMs(5 * kWarningMs / 4);  // it has said that it waits
+      ::raise(SIGSTOP);
+    }
+    return outcome.get();
+  });
+  AwaitStop(ranks.pid(0));
+  SleepMs(4 * kWarningMs);
+  ::kill(ranks.pid(0), SIGCONT);
+  const std::vector<RankEnd> ends = ranks.AwaitAll();
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  ExpectParts(ends[1].log, {"rank 1 has waited", "for rank 2 at allreduce 'step'"});
+}
+
+TEST(Stall, ARankThatIsStoppedInABatch) {
+  LimitedRanks ranks(3, Times(kWarningMs, 0), [](Engine& engine) {
+    std::vector<float> input(10, 1.0f), output;
+    Request request =
+        MakeRequest(CollectiveKind::kAllgather, DType::kFloat32, ReduceOp::kSum, input.data(), nullptr, 10);
+    request.allocate = [&](const std::vector<std::int64_t>&, void** place) {
+      if (engine.config().rank == 1) ::raise(SIGSTOP);
+      output.resize(30);
+      *place = output.data();
+      return Status();
+    };
+    return Await(engine, std::move(request));
+  });
+  AwaitStop(ranks.pid(1));
+  SleepMs(4 * kWarningMs);
+  ::kill(ranks.pid(1), SIGCONT);
+  const std::vector<RankEnd> ends = ranks.AwaitAll();
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  const std::string log = ends[0].log + ends[2].log;
+  ExpectParts(
+      log, {"at allgather 'test'", ", which all ranks have submitted.", "Likely cause: rank 1 is stopped"});
+}
+
+TEST(Stall, ARankThatIsStoppedWhileAnEpochEnds) {
+  LimitedRanks ranks(2, Times(kWarningMs, 0), [](Engine& engine) {
+    Status status = Allreduce(engine, "first");
+    if (engine.config().rank == 1) {
+      ::raise(SIGSTOP);
+      return Status();  // it is told of the failure by its next step, which is none
+    }
+    SleepMs(100);  // the other has stopped
+    engine.FailStep(kWorld, 5, "on purpose");
+    SleepMs(100);  // this rank has let go of the epoch
+    std::future<Status> outcome = Begin(engine, "second");
+    SleepMs(3 * kWarningMs);
+    engine.Abort("enough");
+    outcome.get();
+    return Status();
+  });
+  AwaitStop(ranks.pid(1));
+  SleepMs(5 * kWarningMs);
+  ::kill(ranks.pid(1), SIGCONT);
+  const std::vector<RankEnd> ends = ranks.AwaitAll();
+  ExpectParts(ends[0].log,
+              {"rank 0 has waited", "for rank 1 at allreduce 'second'", "Likely cause: rank 1 is stopped"});
+}
+
+TEST(Stall, ADeferredRequestNamesWhoHoldsItsPlace) {
+  LimitedRanks ranks(2, Times(kWarningMs, 0), [](Engine& engine) {
+    // Uses 0 and 2 of one key share a place.
+    for (int i = 0; i < 2; ++i) {
+      const Status status = Allreduce(engine, "key");
+      if (!status.ok()) return status;
+    }
+    std::vector<std::uint64_t> tickets;
+    for (int i = 0; i < 3; ++i) tickets.push_back(DrawTicket(engine));
+    if (engine.config().rank == 1) ::raise(SIGSTOP);
+    std::vector<float> data(10, 1.0f);
+    std::vector<std::vector<float>> outputs(3, std::vector<float>(10));
+    std::vector<Request> requests;
+    for (std::size_t i = 0; i < 3; ++i) {
+      requests.push_back(InGroup(AllreduceFloats(data, &outputs[i]), tickets[i], 0, 1));
+      requests.back().label = "use " + std::to_string(i);
+    }
+    for (const Status& status : AwaitAll(engine, std::move(requests))) {
+      if (!status.ok()) return status;
+    }
+    return Status();
+  });
+  AwaitStop(ranks.pid(1));
+  SleepMs(3 * kWarningMs);
+  ::kill(ranks.pid(1), SIGCONT);
+  const std::vector<RankEnd> ends = ranks.AwaitAll();
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  ExpectParts(ends[0].log,
+              {"for rank 1 at allreduce 'use 0'", "'use 1'", "'use 2'", "Likely cause: rank 1 is stopped"});
+}
+
+TEST(Stall, DifferentCollectivesEndTheJob) {
+  const auto begin = Clock::now();
+  const std::vector<RankEnd> ends = RunLimited(2, Times(kWarningMs, 1500), [](Engine& engine) {
+    return Allreduce(engine, engine.config().rank == 0 ? "apples" : "pears");
+  });
+  EXPECT_GT(Clock::now() - begin, std::chrono::milliseconds(1500));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(kSanitized ? 15 : 6));
+  for (const RankEnd& end : ends) {
+    ExpectParts(end.error, {"no progress for 1.5 s (SMDDP_STALL_TIMEOUT)",
+                            "the same ones in different orders", "'apples'", "'pears'"});
+  }
+  ExpectParts(ends[0].log, {"warning] rank 0 has waited", "and waits for rank 0",
+                            "rank 0 is at allreduce 'apples'", "rank 1 at allreduce 'pears'"});
+  EXPECT_EQ(CountLines(ends[1].log, "warning]"), 0) << ends[1].log;
+}
+
+TEST(Stall, ATimeoutWithoutAWarning) {
+  const std::vector<RankEnd> ends = RunLimited(2, Times(0, 1000), [](Engine& engine) {
+    if (engine.config().rank == 1) SleepMs(2500);
+    return Allreduce(engine, "step");
+  });
+  for (const RankEnd& end : ends)
+    ExpectParts(end.error, {"no progress for 1.0 s", "for rank 1 at allreduce 'step'"});
+  EXPECT_EQ(CountLines(ends[0].log, "warning]"), 0) << ends[0].log;
+}
+
+TEST(Stall, NeverMeansNever) {
+  const std::vector<RankEnd> ends = RunLimited(2, Times(0, 0), [](Engine& engine) {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::ifstream(task.path() / "comm") >> name;
+      if (name == "smddp-stall") return Internal("there is nothing to watch, but a thread for it");
+    }
+    if (engine.config().rank == 1) SleepMs(1000);
+    return Allreduce(engine, "step");
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error + end.log, "");
+}
+
+// Note [Progress].
+
+TEST(Stall, ARankThatComputesMakesProgress) {
+  const std::vector<RankEnd> ends = RunLimited(2, Times(kWarningMs, 1000), [](Engine& engine) {
+    const auto until = Clock::now() + std::chrono::milliseconds(2200);
+    if (engine.config().rank == 1) {
+      while (Clock::now() < until) {
+      }
+    }
+    return Allreduce(engine, "step");
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  ExpectParts(ends[0].log, {"Rank 1 (pid ", " runs (", "Likely cause: rank 1 still prepares its first step"});
+}
+
+TEST(Stall, ARankThatRunsOtherCollectivesMakesProgress) {
+  const std::vector<RankEnd> ends = RunLimited(3, Times(0, 1000), [](Engine& engine) {
+    CommunicatorId others = kWorld;
+    Status status = engine.CreateCommunicator({1, 2}, &others);
+    for (int i = 0; i < 7 && status.ok() && engine.config().rank != 0; ++i) {
+      SleepMs(300);
+      status = Allreduce(engine, "validation", others);
+    }
+    return status.ok() ? Allreduce(engine, "step") : status;
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error + end.log, "");
+}
+
+TEST(Stall, WhoWaitsForARankThatComputesIsNoReasonToEnd) {
+  const std::vector<RankEnd> ends = RunLimited(3, Times(kWarningMs, 1000), [](Engine& engine) {
+    const int rank = engine.config().rank;
+    CommunicatorId front = kWorld, back = kWorld;
+    Status status = engine.CreateCommunicator({0, 1}, &front);
+    if (status.ok()) status = engine.CreateCommunicator({1, 2}, &back);
+    const auto until = Clock::now() + std::chrono::milliseconds(2500);
+    if (rank == 2) {
+      while (Clock::now() < until) {
+      }
+    }
+    if (status.ok() && rank != 0) status = Allreduce(engine, "validation", back);
+    // Rank 0 waits for rank 1 alone, which waits for rank 2.
+    if (status.ok() && rank != 2) status = Allreduce(engine, "step", front);
+    return status;
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  ExpectParts(ends[0].log, {"for rank 1 at allreduce 'step' sum float32 [10] in process set 1.",
+                            "and waits for rank 2.", "Likely cause: rank 1 is held up itself by rank 2."});
+  ExpectParts(ends[1].log, {"for rank 2 at allreduce 'validation'", "Likely cause: rank 2 is busy"});
+}
+
+// ---- The cost of watching
+
+// How often the thread `name` of this process has gone to sleep.
+long Sleeps(const std::string& name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string found;
+    std::ifstream(task.path() / "comm") >> found;
+    if (found != name) continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      const std::string key = "voluntary_ctxt_switches:";
+      if (line.rfind(key, 0) == 0) return std::strtol(line.c_str() + key.size(), nullptr, 10);
+    }
+  }
+  return -1;
+}
+
+TEST(Stall, NobodyPollsWhileNothingIsPending) {
+  const std::vector<RankEnd> ends = RunLimited(2, Times(80, 0), [](Engine& engine) {
+    Status status = Allreduce(engine, "step");
+    SleepMs(300);
+    const long before = Sleeps("smddp-stall");
+    SleepMs(1000);
+    const long after = Sleeps("smddp-stall");
+    if (before < 0 || after != before) {
+      return Internal("it woke up: " + std::to_string(before) + ", " + std::to_string(after));
+    }
+    // And it is still there.
+    if (engine.config().rank == 1) SleepMs(500);
+    return status.ok() ? Allreduce(engine, "step") : status;
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  ExpectParts(ends[0].log, {"for rank 1 at allreduce 'step'"});
+}
+
+}  // namespace
+}  // namespace tf_smddp::testing

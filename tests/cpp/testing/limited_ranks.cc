@@ -1,0 +1,127 @@
+#include "tests/cpp/testing/limited_ranks.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+struct Pipe {
+  UniqueFd read, write;
+};
+
+Pipe MakePipe() {
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(::pipe(ends), 0);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+std::string ReadAll(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(fd, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+void Write(int fd, const std::string& text) {
+  [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());
+}
+
+Status RunRank(const Config& config, const LimitedBody& body, int report) {
+  std::unique_ptr<Engine> engine;
+  Status status = Engine::Start(config, std::make_shared<MappingCache>(), &engine);
+  if (!status.ok()) return status;
+  Write(report, "+");
+  status = body(*engine);
+  if (status.ok()) status = engine->Shutdown();
+  return status;
+}
+
+}  // namespace
+
+Status RunSomeCollectives(Engine& engine) {
+  const auto size = static_cast<float>(engine.config().size);
+  for (const std::size_t count : {1, 1000, 300000}) {
+    for (int round = 0; round < 3; ++round) {
+      std::vector<float> input(count, 1.0f), output(count);
+      const Status status = Await(engine, AllreduceFloats(input, &output));
+      if (!status.ok()) return status;
+      if (output != std::vector<float>(count, size)) return Internal("a wrong sum");
+    }
+  }
+  return {};
+}
+
+void Require(bool done, const char* what) {
+  if (done) return;
+  std::perror(what);
+  ::_exit(9);
+}
+
+LimitedRanks::LimitedRanks(int size, const Limit& limit, const LimitedBody& body) {
+  for (int rank = 0; rank < size; ++rank) {
+    Pipe report = MakePipe(), log = MakePipe();
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::alarm(20);  // whatever happens
+      ::dup2(log.write.get(), STDERR_FILENO);
+      // A limit on descriptors is about this rank's own.
+      report.read.Reset();
+      log = {};
+      ranks_.clear();
+      Config config = RankConfig(rank, size, directory_.path());
+      config.log_level = 2;
+      config.table_slots = 1024;
+      limit(rank, &config);
+      Write(report.write.get(), RunRank(config, body, report.write.get()).message());
+      ::_exit(0);
+    }
+    ranks_.push_back({pid, std::move(report.read), std::move(log.read), ""});
+  }
+}
+
+void LimitedRanks::AwaitInit() {
+  for (Rank& rank : ranks_) {
+    char byte = 0;
+    ASSERT_EQ(::read(rank.report.get(), &byte, 1), 1);
+    ASSERT_EQ(byte, '+') << ReadAll(rank.report.get());
+    rank.reported = "+";
+  }
+}
+
+RankEnd LimitedRanks::Await(int number) {
+  Rank& rank = ranks_[static_cast<std::size_t>(number)];
+  rank.reported += ReadAll(rank.report.get());
+  RankEnd end;
+  end.error = rank.reported.substr(rank.reported.substr(0, 1) == "+" ? 1 : 0);
+  return end;
+}
+
+std::vector<RankEnd> LimitedRanks::AwaitAll() {
+  std::vector<RankEnd> ends;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    ends.push_back(Await(static_cast<int>(rank)));
+    ends.back().log = ReadAll(ranks_[rank].log.get());
+  }
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    ::waitpid(ranks_[rank].pid, &ends[rank].wait_status, 0);  // fails when a test has done so already
+  }
+  EXPECT_NE(::access(directory_.path().c_str(), F_OK), 0) << "the rendezvous directory is still there";
+  return ends;
+}
+
+std::vector<RankEnd> RunLimited(int size, const Limit& limit, const LimitedBody& body) {
+  std::vector<RankEnd> ends = LimitedRanks(size, limit, body).AwaitAll();
+  for (const RankEnd& end : ends) EXPECT_EQ(end.wait_status, 0) << end.log;
+  return ends;
+}
+
+}  // namespace tf_smddp::testing

@@ -1,0 +1,50 @@
+// The axes of the collectives' test matrix.
+#ifndef TF_SMDDP_TESTS_CPP_TESTING_MATRIX_H_
+#define TF_SMDDP_TESTS_CPP_TESTING_MATRIX_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/common/types.h"
+#include "tests/cpp/testing/trial.h"
+
+namespace tf_smddp::testing {
+
+// Where the tensors of all members lie; each opens another path of the engine.
+enum class Layout { kPrivate, kArena, kPrivateInPlace, kArenaInPlace, kMixed };
+inline constexpr int kNumLayouts = 5;
+
+// kMixed differs by member, and with `salt`.
+std::vector<Placement> PlacementsOf(Layout layout, int size, unsigned salt);
+
+// How a reduction is parametrized.
+struct Arithmetic {
+  DType dtype;
+  ReduceOp op;
+  double prescale;
+  double postscale;
+};
+
+// Every dtype with every op that is defined for it; inexact types with and without factors.
+std::vector<Arithmetic> AllArithmetic();
+
+std::vector<DType> AllDTypes();
+
+// The sizes that run the whole matrix: 1 to 8; a few under sanitizers. pairwise_matrix_test has all sizes
+// always.
+std::vector<int> MatrixSizes();
+
+// A count or number of rows for each path: none, one, around `size`, primes for the small path, for one chunk
+// and for many.
+std::vector<std::int64_t> Counts(int size);
+
+// `total` rows dealt to `size` members: pattern 0 evenly, 1 unevenly with some that get none, 2 all to one.
+std::vector<std::int64_t> Deal(std::int64_t total, int size, int pattern, unsigned salt);
+inline constexpr int kNumPatterns = 3;
+
+// Runs the trials in groups of at most `group` in a job of `size` ranks, which are threads; 0: each alone.
+void RunMatrix(int size, const std::vector<Trial>& trials, std::size_t group);
+
+}  // namespace tf_smddp::testing
+
+#endif  // TF_SMDDP_TESTS_CPP_TESTING_MATRIX_H_

@@ -1,0 +1,66 @@
+// A process that refuses itself system calls, as a container's or a batch system's profile does.
+#ifndef TF_SMDDP_TESTS_CPP_TESTING_SECCOMP_H_
+#define TF_SMDDP_TESTS_CPP_TESTING_SECCOMP_H_
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tf_smddp::testing {
+
+struct RefusedCall {
+  long number = 0;  // SYS_…
+  int error = 0;    // what it fails with
+  // Only where (argument & mask) == value, with an argument from 0 to 5; else always.
+  int argument = -1;
+  std::uint32_t mask = 0, value = 0;
+};
+
+// From now on the calling thread, and what it starts, fails in `calls`. Cannot be undone: for forked
+// children. False when the system has no seccomp.
+inline bool RefuseCalls(const std::vector<RefusedCall>& calls) {
+#if defined(__x86_64__)
+  constexpr std::uint32_t kArchitecture = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+  constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
+#endif
+  const auto load = [](std::size_t offset) -> sock_filter {
+    return {BPF_LD | BPF_W | BPF_ABS, 0, 0, static_cast<std::uint32_t>(offset)};
+  };
+  const auto give = [](std::uint32_t action) -> sock_filter { return {BPF_RET | BPF_K, 0, 0, action}; };
+  // A jump goes over so many instructions when equal, or when not.
+  const auto jump = [](std::uint32_t value, std::uint8_t equal, std::uint8_t different) -> sock_filter {
+    return {BPF_JMP | BPF_JEQ | BPF_K, equal, different, value};
+  };
+  std::vector<sock_filter> program = {load(offsetof(seccomp_data, arch)), jump(kArchitecture, 1, 0),
+                                      give(SECCOMP_RET_ALLOW)};
+  for (const RefusedCall& call : calls) {
+    const sock_filter refuse = give(SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(call.error));
+    program.push_back(load(offsetof(seccomp_data, nr)));
+    if (call.argument < 0) {
+      program.push_back(jump(static_cast<std::uint32_t>(call.number), 0, 1));
+    } else {
+      program.push_back(jump(static_cast<std::uint32_t>(call.number), 0, 4));
+      // The low half of the argument; both architectures are little-endian.
+      program.push_back(load(offsetof(seccomp_data, args) +
+                             sizeof(std::uint64_t) * static_cast<std::size_t>(call.argument)));
+      program.push_back({BPF_ALU | BPF_AND | BPF_K, 0, 0, call.mask});
+      program.push_back(jump(call.value, 0, 1));
+    }
+    program.push_back(refuse);
+  }
+  program.push_back(give(SECCOMP_RET_ALLOW));
+  const sock_fprog filter = {static_cast<unsigned short>(program.size()), program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+}  // namespace tf_smddp::testing
+
+#endif  // TF_SMDDP_TESTS_CPP_TESTING_SECCOMP_H_

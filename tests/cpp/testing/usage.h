@@ -1,0 +1,20 @@
+// What this process holds, from /proc/self: to see that nothing grows.
+#ifndef TF_SMDDP_TESTS_CPP_TESTING_USAGE_H_
+#define TF_SMDDP_TESTS_CPP_TESTING_USAGE_H_
+
+#include <cstdint>
+
+namespace tf_smddp::testing {
+
+struct Usage {
+  std::int64_t resident_bytes = 0;  // private and shared
+  int descriptors = 0;
+  int threads = 0;
+  int shared_mappings = 0;  // memfds
+};
+
+Usage ReadUsage();
+
+}  // namespace tf_smddp::testing
+
+#endif  // TF_SMDDP_TESTS_CPP_TESTING_USAGE_H_

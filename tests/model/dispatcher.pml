@@ -1,0 +1,255 @@
+/* kernels/engine/dispatcher.cc, and Communicator::Fail. */
+
+/* Set by a rank whose request waits for a generation to be retired. */
+bit deferring[RANKS];
+
+/* What each request came to, by ticket and index, on all ranks: 0 not ended yet. */
+byte result[EPOCHS * TICKETS * REQUESTS];
+#define RESULT(ticket, q) result[(ticket) * REQUESTS + (q)]
+
+/* Gives all requests in state `from` their end `to`, and compares it with the other ranks'. */
+inline PushCompletions(from, to) {
+    x = 0;
+    do
+    :: x < REQUESTS && PENDING(me, x) == from ->
+      PENDING(me, x) = to;
+      assert(RESULT(TICKET_AT(me, x), x) == 0 || RESULT(TICKET_AT(me, x), x) == to);
+      RESULT(TICKET_AT(me, x), x) = to;
+      x++
+    :: x < REQUESTS && PENDING(me, x) != from -> x++
+    :: else -> break
+    od;
+    x = 0
+}
+
+/* Launch of request `j` at place `p`, and the caller's exit from the epoch. */
+inline Launch() {
+  if
+  :: SMALL >> j & 1 ->
+    Claim(SMALL_LOG, p);
+    Publish(SMALL_LOG);
+#if SMALL && SEALS
+    SealOpen(); /* AddElsewhere: it may be the last of its group */
+    won = 0
+#endif
+  :: else -> Claim(LAUNCH_LOG, p)
+  fi;
+  FUSED {
+    Publish(LAUNCH_LOG);
+    RingAll;
+    LeaveEpoch();
+    outcome = 0;
+    p = 0
+  }
+}
+
+/* Enter of request `j` with ticket `t`, and the caller's exit from the epoch. `outcome` becomes BUSY when the request was
+   deferred, else 0. */
+inline EnterTable() {
+  Arrive();
+  if
+  :: outcome == LAST -> Launch()
+  :: else ->
+    atomic {
+      if
+      :: outcome == BUSY -> DeferPending()
+      :: else -> outcome = 0
+      fi;
+      LeaveEpoch();
+      p = 0
+    }
+  fi
+}
+
+/* Fail in the epoch before `failing`, unless that is 0. A step's first failure gives it its origin. */
+inline StartFail() {
+  if
+  :: failing ->
+    d_step {
+      origin = step_origin[me];
+      if
+      :: origin == 0 || (KNOWS(origin) && !IS_BROKEN(failing - 1)) -> origin = NEW_ORIGIN(me); num_own_origins[me]++
+      :: else
+      fi;
+      assert(origin < 31);
+      RememberStep(origin);
+#ifndef BUG_NOT_EXCUSED
+      Excuse(failing - 1, origin)
+#endif
+    };
+    StartRaise(failing - 1, origin)
+  :: else
+  fi
+}
+inline FinishFail() {
+  if
+  :: failing ->
+    FinishRaise(failing - 1, origin);
+    FUSED {
+      if
+      :: outcome == NOT_RUNNING ->
+        Postpone(failing - 1, origin);
+        if
+        :: !won -> StartRaise(failing - 1, origin)
+        :: else -> outcome = 0; RingSelf
+        fi
+      :: else -> outcome = 0
+      fi
+    };
+    FinishRaise(failing - 1, origin)
+  :: else
+  fi;
+  d_step { origin = 0; outcome = 0; won = 0; failing = 0 }
+}
+
+inline FailStep() {
+  FUSED { StartFailing(); StartFail() };
+  FinishFail()
+}
+
+/* Cancel of request `j`, up to the swap; then FinishFail. */
+inline StartCancel() {
+  d_step {
+    if
+    :: IS_PENDING(me, j) && !(PENDING(me, j) == ENTERED && IS_READY(PLACE_AT(me, j), TICKET_AT(me, j))) ->
+      failing = EPOCH_OF(TICKET_AT(me, j)) + 1
+    :: else
+    fi
+  };
+  StartFail()
+}
+
+inline EndGroup() {
+  FUSED { EndGroupOf(); StartFail() };
+  FinishFail()
+}
+
+/* Submit of request `j` with ticket `drawn`; `refused` is set when it is. */
+inline Submit() {
+  FUSED {
+    atomic {
+      t = drawn;
+      EnterEpoch();
+      if
+      :: outcome -> refused = 1; outcome = (again -> 1 : 0); again = 0
+      :: else ->
+        epoch = EPOCH_OF(t) + 1;
+        AddPending();
+        if
+        :: outcome == CLOSED -> refused = 1; outcome = 0; LeaveEpoch()
+        :: outcome == TO_WAIT -> outcome = 0; LeaveEpoch(); again = 1
+        :: else -> p = PLACE_OF(j, t)
+        fi
+      fi
+    };
+    if
+    :: epoch -> ClaimGeneration()
+    :: else
+    fi
+  };
+  if
+  :: epoch ->
+    EnterTable();
+    again = (outcome == BUSY);
+    outcome = 0
+  :: else
+  fi;
+  if
+  :: again -> FUSED { RingSelf; again = 0 } /* deferred */
+  :: outcome -> outcome = 0; FailStep()     /* of a step that has failed: the others are told */
+  :: else
+  fi;
+  t = 0
+}
+
+#define RING_DEFERRING(x)      \
+  if                           \
+  :: deferring[x] -> Ring(x)   \
+  :: else                      \
+  fi
+
+/* Complete of the places in `finished`: PendingTable::Take and Acknowledge for each, then the callbacks. */
+#define TO_COMPLETE(q) (PENDING(me, q) == ENTERED && (finished >> PLACE_AT(me, q) & 1))
+inline Complete() {
+  do
+  :: FUSED {
+      atomic {
+        if
+        :: finished ->
+          j = 0;
+          do
+          :: j < REQUESTS && !TO_COMPLETE(j) -> j++
+          :: else -> break
+          od;
+          assert(j < REQUESTS); /* else the log names a request that is not this rank's */
+          p = PLACE_AT(me, j);
+          assert(claim[p] == OPEN(TICKET_AT(me, j)) && (participants[p] & BIT(me)));
+          finished = finished & ~BIT(p);
+          PENDING(me, j) = TAKEN;
+          j = 0;
+          MarkAcknowledged()
+        :: else
+        fi
+      };
+      Retire();
+      if
+      :: finished == 0 -> atomic { PushCompletions(TAKEN, DONE_OK); break }
+      :: else
+      fi
+    }
+  od;
+#if PIPELINED
+  if
+  :: again -> FOR_ALL(RING_DEFERRING)
+  :: else
+  fi;
+#endif
+  again = 0
+}
+
+#if REQUESTS == 1
+#define HAS_DEFERRED (PENDING(me, 0) == DEFERRED)
+#define CAN_ENTER(q) (PENDING(me, q) == DEFERRED)
+#elif REQUESTS == 2
+#define HAS_DEFERRED (PENDING(me, 0) == DEFERRED || PENDING(me, 1) == DEFERRED)
+#define CAN_ENTER(q) (PENDING(me, q) == DEFERRED)
+#else
+/* With three requests of one key, the third has the place of the first. */
+#define HAS_DEFERRED (PENDING(me, 0) == DEFERRED || PENDING(me, 1) == DEFERRED || PENDING(me, 2) == DEFERRED)
+#define CAN_ENTER(q) (PENDING(me, q) == DEFERRED && !((q) == 2 && IS_PENDING(me, 0)))
+#endif
+
+
+/* RetryDeferred; sets `moved` when a request was entered. */
+inline RetryDeferred() {
+#if PIPELINED
+  won = HAS_DEFERRED;
+  deferring[me] = won;
+  won = 0;
+#endif
+  do
+  :: FUSED {
+      atomic {
+        do
+        :: j < REQUESTS && !CAN_ENTER(j) -> j++
+        :: else -> break
+        od;
+        if
+        :: j == REQUESTS -> j = 0; break
+        :: else -> PENDING(me, j) = ENTERED; t = TICKET_AT(me, j); p = PLACE_OF(j, t)
+        fi
+      };
+      ClaimGeneration()
+    };
+    EnterTable();
+    d_step {
+      if
+      :: outcome != BUSY -> moved = 1
+      :: else
+      fi;
+      outcome = 0;
+      t = 0;
+      j++
+    }
+  od
+}

@@ -1,0 +1,87 @@
+/* The engine of one communicator, all ranks: arrival, launch, batches, ends, failures, epochs, leaving, abort.
+   README.md says what is modelled. Every step of a process here is one operation on shared memory, or one call of
+   a function that holds a mutex. */
+
+#include "parameters.pml"
+
+bit aborted;        /* the abort record */
+bit leaving[RANKS]; /* Leave was called */
+byte gone = 0;      /* ranks that have left */
+#if ABORT == 2
+bit dead; /* the last rank, of which no thread goes on; by the numbers that init gives */
+#define PROVIDED provided (!dead || (_pid != RANKS && _pid != 2 * RANKS))
+#define LIVES(rank) (!dead || (rank) != RANKS - 1)
+#else
+#define PROVIDED
+#define LIVES(rank) true
+#endif
+
+#include "doorbell.pml"
+#include "launch_log.pml"
+#include "failure_record.pml"
+#include "readiness_table.pml"
+#include "sequencer.pml"
+#include "dispatcher.pml"
+#include "comm_thread.pml"
+#include "user.pml"
+
+#if ABORT
+/* A watcher that sees a death, or whatever else ends the job. */
+proctype Aborter() {
+  LOCALS;
+#if ABORT == 2
+  dead = 1;
+#endif
+  aborted = 1;
+  RingAll
+}
+#endif
+
+/* A rank's program may end up waiting for ranks whose programs are over: they have seen the same number of failures, but
+   a step that fails after its collectives have been done costs the others a step more. */
+#define OVER (finished_user[0] | finished_user[1] << 1 | (RANKS == 3 && finished_user[RANKS - 1] << 2))
+#define WAITS_FOR_ENDED(rank, q) (PENDING(rank, q) == ENTERED && (members & ~arrived[PLACE_AT(rank, q)] & OVER))
+#if REQUESTS == 1
+#define EXCUSED(rank) (FAILURES && WAITS_FOR_ENDED(rank, 0))
+#else
+#define EXCUSED(rank) (FAILURES && (WAITS_FOR_ENDED(rank, 0) || WAITS_FOR_ENDED(rank, 1)))
+#endif
+#define OWED(rank) ((owed[rank] & 1) + (owed[rank] >> 1 & 1) + (owed[rank] >> 2 & 1) + (owed[rank] >> 3 & 1))
+
+inline CheckRank(rank) {
+  assert(!LIVES(rank) || finished_user[rank] || (!aborted && EXCUSED(rank)));
+  assert(!LIVES(rank) || aborted || (gone >> rank & 1) || failed_steps[rank] + OWED(rank) == failure >> 2);
+  assert(!LIVES(rank) || aborted || (gone >> rank & 1) || (seq_open[rank] && settled[rank] && postponed[rank] == 0));
+  assert(inside[(rank) * 2] == 0 && inside[(rank) * 2 + 1] == 0 || !LIVES(rank))
+}
+
+/* When nothing can go on: every user has come to the end, and what is shared is at rest. */
+proctype Quiescence() {
+  atomic {
+    timeout ->
+    assert(aborted || (failure & 3) == EPOCH_RUNNING);
+    FOR_ALL(CheckRank)
+  }
+}
+
+init {
+  atomic {
+    run User(0);
+    run User(1);
+#if RANKS == 3
+    run User(2);
+#endif
+    run CommThread(0);
+    run CommThread(1);
+#if RANKS == 3
+    run CommThread(2);
+#endif
+#if WITHDRAWAL
+    run Withdrawer();
+#endif
+#if ABORT
+    run Aborter();
+#endif
+    run Quiescence()
+  }
+}

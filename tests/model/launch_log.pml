@@ -1,0 +1,190 @@
+/* kernels/control/launch_log.{h,cc}: log 0 is the small log, log 1 the launch log. */
+
+#define SMALL_LOG 0
+#define LAUNCH_LOG 1
+
+/* The tail word. */
+byte tail_position[2];
+byte tail_open[2];
+bit tail_closed[2];
+
+/* An entry's word: | lap + 1: 2 bits | flags: 3 bits | 1 for an item | place: 2 bits |. */
+byte entry[2 * CAPACITY];
+#define SEALS_FLAG 8
+#define MARKER_FLAG 16
+#define DROPPED_FLAG 32
+#define STAMP_OF(position) (((position) / CAPACITY + 1) << 6)
+#define ENTRY(log, position) entry[(log) * CAPACITY + (position) % CAPACITY]
+#define PUBLISHED(word, position) (((word) & 192) == STAMP_OF(position))
+#define PLACE_IN(word) ((word) & 3)
+
+/* Of an entry that ends a batch of the launch log. */
+#define RUNNING 0
+#define COMPLETE 1
+#define ABORTED 2
+byte batch_end[CAPACITY];
+byte next_chunk[CAPACITY];
+byte done_units[CAPACITY];
+
+/* Where each rank reads next. */
+byte reading[RANKS * 2];
+#define READING(rank, log) reading[(rank) * 2 + (log)]
+
+#if RANKS == 2
+#define BEHIND(log, rank) ((gone >> rank & 1) == 0 && tail_position[log] - READING(rank, log) >= CAPACITY)
+#define OVERFLOWS(log) (BEHIND(log, 0) || BEHIND(log, 1))
+#else
+#define BEHIND(log, rank) ((gone >> rank & 1) == 0 && tail_position[log] - READING(rank, log) >= CAPACITY)
+#define OVERFLOWS(log) (BEHIND(log, 0) || BEHIND(log, 1) || BEHIND(log, 2))
+#endif
+
+inline PublishAtOnce(log) {
+  atomic {
+    if
+    :: !PUBLISHED(ENTRY(log, position), position) ->
+      ENTRY(log, position) = word | STAMP_OF(position);
+      if
+      :: log == LAUNCH_LOG ->
+        batch_end[position % CAPACITY] = RUNNING;
+        next_chunk[position % CAPACITY] = 0;
+        done_units[position % CAPACITY] = 0
+      :: else
+      fi
+    :: else
+    fi;
+    word = 0; position = 0
+  }
+}
+
+/* Publish, after a position was claimed: `word` holds flags and item, and is 0 after a refusal. */
+inline Publish(log) {
+  if
+  :: word == 0
+  :: else ->
+#ifdef BUG_PUBLISH_UNCHECKED
+    d_step {
+      ENTRY(log, position) = word | STAMP_OF(position);
+      batch_end[position % CAPACITY] = RUNNING;
+      word = 0; position = 0
+    }
+#else
+#if FINE
+    if
+    :: log == LAUNCH_LOG ->
+      d_step {
+        previous = ENTRY(log, position);
+        if
+        :: PUBLISHED(previous, position) -> word = 0
+        :: else ->
+          batch_end[position % CAPACITY] = RUNNING;
+          next_chunk[position % CAPACITY] = 0;
+          done_units[position % CAPACITY] = 0
+        fi
+      };
+      d_step {
+        if
+        :: word != 0 && ENTRY(log, position) == previous -> ENTRY(log, position) = word | STAMP_OF(position)
+        :: else
+        fi;
+        word = 0; position = 0; previous = 0
+      }
+    :: else -> PublishAtOnce(log)
+    fi
+#else
+    PublishAtOnce(log)
+#endif
+#endif
+  fi
+}
+
+/* Append: claims a position and decides the seal in one swap of the tail word; then Publish. */
+#define ITEM(place) ((place) | 4)
+inline Claim(log, place) {
+  atomic {
+    seals = (log == SMALL_LOG || SEALS == 1);
+    if
+    :: SEALS == 2 && log == LAUNCH_LOG -> seals = 1
+    :: true
+    fi;
+    if
+    :: tail_closed[log] -> word = 0
+    :: else ->
+      assert(!OVERFLOWS(log)); /* Note [The ring cannot overflow] */
+      position = tail_position[log];
+      tail_position[log]++;
+      if
+      :: seals -> tail_open[log] = 0; word = ITEM(place) | SEALS_FLAG
+      :: else -> tail_open[log] = 1; word = ITEM(place)
+      fi
+    fi;
+    seals = 0
+  }
+}
+
+/* SealOpen; `won` says whether it did. */
+inline SealOpen() {
+  atomic {
+    won = 0;
+    if
+    :: !tail_closed[LAUNCH_LOG] && tail_open[LAUNCH_LOG] ->
+      assert(!OVERFLOWS(LAUNCH_LOG));
+      position = tail_position[LAUNCH_LOG];
+      tail_position[LAUNCH_LOG]++;
+      tail_open[LAUNCH_LOG] = 0;
+      word = MARKER_FLAG | SEALS_FLAG;
+      won = 1
+    :: else
+    fi
+  };
+  if
+  :: won -> Publish(LAUNCH_LOG)
+  :: else
+  fi
+}
+
+inline Close(log) { tail_closed[log] = 1 }
+
+inline Reopen(log) { d_step { tail_open[log] = 0; tail_closed[log] = 0 } }
+
+/* Read and Resolve: the entry's word, or 0. */
+inline Read(log) {
+  d_step {
+    word = ENTRY(log, READING(me, log));
+    if
+    :: !PUBLISHED(word, READING(me, log)) || (word & DROPPED_FLAG) -> word = 0
+    :: else
+    fi
+  }
+}
+
+inline Resolve(log) {
+  d_step {
+#ifndef BUG_NO_RESOLVE
+    if
+    :: !PUBLISHED(ENTRY(log, READING(me, log)), READING(me, log)) ->
+      ENTRY(log, READING(me, log)) = STAMP_OF(READING(me, log)) | DROPPED_FLAG
+    :: else
+    fi;
+#endif
+    word = ENTRY(log, READING(me, log));
+    if
+    :: !PUBLISHED(word, READING(me, log)) || (word & DROPPED_FLAG) -> word = 0
+    :: else
+    fi
+  }
+}
+
+/* LogEntry::End on the batch that ends at `position`; `outcome` is the end it has then. */
+inline End(position, wanted) {
+  d_step {
+#ifdef BUG_END_OVERWRITES
+    batch_end[(position) % CAPACITY] = wanted;
+#else
+    if
+    :: batch_end[(position) % CAPACITY] == RUNNING -> batch_end[(position) % CAPACITY] = wanted
+    :: else
+    fi;
+#endif
+    outcome = batch_end[(position) % CAPACITY]
+  }
+}

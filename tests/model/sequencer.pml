@@ -1,0 +1,297 @@
+/* kernels/engine/{sequencer,failure_memory,pending}.{h,cc}: what is local to a rank. Each of their functions holds a
+   mutex, and so is one step. A rank has one step of its user's at a time, and one communicator. */
+
+byte seq_epoch[RANKS];
+bit seq_open[RANKS] = 1;
+byte inside[RANKS * 2];
+byte next_ticket[RANKS];
+byte group[RANKS]; /* the ticket of the group that is under way, and 1; 0: none */
+byte group_submitted[RANKS];
+bit settled[RANKS] = 1;
+byte owed[RANKS]; /* bits of the epochs whose failure this rank's user has yet to see */
+bit excused[RANKS * 2];
+int own_origins[RANKS * 2]; /* bits */
+byte postponed[RANKS];      /* its origin */
+byte last_origin[RANKS];
+
+/* FailureMemory, of the step that runs; 0: it has not failed. And the origins that the rank has used. */
+byte step_origin[RANKS];
+byte num_own_origins[RANKS];
+#define NEW_ORIGIN(rank) (1 + (rank) + num_own_origins[rank] * RANKS)
+
+/* PendingTable. */
+#define FREE 0
+#define ENTERED 1
+#define DEFERRED 2
+#define TAKEN 3
+#define LOST 4
+#define DONE_OK 5
+#define DONE_ERROR 6
+byte pending[RANKS * REQUESTS];
+byte ticket[RANKS * REQUESTS];
+bit closed[RANKS];
+#define PENDING(rank, q) pending[(rank) * REQUESTS + (q)]
+#define TICKET_AT(rank, q) ticket[(rank) * REQUESTS + (q)]
+#define PLACE_AT(rank, q) PLACE_OF(q, TICKET_AT(rank, q))
+#define IS_PENDING(rank, q) (PENDING(rank, q) == ENTERED || PENDING(rank, q) == DEFERRED)
+
+/* What a rank's user has seen; see user.pml. */
+byte steps[RANKS];
+byte failed_steps[RANKS];
+bit own_failure[RANKS];
+byte epoch_origin[EPOCHS];
+
+inline RememberStep(origin) {
+  if
+  :: step_origin[me] == 0 -> step_origin[me] = origin
+  :: else
+  fi
+}
+
+/* The epoch whose failure is owed longest. */
+#define FIRST_OWED(rank) (owed[rank] & 1 -> 0 : (owed[rank] & 2 -> 1 : (owed[rank] & 4 -> 2 : 3)))
+
+/* CheckOwed; `outcome` becomes 1 when this step gets a failure. */
+inline CheckOwed() {
+  if
+  :: owed[me] ->
+    x = FIRST_OWED(me);
+    owed[me] = owed[me] & ~BIT(x);
+    RememberStep(epoch_origin[x]);
+    x = 0;
+    outcome = 1
+  :: else -> outcome = 0
+  fi
+}
+
+/* AwaitTurn. What makes it true is Settle and Close alone, and both notify those that wait. */
+#ifdef BUG_DRAWS_AT_ONCE
+#define MY_TURN true
+#else
+#define MY_TURN (closed[me] || (settled[me] && !excused[me * 2 + seq_epoch[me] % 2] && !IS_BROKEN(seq_epoch[me])))
+#endif
+
+/* The check of Note [The step that failed]: each epoch that has failed was one failed step of this rank's user, no more,
+   no less. */
+#define CheckFailedSteps assert(closed[me] || failed_steps[me] == seq_epoch[me])
+
+/* DrawTicket; sets `refused`, or `drawn`. */
+inline DrawTicket() {
+  atomic {
+    MY_TURN ->
+    CheckOwed();
+    if
+    :: outcome -> refused = 1
+    :: else ->
+      CheckFailedSteps;
+      drawn = TICKET(seq_epoch[me], next_ticket[me]);
+      next_ticket[me]++;
+      group[me] = drawn + 1;
+      group_submitted[me] = 0
+    fi;
+    outcome = 0
+  }
+}
+
+/* StartFailing: `failing` becomes the epoch to fail, and 1; 0: none. */
+inline StartFailing() {
+  atomic {
+    MY_TURN ->
+    if
+    :: step_origin[me] && KNOWS(step_origin[me])
+    :: else ->
+      CheckOwed();
+      failing = (outcome -> 0 : seq_epoch[me] + 1);
+      outcome = 0
+    fi
+  }
+}
+
+/* Enter of request `j`, in an atomic sequence. `outcome` becomes 1 when it is refused, and `again` when the others are to
+   be told; `seals` says whether the epoch has begun. */
+inline EnterEpoch() {
+  MY_TURN ->
+  if
+  :: step_origin[me] -> outcome = 1; again = 1
+  :: else ->
+#if PIPELINED
+    CheckOwed();
+    if
+    :: !outcome ->
+      CheckFailedSteps;
+      t = TICKET(seq_epoch[me], next_ticket[me]);
+      next_ticket[me]++
+    :: else
+    fi;
+#else
+    if
+    :: EPOCH_OF(t) != seq_epoch[me] && owed[me] && FIRST_OWED(me) != EPOCH_OF(t) -> outcome = 0
+    :: else -> CheckOwed()
+    fi;
+    if
+    :: !outcome && EPOCH_OF(t) != seq_epoch[me] -> RememberStep(last_origin[me]); outcome = 1
+    :: else
+    fi;
+#endif
+    if
+    :: !outcome ->
+      if
+      :: group[me] -> group_submitted[me]++
+      :: else
+      fi;
+      seals = seq_open[me];
+      inside[me * 2 + seq_epoch[me] % 2]++
+    :: else
+    fi
+  fi
+}
+
+/* Exit of a thread that is inside the epoch before `epoch`; a comm thread is in none. */
+inline LeaveEpoch() {
+  if
+  :: epoch -> inside[me * 2 + (epoch - 1) % 2]--; epoch = 0
+  :: else
+  fi
+}
+
+inline ExcuseNow(epoch) {
+  if
+  :: (epoch) == seq_epoch[me] || ((epoch) + 1 == seq_epoch[me] && !settled[me]) -> excused[me * 2 + (epoch) % 2] = 1
+  :: else ->
+    if
+    :: owed[me] && FIRST_OWED(me) == (epoch) -> owed[me] = owed[me] & ~BIT(epoch)
+    :: else
+    fi
+  fi
+}
+
+inline Rename(from, to) {
+#ifndef BUG_NO_RENAME
+  if
+  :: step_origin[me] == from -> step_origin[me] = to
+  :: else
+  fi
+#else
+  skip
+#endif
+}
+
+inline Excuse(epoch, origin) {
+  ExcuseNow(epoch);
+  if
+  :: (epoch) == seq_epoch[me] ->
+    own_origins[me * 2 + (epoch) % 2] = own_origins[me * 2 + (epoch) % 2] | BIT(origin)
+  :: (epoch) + 1 == seq_epoch[me] -> Rename(origin, last_origin[me])
+  :: else
+  fi
+}
+
+/* EndGroup of ticket `drawn`, after a failure: `failing` becomes the epoch to fail, and 1; 0: none. */
+inline EndGroupOf() {
+  d_step {
+    if
+    :: group[me] == drawn + 1 ->
+      group[me] = 0;
+      if
+      :: EPOCH_OF(drawn) == seq_epoch[me] -> failing = (group_submitted[me] < REQUESTS -> EPOCH_OF(drawn) + 1 : 0)
+      :: else ->
+#ifndef BUG_FORGETS_EXCUSED_STEP
+        if
+        :: (EPOCH_OF(drawn) + 1 == seq_epoch[me] && !settled[me]) || (owed[me] && FIRST_OWED(me) == EPOCH_OF(drawn)) ->
+          RememberStep(epoch_origin[EPOCH_OF(drawn)])
+        :: else
+        fi;
+#endif
+        ExcuseNow(EPOCH_OF(drawn))
+      fi
+    :: else
+    fi
+  }
+}
+
+/* Postpone; `won` is its result. */
+inline Postpone(epoch, origin) {
+  d_step {
+    won = 0;
+    if
+    :: (epoch) == seq_epoch[me] && !seq_open[me] ->
+      won = 1;
+      if
+      :: postponed[me] == 0 -> postponed[me] = origin
+      :: else
+      fi
+    :: else
+    fi
+  }
+}
+
+/* Sequencer::Advance, AllOut, Settle, Open. */
+inline Advance(origin) {
+  if
+  :: own_origins[me * 2 + seq_epoch[me] % 2] >> step_origin[me] & 1 -> Rename(step_origin[me], origin)
+  :: else
+  fi;
+  own_origins[me * 2 + seq_epoch[me] % 2] = 0;
+  last_origin[me] = origin;
+  epoch_origin[seq_epoch[me]] = origin;
+  seq_epoch[me]++;
+  seq_open[me] = 0;
+  next_ticket[me] = 0;
+#ifdef BUG_OWED_ONCE
+  owed[me] = 0;
+#endif
+  settled[me] = 0
+}
+
+#define ALL_OUT(epoch) (inside[me * 2 + (epoch) % 2] == 0)
+
+inline Settle(delivered) {
+  x = seq_epoch[me] - 1;
+  if
+#ifdef BUG_NEVER_OWED
+  :: false
+#else
+  :: !(delivered) && !excused[me * 2 + x % 2] -> owed[me] = owed[me] | BIT(x)
+#endif
+  :: else
+  fi;
+  excused[me * 2 + x % 2] = 0;
+  settled[me] = 1;
+  x = 0
+}
+
+inline OpenEpoch() { d_step { seq_open[me] = 1; origin = postponed[me]; postponed[me] = 0 } }
+
+/* PendingTable::Add, of request `j` with ticket `t`; `seals` says whether its epoch has begun. `outcome` becomes TO_ENTER,
+   TO_WAIT or CLOSED. */
+#define TO_ENTER 0
+#define TO_WAIT 1
+#define CLOSED 2
+inline AddPending() {
+  TICKET_AT(me, j) = t;
+  x = 0;
+  do
+  :: x < REQUESTS ->
+    if
+    :: x != j && IS_PENDING(me, x) && PLACE_AT(me, x) == PLACE_AT(me, j) -> seals = 0
+    :: else
+    fi;
+    x++
+  :: else -> break
+  od;
+  x = 0;
+  if
+  :: closed[me] -> outcome = CLOSED
+  :: !closed[me] && seals -> PENDING(me, j) = ENTERED; outcome = TO_ENTER
+  :: else -> PENDING(me, j) = DEFERRED; outcome = TO_WAIT
+  fi;
+  seals = 0
+}
+
+/* PendingTable::Defer. */
+inline DeferPending() {
+  if
+  :: PENDING(me, j) == ENTERED -> PENDING(me, j) = DEFERRED
+  :: else
+  fi
+}

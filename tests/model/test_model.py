@@ -1,0 +1,91 @@
+"""The engine's protocol, in every interleaving; and each way to break it that is listed here is found."""
+
+from typing import Dict, Tuple
+
+import model
+import pytest
+
+# What is explored whole: the parameters of parameters.pml that differ from 2 ranks, 2 steps of one request,
+# no failure.
+SCENARIOS: Dict[str, Tuple[str, ...]] = {
+    # Failures and epochs: a step fails at any point, by itself or from another thread, on one rank or on
+    # both.
+    "both_fail": ("FAILURES=2", "FAILING=3", "CHUNKS=0"),
+    "one_fails_twice": ("FAILURES=2", "FAILING=1", "CHUNKS=0"),
+    "fails_finely": ("FINE=1", "STEPS=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "three_ranks_fail": ("RANKS=3", "STEPS=1", "FAILURES=1", "FAILING=1", "SMALL=1"),
+    "fails_in_batch": ("FAILURES=1", "FAILING=1", "PARTS=1"),
+    "fails_small": ("FAILURES=1", "FAILING=1", "SMALL=1"),
+    "fails_between_requests": ("STEPS=1", "REQUESTS=2", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "withdrawn": ("STEPS=1", "FAILURES=1", "WITHDRAWAL=1", "REQUESTS=2", "CHUNKS=0"),
+    # No failure: arrival, batches, work and sleep.
+    "two_ranks": (),
+    "two_ranks_finely": ("FINE=1", "STEPS=1"),
+    "three_ranks": ("RANKS=3", "STEPS=1"),
+    "batches": ("STEPS=1", "REQUESTS=2", "SEALS=2"),
+    "small_and_large": ("STEPS=1", "REQUESTS=2", "SEALS=2", "SMALL=1"),
+    "one_key_thrice": ("STEPS=1", "REQUESTS=3", "PIPELINED=1", "CHUNKS=0"),
+    # A rank leaves.
+    "leaves": ("LEAVES=1", "LEAVES_AFTER=1", "PARTS=1"),
+    "leaves_three": ("RANKS=3", "STEPS=1", "LEAVES=1", "CHUNKS=0"),
+    "leaves_and_fails": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1"),
+    # The job ends.
+    "aborts": ("ABORT=1",),
+    "dies": ("STEPS=1", "ABORT=2", "PARTS=1"),
+    "dies_small": ("STEPS=1", "ABORT=2", "SMALL=1"),
+    "aborts_and_fails": ("STEPS=1", "ABORT=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
+}
+
+# What each change to the protocol breaks: the scenario that finds it, smaller where a smaller one does.
+MUTATIONS: Dict[str, Tuple[str, ...]] = {
+    # Doorbells.
+    "LOOKS_BEFORE_LISTENING": ("FINE=1", "STEPS=1"),
+    "RING_READS_FIRST": ("FINE=1", "STEPS=1"),
+    "SLEEPING_SET_LATE": ("FINE=1", "STEPS=1"),
+    # Table and logs.
+    "RETIRED_BY_FIRST": ("STEPS=1",),
+    "PARTICIPANTS_ALL": ("STEPS=1", "LEAVES=1", "PARTS=1", "CHUNKS=0"),
+    "NO_ELECTION": ("RANKS=3", "STEPS=1", "LEAVES=1", "CHUNKS=0"),
+    "LEAVER_FORGETS": ("STEPS=1", "LEAVES=1", "CHUNKS=0"),
+    "PUBLISH_UNCHECKED": ("STEPS=1", "FAILURES=1", "FAILING=1", "SMALL=1"),
+    "NO_RESOLVE": ("STEPS=1", "FAILURES=1", "FAILING=1", "SMALL=1"),
+    "END_OVERWRITES": ("STEPS=1", "FAILURES=1", "FAILING=1"),
+    # Epochs.
+    "RESTART_BEFORE_DRAINED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "RESTART_IGNORES_LEAVING": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "NEVER_OWED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "OWED_ONCE": ("STEPS=3", "FAILURES=2", "FAILING=1", "CHUNKS=0"),
+    "NOT_EXCUSED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "DRAWS_AT_ONCE": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "NO_RENAME": ("FAILURES=2", "FAILING=3", "CHUNKS=0"),
+    "FORGETS_EXCUSED_STEP": ("FAILURES=2", "FAILING=3", "CHUNKS=0"),
+}
+
+
+@pytest.fixture(scope="module")
+def explorations(tmp_path_factory, request):
+    started = model.Explorations(tmp_path_factory.mktemp("model"))
+    for item in request.session.items:
+        name = item.callspec.params
+        if "scenario" in name:
+            started.start(name["scenario"], SCENARIOS[name["scenario"]])
+        else:
+            started.start(name["mutation"], (*MUTATIONS[name["mutation"]], f"BUG_{name['mutation']}"))
+    yield started
+    started.stop()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_holds(explorations, scenario, record_property):
+    outcome = explorations.outcome(scenario)
+    record_property("states", outcome.states)
+    record_property("seconds", outcome.seconds)
+    print(f"{scenario}: {outcome.states} states, {outcome.seconds} s")
+    assert outcome.violation == ""
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_found(explorations, mutation):
+    outcome = explorations.outcome(mutation)
+    print(f"{mutation}: {outcome.states} states, {outcome.seconds} s: {outcome.violation}")
+    assert "assertion violated" in outcome.violation

@@ -1,0 +1,171 @@
+/* A rank's user: steps one after the other, through the op kernels (kernels/tf/{ticket_kernel,submission,step}.cc).
+   A step draws its ticket, submits its requests and waits for them; it may fail for a reason of its own at any point
+   after its ticket. One that has failed withdraws what is pending, may yet submit what had begun to run, and ends. */
+
+byte failures = 0;
+bit finished_user[RANKS];
+bit withdrawing; /* the other thread of rank 0 is in a call for the step */
+
+#if FAILURES
+#define MAY_FAIL (failures < FAILURES && (FAILING >> me & 1) && !own_failure[me] && !WITHDRAWAL)
+
+#else
+#define MAY_FAIL false
+#endif
+
+#define NUM_STEPS (LEAVES && me == RANKS - 1 -> LEAVES_AFTER : STEPS)
+
+/* Of the step that runs. */
+#define ENDED(q) (PENDING(me, q) == FREE || PENDING(me, q) == DONE_OK || PENDING(me, q) == DONE_ERROR)
+#define FAILED_REQUEST(q) (PENDING(me, q) == DONE_ERROR)
+#if REQUESTS == 1
+#define ALL_ENDED ENDED(0)
+#define ANY_ERROR FAILED_REQUEST(0)
+#elif REQUESTS == 2
+#define ALL_ENDED (ENDED(0) && ENDED(1))
+#define ANY_ERROR (FAILED_REQUEST(0) || FAILED_REQUEST(1))
+#else
+#define ALL_ENDED (ENDED(0) && ENDED(1) && ENDED(2))
+#define ANY_ERROR (FAILED_REQUEST(0) || FAILED_REQUEST(1) || FAILED_REQUEST(2))
+#endif
+
+inline EndStep() {
+  if
+  :: refused || own_failure[me] -> failed_steps[me]++
+  :: else
+  fi;
+  refused = 0;
+  withdrawn = 0;
+  own_failure[me] = 0;
+  drawn = 0;
+  told = 0;
+  group[me] = 0;
+  group_submitted[me] = 0;
+  step_origin[me] = 0;
+  j = 0;
+  do
+  :: j < REQUESTS -> PENDING(me, j) = FREE; TICKET_AT(me, j) = 0; j++
+  :: else -> break
+  od;
+  j = 0;
+  steps[me]++
+}
+
+/* Step::End, once for a step that has failed: when it is cancelled, or at its very end. */
+inline TellEnd() {
+  if
+  :: !told ->
+    told = 1;
+#if !PIPELINED
+    EndGroup();
+#endif
+    if
+    :: !refused -> FailStep()
+    :: else
+    fi
+  :: else
+  fi
+}
+
+/* The step may fail now. */
+inline MayFail() {
+  if
+  :: MAY_FAIL && !refused && !ANY_ERROR -> own_failure[me] = 1; failures++
+  :: true
+  fi
+}
+
+proctype User(byte me) PROVIDED {
+  LOCALS;
+  bit refused = 0;   /* by the engine */
+  bit withdrawn = 0; /* what was pending when the step failed */
+  bit told = 0;      /* the engine knows of the step's end */
+  byte drawn = 0;    /* the ticket */
+  do
+  :: FUSED {
+      if
+      :: steps[me] == NUM_STEPS || aborted -> finished_user[me] = (!LEAVES || me != RANKS - 1 || aborted); break
+      :: else
+      fi;
+#if !PIPELINED
+      DrawTicket();
+#endif
+      atomic { MayFail() }
+    };
+    /* The requests. What has not begun to run when the step fails is not run; or it begins, and finds that out. */
+    do
+    :: j == REQUESTS -> j = 0; break
+    :: j < REQUESTS ->
+      if
+      :: !own_failure[me] || WITHDRAWAL -> Submit()
+      :: own_failure[me] && !refused -> FailStep() /* Submission::RefuseCancelled */
+      :: refused || own_failure[me] -> j = REQUESTS - 1
+      fi;
+      atomic { j++; MayFail() }
+    od;
+    /* Their ends. */
+    do
+    :: atomic {
+        ALL_ENDED && !(withdrawing && me == 0) ->
+        refused = (refused || ANY_ERROR);
+        if
+        :: !refused && !own_failure[me] -> EndStep()
+        :: else
+        fi;
+        break
+      }
+    :: atomic {
+        !ALL_ENDED && !withdrawn && (refused || own_failure[me] || ANY_ERROR || MAY_FAIL) ->
+        if
+        :: !refused && !own_failure[me] && !ANY_ERROR -> own_failure[me] = 1; failures++
+        :: else
+        fi;
+        refused = (refused || ANY_ERROR);
+        withdrawn = 1
+      };
+      if
+      :: !told -> TellEnd()
+      :: true
+      fi;
+      do
+      :: j < REQUESTS -> FUSED { StartCancel() }; FinishFail(); j++
+      :: else -> j = 0; break
+      od
+    od;
+    if
+    :: refused || own_failure[me] ->
+      TellEnd();
+      atomic { EndStep() }
+    :: else
+    fi
+  od;
+#if LEAVES
+  if
+  :: !finished_user[me] ->
+    leaving[me] = 1;
+    RingSelf;
+    atomic { (gone >> me & 1) || closed[me] -> finished_user[me] = 1 }
+  :: else
+  fi
+#endif
+}
+
+#if WITHDRAWAL
+/* A second thread of rank 0, which withdraws a request of the step that runs. */
+proctype Withdrawer() {
+  LOCALS;
+  byte me = 0;
+  atomic {
+    if
+    :: IS_PENDING(0, 0) -> j = 0
+    :: IS_PENDING(0, REQUESTS - 1) -> j = REQUESTS - 1
+    fi;
+    withdrawing = 1;
+    own_failure[0] = 1;
+    failures++
+  };
+  StartCancel();
+  FinishFail();
+  withdrawing = 0
+}
+#endif

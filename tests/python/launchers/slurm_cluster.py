@@ -1,0 +1,163 @@
+"""A Slurm cluster of one node, of this user, in a directory of its own: controller, node daemon and munge.
+
+It uses none of the machine's own configuration and ports, no systemd, no cgroups, and no other user.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from typing import Dict, List
+
+_START_SECONDS = 60.0
+_CONFIGURATION = """
+ClusterName=smddp
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SwitchType=switch/none
+MpiDefault=none
+KillWait=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+# More CPUs than the machine has: jobs need not wait for each other.
+SlurmdParameters=config_overrides
+NodeName=node NodeHostname={host} NodeAddr=127.0.0.1 CPUs=16 State=UNKNOWN
+PartitionName=test Nodes=node Default=YES MaxTime=10 State=UP
+"""
+
+
+class SlurmCluster:
+    """The running cluster. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+        # munged refuses a socket that others cannot reach.
+        self._folder.chmod(0o755)
+        self._daemons: List[subprocess.Popen] = []
+        for name in ("state", "spool"):
+            (self._folder / name).mkdir()
+        key = self._folder / "munge.key"
+        key.touch(0o600)
+        key.write_bytes(os.urandom(128))
+        controller_port, node_port = free_ports(2)
+        configuration = _CONFIGURATION.format(
+            folder=self._folder,
+            host=socket.gethostname().split(".")[0],
+            user=getpass.getuser(),
+            controller_port=controller_port,
+            node_port=node_port,
+        )
+        (self._folder / "slurm.conf").write_text(configuration)
+
+    @property
+    def environ(self) -> Dict[str, str]:
+        """What Slurm's commands need in their environment."""
+        return {"SLURM_CONF": str(self._folder / "slurm.conf")}
+
+    def __enter__(self) -> SlurmCluster:
+        try:
+            self._start_munge()
+            self._start("slurmctld", "-D", "-c")
+            self._start("slurmd", "-D", "-N", "node")
+            self._wait_until_idle()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+
+    def _start_munge(self) -> None:
+        options = {
+            "key-file": "munge.key",
+            "socket": "munge.socket",
+            "pid-file": "munge.pid",
+            "log-file": "munge.log",
+            "seed-file": "munge.seed",
+        }
+        files = [f"--{option}={self._folder / name}" for option, name in options.items()]
+        self._start("munged", "--foreground", "--force", "--num-threads=2", *files)
+        self._wait_for(lambda: (self._folder / "munge.socket").exists(), "munged listens")
+
+    def _start(self, name: str, *arguments: str) -> None:
+        path = shutil.which(name, path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin{os.pathsep}/sbin")
+        if path is None:
+            raise FileNotFoundError(f"{name} is not installed; tools/setup_system.sh launchers installs it")
+        with open(self._folder / f"{name}.out", "wb") as output:
+            self._daemons.append(
+                subprocess.Popen(
+                    [path, *arguments],
+                    env={**os.environ, **self.environ},
+                    cwd=self._folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+
+    def _wait_until_idle(self) -> None:
+        def state() -> str:
+            command = ["sinfo", "--noheader", "--format=%t"]
+            environ = {**os.environ, **self.environ}
+            return subprocess.run(
+                command, env=environ, capture_output=True, text=True, timeout=30, check=False
+            ).stdout.strip()
+
+        self._wait_for(lambda: state() == "idle", "the node is idle")
+
+    def _wait_for(self, condition, what: str) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not condition():
+            ended = [daemon.args[0] for daemon in self._daemons if daemon.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                raise AssertionError(f"not so: {what}; ended: {ended}; output:\n{self._outputs()}")
+            time.sleep(0.1)
+
+    def _outputs(self) -> str:
+        return "\n".join(path.read_text(errors="replace") for path in sorted(self._folder.glob("*.out")))
+
+    def _stop(self) -> None:
+        # The node daemon first, and munge last: the others need it.
+        for daemon in reversed(self._daemons):
+            daemon.send_signal(signal.SIGTERM)
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait(10)
+        shutil.rmtree(self._folder)
+
+
+def free_ports(count: int) -> List[int]:
+    """Ports of this host that nobody listens at; different ones."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

@@ -1,0 +1,49 @@
+"""Ranks that Open MPI's mpirun and MPICH's mpiexec start."""
+
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import mpi_launchers
+import pytest
+from foreign_jobs import check_digits, check_who, digits
+
+
+def words_of(pid):
+    """The command line of a process."""
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+
+
+@pytest.mark.parametrize("launcher", [mpi_launchers.open_mpi, mpi_launchers.mpich])
+def test_two_jobs_of_the_example_at_once(bench, launcher):
+    jobs = [bench.start(*launcher("-np", "2"), *digits("--seed", seed)) for seed in (1, 2)]
+    for job in jobs:
+        check_digits(job.finish())
+
+
+def test_through_a_shell(bench):
+    # Only the launcher's process identifies the run, and bash stands between it and the rank.
+    script = f"{sys.executable} {bench.who} shell; exit $?"
+    check_who(bench.run(*mpi_launchers.mpich("-np", "3"), "bash", "-c", script), "shell", 3)
+
+
+def test_a_rank_that_is_killed_while_it_waits_leaves_nothing_that_disturbs(bench):
+    # Rank 1 never comes, and rank 0 is killed.
+    script = '[ "$PMI_RANK" = 0 ] || exec sleep 100; exec "$0" "$@"'
+    job = bench.start(
+        *mpi_launchers.mpich("-np", "2"), "bash", "-c", script, sys.executable, bench.who, "killed"
+    )
+    deadline = time.monotonic() + 60
+    while not [place for place in bench.meeting_places() if place.endswith("/bootstrap")]:
+        assert time.monotonic() < deadline, job.output()
+        time.sleep(0.05)
+    # Not mpiexec, whose words end in the same.
+    rank_0 = [pid for pid in bench.processes() if words_of(pid) == [sys.executable, str(bench.who), "killed"]]
+    assert len(rank_0) == 1
+    os.kill(rank_0[0], signal.SIGKILL)
+    assert job.finish().code != 0
+    assert bench.meeting_places(), "the killed rank could not remove its place"
+    # The next run meets elsewhere, and removes it.
+    check_who(bench.run(*mpi_launchers.mpich("-np", "2"), sys.executable, bench.who, "next"), "next")

@@ -1,0 +1,112 @@
+"""allgather: all ranks' rows on every rank, however many each has."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from values import ALL_TYPES, assert_equal, of_rank
+
+import tf_smddp as sdp
+
+# How many rows rank r has: the same, one more on each, none on some, none at all.
+ROWS = {
+    "equal": lambda rank: 3,
+    "growing": lambda rank: rank + 1,
+    "some empty": lambda rank: 0 if rank % 2 == 0 else 4,
+    "all empty": lambda rank: 0,
+}
+INNER = ((), (1,), (2, 3), (0,))
+
+
+def rows_of(dtype, rank, rows, inner=(5,), salt=0):
+    return of_rank((rows, *inner), dtype, rank, salt)
+
+
+def gathered(dtype, size, rows, inner=(5,), salt=0):
+    return np.concatenate([rows_of(dtype, rank, rows(rank), inner, salt) for rank in range(size)])
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("inner", INNER, ids=str)
+def test_eager(rank, size, rows, inner):
+    for dtype in ALL_TYPES:
+        result = sdp.allgather(rows_of(dtype, rank, ROWS[rows](rank), inner))
+        assert_equal(result, gathered(dtype, size, ROWS[rows], inner), dtype)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_function(rank, size, rows):
+    function = tf.function(lambda tensors: [sdp.allgather(tensor) for tensor in tensors])
+    for _ in range(3):
+        results = function([tf.constant(rows_of(dtype, rank, ROWS[rows](rank))) for dtype in ALL_TYPES])
+        for dtype, result in zip(ALL_TYPES, results):
+            assert_equal(result, gathered(dtype, size, ROWS[rows]), dtype)
+
+
+def test_v1_session(rank, size):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        results = [
+            sdp.allgather(tf.constant(rows_of(dtype, rank, rank + 1)), name=f"gather_{dtype.name}")
+            for dtype in (ALL_TYPES if rank % 2 else reversed(ALL_TYPES))
+        ]
+        for _ in range(3):
+            found = session.run(results)
+            for dtype, result in zip(ALL_TYPES, found if rank % 2 else reversed(found)):
+                assert_equal(result, gathered(dtype, size, ROWS["growing"]), dtype)
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_grouped(rank, size, mode):
+    function = mode(lambda tensors: sdp.grouped_allgather(tensors, name="group"))
+    tensors = [tf.constant(rows_of(dtype, rank, rank + i % 3, salt=i)) for i, dtype in enumerate(ALL_TYPES)]
+    for _ in range(3):
+        for i, result in enumerate(function(tensors)):
+            assert_equal(result, gathered(ALL_TYPES[i], size, lambda r, i=i: r + i % 3, salt=i), ALL_TYPES[i])
+    assert sdp.grouped_allgather([]) == []
+
+
+def test_grouped_in_a_v1_session(rank, size):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tensors = [tf.fill([rank + i], float(rank)) for i in range(3)]
+        for i, result in enumerate(session.run(sdp.grouped_allgather(tensors))):
+            assert result.tolist() == [float(r) for r in range(size) for _ in range(r + i)]
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_a_scalar_is_one_row(rank, size, mode):
+    assert mode(sdp.allgather)(tf.constant(rank * 10)).numpy().tolist() == [r * 10 for r in range(size)]
+    assert mode(lambda x: sdp.grouped_allgather([x, [x, x]]))(tf.constant(rank))[1].shape == (2 * size,)
+
+
+def test_a_large_tensor(rank, size):
+    result = sdp.allgather(rows_of(tf.float32, rank, 70000 + rank, (7,)))
+    assert_equal(result, gathered(tf.float32, size, lambda r: 70000 + r, (7,)))
+
+
+def test_static_shape():
+    @tf.function
+    def function(x):
+        assert sdp.allgather(x).shape.as_list() == [None, 3]
+        return sdp.allgather(x)
+
+    function(tf.zeros((2, 3)))
+
+
+def test_many_in_flight_in_any_order(rank, size):
+    """The ranks' executors get to the ops in another order."""
+
+    @tf.function
+    def function(x):
+        results = [sdp.allgather(tf.fill([rank + i], x)) for i in range(6)]
+        return results[::-1] if rank % 2 else results
+
+    for _ in range(3):
+        results = function(tf.constant(rank))
+        for i, result in enumerate(results[::-1] if rank % 2 else results):
+            assert result.numpy().tolist() == [r for r in range(size) for _ in range(r + i)]
+
+
+def test_what_is_no_tensor_of_rows():
+    with pytest.raises(TypeError, match=r"allgather\(\) does not take RaggedTensor"):
+        sdp.allgather(tf.ragged.constant([[1.0], [2.0, 3.0]]))
+    with pytest.raises(TypeError, match=r"grouped_allgather\(\) takes a list of tensors, but got"):
+        sdp.grouped_allgather(tf.zeros((2, 2)))

@@ -1,0 +1,122 @@
+"""stats(): the figures of known collectives."""
+
+import time
+
+import pytest
+import tensorflow as tf
+
+import tf_smddp as sdp
+
+KINDS = {"allreduce", "broadcast", "barrier", "allgather", "reducescatter", "alltoall"}
+OF_A_KIND = {
+    "calls",
+    "errors",
+    "bytes",
+    "staged_bytes",
+    "small_calls",
+    "waiting_seconds",
+    "moving_seconds",
+}
+
+
+def world(figures):
+    """The figures of all ranks' process set."""
+    return next(each for each in figures["process_sets"] if each["id"] == 0)
+
+
+def test_keys_are_those_of_the_documentation(rank, size):
+    figures = sdp.stats()
+    assert set(figures) == {"rank", "size", "arena_bytes", "arena_used_bytes", "collectives", "process_sets"}
+    assert (figures["rank"], figures["size"]) == (rank, size)
+    assert set(figures["collectives"]) == KINDS
+    assert set(world(figures)) == {
+        "id",
+        "ranks",
+        "batches",
+        "batch_bytes",
+        "deferred",
+        "failures",
+        "collectives",
+    }
+    assert world(figures)["ranks"] == list(range(size))
+    for kinds in (figures["collectives"], world(figures)["collectives"]):
+        assert set(kinds) == KINDS
+        assert all(set(of_a_kind) == OF_A_KIND for of_a_kind in kinds.values())
+    assert (figures["arena_bytes"] > 0) == (size > 1)
+
+
+def test_known_collectives_are_counted(size):
+    sdp.stats(reset=True)
+    for _ in range(3):
+        sdp.allreduce(tf.ones([1]), 0, 1)
+    sdp.allreduce(tf.ones([1000, 1000]), 0, 1)
+    sdp.broadcast(tf.ones([10], tf.float64), root_rank=0)
+    sdp.barrier()
+    figures = sdp.stats()
+    allreduce = figures["collectives"]["allreduce"]
+    assert allreduce["calls"] == 4
+    assert allreduce["bytes"] == 3 * 4 + 4_000_000
+    assert allreduce["errors"] == 0
+    assert allreduce["moving_seconds"] > 0
+    assert allreduce["staged_bytes"] in (0, 4_000_000)  # 0 where the tensor lies in the arena
+    assert allreduce["small_calls"] == (3 if size > 1 else 0)
+    assert figures["collectives"]["broadcast"]["bytes"] == 80
+    assert figures["collectives"]["barrier"]["calls"] == 1
+    assert figures["collectives"]["alltoall"]["calls"] == 0
+    assert world(figures)["collectives"]["allreduce"]["calls"] == 4
+    assert world(figures)["batch_bytes"] == (4_000_000 if size > 1 else 0)
+
+
+def test_inside_a_function(size):
+    @tf.function
+    def step(x):
+        return sdp.allreduce(x, 0, 1)
+
+    sdp.stats(reset=True)
+    for _ in range(5):
+        step(tf.ones([300]))
+    assert sdp.stats()["collectives"]["allreduce"]["calls"] == 5
+    assert sdp.stats()["collectives"]["allreduce"]["bytes"] == 5 * 1200
+
+
+def test_reset(size):
+    sdp.barrier()
+    assert sdp.stats(reset=True)["collectives"]["barrier"]["calls"] >= 1
+    figures = sdp.stats()["collectives"]["barrier"]
+    assert figures["calls"] == 0
+    assert figures["waiting_seconds"] == 0
+
+
+def test_who_waits_is_seen(rank, size):
+    if size == 1:
+        assert sdp.stats()["collectives"]["barrier"]["waiting_seconds"] == 0
+        return
+    sdp.barrier()
+    sdp.stats(reset=True)
+    if rank == 0:
+        time.sleep(0.3)
+    sdp.barrier()
+    waited = sdp.stats()["collectives"]["barrier"]["waiting_seconds"]
+    if rank != 0:
+        assert waited > 0.2
+    assert waited < 5
+
+
+def test_a_step_that_fails_is_an_error(rank, size):
+    sdp.stats(reset=True)
+    sdp.barrier()  # the others may fail the step before this rank comes to it
+    if size == 1:
+        sdp.allreduce(tf.ones([2]), 0, 1)
+    else:
+        with pytest.raises(tf.errors.InternalError, match="different collectives"):
+            sdp.allreduce(tf.ones([2 + rank]), 0, 1)
+    sdp.allreduce(tf.ones([2]), 0, 1)
+    figures = sdp.stats()
+    allreduce = figures["collectives"]["allreduce"]
+    assert allreduce["calls"] == (1 if size > 1 else 2)
+    assert allreduce["bytes"] == 8 * allreduce["calls"]
+    assert world(figures)["failures"] == (1 if size > 1 else 0)
+    # A rank that came when the step had failed already did not get as far as its allreduce.
+    assert allreduce["errors"] <= world(figures)["failures"]
+    everywhere = sdp.allreduce(tf.constant(allreduce["errors"], tf.int64), 0, 1, op=sdp.ReduceOp.SUM)
+    assert everywhere.numpy() >= (2 if size > 1 else 0)

@@ -1,0 +1,151 @@
+"""Ctrl-C, and other exceptions that end a rank: what it waits for ends, and the others get the reason."""
+
+import pytest
+from harness import run_job
+
+# Rank 1 gets a SIGINT while it waits for rank 0, which comes when rank 1 has done with it.
+SCRIPT = """
+import signal, threading
+sdp.init()
+rank = sdp.rank()
+sdp.barrier()
+
+def late():
+    # Rank 0 waits for a rank that has long been interrupted.
+    time.sleep(2.0 if rank == 0 else 0.0)
+
+{wait}
+
+if rank == 1:
+    threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    late()
+    wait()
+    report("outcome", "none")
+except KeyboardInterrupt:
+    report("outcome", "KeyboardInterrupt")
+except tf.errors.OpError as error:
+    report("outcome", error.message)
+report("seconds", time.monotonic() - begin)
+report("next", float(sdp.allreduce(rank + 1.0, 0, 1)))
+sdp.barrier()
+sdp.shutdown()
+report("handler", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+# Python's own handler is back in its place.
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5.0)
+    report("after shutdown", "none")
+except KeyboardInterrupt:
+    report("after shutdown", "KeyboardInterrupt")
+"""
+
+WAITS = {
+    "eager": "def wait(): sdp.allreduce([1.0], 0, 1, name='total')",
+    "barrier": "def wait(): sdp.barrier(name='total')",
+    "function": "wait = tf.function(lambda: sdp.allreduce([1.0], 0, 1, name='total'))",
+    "session": """
+def wait():
+    with tf.Graph().as_default() as graph:
+        total = sdp.allreduce([1.0], 0, 1, name='total')
+    tf.compat.v1.Session(graph=graph).run(total)
+""",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_ctrl_c_in_a_collective(wait):
+    job = run_job(2, SCRIPT.format(wait=WAITS[wait]))
+    assert job.exit_code == 0, job
+    waiting, interrupted = job.reports
+    assert interrupted["outcome"] == "KeyboardInterrupt", job
+    assert interrupted["seconds"] < 1.7, job
+    for text in ("rank 1", "'total'", "interrupted (SIGINT)"):
+        assert text in waiting["outcome"], job
+    for report in job.reports:
+        assert report["next"] == 1.5, job
+        assert report["handler"] is True, job
+        assert report["after shutdown"] == "KeyboardInterrupt", job
+
+
+def test_ctrl_c_that_the_script_handles_itself_is_left_alone():
+    job = run_job(
+        1,
+        """
+import signal
+seen = []
+signal.signal(signal.SIGINT, lambda *_: seen.append("mine"))
+sdp.init()
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(0.1)
+report("seen", seen)
+sdp.shutdown()
+sdp.init()
+# Taken over later: shutdown() must not put another one in its place.
+signal.signal(signal.SIGINT, lambda *_: seen.append("other"))
+sdp.shutdown()
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(0.1)
+report("later", seen)
+""",
+        launcher=False,
+    )
+    assert job.exit_code == 0, job
+    assert job.reports[0]["seen"] == ["mine"], job
+    assert job.reports[0]["later"] == ["mine", "other"], job
+
+
+def test_ctrl_c_in_a_forked_child_is_none_in_the_parent():
+    job = run_job(
+        2,
+        """
+import signal
+sdp.init()
+if sdp.rank() == 0:
+    child = os.fork()
+    if child == 0:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5.0)
+        except KeyboardInterrupt:
+            os._exit(7)
+        os._exit(0)
+    report("child", os.waitpid(child, 0)[1])
+    report("sum", float(sdp.allreduce(1.0, 0, 1)))
+else:
+    time.sleep(1.0)
+    report("sum", float(sdp.allreduce(3.0, 0, 1)))
+""",
+    )
+    assert job.exit_code == 0, job
+    assert job.reports[0]["child"] == 7 << 8, job
+    assert [report["sum"] for report in job.reports] == [2.0, 2.0], job
+
+
+@pytest.mark.parametrize("error", ["ValueError('the disk is full')", "KeyboardInterrupt()", "SystemExit(3)"])
+def test_an_exception_that_ends_a_rank(error):
+    """The others get its type and text; but sys.exit() is orderly, and only who waits gets an error."""
+    job = run_job(
+        2,
+        f"""
+sdp.init()
+sdp.barrier()
+if sdp.rank() == 1:
+    time.sleep(0.5)
+    raise {error}
+try:
+    sdp.allreduce([1.0], 0, 1, name="total")
+except tf.errors.OpError as failure:
+    report("error", failure.message)
+""",
+    )
+    found = job.reports[0]["error"]
+    assert "rank 1" in found, job
+    if error.startswith("SystemExit"):
+        assert "shutdown" in found, job
+        assert job.exit_code == 3, job
+    else:
+        assert "ended with an uncaught" in found, job
+        assert error.split("(")[0] in found, job
+        assert "the disk is full" in found or error.startswith("Key"), job

@@ -1,0 +1,23 @@
+"""2,000 random schedules of mixed collectives over 2 to 5 ranks and two process sets, against NumPy."""
+
+import pathlib
+
+import pytest
+from harness import run_job
+
+SCRIPT = pathlib.Path(__file__).with_name("schedules.py")
+SCHEDULES_EACH = 500
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_schedules(size):
+    """Every result is right, and nothing grows. `schedules.py SEED 1` runs the seed of a failure again."""
+    job = run_job(size, str(SCRIPT), str(size * SCHEDULES_EACH), str(SCHEDULES_EACH), seconds=240)
+    assert job.exit_code == 0, job
+    for report in job.reports:
+        assert report["schedules"] == SCHEDULES_EACH, job
+        (fds, threads, memory), (fds_after, threads_after, memory_after) = report["before"], report["after"]
+        assert fds_after <= fds, job
+        assert threads_after <= threads, job
+        # TensorFlow keeps some of what each traced function costs.
+        assert memory_after - memory < 64 << 20, job

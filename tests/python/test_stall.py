@@ -1,0 +1,86 @@
+"""A rank that is alive but absent: who waits says so on stderr; it goes on when the rank does."""
+
+import os
+import signal
+import time
+
+from harness import RunningJob, run_job
+
+STEPS = """
+os.environ["SMDDP_STALL_WARNING"] = "0.5"
+sdp.init()
+
+@tf.function
+def step(x):
+    return sdp.allreduce(x, 0, 1, name="gradient")
+
+step(tf.ones([2000]))
+report("pid", os.getpid())
+for i in range({steps}):
+    step(tf.ones([2000]))
+    time.sleep(0.01)
+report("done", True)
+"""
+
+
+def test_a_stopped_rank():
+    with RunningJob(3, STEPS.format(steps=100)) as running:
+        pid = running.wait_for("pid")[2]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(1.5)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        job = running.finish()
+    assert job.exit_code == 0, str(job)
+    assert not job.leftovers, str(job)
+    assert all(report["done"] for report in job.reports), str(job)
+    warnings = [line for line in job.output.splitlines() if "warning] rank" in line]
+    assert len(warnings) >= 2, str(job)
+    assert all("[tf_smddp rank 0 warning]" in line for line in warnings), str(job)
+    for text in (
+        "for rank 2 at allreduce",
+        "gradient",
+        f"Rank 2 (pid {pid}) is stopped; it last submitted allreduce",
+        f"`kill -CONT {pid}`",
+        "The job ends when it makes no progress for 1800 s (SMDDP_STALL_TIMEOUT).",
+    ):
+        assert text in warnings[0], str(job)
+    assert "rank 0 goes on after a wait of about" in warnings[-1], str(job)
+
+
+def test_the_timeout_ends_the_job():
+    job = run_job(
+        2,
+        """
+os.environ.update(SMDDP_STALL_WARNING="0.5", SMDDP_STALL_TIMEOUT="1.5")
+sdp.init()
+try:
+    if sdp.rank() == 0:
+        sdp.broadcast(tf.ones([3]), root_rank=0, name="weights")
+    else:
+        sdp.allreduce(tf.ones([3]), 0, 1, name="gradient")
+except tf.errors.OpError as error:
+    report("type", type(error).__name__)
+    report("error", error.message)
+""",
+    )
+    for report in job.reports:
+        assert report["type"] == "InternalError", str(job)
+        for text in (
+            "no progress for 1.5 s (SMDDP_STALL_TIMEOUT)",
+            "broadcast",
+            "weights",
+            "allreduce",
+            "gradient",
+        ):
+            assert text in report["error"], str(job)
+        assert (
+            "the ranks run different collectives, or the same ones in different orders" in report["error"]
+        ), str(job)
+
+
+def test_a_setting_that_is_no_number():
+    job = run_job(1, "os.environ['SMDDP_STALL_WARNING'] = 'soon'; sdp.init()", launcher=False)
+    assert job.exit_code == 1, str(job)
+    assert "SMDDP_STALL_WARNING='soon' is not a number of seconds from 0 (never) to 8640000" in job.output

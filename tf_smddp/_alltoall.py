@@ -1,0 +1,87 @@
+"""alltoall: sends some rows to each rank."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
+
+from tf_smddp import _op_library, _tickets
+from tf_smddp._autograph import not_converted
+from tf_smddp._call_site import check_call_site
+from tf_smddp._process_sets import ProcessSet, communicator_of, ranks_of
+from tf_smddp._rows import to_rows
+
+
+@not_converted
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: Optional[str] = None,
+    process_set: Optional[ProcessSet] = None,
+) -> Union[tf.Tensor, Tuple[tf.Tensor, tf.Tensor]]:
+    """Sends the tensor's first rows to the first rank, the next ones to the second, and so on.
+
+    Collective: every rank must call this, in the same order as its other collectives. In a `tf.function` the
+    result must be used, else TensorFlow prunes the op on this rank. It can be differentiated: the gradient of
+    each row goes back to where the row came from.
+
+    Args:
+        tensor: the rows to send: a tensor or what becomes one, with at least one dimension, of a floating,
+            complex or integer type, or bool. Type and shape are the same on all ranks, but for the first
+            dimension.
+        splits: how many rows go to each rank: a vector of integers, one for each rank that takes part, which
+            add up to the tensor's rows; 0 is allowed. None splits evenly, and then the number of rows must be
+            a multiple of the number of ranks.
+        name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
+            there the default is the node's name.
+        process_set: the ranks that take part; None is all.
+
+    Returns:
+        The rows that were sent to this rank, in the order of the ranks that sent them. With `splits`, a pair:
+        those, and a vector of how many came from each rank (int64).
+
+    Raises:
+        RuntimeError: before `init`, or in a function that tf.data runs.
+        TypeError: an argument is of a wrong type, or the tensor's type is not supported.
+        ValueError: the tensor is a scalar, the splits don't fit, or this rank is not in `process_set`.
+        tf.errors.InvalidArgumentError: the splits don't fit, where that is not known before.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
+            the text says which, and what to do.
+    """
+    check_call_site("alltoall")
+    communicator = communicator_of(process_set, "alltoall")
+    rows = to_rows(tensor, "alltoall")
+    checked = _check_splits(splits, rows.shape, len(ranks_of(process_set)))
+    tensor_name, node_name = _tickets.names(name, "SmddpAlltoall")
+    output, received = _op_library.alltoall(
+        rows, checked, _tickets.draw_ticket(communicator), tensor_name, node_name, communicator
+    )
+    return output if splits is None else (output, received)
+
+
+def _check_splits(splits: Any, shape: tf.TensorShape, ranks: int) -> tf.Tensor:
+    """The splits as the op takes them; what can be checked before it runs is checked."""
+    rows = shape[0] if shape.rank is not None else None
+    if splits is None:
+        if rows is not None and rows % ranks != 0:
+            raise ValueError(
+                f"alltoall() without splits needs a multiple of {ranks} rows, the number of ranks, but got "
+                f"{rows}. Give splits."
+            )
+        return tf.constant([], tf.int64)
+    vector = tf.convert_to_tensor(splits)
+    if not vector.dtype.is_integer:
+        raise TypeError(f"alltoall() needs splits of integers, but got {splits!r}.")
+    if not vector.shape.is_compatible_with([ranks]):
+        raise ValueError(
+            f"alltoall() needs splits with one number for each of the {ranks} ranks, but got {splits!r}."
+        )
+    known = tf.get_static_value(vector)
+    if known is not None and (np.any(known < 0) or (rows is not None and np.sum(known) != rows)):
+        raise ValueError(
+            f"alltoall() needs splits that are not negative and add up to the tensor's "
+            f"{'rows' if rows is None else f'{rows} rows'}, but got {known.tolist()}."
+        )
+    return tf.cast(vector, tf.int64)

@@ -1,0 +1,209 @@
+"""ProcessSet: a group of ranks that do collectives among themselves."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from tf_smddp import _runtime
+from tf_smddp._autograph import not_converted
+
+
+class ProcessSet:
+    """A group of ranks: handed to `add_process_set` on all ranks, then to collectives as `process_set=`.
+
+        pairs = sdp.add_process_set([0, 2])
+        if pairs.included():
+            total = sdp.allreduce(x, 0, 1, process_set=pairs)
+
+    Attributes:
+        process_set_id: its number, the same on all ranks; None unless it is added.
+    """
+
+    process_set_id: Optional[int] = None
+
+    def __init__(self, ranks: Sequence[int]):
+        """Describes a group.
+
+        Args:
+            ranks: of the job, each once; their order does not matter.
+
+        Raises:
+            TypeError: something is not an integer.
+            ValueError: there is none, or one appears twice.
+        """
+        try:
+            self._ranks = sorted(operator.index(rank) for rank in ranks)
+        except TypeError:
+            raise TypeError(
+                f"ProcessSet takes a list of ranks as Python integers, but got {ranks!r}."
+            ) from None
+        if not self._ranks:
+            raise ValueError("ProcessSet needs at least one rank, but got none.")
+        if len(set(self._ranks)) < len(self._ranks):
+            raise ValueError(f"ProcessSet takes each rank once, but got {list(ranks)!r}.")
+
+    @property
+    def ranks(self) -> List[int]:
+        """The ranks in it, ascending; a rank's index in this list is its `rank()` in the set."""
+        return list(self._ranks)
+
+    @not_converted
+    def included(self) -> bool:
+        """Whether this process is in it.
+
+        Raises:
+            RuntimeError: before `init`.
+        """
+        return _runtime.rank() in self.ranks
+
+    @not_converted
+    def rank(self) -> int:
+        """This process's index in it.
+
+        Raises:
+            RuntimeError: before `init`.
+            ValueError: this process is not in it.
+        """
+        self.check_included("ProcessSet.rank")
+        return self.ranks.index(_runtime.rank())
+
+    @not_converted
+    def size(self) -> int:
+        """The number of ranks in it."""
+        return len(self.ranks)
+
+    def check_included(self, caller: str) -> None:
+        """Raises a ValueError that names `caller` and the remedy, unless this process is in the set."""
+        if not self.included():
+            raise ValueError(
+                f"{caller}() was called on rank {_runtime.rank()}, which is not in the process set "
+                f"{self.ranks}. Call it only where process_set.included() is true."
+            )
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(ranks={self._ranks}, process_set_id={self.process_set_id})"
+
+
+class _GlobalProcessSet(ProcessSet):
+    """All ranks of the job."""
+
+    process_set_id = 0
+
+    def __init__(self) -> None:
+        self._ranks = []
+
+    @property
+    def ranks(self) -> List[int]:
+        """All ranks."""
+        return list(range(_runtime.size()))
+
+    def __repr__(self) -> str:
+        return "global_process_set"
+
+
+global_process_set: ProcessSet = _GlobalProcessSet()
+
+# By number, all that are added: what an op's attribute means.
+_added: Dict[int, ProcessSet] = {0: global_process_set}
+
+
+def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet:
+    """Makes a process set known to the job, so that its ranks can do collectives among themselves.
+
+    Collective: every rank of the job must call this, also those that are not in the set, with the same ranks
+    and in the same order as other calls of this function and of `remove_process_set`. It waits for all ranks,
+    and is not for use in a `tf.function`.
+
+    Args:
+        process_set: a `ProcessSet` that is not added, or the ranks of a new one.
+
+    Returns:
+        The process set, with its number.
+
+    Raises:
+        RuntimeError: before `init`; or the ranks disagree, one is gone, or there is no room for more (the
+            text says which).
+        TypeError: it is neither a ProcessSet nor a list of integers.
+        ValueError: a rank does not exist or is named twice, or the set is added already.
+    """
+    _runtime.require_initialized("add_process_set")
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    if process_set.process_set_id is not None:
+        raise ValueError(f"add_process_set() got {process_set!r}, which is added already.")
+    size = _runtime.size()
+    for rank in process_set.ranks:
+        if not 0 <= rank < size:
+            raise ValueError(
+                f"add_process_set() needs ranks from 0 to size() - 1 = {size - 1}, but got {rank}."
+            )
+    process_set.process_set_id = _runtime.create_communicator(process_set.ranks)
+    _added[process_set.process_set_id] = process_set
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Ends a process set. A `tf.function` that was traced with it can't be called any more.
+
+    Collective: every rank of the job must call this, as `add_process_set`, when no collective of the set is
+    under way.
+
+    Args:
+        process_set: one that was added.
+
+    Returns:
+        True; False if it was not added, or removed before.
+
+    Raises:
+        RuntimeError: before `init`; or the ranks disagree, or something is under way (the text says which).
+        TypeError: it is not a ProcessSet.
+        ValueError: it is `global_process_set`.
+    """
+    _runtime.require_initialized("remove_process_set")
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(f"remove_process_set() takes a ProcessSet, but got {process_set!r}.")
+    if process_set is global_process_set:
+        raise ValueError("remove_process_set() cannot remove global_process_set: it is the job itself.")
+    if process_set.process_set_id is None:
+        return False
+    _runtime.remove_communicator(process_set.process_set_id)
+    _added.pop(process_set.process_set_id, None)
+    process_set.process_set_id = None
+    return True
+
+
+def communicator_of(process_set: Any, caller: str) -> int:
+    """The number of the communicator that a user's `process_set=` argument means; None is all ranks.
+
+    Raises:
+        TypeError: it is neither None nor a ProcessSet.
+        ValueError: it is not added, or this process is not in it.
+    """
+    if process_set is None:
+        return 0
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(f"{caller}() takes a ProcessSet or None as process_set, but got {process_set!r}.")
+    if process_set.process_set_id is None:
+        raise ValueError(
+            f"{caller}() got {process_set!r}, which is not added. Call add_process_set() with it on all "
+            "ranks first."
+        )
+    process_set.check_included(caller)
+    return process_set.process_set_id
+
+
+def process_set_of(communicator: int) -> ProcessSet:
+    """The process set of a communicator's number, as an op has it.
+
+    Raises:
+        ValueError: it was removed.
+    """
+    if communicator not in _added:
+        raise ValueError(f"process set {communicator} was removed, but an op that was made with it is used.")
+    return _added[communicator]
+
+
+def ranks_of(process_set: Optional[ProcessSet]) -> List[int]:
+    """The ranks that a user's `process_set=` argument means; None is all ranks."""
+    return (process_set or global_process_set).ranks

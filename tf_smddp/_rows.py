@@ -1,0 +1,28 @@
+"""Tensors as rows, which is what gathering and scattering collectives move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_smddp import _op_library
+
+
+def to_rows(tensor: Any, caller: str) -> tf.Tensor:
+    """Returns the tensor, converted to one if need be; it has at least one dimension, or an unknown number.
+
+    Raises:
+        TypeError: it is ragged or sparse, or of a type that the ops don't take.
+        ValueError: it is a scalar.
+    """
+    if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)):
+        raise TypeError(
+            f"{caller}() does not take {type(tensor).__name__}. Make it dense, or hand over its parts one by "
+            "one."
+        )
+    rows = tf.convert_to_tensor(tensor)
+    _op_library.check_dtype(rows, caller)
+    if rows.shape.rank == 0:
+        raise ValueError(f"{caller}() needs a tensor with rows, but got a scalar. Reshape it to [1].")
+    return rows
