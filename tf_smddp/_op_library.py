@@ -30,7 +30,6 @@ auto_control_deps.ASYNC_STATEFUL_OPS |= {
     "SmddpGroupedAllreduce",
     "SmddpGroupedReducescatter",
     "SmddpReducescatter",
-    "SmddpStepMark",
 }
 
 # What the ops take, see ops/.
@@ -58,11 +57,9 @@ def ticket(communicator: int = 0) -> tf.Tensor:
     return _ops.smddp_ticket(communicator=communicator, eager=tf.executing_eagerly(), name="SmddpTicket")
 
 
-def step_mark(communicator: int) -> tf.Tensor:
-    """What one op that pairs by name has instead of a ticket: an int64 scalar, -1."""
-    # It runs at the beginning of the step, whatever its op waits for.
-    with tf.control_dependencies(None):
-        return _ops.smddp_step_mark(communicator=communicator, name="SmddpStepMark")
+def no_ticket() -> tf.Tensor:
+    """What an op that pairs by name has instead of a ticket: -1."""
+    return tf.constant(-1, tf.int64, name="SmddpNoTicket")
 
 
 def allreduce(

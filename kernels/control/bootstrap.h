@@ -12,32 +12,14 @@
 #ifndef TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_H_
 #define TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_H_
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "kernels/common/config.h"
 #include "kernels/common/status.h"
-#include "kernels/common/unique_fd.h"
+#include "kernels/control/meeting.h"
 
 namespace tf_smddp {
-
-// What a rank knows of another, or of itself.
-struct LocalPeer {
-  pid_t pid = 0;
-  UniqueFd pidfd;  // invalid for ranks of this very process, and where the system refuses pidfds
-  std::uint64_t start_ticks =
-      0;  // without a pidfd: with the pid, which process it is (kernels/common/process.h)
-  UniqueFd arena;
-  std::uint64_t arena_bytes = 0;
-};
-
-struct Meeting {
-  UniqueFd control;              // the control segment
-  std::vector<LocalPeer> peers;  // by rank; this rank too
-};
 
 // Collective: every rank must call this. `arena_fd` is this rank's arena of `arena_bytes` bytes. `prepare`
 // maps what the meeting brought; when it fails on any rank, the bootstrap fails on all. Errors: Internal

@@ -1,6 +1,7 @@
 #include "kernels/engine/communicator_set.h"
 
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <numeric>
 #include <thread>
@@ -131,6 +132,9 @@ Status CommunicatorSet::Remove(CommunicatorId id) {
     }
     known_.erase(id);
   }
+  // Another thread may be in one of its functions (Find, All), for a moment: it must not be the one that ends
+  // it.
+  while (membership.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   membership.reset();
   if (job_ != nullptr) job_->logger().Log(LogLevel::kDebug, "process set " + std::to_string(id) + " removed");
   // When all ranks have let go of it, and before any can make it anew.

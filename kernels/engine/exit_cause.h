@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "kernels/control/bootstrap.h"
+#include "kernels/control/meeting.h"
 
 namespace tf_smddp {
 

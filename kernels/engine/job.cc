@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/control/bootstrap.h"
 #include "kernels/engine/environment.h"
 
 namespace tf_smddp {

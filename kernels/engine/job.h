@@ -13,8 +13,8 @@
 #include "kernels/common/config.h"
 #include "kernels/common/logging.h"
 #include "kernels/common/status.h"
-#include "kernels/control/bootstrap.h"
 #include "kernels/control/job_segment.h"
+#include "kernels/control/meeting.h"
 #include "kernels/memory/arena.h"
 
 namespace tf_smddp {

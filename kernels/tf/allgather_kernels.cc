@@ -17,9 +17,7 @@ class AllgatherKernel : public CollectiveKernel {
 
  protected:
   absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
-    for (int i = 0; i < context->num_outputs(); ++i) {
-      AllocateOutputLater(context, i, -1, &(*requests)[static_cast<std::size_t>(i)]);
-    }
+    AllocateOutputsLater(context, requests);
     return absl::OkStatus();
   }
 };

@@ -16,10 +16,7 @@ class AllreduceKernel : public CollectiveKernel {
 
  protected:
   absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
-    for (int i = 0; i < context->num_outputs(); ++i) {
-      TF_RETURN_IF_ERROR(ForwardOutput(context, i, &(*requests)[static_cast<std::size_t>(i)]));
-    }
-    return absl::OkStatus();
+    return ForwardOutputs(context, requests);
   }
 };
 

@@ -28,7 +28,7 @@ class AlltoallKernel : public CollectiveKernel {
     const auto values = splits.flat<std::int64_t>();
     request.splits.assign(values.data(), values.data() + values.size());
     if (request.splits.empty()) TF_RETURN_IF_ERROR(SplitEvenly(&request));
-    AllocateOutputLater(context, 0, 1, &request);
+    AllocateOutputsLater(context, requests, 1);
     return absl::OkStatus();
   }
 
@@ -43,7 +43,7 @@ class AlltoallKernel : public CollectiveKernel {
     if (rows % ranks != 0) {
       return absl::InvalidArgumentError("alltoall of " + std::to_string(rows) + " rows over " +
                                         std::to_string(ranks) +
-                                        " ranks without splits: they do not divide evenly; " + "give splits");
+                                        " ranks without splits: they do not divide evenly; give splits");
     }
     request->splits.assign(static_cast<std::size_t>(ranks), rows / ranks);
     return absl::OkStatus();

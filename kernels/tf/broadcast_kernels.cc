@@ -19,7 +19,7 @@ class BroadcastKernel : public CollectiveKernel {
  protected:
   absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
     (*requests)[0].root = root_rank_;
-    return ForwardOutput(context, 0, requests->data());
+    return ForwardOutputs(context, requests);
   }
 
  private:

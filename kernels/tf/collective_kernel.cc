@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "kernels/engine/engine.h"
 #include "kernels/tf/conversions.h"
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/step.h"
-#include "kernels/tf/step_mark.h"
 #include "kernels/tf/submission.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
@@ -70,7 +70,10 @@ absl::Status CollectiveKernel::ReadAttributes(OpKernelConstruction* context) {
     return absl::InvalidArgumentError("tensor_names has " + std::to_string(labels_.size()) + " names for " +
                                       std::to_string(tensors) + " tensors; give one each, or none");
   }
-  for (std::size_t i = labels_.size(); i < tensors; ++i) labels_.push_back(name() + "/" + std::to_string(i));
+  labels_.resize(tensors);
+  for (std::size_t i = 0; i < tensors; ++i) {
+    if (labels_[i].empty()) labels_[i] = name() + "/" + std::to_string(i);
+  }
   return absl::OkStatus();
 }
 
@@ -92,7 +95,6 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
     done();
     return;
   }
-  if (has_ticket_) UseStepMark(context->input(context->num_inputs() - 1));
   SubmitAsync(context, engine, step, std::move(requests), std::move(done));
 }
 
@@ -140,34 +142,41 @@ absl::Status CollectiveKernel::MakeRequests(OpKernelContext* context, StepId ste
   return absl::OkStatus();
 }
 
-absl::Status CollectiveKernel::ForwardOutput(OpKernelContext* context, int index, Request* request) {
-  Tensor* output = nullptr;
-  TF_RETURN_IF_ERROR(
-      context->forward_input_or_allocate_output({index}, index, context->input(index).shape(), &output));
-  request->output = const_cast<char*>(output->tensor_data().data());
+absl::Status CollectiveKernel::ForwardOutputs(OpKernelContext* context, std::vector<Request>* requests) {
+  int index = 0;
+  for (Request& request : *requests) {
+    Tensor* output = nullptr;
+    TF_RETURN_IF_ERROR(
+        context->forward_input_or_allocate_output({index}, index, context->input(index).shape(), &output));
+    request.output = const_cast<char*>(output->tensor_data().data());
+    ++index;
+  }
   return absl::OkStatus();
 }
 
-void CollectiveKernel::AllocateOutputLater(OpKernelContext* context, int index, int splits_output,
-                                           Request* request) {
-  request->allocate = [context, index, splits_output](const std::vector<std::int64_t>& rows, void** output) {
-    if (splits_output >= 0) {
-      Tensor* splits = nullptr;
-      const absl::Status status = context->allocate_output(
-          splits_output, TensorShape({static_cast<std::int64_t>(rows.size())}), &splits);
+void CollectiveKernel::AllocateOutputsLater(OpKernelContext* context, std::vector<Request>* requests,
+                                            int splits_output) {
+  int index = 0;
+  for (Request& request : *requests) {
+    request.allocate = [context, index, splits_output](const std::vector<std::int64_t>& rows, void** output) {
+      absl::Status status;
+      if (splits_output >= 0) {
+        Tensor* splits = nullptr;
+        status = context->allocate_output(splits_output,
+                                          TensorShape({static_cast<std::int64_t>(rows.size())}), &splits);
+        if (!status.ok()) return FromTensorFlow(status);
+        std::copy(rows.begin(), rows.end(), splits->flat<std::int64_t>().data());
+      }
+      TensorShape shape = context->input(index).shape();
+      Tensor* tensor = nullptr;
+      status = shape.SetDimWithStatus(0, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+      if (status.ok()) status = context->allocate_output(index, shape, &tensor);
       if (!status.ok()) return FromTensorFlow(status);
-      std::copy(rows.begin(), rows.end(), splits->flat<std::int64_t>().data());
-    }
-    TensorShape shape = context->input(index).shape();
-    std::int64_t sum = 0;
-    for (const std::int64_t from_one : rows) sum += from_one;
-    Tensor* tensor = nullptr;
-    absl::Status status = shape.SetDimWithStatus(0, sum);
-    if (status.ok()) status = context->allocate_output(index, shape, &tensor);
-    if (!status.ok()) return FromTensorFlow(status);
-    *output = const_cast<char*>(tensor->tensor_data().data());
-    return Status();
-  };
+      *output = const_cast<char*>(tensor->tensor_data().data());
+      return Status();
+    };
+    ++index;
+  }
 }
 
 }  // namespace tf_smddp

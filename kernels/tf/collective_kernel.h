@@ -27,14 +27,14 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   // attributes, pairing, and of its input the type, shape and memory.
   virtual absl::Status FillIn(tensorflow::OpKernelContext* context, std::vector<Request>* requests) = 0;
 
-  // For FillIn: request number `index` writes its result to output `index`, which is like input `index` and
-  // may be it.
-  static absl::Status ForwardOutput(tensorflow::OpKernelContext* context, int index, Request* request);
+  // For FillIn: each request writes its result to the output of its number, which is like the input of that
+  // number and may be it.
+  static absl::Status ForwardOutputs(tensorflow::OpKernelContext* context, std::vector<Request>* requests);
 
-  // For FillIn: output `index` is made when its rows are known. `splits_output`: gets the rows from each
-  // rank; -1 for none.
-  static void AllocateOutputLater(tensorflow::OpKernelContext* context, int index, int splits_output,
-                                  Request* request);
+  // For FillIn: each request's output is made when its rows are known. `splits_output`: gets the rows from
+  // each rank; -1 for none.
+  static void AllocateOutputsLater(tensorflow::OpKernelContext* context, std::vector<Request>* requests,
+                                   int splits_output = -1);
 
  private:
   absl::Status ReadAttributes(tensorflow::OpKernelConstruction* context);

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels/tf/session_step.h"
+
 namespace tf_smddp {
 
 using ::tensorflow::CancellationManager;
@@ -124,13 +126,14 @@ void Step::End() {
       if (found != registry.steps.end() && found->second == oldest) registry.steps.erase(found);
     }
   }
-  if (ended->shares.empty()) return;
+  if (ended->shares.empty() || ended->engine == nullptr) return;
   if (!ended->error->CanAsk()) {
     // A function of tf.data's, such as the body of a loop over a dataset. What is incomplete will stay so.
     EndGroups(*ended, true, "the step " + DescribeStepError(absl::OkStatus()));
     return;
   }
-  if (!ended->error->OutlivesStep()) return;  // a session's: step_mark.h
+  const bool outlives = ended->error->OutlivesStep();
+  if (!outlives && !SessionStepRuns(*manager_)) return;
   // No error yet is no error, nearly always. But when a nested function that was not inlined fails, it
   // cancels the whole call before the call itself has the error. So the question stays open until the next
   // step.
@@ -140,6 +143,7 @@ void Step::End() {
     Finish(*ended, error);
     return;
   }
+  if (!outlives) return;  // a session's that was cancelled: it fails, or its end is the answer
   std::lock_guard<std::mutex> lock(registry.mu);
   registry.ended.push_back(ended);
 }

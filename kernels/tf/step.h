@@ -2,7 +2,7 @@
 // why it failed if it did.
 //
 // Place in the stack: between the op kernels and kernels/engine. Not here: requests that are under way when a
-// step fails, which their ops withdraw (submission.h), and what sessions have besides (step_mark.h).
+// step fails, which their ops withdraw (submission.h).
 //
 // TensorFlow's own step numbers will not do: an eager op has one too, each session counts from 1, and a
 // nested function that is not inlined gets another. What all ops of a call share, and no two calls at once,

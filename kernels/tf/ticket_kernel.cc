@@ -1,11 +1,10 @@
-// The CPU kernels of SmddpTicket, and of SmddpStepMark, which graphs have instead that pair by name.
+// The CPU kernel of SmddpTicket.
 #include <memory>
 
 #include "kernels/tf/conversions.h"
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/step_error.h"
-#include "kernels/tf/step_mark.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_smddp {
@@ -52,29 +51,7 @@ class TicketKernel : public tensorflow::OpKernel {
   bool eager_ = false;
 };
 
-class StepMarkKernel : public tensorflow::OpKernel {
- public:
-  explicit StepMarkKernel(OpKernelConstruction* context) : OpKernel(context) {
-    int communicator = 0;
-    OP_REQUIRES_OK(context, context->GetAttr("communicator", &communicator));
-    communicator_ = static_cast<CommunicatorId>(communicator);
-  }
-
-  void Compute(OpKernelContext* context) override {
-    const std::shared_ptr<Engine> engine = GlobalEngine();
-    OP_REQUIRES(context, engine != nullptr, ToTensorFlow(NotInitialized()));
-    const StepId step = Step::Of(context, engine, false)->number();
-    context->set_output(0, MakeStepMark(context, engine, communicator_, step));
-  }
-
-  bool IsExpensive() override { return false; }
-
- private:
-  CommunicatorId communicator_ = kWorld;
-};
-
 REGISTER_KERNEL_BUILDER(Name("SmddpTicket").Device(tensorflow::DEVICE_CPU), TicketKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpStepMark").Device(tensorflow::DEVICE_CPU), StepMarkKernel);
 
 }  // namespace
 }  // namespace tf_smddp

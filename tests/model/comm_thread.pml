@@ -28,8 +28,6 @@ inline FollowSmallLog() {
 
 #define COUNT(mask) (((mask) & 1) + ((mask) >> 1 & 1) + ((mask) >> 2 & 1) + ((mask) >> 3 & 1))
 
-#define LAST_ENTRY ((READING(me, LAUNCH_LOG) - 1) % CAPACITY)
-
 /* The work on a chunk, or on this rank's own part: all requests of the batch must be ready, about this rank too, and no
    one may have let go of one. Then AddDone. */
 inline DoUnit() {
@@ -63,6 +61,7 @@ inline DoUnit() {
 
 /* RunBatch, of the entries before this rank's place in the log. */
 inline RunBatch() {
+  SeeBatch();
   d_step {
     total = CHUNKS * COUNT(batch);
 #if PARTS
@@ -133,13 +132,15 @@ inline RunBatch() {
     sleep = !moved
   od;
   FUSED {
-    moved = 1;
+    d_step { SeeEnd(); moved = 1 };
     if
     :: outcome == COMPLETE -> finished = batch
     :: else /* EndEpoch or EndJob delivers the error */
     fi;
     outcome = 0;
+#ifndef BUG_BATCH_KEPT
     batch = 0;
+#endif
     total = 0
   };
   if
@@ -165,7 +166,11 @@ inline NextEntry() {
       fi;
       READING(me, LAUNCH_LOG)++;
       moved = 1;
+#ifdef BUG_BATCHES_BY_READER
+      seals = ((word & SEALS_FLAG) || READING(me, LAUNCH_LOG) == tail_position[LAUNCH_LOG]);
+#else
       seals = ((word & SEALS_FLAG) != 0);
+#endif
       word = 0
     fi
   }
@@ -215,8 +220,10 @@ inline SettleLogs() {
     if
     :: seals ->
       FUSED {
+        SeeBatch();
         End(READING(me, LAUNCH_LOG) - 1, ABORTED);
         d_step {
+          SeeEnd();
           if
           :: outcome == COMPLETE -> finished = finished | batch
           :: else
@@ -239,28 +246,29 @@ inline SettleLogs() {
 /* Dispatcher::FailEpoch: TakeEpoch, Settle, and the callbacks. */
 inline FailPending() {
   FUSED {
-  d_step {
-    i = 0;
-    won = 0;
-    do
-    :: i < REQUESTS ->
-      if
-      :: IS_PENDING(me, i) && EPOCH_OF(TICKET_AT(me, i)) == at ->
-        PENDING(me, i) = LOST;
-        won = 1;
-        RememberStep(epoch_origin[at])
-      :: else
-      fi;
-      i++
-    :: else -> break
-    od;
-    i = 0
-  };
-  d_step {
-    Settle(won);
-    won = 0;
-    PushCompletions(LOST, DONE_ERROR)
-  }  }
+    d_step {
+      i = 0;
+      won = 0;
+      do
+      :: i < REQUESTS ->
+        if
+        :: IS_PENDING(me, i) && EPOCH_OF(TICKET_AT(me, i)) == at ->
+          PENDING(me, i) = LOST;
+          won = 1
+        :: else
+        fi;
+        i++
+      :: else -> break
+      od;
+      i = 0
+    };
+    if
+    :: won -> d_step { RememberStep(epoch_origin[at]) }
+    :: else
+    fi;
+    d_step { Settle(won); won = 0 };
+    d_step { PushCompletions(LOST, DONE_ERROR) }
+  }
 }
 
 /* Restart, of epoch `epoch`. */
@@ -315,7 +323,8 @@ inline EndJob() {
   :: begun && (gone >> me & 1) == 0 -> SettleLogs()
   :: else
   fi;
-  /* FailAll. */
+  /* FailAll: Sequencer::Close, PendingTable::Close, and the callbacks. */
+  seq_closed[me] = 1;
   d_step {
     closed[me] = 1;
     i = 0;
@@ -376,7 +385,7 @@ inline LeaveNow() {
   RingAll;
   draining = draining & ~BIT(me);
   Restart(at);
-  d_step { gone = gone | BIT(me); closed[me] = 1 }
+  d_step { gone = gone | BIT(me); seq_closed[me] = 1; closed[me] = 1 }
 }
 
 /* Step's first questions. */

@@ -3,23 +3,27 @@
 /* Set by a rank whose request waits for a generation to be retired. */
 bit deferring[RANKS];
 
-/* What each request came to, by ticket and index, on all ranks: 0 not ended yet. */
+/* What each request came to, by ticket and index, on all ranks: 0 not ended yet; and who has been told. */
 byte result[EPOCHS * TICKETS * REQUESTS];
 #define RESULT(ticket, q) result[(ticket) * REQUESTS + (q)]
+#define TOLD(rank) (8 << (rank))
 
-/* Gives all requests in state `from` their end `to`, and compares it with the other ranks'. */
+/* Gives all requests in state `from` their end `to`: the same on all ranks, and once on each. */
 inline PushCompletions(from, to) {
-    x = 0;
-    do
-    :: x < REQUESTS && PENDING(me, x) == from ->
-      PENDING(me, x) = to;
-      assert(RESULT(TICKET_AT(me, x), x) == 0 || RESULT(TICKET_AT(me, x), x) == to);
-      RESULT(TICKET_AT(me, x), x) = to;
-      x++
-    :: x < REQUESTS && PENDING(me, x) != from -> x++
-    :: else -> break
-    od;
-    x = 0
+  x = 0;
+  do
+  :: x < REQUESTS && PENDING(me, x) == from ->
+    PENDING(me, x) = to;
+    y = RESULT(TICKET_AT(me, x), x);
+    assert((y & TOLD(me)) == 0);
+    assert(y == 0 || (y & 7) == to);
+    RESULT(TICKET_AT(me, x), x) = y | TOLD(me) | to;
+    x++
+  :: x < REQUESTS && PENDING(me, x) != from -> x++
+  :: else -> break
+  od;
+  x = 0;
+  y = 0
 }
 
 /* Launch of request `j` at place `p`, and the caller's exit from the epoch. */
@@ -29,8 +33,10 @@ inline Launch() {
     Claim(SMALL_LOG, p);
     Publish(SMALL_LOG);
 #if SMALL && SEALS
-    SealOpen(); /* AddElsewhere: it may be the last of its group */
-    won = 0
+    if /* AddElsewhere: it is the last of its group, or not */
+    :: SealOpen(); won = 0
+    :: SEALS == 2
+    fi
 #endif
   :: else -> Claim(LAUNCH_LOG, p)
   fi;
@@ -65,16 +71,18 @@ inline EnterTable() {
 inline StartFail() {
   if
   :: failing ->
-    d_step {
-      origin = step_origin[me];
-      if
-      :: origin == 0 || (KNOWS(origin) && !IS_BROKEN(failing - 1)) -> origin = NEW_ORIGIN(me); num_own_origins[me]++
-      :: else
-      fi;
-      assert(origin < 31);
-      RememberStep(origin);
+    FUSED {
+      d_step {
+        origin = step_origin[me];
+        if
+        :: origin == 0 || (KNOWS(origin) && !IS_BROKEN(failing - 1)) -> origin = NEW_ORIGIN(me); num_own_origins[me]++
+        :: else
+        fi;
+        assert(origin < 31)
+      };
+      d_step { RememberStep(origin); DELIVERED(origin) };
 #ifndef BUG_NOT_EXCUSED
-      Excuse(failing - 1, origin)
+      d_step { Excuse(failing - 1, origin) };
 #endif
     };
     StartRaise(failing - 1, origin)

@@ -35,11 +35,8 @@ inline FinishRaise(epoch, origin) {
   if
   :: outcome == RAISED ->
     FUSED {
-      d_step {
-        known_origins = known_origins | BIT(origin);
-        failure_origin = origin;
-        failure = WORD(epoch, EPOCH_FAILED)
-      };
+      d_step { known_origins = known_origins | BIT(origin); failure_origin = origin };
+      failure = WORD(epoch, EPOCH_FAILED);
       RingAll
     }
   :: else

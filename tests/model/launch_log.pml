@@ -26,6 +26,10 @@ byte batch_end[CAPACITY];
 byte next_chunk[CAPACITY];
 byte done_units[CAPACITY];
 
+/* What the ranks have taken the batch for that ends here: its places, and its end << 4; 0: no rank has come to it. */
+byte taken_for[CAPACITY];
+#define PLACES_OF(batch) ((batch) | 64)
+
 /* Where each rank reads next. */
 byte reading[RANKS * 2];
 #define READING(rank, log) reading[(rank) * 2 + (log)]
@@ -50,7 +54,7 @@ inline PublishAtOnce(log) {
         done_units[position % CAPACITY] = 0
       :: else
       fi
-    :: else
+    :: else -> won = 0 /* SealOpen's result */
     fi;
     word = 0; position = 0
   }
@@ -69,27 +73,24 @@ inline Publish(log) {
     }
 #else
 #if FINE
+    previous = ENTRY(log, position);
     if
-    :: log == LAUNCH_LOG ->
+    :: PUBLISHED(previous, position) -> word = 0
+    :: !PUBLISHED(previous, position) && log == LAUNCH_LOG ->
       d_step {
-        previous = ENTRY(log, position);
-        if
-        :: PUBLISHED(previous, position) -> word = 0
-        :: else ->
-          batch_end[position % CAPACITY] = RUNNING;
-          next_chunk[position % CAPACITY] = 0;
-          done_units[position % CAPACITY] = 0
-        fi
-      };
-      d_step {
-        if
-        :: word != 0 && ENTRY(log, position) == previous -> ENTRY(log, position) = word | STAMP_OF(position)
-        :: else
-        fi;
-        word = 0; position = 0; previous = 0
+        batch_end[position % CAPACITY] = RUNNING;
+        next_chunk[position % CAPACITY] = 0;
+        done_units[position % CAPACITY] = 0
       }
-    :: else -> PublishAtOnce(log)
-    fi
+    :: else
+    fi;
+    d_step {
+      if
+      :: word != 0 && ENTRY(log, position) == previous -> ENTRY(log, position) = word | STAMP_OF(position)
+      :: else -> won = 0
+      fi;
+      word = 0; position = 0; previous = 0
+    }
 #else
     PublishAtOnce(log)
 #endif
@@ -113,6 +114,10 @@ inline Claim(log, place) {
       position = tail_position[log];
       tail_position[log]++;
       if
+      :: log == LAUNCH_LOG -> taken_for[position % CAPACITY] = 0
+      :: else
+      fi;
+      if
       :: seals -> tail_open[log] = 0; word = ITEM(place) | SEALS_FLAG
       :: else -> tail_open[log] = 1; word = ITEM(place)
       fi
@@ -130,6 +135,7 @@ inline SealOpen() {
       assert(!OVERFLOWS(LAUNCH_LOG));
       position = tail_position[LAUNCH_LOG];
       tail_position[LAUNCH_LOG]++;
+      taken_for[position % CAPACITY] = 0;
       tail_open[LAUNCH_LOG] = 0;
       word = MARKER_FLAG | SEALS_FLAG;
       won = 1
@@ -174,6 +180,9 @@ inline Resolve(log) {
   }
 }
 
+/* The entry before this rank's place in the launch log. */
+#define LAST_ENTRY ((READING(me, LAUNCH_LOG) - 1) % CAPACITY)
+
 /* LogEntry::End on the batch that ends at `position`; `outcome` is the end it has then. */
 inline End(position, wanted) {
   d_step {
@@ -187,4 +196,17 @@ inline End(position, wanted) {
 #endif
     outcome = batch_end[(position) % CAPACITY]
   }
+}
+
+/* All ranks see the same batches in the same order, and the same end of each. The first says what it has seen. */
+inline SeeBatch() {
+  d_step {
+    assert(taken_for[LAST_ENTRY] == 0 || (taken_for[LAST_ENTRY] & 79) == PLACES_OF(batch));
+    taken_for[LAST_ENTRY] = taken_for[LAST_ENTRY] | PLACES_OF(batch)
+  }
+}
+inline SeeEnd() {
+  assert(outcome == batch_end[LAST_ENTRY] && outcome != RUNNING);
+  assert((taken_for[LAST_ENTRY] & 48) == 0 || (taken_for[LAST_ENTRY] >> 4 & 3) == outcome);
+  taken_for[LAST_ENTRY] = taken_for[LAST_ENTRY] | outcome << 4
 }

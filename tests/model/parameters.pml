@@ -1,4 +1,4 @@
-/* Parameters of the model: what run_model.py sets with -D, and what follows from it. */
+/* Parameters of the model: what model.py sets with -D, and what follows from it. */
 
 /* Ranks, and requests that a step makes at once. */
 #ifndef RANKS

@@ -13,10 +13,12 @@ bit excused[RANKS * 2];
 int own_origins[RANKS * 2]; /* bits */
 byte postponed[RANKS];      /* its origin */
 byte last_origin[RANKS];
+bit seq_closed[RANKS];
 
 /* FailureMemory, of the step that runs; 0: it has not failed. And the origins that the rank has used. */
 byte step_origin[RANKS];
 byte num_own_origins[RANKS];
+int delivered[RANKS]; /* bits of origins */
 #define NEW_ORIGIN(rank) (1 + (rank) + num_own_origins[rank] * RANKS)
 
 /* PendingTable. */
@@ -51,14 +53,24 @@ inline RememberStep(origin) {
 /* The epoch whose failure is owed longest. */
 #define FIRST_OWED(rank) (owed[rank] & 1 -> 0 : (owed[rank] & 2 -> 1 : (owed[rank] & 4 -> 2 : 3)))
 
+#define DELIVERED(origin) delivered[me] = delivered[me] | BIT(origin)
+#define WAS_DELIVERED(origin) (delivered[me] >> (origin) & 1)
+
+inline TakeOwed() {
+  DELIVERED(epoch_origin[FIRST_OWED(me)]);
+  owed[me] = owed[me] & (owed[me] - 1)
+}
+
 /* CheckOwed; `outcome` becomes 1 when this step gets a failure. */
 inline CheckOwed() {
+  do
+  :: owed[me] && WAS_DELIVERED(epoch_origin[FIRST_OWED(me)]) -> TakeOwed()
+  :: else -> break
+  od;
   if
   :: owed[me] ->
-    x = FIRST_OWED(me);
-    owed[me] = owed[me] & ~BIT(x);
-    RememberStep(epoch_origin[x]);
-    x = 0;
+    RememberStep(epoch_origin[FIRST_OWED(me)]);
+    TakeOwed();
     outcome = 1
   :: else -> outcome = 0
   fi
@@ -68,18 +80,21 @@ inline CheckOwed() {
 #ifdef BUG_DRAWS_AT_ONCE
 #define MY_TURN true
 #else
-#define MY_TURN (closed[me] || (settled[me] && !excused[me * 2 + seq_epoch[me] % 2] && !IS_BROKEN(seq_epoch[me])))
+#define MY_TURN (seq_closed[me] || (settled[me] && !excused[me * 2 + seq_epoch[me] % 2] && !IS_BROKEN(seq_epoch[me])))
 #endif
 
 /* The check of Note [The step that failed]: each epoch that has failed was one failed step of this rank's user, no more,
    no less. */
-#define CheckFailedSteps assert(closed[me] || failed_steps[me] == seq_epoch[me])
+#define CheckFailedSteps assert(seq_closed[me] || failed_steps[me] == seq_epoch[me])
 
 /* DrawTicket; sets `refused`, or `drawn`. */
 inline DrawTicket() {
   atomic {
     MY_TURN ->
-    CheckOwed();
+    if
+    :: step_origin[me] -> outcome = 1
+    :: else -> CheckOwed()
+    fi;
     if
     :: outcome -> refused = 1
     :: else ->
@@ -159,7 +174,7 @@ inline ExcuseNow(epoch) {
   :: (epoch) == seq_epoch[me] || ((epoch) + 1 == seq_epoch[me] && !settled[me]) -> excused[me * 2 + (epoch) % 2] = 1
   :: else ->
     if
-    :: owed[me] && FIRST_OWED(me) == (epoch) -> owed[me] = owed[me] & ~BIT(epoch)
+    :: owed[me] && FIRST_OWED(me) == (epoch) -> TakeOwed()
     :: else
     fi
   fi
@@ -245,15 +260,13 @@ inline Advance(origin) {
 
 #define ALL_OUT(epoch) (inside[me * 2 + (epoch) % 2] == 0)
 
-inline Settle(delivered) {
+inline Settle(any) {
   x = seq_epoch[me] - 1;
   if
-#ifdef BUG_NEVER_OWED
-  :: false
-#else
-  :: !(delivered) && !excused[me * 2 + x % 2] -> owed[me] = owed[me] | BIT(x)
+#ifndef BUG_NEVER_OWED
+  :: !(any) && !excused[me * 2 + x % 2] -> owed[me] = owed[me] | BIT(x)
 #endif
-  :: else
+  :: else -> DELIVERED(last_origin[me])
   fi;
   excused[me * 2 + x % 2] = 0;
   settled[me] = 1;

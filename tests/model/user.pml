@@ -39,6 +39,7 @@ inline EndStep() {
   own_failure[me] = 0;
   drawn = 0;
   told = 0;
+  failed_here = 0;
   group[me] = 0;
   group_submitted[me] = 0;
   step_origin[me] = 0;
@@ -60,7 +61,7 @@ inline TellEnd() {
     EndGroup();
 #endif
     if
-    :: !refused -> FailStep()
+    :: !refused && !failed_here -> FailStep()
     :: else
     fi
   :: else
@@ -80,6 +81,7 @@ proctype User(byte me) PROVIDED {
   bit refused = 0;   /* by the engine */
   bit withdrawn = 0; /* what was pending when the step failed */
   bit told = 0;      /* the engine knows of the step's end */
+  bit failed_here = 0; /* Share::failed_in_engine */
   byte drawn = 0;    /* the ticket */
   do
   :: FUSED {
@@ -98,7 +100,12 @@ proctype User(byte me) PROVIDED {
     :: j < REQUESTS ->
       if
       :: !own_failure[me] || WITHDRAWAL -> Submit()
-      :: own_failure[me] && !refused -> FailStep() /* Submission::RefuseCancelled */
+      :: own_failure[me] && !refused -> /* Submission::RefuseCancelled; the step may have ended before it says FailedIn */
+        FailStep();
+        if
+        :: failed_here = 1
+        :: true
+        fi
       :: refused || own_failure[me] -> j = REQUESTS - 1
       fi;
       atomic { j++; MayFail() }

@@ -324,8 +324,9 @@ TEST(Epoch, LateRequestsOfAFailedStepAreRefused) {
 
 TEST(Epoch, StaleTicketsAreRefused) {
   RunRanks(2, [](int rank, Engine& engine) {
-    std::vector<float> data(10, 1.0f);
+    std::vector<float> data(10, 1.0f), flag(1, 1.0f);
     const std::uint64_t stale = DrawTicket(engine);
+    ASSERT_TRUE(Await(engine, Named(AllreduceFloats(flag, &flag), "both have drawn")).ok());
     EXPECT_FALSE((rank == 0 ? FailBeforeAnything(engine, 0) : GoodStep(engine, 0)).ok());
     const Status status = Await(engine, InGroup(AllreduceFloats(data, &data), stale, 0, 1));
     EXPECT_NE(status.message().find("disk full"), std::string::npos) << status.message();
