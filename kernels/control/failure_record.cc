@@ -32,9 +32,13 @@ std::uint64_t FailureRecord::Origin() const {
   return origins_[(number + kOrigins - 1) % kOrigins].load(std::memory_order_acquire);
 }
 
-std::string FailureRecord::Text() const {
-  if ((word_.load(std::memory_order_acquire) & kFailed) == 0) return {};
-  return std::string(text_, ::strnlen(text_, kTextBytes - 1));
+FailureRecord::State FailureRecord::StateOf(std::uint64_t epoch) const {
+  const std::uint64_t word = word_.load(std::memory_order_seq_cst);
+  if (word == epoch << kStateBits) return State::kRuns;
+  if (word == (epoch << kStateBits | kWriting)) return State::kWriting;
+  return word == (epoch << kStateBits | kFailed) ? State::kFailed : State::kDamaged;
 }
+
+std::string FailureRecord::Text() const { return std::string(text_, ::strnlen(text_, kTextBytes - 1)); }
 
 }  // namespace tf_smddp

@@ -47,10 +47,13 @@ class FailureRecord {
     return word_.load(std::memory_order_seq_cst) >> kStateBits >= epoch;
   }
 
-  // Why the epoch failed; empty while the text is still being written. Only between Failed and one's own
-  // Drained.
+  // What has become of an epoch that has not ended here: kDamaged is what cannot be.
+  enum class State { kRuns, kWriting, kFailed, kDamaged };
+  State StateOf(std::uint64_t epoch) const;
+
+  // Why the epoch failed. Only between kFailed and one's own Drained.
   std::string Text() const;
-  std::uint64_t Origin() const;  // after Text was not empty
+  std::uint64_t Origin() const;
 
   // Bits of the members that have drained the epoch that failed; 0 when none did. Any thread.
   std::uint64_t DrainedMask() const { return drained_.load(std::memory_order_seq_cst); }

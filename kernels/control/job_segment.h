@@ -30,7 +30,8 @@ inline constexpr int kMaxCommunicators = 64;
 // What a rank publishes about itself, whatever the communicator.
 struct alignas(64) RankRecord {
   std::atomic<std::uint32_t> left;  // 1 once it has shut down in good order
-  ProgressRecord progress;
+  // In lines of its own: every rank looks at `left` at each request, and this changes at each request.
+  alignas(64) ProgressRecord progress;
 };
 
 class JobSegment {
@@ -50,6 +51,9 @@ class JobSegment {
   // What wakes the comm thread that rank `rank` has for communicator `communicator`.
   Doorbell& bell(int communicator, int rank) { return head_->bells[communicator][rank].bell; }
 
+  // Bits of the ranks that have let go of communicator `communicator`, which is being removed.
+  std::atomic<std::uint64_t>& let_go(int communicator) { return head_->let_go[communicator]; }
+
   // How many communicators there is room for.
   int max_communicators() const { return max_communicators_; }
 
@@ -68,6 +72,7 @@ class JobSegment {
     AbortRecord abort;
     RankRecord ranks[kMaxLocalRanks];
     PaddedBell bells[kMaxCommunicators][kMaxLocalRanks];
+    std::atomic<std::uint64_t> let_go[kMaxCommunicators];
   };
 
   JobSegment(UniqueFd fd, const Config& config, int max_communicators, std::shared_ptr<MappingCache> mappings,

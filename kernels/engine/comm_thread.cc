@@ -81,6 +81,7 @@ CommThread::~CommThread() {
   stopping_.store(true, std::memory_order_seq_cst);
   communicator_->RingSelf();
   thread_.join();
+  if (!open_) communicator_->job().arena().Release();  // since EndEpoch
 }
 
 bool CommThread::Leave() {
@@ -129,7 +130,8 @@ bool CommThread::Step() {
       BeginEpoch();
       return true;
     }
-    dispatcher_->CheckLeft();  // a rank that has shut down will not let it begin
+    dispatcher_->CheckLeft(
+        /*awaits_epoch=*/asked_to_leave());  // one that has shut down will not let it begin
     return false;
   }
   if (communicator_->segment().failure().Failed(epoch_)) {
@@ -139,7 +141,7 @@ bool CommThread::Step() {
   bool moved = FollowSmallLog();
   moved |= FollowLaunchLog();
   moved |= dispatcher_->RetryDeferred();
-  dispatcher_->CheckLeft();
+  dispatcher_->CheckLeft(/*awaits_epoch=*/false);
   if (moved) return true;
   if (asked_to_leave()) {
     LeaveNow();
@@ -168,11 +170,21 @@ bool CommThread::FollowSmallLog() {
   for (;; ++small_position_) {
     const LaunchLog::View view = log.Read(small_position_);
     if (view.state != LaunchLog::View::kItem) break;
-    done.push_back(Place::FromIndex(view.item));
+    AddSmall(view.item, &done);
   }
   if (done.empty()) return false;
   dispatcher_->Complete(done, /*small=*/true);
   return true;
+}
+
+// The last rank to arrive has made the results; they are there if the request is ready.
+void CommThread::AddSmall(std::uint64_t item, std::vector<Place>* done) {
+  const Place place = Place::FromIndex(item);
+  const PendingTable::Shared pending = dispatcher_->pending().Find(place);
+  if (pending != nullptr && dispatcher_->IsReady(*pending)) return done->push_back(place);
+  communicator_->job().Abort("the small log is damaged: it names a request that rank " +
+                             std::to_string(communicator_->job().rank()) +
+                             " has not submitted, or that is not ready");
 }
 
 bool CommThread::FollowLaunchLog() {
@@ -383,11 +395,14 @@ void CommThread::AddDone(LogEntry* last, std::uint64_t total_units) {
 // such, everything else gets the error.
 void CommThread::EndEpoch() {
   FailureRecord& failure = communicator_->segment().failure();
-  std::string text;
-  for (int tries = 0; (text = failure.Text()).empty(); ++tries) {
+  for (int tries = 0; failure.StateOf(epoch_) != FailureRecord::State::kFailed; ++tries) {
+    if (failure.StateOf(epoch_) == FailureRecord::State::kDamaged) {
+      communicator_->job().Abort("the failure record of a process set is damaged");
+    }
     if (communicator_->job().aborted()) return;  // its writer may be dead
     Pause(tries);
   }
+  const std::string text = failure.Text();
   const std::uint64_t origin = failure.Origin();
   dispatcher_->sequencer().Advance(origin, text);
   for (int tries = 0; !dispatcher_->sequencer().AllOut(epoch_); ++tries) {
@@ -439,7 +454,7 @@ void CommThread::SettleLogs() {
   for (const std::uint64_t end = small_log.TailFrom(small_position_); small_position_ < end;
        ++small_position_) {
     const LaunchLog::View view = small_log.Resolve(small_position_);
-    if (view.state == LaunchLog::View::kItem) small.push_back(Place::FromIndex(view.item));
+    if (view.state == LaunchLog::View::kItem) AddSmall(view.item, &small);
   }
   for (const std::uint64_t end = launch_log.TailFrom(launch_position_); launch_position_ < end;
        ++launch_position_) {
@@ -460,6 +475,11 @@ void CommThread::SettleLogs() {
 void CommThread::LeaveNow() {
   CommunicatorSegment& segment = communicator_->segment();
   const std::uint64_t bit = std::uint64_t{1} << communicator_->index();
+  // A thread of this rank that has launched a request may still be at it.
+  for (int tries = 0; !dispatcher_->sequencer().AllOut(epoch_); ++tries) {
+    if (communicator_->job().aborted()) return;
+    Pause(tries);
+  }
   // Nobody waits for this rank's chunks any more; before it is inactive, since whatever becomes ready then is
   // without it.
   StoreProgress(communicator_->self(), ~std::uint64_t{0});

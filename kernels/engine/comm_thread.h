@@ -63,6 +63,7 @@ class CommThread {
   void Run();
   bool Step();
   bool FollowSmallLog();
+  void AddSmall(std::uint64_t item, std::vector<Place>* done);
   bool FollowLaunchLog();
   void RunBatch(LogEntry* last);
   bool Prepare(const std::vector<Place>& places, std::vector<Item>* shared, std::vector<Item>* own,

@@ -5,16 +5,14 @@
 
 namespace tf_smddp {
 
-Communicator::Communicator(Job* job, CommunicatorId id, std::vector<int> ranks)
-    : job_(job), id_(id), ranks_(std::move(ranks)), index_(IndexOf(job->rank())) {}
+Communicator::Communicator(Job* job, CommunicatorId id, int region, std::vector<int> ranks)
+    : job_(job), id_(id), region_(region), ranks_(std::move(ranks)), index_(IndexOf(job->rank())) {}
 
-Status Communicator::Open(Job* job, CommunicatorId id, std::vector<int> ranks,
+Status Communicator::Open(Job* job, CommunicatorId id, int region, std::vector<int> ranks,
                           std::unique_ptr<Communicator>* communicator) {
-  std::unique_ptr<Communicator> opening(new Communicator(job, id, std::move(ranks)));
-  Status status = job->segment().OpenCommunicator(static_cast<int>(id), opening->size(), &opening->segment_);
+  std::unique_ptr<Communicator> opening(new Communicator(job, id, region, std::move(ranks)));
+  Status status = job->segment().OpenCommunicator(region, opening->size(), &opening->segment_);
   if (!status.ok()) return status;
-  opening->segment_->Begin(opening->size() == 64 ? ~std::uint64_t{0}
-                                                 : (std::uint64_t{1} << opening->size()) - 1);
   *communicator = std::move(opening);
   return {};
 }

@@ -20,10 +20,13 @@ namespace tf_smddp {
 
 class Communicator {
  public:
-  // Maps what the members of `id` share. `ranks` of the job, ascending; this rank is among them. `job`
-  // outlives it.
-  static Status Open(Job* job, CommunicatorId id, std::vector<int> ranks,
+  // Maps what the members of `id` share, in `region` of the control segment. `ranks` of the job, ascending;
+  // this rank is among them. `job` outlives it.
+  static Status Open(Job* job, CommunicatorId id, int region, std::vector<int> ranks,
                      std::unique_ptr<Communicator>* communicator);
+
+  // All ranks have agreed that it exists. Before the first request.
+  void Begin() { segment_->Begin(RankMask(size())); }
 
   CommunicatorId id() const { return id_; }
   const std::vector<int>& ranks() const { return ranks_; }
@@ -37,7 +40,7 @@ class Communicator {
   CommunicatorSegment& segment() { return *segment_; }
   ReadinessTable& table() { return segment_->table(); }
   MemberRecord& self() { return segment_->member(index_); }
-  Doorbell& bell(int member) { return job_->segment().bell(static_cast<int>(id_), rank_of(member)); }
+  Doorbell& bell(int member) { return job_->segment().bell(region_, rank_of(member)); }
   const ArenaView& view(int member) const { return job_->view(rank_of(member)); }
 
   // Wakes the members' comm threads; see Note [No lost wake-up] in kernels/control/doorbell.h. Any thread.
@@ -61,10 +64,11 @@ class Communicator {
   std::string Names(std::uint64_t members) const;
 
  private:
-  Communicator(Job* job, CommunicatorId id, std::vector<int> ranks);
+  Communicator(Job* job, CommunicatorId id, int region, std::vector<int> ranks);
 
   Job* const job_;
   const CommunicatorId id_;
+  const int region_;
   const std::vector<int> ranks_;
   const int index_;
   std::unique_ptr<CommunicatorSegment> segment_;

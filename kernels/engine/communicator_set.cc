@@ -39,46 +39,60 @@ CommunicatorSet::CommunicatorSet(const Config& config, Job* job, CompletionThrea
     : config_(config), job_(job), completions_(completions), stalls_(stalls), memory_(config.rank) {}
 
 Status CommunicatorSet::OpenWorld() {
-  std::vector<int> ranks(static_cast<std::size_t>(config_.local_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return Open(kWorld, ranks);
+  Known world;
+  world.ranks.resize(static_cast<std::size_t>(config_.local_size));
+  std::iota(world.ranks.begin(), world.ranks.end(), 0);
+  Status status = Join(kWorld, &world);
+  if (status.ok()) Add(kWorld, std::move(world));
+  return status;
 }
 
-Status CommunicatorSet::Open(CommunicatorId id, const std::vector<int>& ranks) {
-  Known known{ranks, nullptr, nullptr};
-  if (std::binary_search(ranks.begin(), ranks.end(), config_.rank)) {
-    known.counters = std::make_shared<CommunicatorCounters>();
+Status CommunicatorSet::Join(CommunicatorId id, Known* known) {
+  if (!std::binary_search(known->ranks.begin(), known->ranks.end(), config_.rank)) return {};
+  known->counters = std::make_shared<CommunicatorCounters>();
+  if (job_ == nullptr) return {};
+  std::unique_ptr<Communicator> communicator;
+  Status status = Communicator::Open(job_, id, known->region, known->ranks, &communicator);
+  if (!status.ok()) return status;
+  try {
+    known->membership = std::make_shared<Membership>(std::move(communicator), completions_, &memory_, stalls_,
+                                                     known->counters);
+  } catch (const ThreadRefused& refused) {
+    return Internal(refused.what());
   }
-  if (job_ != nullptr && known.counters != nullptr) {
-    std::unique_ptr<Communicator> communicator;
-    Status status = Communicator::Open(job_, id, ranks, &communicator);
-    if (!status.ok()) return status;
-    try {
-      known.membership = std::make_shared<Membership>(std::move(communicator), completions_, &memory_,
-                                                      stalls_, known.counters);
-    } catch (const ThreadRefused& refused) {
-      return Internal(refused.what());
-    }
-  }
-  if (job_ != nullptr) {
-    job_->logger().Log(LogLevel::kDebug,
-                       "process set " + std::to_string(id) + " of " + List(ranks) +
-                           (known.counters != nullptr ? " joined" : " made, without this rank"));
-  }
-  std::lock_guard<std::mutex> lock(mu_);
-  known_[id] = std::move(known);
   return {};
 }
 
-Status CommunicatorSet::Agree(const std::string& label, CommunicatorId id, const std::vector<int>& ranks) {
+void CommunicatorSet::Add(CommunicatorId id, Known known) {
+  if (known.membership != nullptr) known.membership->communicator().Begin();
+  if (job_ != nullptr) {
+    job_->logger().Log(LogLevel::kDebug,
+                       "process set " + std::to_string(id) + " of " + List(known.ranks) +
+                           (known.membership != nullptr ? " joined" : " made, without this rank"));
+  }
+  std::lock_guard<std::mutex> lock(mu_);
+  known_[id] = std::move(known);
+}
+
+Status CommunicatorSet::CheckNobodyHasLeft() {
+  if (job_ == nullptr) return {};
+  Communicator& world = Find(kWorld)->communicator();
+  const std::uint64_t gone =
+      ~world.segment().active().load(std::memory_order_seq_cst) & RankMask(world.size());
+  if (gone == 0) return {};
+  return FailedPrecondition("process sets are made and removed by all ranks, but " + RankList(gone) +
+                            " left the set of all ranks");
+}
+
+Status CommunicatorSet::Agree(const std::string& label, CommunicatorId id, const Known& known) {
   if (job_ == nullptr) return {};
   std::promise<Status> outcome;
   Request request;
   request.kind = CollectiveKind::kCommunicator;
   // No elements; the manifest compares all of it.
-  request.shape = {0, static_cast<std::int64_t>(id)};
-  for (const int rank : ranks) request.shape.push_back(rank);
-  request.label = label;
+  request.shape = {0, static_cast<std::int64_t>(id), known.region};
+  for (const int rank : known.ranks) request.shape.push_back(rank);
+  request.label = std::to_string(id) + label;
   request.done = [&outcome](const Status& status) { outcome.set_value(status); };
   Find(kWorld)->dispatcher().Submit(std::move(request));
   return outcome.get_future().get();
@@ -86,62 +100,103 @@ Status CommunicatorSet::Agree(const std::string& label, CommunicatorId id, const
 
 Status CommunicatorSet::Create(std::vector<int> ranks, CommunicatorId* id) {
   std::sort(ranks.begin(), ranks.end());
+  std::lock_guard<std::mutex> changing(changing_mu_);
   Status status = CheckRanks(ranks, config_.local_size);
+  if (status.ok()) status = CheckNobodyHasLeft();
   if (!status.ok()) return status;
-  const int capacity = job_ == nullptr ? kMaxCommunicators : job_->segment().max_communicators();
-  CommunicatorId free = kWorld;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    while (known_.count(free) != 0) ++free;
-  }
+  Known known;
+  known.ranks = std::move(ranks);
+  known.region = FreeRegion();
   // All ranks know of the same communicators, so this ends alike on all of them.
-  if (free >= static_cast<CommunicatorId>(capacity)) {
+  const int capacity = job_ == nullptr ? kMaxCommunicators : job_->segment().max_communicators();
+  if (known.region >= capacity) {
     return Internal(
         "no room for another process set: the job has " + std::to_string(capacity) +
         ", the world's included; remove one, or, if the file size is limited, raise that (ulimit -f)");
   }
-  status = Agree("of " + List(ranks), free, ranks);
-  if (!status.ok()) return status;
-  status = Open(free, ranks);
+  status = Join(next_id_, &known);
   if (!status.ok()) {
-    // The other members have it by now.
-    job_->Abort("rank " + std::to_string(config_.rank) + " cannot join a process set: " + status.message());
+    status =
+        Internal("rank " + std::to_string(config_.rank) + " cannot join a process set: " + status.message());
+    Find(kWorld)->dispatcher().FailStep(kNoStep, status.message());  // the others are at Agree, or come to it
     return status;
   }
-  *id = free;
+  status = Agree(" of " + List(known.ranks), next_id_, known);
+  if (!status.ok()) return status;
+  *id = next_id_++;
+  Add(*id, std::move(known));
   return {};
 }
 
+int CommunicatorSet::FreeRegion() {
+  std::lock_guard<std::mutex> lock(mu_);
+  std::uint64_t used = 0;
+  for (const auto& [id, known] : known_) used |= std::uint64_t{1} << known.region;
+  int region = 0;
+  while (region < kMaxCommunicators && (used >> region & 1) != 0) ++region;
+  return region;
+}
+
 Status CommunicatorSet::Remove(CommunicatorId id) {
-  const std::vector<int> ranks = RanksOf(id);
+  std::lock_guard<std::mutex> changing(changing_mu_);
   if (id == kWorld) return InvalidArgument("the process set of all ranks cannot be removed");
-  if (ranks.empty()) return InvalidArgument("there is no process set " + std::to_string(id));
-  std::shared_ptr<Membership> membership = Find(id);
-  if (membership != nullptr && !membership->dispatcher().pending().WaitEmpty(std::chrono::milliseconds(0))) {
+  if (RanksOf(id).empty()) return WhyNot(id);
+  Status status = CheckNobodyHasLeft();
+  if (!status.ok()) return status;
+  Known known;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    known = known_[id];
+  }
+  if (known.membership != nullptr &&
+      !known.membership->dispatcher().pending().WaitEmpty(std::chrono::milliseconds(0))) {
     return FailedPrecondition("process set " + std::to_string(id) + " is in use on rank " +
                               std::to_string(config_.rank) + "; remove it when its collectives are done");
   }
-  Status status = Agree("removal of " + std::to_string(id), id, ranks);
+  status = Agree(", removal", id, known);
   if (!status.ok()) return status;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (known_[id].counters != nullptr) {
+    if (known.counters != nullptr) {
       CommunicatorStats last;
-      known_[id].counters->Take(/*reset=*/false, &last);
+      known.counters->Take(/*reset=*/false, &last);
       AddByKind(last.collectives, &gone_);
     }
     known_.erase(id);
   }
-  // Another thread may be in one of its functions (Find, All), for a moment: it must not be the one that ends
-  // it.
-  while (membership.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  membership.reset();
-  if (job_ != nullptr) job_->logger().Log(LogLevel::kDebug, "process set " + std::to_string(id) + " removed");
-  // When all ranks have let go of it, and before any can make it anew.
-  status = Agree("removed " + std::to_string(id), id, ranks);
-  if (status.ok() && job_ != nullptr && config_.rank == 0)
-    status = job_->segment().ClearCommunicator(static_cast<int>(id));
+  if (job_ == nullptr) return {};
+  if (known.membership != nullptr) {
+    Dispatcher& dispatcher = known.membership->dispatcher();
+    dispatcher.Refuse(FailedPrecondition("process set " + std::to_string(id) + " was removed meanwhile"));
+    // A thread may be in a call that found it before: a late Cancel, the end of a step.
+    while (known.membership.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    job_->arena().Quarantine();  // other ranks may still be at work there
+    known.membership.reset();
+  }
+  job_->logger().Log(LogLevel::kDebug, "process set " + std::to_string(id) + " removed");
+  status = AwaitLetGo(known.region);
+  if (status.ok() && known.counters != nullptr) job_->arena().Release();
   return status;
+}
+
+Status CommunicatorSet::AwaitLetGo(int region) {
+  std::atomic<std::uint64_t>& let_go = job_->segment().let_go(region);
+  const std::uint64_t bit = std::uint64_t{1} << job_->rank();
+  // The last one clears it, while no rank can make another one there: all wait below.
+  if ((let_go.fetch_or(bit, std::memory_order_seq_cst) | bit) == RankMask(job_->size())) {
+    Status status = job_->segment().ClearCommunicator(region);
+    if (!status.ok()) job_->Abort("rank " + std::to_string(config_.rank) + ": " + status.message());
+    let_go.store(0, std::memory_order_seq_cst);
+  }
+  // Not for long: all have agreed, and are on their way here.
+  for (;;) {
+    const Status left =
+        CheckNobodyHasLeft();  // before the look at let_go: it may have done all this, and left
+    if (let_go.load(std::memory_order_seq_cst) == 0) return {};
+    if (!left.ok()) job_->Abort(left.message());
+    if (job_->aborted()) return Internal(job_->AbortText());
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
 }
 
 std::vector<int> CommunicatorSet::RanksOf(CommunicatorId id) {

@@ -60,13 +60,24 @@ class CommunicatorSet {
  private:
   struct Known {
     std::vector<int> ranks;
+    int region = 0;                                  // of the control segment, and of its bells
     std::shared_ptr<Membership> membership;          // nullptr when this rank is not in it
     std::shared_ptr<CommunicatorCounters> counters;  // likewise
   };
 
-  Status Open(CommunicatorId id, const std::vector<int>& ranks);
+  // Makes this rank's membership in `known`, of which the other ranks see nothing before Add; nothing when it
+  // is no member.
+  Status Join(CommunicatorId id, Known* known);
+  void Add(CommunicatorId id, Known known);
+  // FailedPrecondition when a rank has left the world: it could not agree.
+  Status CheckNobodyHasLeft();
   // Blocks until all ranks of the job have called it with the same arguments.
-  Status Agree(const std::string& label, CommunicatorId id, const std::vector<int>& ranks);
+  Status Agree(const std::string& label, CommunicatorId id, const Known& known);
+  // The lowest that no communicator has; kMaxCommunicators when there is none.
+  int FreeRegion();
+  // Blocks until all ranks have let go of what was in `region`, and its memory is zero again. After an
+  // agreement on it.
+  Status AwaitLetGo(int region);
 
   const Config& config_;
   Job* const job_;
@@ -74,6 +85,10 @@ class CommunicatorSet {
   StallWatch* const stalls_;
   FailureMemory memory_;
 
+  std::mutex changing_mu_;  // held while one is made or removed; taken before mu_
+  // Guarded by changing_mu_. A number is not used again, since functions may hold it longer than its set
+  // lives.
+  CommunicatorId next_id_ = kWorld + 1;
   std::mutex mu_;
   std::map<CommunicatorId, Known> known_;  // guarded by mu_
   StatsByKind gone_;                       // what removed communicators have counted; guarded by mu_

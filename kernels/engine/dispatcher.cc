@@ -23,6 +23,24 @@ Dispatcher::Dispatcher(Communicator* communicator, CompletionThread* completions
       counters_(counters),
       sequencer_(memory, &communicator->segment().failure()) {}
 
+Dispatcher::~Dispatcher() {
+  std::vector<CompletionThread::Completion> completions;
+  const std::string text = " failed: the process set was removed meanwhile";
+  for (PendingTable::Shared& pending : pending_.Close(Internal("the process set was removed"))) {
+    FreeSpans(*pending);
+    counters_->Failed(pending->request.kind);
+    completions.emplace_back(std::move(pending->request.done),
+                             Internal(DescribeManifest(pending->manifest) + text));
+  }
+  stalls_->Ended(completions.size());
+  completions_->Push(std::move(completions));
+}
+
+void Dispatcher::Refuse(const Status& reason) {
+  pending_.Refuse(reason);
+  sequencer_.Close();
+}
+
 std::uint64_t Dispatcher::Submit(Request request) {
   const auto pending = std::make_shared<PendingRequest>();
   pending->id = next_id_.fetch_add(1);
@@ -272,7 +290,7 @@ bool Dispatcher::RetryDeferred() {
   return entered;
 }
 
-void Dispatcher::CheckLeft() {
+void Dispatcher::CheckLeft(bool awaits_epoch) {
   const std::uint64_t left = communicator_->ShutDownMask();
   if (left == 0) return;
   const std::uint64_t waited_for = left & communicator_->segment().active().load(std::memory_order_seq_cst);
@@ -290,7 +308,7 @@ void Dispatcher::CheckLeft() {
            " on " + RankName() +
            " still waits for it. Likely cause: not all ranks ran the same number of steps";
   });
-  if (text.empty() && waited_for != 0 && sequencer_.has_postponed()) {
+  if (text.empty() && waited_for != 0 && (awaits_epoch || sequencer_.has_postponed())) {
     text = communicator_->Names(waited_for) + " called shutdown() while a failed step was being ended on " +
            RankName() + ". Likely cause: not all ranks ran the same number of steps";
   }

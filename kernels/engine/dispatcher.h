@@ -29,6 +29,12 @@ class Dispatcher {
   // All outlive it.
   Dispatcher(Communicator* communicator, CompletionThread* completions, FailureMemory* memory,
              StallWatch* stalls, CommunicatorCounters* counters);
+  // Ends what has come since the communicator was found unused, and is left. When the comm thread has ended.
+  ~Dispatcher();
+
+  // Ends waits in here, and refuses what is submitted from now on: the communicator is being removed. Any
+  // thread.
+  void Refuse(const Status& reason);
 
   // Takes a valid request. Its callback is called later with the outcome, or at once, in this thread, when
   // the engine does not take it. Returns its id, or 0. Any thread.
@@ -48,9 +54,9 @@ class Dispatcher {
   // Enters deferred requests whose place has become free. True when there was one. Comm thread.
   bool RetryDeferred();
 
-  // Ends the job when a request here waits for a rank that has shut down (Note [Leaving] in dispatcher.cc).
-  // Comm thread.
-  void CheckLeft();
+  // Ends the job when a request here waits for a rank that has shut down (Note [Leaving] in dispatcher.cc),
+  // or a caller for the next epoch (`awaits_epoch`). Comm thread.
+  void CheckLeft(bool awaits_epoch);
 
   // Requests in `places` have completed on all ranks, `small` ones or others: delivers them, and gives their
   // generations back. Comm thread.

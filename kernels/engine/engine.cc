@@ -25,8 +25,8 @@
 namespace tf_smddp {
 namespace {
 
-// Ids are | communicator: 16 bits | number: 48 bits |.
-constexpr int kNumberBits = 48;
+// Ids are | communicator: 24 bits | number: 40 bits |.
+constexpr int kNumberBits = 40;
 
 // What a finished engine tells those that call it all the same.
 Status ShutDownStatus() {
@@ -354,7 +354,11 @@ Status Engine::Shutdown() {
   std::lock_guard<std::mutex> lock(shutdown_mu_);
   if (shut_down_.exchange(true) || communicators_ == nullptr || job_ == nullptr) return shutdown_status_;
   // One that is inside may be writing to shared memory, and must not be cut off by the end of the process.
-  while (inside_.load() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int tries = 1; inside_.load() > 0; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // One that makes or removes a process set waits for other ranks in there, and we would wait with it.
+    if (tries % 100 == 0) AbortWaiting(*communicators_->Find(kWorld), /*agreements_only=*/true);
+  }
   for (const std::shared_ptr<Membership>& membership : communicators_->All()) Finish(*membership);
   job_->segment().rank(config_.rank).left.store(1, std::memory_order_seq_cst);
   job_->RingAll();
@@ -370,16 +374,22 @@ void Engine::Finish(Membership& membership) {
   Dispatcher& dispatcher = membership.dispatcher();
   dispatcher.pending().Refuse(ShutDownStatus());
   while (!dispatcher.pending().WaitEmpty(std::chrono::milliseconds(10))) {
-    std::string waiting;
-    dispatcher.pending().ForEach([&](const PendingRequest& request, bool entered) {
-      if (!entered || !dispatcher.IsReady(request)) waiting = DescribeManifest(request.manifest);
-    });
-    if (waiting.empty() || job_->aborted()) continue;
-    shutdown_status_ =
-        FailedPrecondition("rank " + std::to_string(config_.rank) + " called shutdown() while its " +
-                           waiting + " was waiting for other ranks");
-    job_->Abort(shutdown_status_.message());
+    AbortWaiting(membership, /*agreements_only=*/false);
   }
+}
+
+void Engine::AbortWaiting(Membership& membership, bool agreements_only) {
+  Dispatcher& dispatcher = membership.dispatcher();
+  std::string waiting;
+  dispatcher.pending().ForEach([&](const PendingRequest& request, bool entered) {
+    if (agreements_only && request.request.kind != CollectiveKind::kCommunicator) return;
+    if (!entered || !dispatcher.IsReady(request)) waiting = DescribeManifest(request.manifest);
+  });
+  if (waiting.empty() || job_->aborted()) return;
+  shutdown_status_ =
+      FailedPrecondition("rank " + std::to_string(config_.rank) + " called shutdown() while its " + waiting +
+                         " was waiting for other ranks");
+  job_->Abort(shutdown_status_.message());
 }
 
 Arena* Engine::arena() { return job_ == nullptr ? nullptr : &job_->arena(); }

@@ -137,6 +137,7 @@ class Engine {
   Status CheckUsable() const;
   Status CheckRequest(const Request& request, const std::vector<int>& ranks) const;
   void Finish(Membership& membership);
+  void AbortWaiting(Membership& membership, bool agreements_only);
 
   const Config config_;
   const pid_t pid_;

@@ -12,7 +12,8 @@
 
 namespace tf_smddp {
 
-// A group of ranks with tables and sequences of its own. The same number on all ranks of the job.
+// A group of ranks with tables and sequences of its own. The same number on all ranks of the job, and never
+// that of another in its life.
 using CommunicatorId = std::uint32_t;
 
 // The communicator of all ranks; it always exists.

@@ -55,7 +55,7 @@ class Preparation {
     for (std::size_t i = 1; i < request.shape.size(); ++i) {
       call.row_count *= static_cast<std::uint64_t>(request.shape[i]);
     }
-    if (request.root >= 0) {
+    if (request.kind == CollectiveKind::kBroadcast) {
       const int root = communicator_->IndexOf(request.root);
       if ((work_->participants >> root & 1) == 0) {
         return FailedPrecondition(DescribeManifest(pending_.manifest) +

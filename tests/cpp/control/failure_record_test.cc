@@ -21,11 +21,13 @@ TEST_F(FailureRecordTest, TheFirstOfAnEpochWins) {
   EXPECT_FALSE(record_->Failed(0));
   EXPECT_TRUE(record_->Begun(0));
   EXPECT_FALSE(record_->IsBroken(0));
-  EXPECT_EQ(record_->Text(), "");
+  EXPECT_EQ(record_->StateOf(0), FailureRecord::State::kRuns);
   EXPECT_TRUE(record_->Raise(0, 5, "first"));
   EXPECT_FALSE(record_->Raise(0, 6, "second"));
   EXPECT_TRUE(record_->Failed(0));
   EXPECT_TRUE(record_->IsBroken(0));
+  EXPECT_EQ(record_->StateOf(0), FailureRecord::State::kFailed);
+  EXPECT_EQ(record_->StateOf(1), FailureRecord::State::kDamaged);
   EXPECT_EQ(record_->Text(), "first");
   EXPECT_EQ(record_->Origin(), 5u);
   EXPECT_TRUE(record_->Knows(5));
@@ -92,10 +94,9 @@ TEST_F(FailureRecordTest, OneOfManyThreadsRaisesAndOneRestarts) {
         const std::string text = "thread " + std::to_string(thread) + " in " + std::to_string(epoch);
         if (record_->Raise(epoch, epoch * kThreads + static_cast<std::uint64_t>(thread) + 1, text))
           raised.fetch_add(1);
-        std::string seen = record_->Text();
-        for (; seen.empty(); seen = record_->Text()) std::this_thread::yield();
-        ASSERT_EQ(seen, "thread " + std::to_string((record_->Origin() - 1) % kThreads) + " in " +
-                            std::to_string(epoch));
+        while (record_->StateOf(epoch) != FailureRecord::State::kFailed) std::this_thread::yield();
+        ASSERT_EQ(record_->Text(), "thread " + std::to_string((record_->Origin() - 1) % kThreads) + " in " +
+                                       std::to_string(epoch));
         record_->Drained(thread);
         if (!record_->TryRestart(epoch, members_)) continue;
         restarted.fetch_add(1);

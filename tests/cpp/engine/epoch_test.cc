@@ -335,6 +335,17 @@ TEST(Epoch, StaleTicketsAreRefused) {
   });
 }
 
+TEST(Epoch, AFailureWithoutAReasonIsOne) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    if (rank == 0) engine.FailStep(kWorld, kNoStep, "");
+    std::vector<float> data(10, 1.0f);
+    if (rank == 1) {
+      EXPECT_FALSE(Await(engine, AllreduceFloats(data, &data)).ok());
+    }
+    for (int turn = 0; turn < 3; ++turn) ASSERT_TRUE(GoodStep(engine, turn).ok());
+  });
+}
+
 // A request that has met all its peers completes, whatever is cancelled.
 TEST(Epoch, WhatIsReadyCompletes) {
   RunRanks(2, [](int, Engine& engine) {
