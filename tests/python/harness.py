@@ -19,6 +19,8 @@ import time
 import uuid
 from typing import Any, Dict, List, Optional
 
+from marked_processes import marked_processes
+
 LIMIT_SECONDS = 60.0
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = "TF_SMDDP_TEST_JOB"
@@ -103,7 +105,7 @@ class RunningJob:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        for pid in self._processes():
+        for pid in marked_processes(_MARK, self._mark):
             os.kill(pid, signal.SIGKILL)
         self._process.wait(LIMIT_SECONDS)
         shutil.rmtree(self._folder)
@@ -145,7 +147,7 @@ class RunningJob:
         """What is still there, a second after the end."""
         deadline = time.monotonic() + 1.0
         while True:
-            found = [f"process {pid}" for pid in self._processes()]
+            found = [f"process {pid}" for pid in marked_processes(_MARK, self._mark)]
             # A process that is killed leaves the files of TensorFlow's AutoGraph; they are not ours.
             files = [path for path in self._temporary.rglob("*") if not path.name.startswith("__autograph")]
             found += [f"file {path}" for path in files]
@@ -154,19 +156,6 @@ class RunningJob:
             if not found or time.monotonic() > deadline:
                 return found
             time.sleep(0.02)
-
-    def _processes(self) -> List[int]:
-        wanted = f"{_MARK}={self._mark}".encode()
-        found = []
-        for entry in os.listdir("/proc"):
-            if entry.isdecimal():
-                try:
-                    environ = pathlib.Path(f"/proc/{entry}/environ").read_bytes()
-                except OSError:
-                    continue  # ended meanwhile, or another user's
-                if wanted in environ.split(b"\0"):
-                    found.append(int(entry))
-        return found
 
 
 def run_job(

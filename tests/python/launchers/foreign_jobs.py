@@ -17,6 +17,8 @@ import time
 import uuid
 from typing import List, Mapping, NamedTuple, Sequence
 
+from marked_processes import marked_processes
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 150.0
 _MARK = "TF_SMDDP_TEST_FOREIGN_JOB"
@@ -130,17 +132,7 @@ class Bench:
 
     def processes(self) -> List[int]:
         """The processes of this test."""
-        wanted = f"{_MARK}={self._mark}".encode()
-        found = []
-        for entry in os.listdir("/proc"):
-            if entry.isdecimal():
-                try:
-                    environ = pathlib.Path(f"/proc/{entry}/environ").read_bytes()
-                except OSError:
-                    continue  # ended meanwhile, or another user's
-                if wanted in environ.split(b"\0"):
-                    found.append(int(entry))
-        return found
+        return marked_processes(_MARK, self._mark)
 
     def meeting_places(self) -> List[str]:
         """What is in the directory where the ranks meet."""
