@@ -30,6 +30,20 @@ communicator: The ranks among which the group meets; 0 is all of them.
 eager: Executed eagerly, and no part of a step. (TensorFlow gives eager ops step numbers, too.)
 )doc");
 
+REGISTER_OP("SmddpStepMark")
+    .Output("ticket: int64")
+    .Attr("communicator: int >= 0 = 0")
+    .SetIsStateful()
+    .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Stands in for a ticket in graphs without program order, whose ops pair by name.
+
+It runs when the step begins. When the step fails from then on, the other ranks are told.
+
+ticket: -1.
+communicator: The ranks among which the step's collectives meet.
+)doc");
+
 REGISTER_OP("SmddpAllreduce")
     .Input("tensor: T")
     .Input("ticket: int64")

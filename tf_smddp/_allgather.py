@@ -42,7 +42,7 @@ def allgather(tensor: Any, name: Optional[str] = None, process_set: Optional[Pro
     """
     check_call_site("allgather")
     communicator = communicator_of(process_set, "allgather")
-    rows = _with_rows(tensor, "allgather")
+    rows = to_rows(tensor, "allgather", scalar_is_a_row=True)
     tensor_name, node_name = _tickets.names(name, "SmddpAllgather")
     return _op_library.allgather(
         rows, _tickets.draw_ticket(communicator), tensor_name, node_name, communicator
@@ -71,7 +71,10 @@ def grouped_allgather(
     """
     check_call_site("grouped_allgather")
     communicator = communicator_of(process_set, "grouped_allgather")
-    rows = [_with_rows(tensor, "grouped_allgather") for tensor in check_list(tensors, "grouped_allgather")]
+    rows = [
+        to_rows(tensor, "grouped_allgather", scalar_is_a_row=True)
+        for tensor in check_list(tensors, "grouped_allgather")
+    ]
     if not rows:
         return []
     tensor_name, node_name = _tickets.names(name, "SmddpGroupedAllgather")
@@ -82,11 +85,3 @@ def grouped_allgather(
         node_name,
         communicator,
     )
-
-
-def _with_rows(tensor: Any, caller: str) -> tf.Tensor:
-    if not isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)):
-        tensor = tf.convert_to_tensor(tensor)
-        if tensor.shape.rank == 0:
-            tensor = tf.reshape(tensor, [1])
-    return to_rows(tensor, caller)

@@ -63,8 +63,7 @@ def allreduce(
         RuntimeError: before `init`.
         TypeError: an argument is missing or of a wrong type, or the tensor's type is not supported.
         ValueError: `param_index` is out of range, `op` or a factor is not defined for the type, or this rank
-        is
-            not in `process_set`.
+            is not in `process_set`.
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """

@@ -84,4 +84,6 @@ def _check_splits(splits: Any, shape: tf.TensorShape, ranks: int) -> tf.Tensor:
             f"alltoall() needs splits that are not negative and add up to the tensor's "
             f"{'rows' if rows is None else f'{rows} rows'}, but got {known.tolist()}."
         )
+    if vector.shape.rank is None or vector.shape[0] is None:
+        vector = tf.ensure_shape(vector, [ranks])  # none at all would mean: evenly
     return tf.cast(vector, tf.int64)

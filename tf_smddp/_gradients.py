@@ -89,9 +89,9 @@ def _broadcast_gradient(op: tf.Operation, grad: Any) -> tf.Tensor:
     reduced = _reduce(op, grad, ReduceOp.SUM, "SmddpBroadcastGrad")
     if _runtime.rank() == op.get_attr("root_rank"):
         return reduced
-    # The zeros must still depend on the reduction, else it is pruned here and the root waits for it.
-    with tf.control_dependencies([reduced]):
-        return tf.zeros_like(reduced)
+    # The zeros must still depend on the reduction, else it is pruned here and the root waits for it; likewise
+    # for their gradient, in a second derivative.
+    return tf.math.multiply_no_nan(reduced, tf.zeros([], reduced.dtype))
 
 
 def _own_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Tensor]) -> List[tf.Tensor]:

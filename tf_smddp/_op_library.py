@@ -6,7 +6,7 @@ here: which ticket an op carries (_tickets.py), checks of users' arguments (the 
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Tuple
+from typing import ContextManager, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
@@ -30,6 +30,7 @@ auto_control_deps.ASYNC_STATEFUL_OPS |= {
     "SmddpGroupedAllreduce",
     "SmddpGroupedReducescatter",
     "SmddpReducescatter",
+    "SmddpStepMark",
 }
 
 # What the ops take, see ops/.
@@ -57,9 +58,11 @@ def ticket(communicator: int = 0) -> tf.Tensor:
     return _ops.smddp_ticket(communicator=communicator, eager=tf.executing_eagerly(), name="SmddpTicket")
 
 
-def no_ticket() -> tf.Tensor:
-    """What an op that pairs by name has instead of a ticket: -1."""
-    return tf.constant(-1, tf.int64, name="SmddpNoTicket")
+def step_mark(communicator: int) -> tf.Tensor:
+    """What an op that pairs by name has instead of a ticket: an int64 scalar, -1."""
+    # It runs at the beginning of the step, whatever its op waits for.
+    with tf.control_dependencies(None):
+        return _ops.smddp_step_mark(communicator=communicator, name="SmddpStepMark")
 
 
 def allreduce(
@@ -217,26 +220,33 @@ def broadcast(
     tensor: tf.Tensor, root_rank: int, tensor_name: str, pair_by_name: bool, name: str, communicator: int = 0
 ) -> tf.Tensor:
     """Emits one SmddpBroadcast."""
-    return _ops.smddp_broadcast(
-        tensor=tensor,
-        root_rank=root_rank,
-        tensor_name=tensor_name,
-        pair_by_name=pair_by_name,
-        communicator=communicator,
-        eager=tf.executing_eagerly(),
-        name=name,
-    )
+    with _marked(pair_by_name, communicator):
+        return _ops.smddp_broadcast(
+            tensor=tensor,
+            root_rank=root_rank,
+            tensor_name=tensor_name,
+            pair_by_name=pair_by_name,
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
 
 
 def barrier(tensor_name: str, pair_by_name: bool, name: str, communicator: int = 0) -> tf.Operation | None:
     """Emits one SmddpBarrier; the operation in a graph, None in eager mode, where it has then happened."""
-    return _ops.smddp_barrier(
-        tensor_name=tensor_name,
-        pair_by_name=pair_by_name,
-        communicator=communicator,
-        eager=tf.executing_eagerly(),
-        name=name,
-    )
+    with _marked(pair_by_name, communicator):
+        return _ops.smddp_barrier(
+            tensor_name=tensor_name,
+            pair_by_name=pair_by_name,
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
+
+
+def _marked(pair_by_name: bool, communicator: int) -> ContextManager[None]:
+    """Where an op without a ticket that pairs by name is to be made: behind a step mark of its own."""
+    return tf.control_dependencies([step_mark(communicator)] if pair_by_name else [])
 
 
 def check_dtype(tensor: tf.Tensor, caller: str) -> None:

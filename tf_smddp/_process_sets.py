@@ -108,6 +108,14 @@ global_process_set: ProcessSet = _GlobalProcessSet()
 _added: Dict[int, ProcessSet] = {0: global_process_set}
 
 
+def _forget() -> None:
+    for number in [number for number in _added if number != 0]:
+        _added.pop(number).process_set_id = None
+
+
+_runtime.at_shutdown.append(_forget)
+
+
 def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet:
     """Makes a process set known to the job, so that its ranks can do collectives among themselves.
 
@@ -168,8 +176,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if process_set.process_set_id is None:
         return False
     _runtime.remove_communicator(process_set.process_set_id)
-    _added.pop(process_set.process_set_id, None)
-    process_set.process_set_id = None
+    _added.pop(process_set.process_set_id).process_set_id = None
     return True
 
 

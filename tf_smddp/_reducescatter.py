@@ -48,9 +48,8 @@ def reducescatter(
     Raises:
         RuntimeError: before `init`, or in a function that tf.data runs.
         TypeError: an argument is of a wrong type, or the tensor's type is not supported.
-        ValueError: the tensor is a scalar, `op` or a factor is not defined for the type, or this rank is not
-        in
-            `process_set`.
+        ValueError: the tensor is a scalar, `op` or a factor is not defined for the type, or this rank is
+            not in `process_set`.
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """

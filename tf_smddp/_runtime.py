@@ -19,6 +19,8 @@ _lib = _library.load()[1]
 _lock = threading.Lock()
 # The process that called init(); None before. A fork()ed child inherits our memory but not the engine.
 _owner_pid: int | None = None
+# What other modules know of the job, and must forget with it.
+at_shutdown: List[Callable[[], None]] = []
 
 
 def init() -> None:
@@ -45,8 +47,8 @@ def init() -> None:
                 "init() called more than once. smdistributed.dataparallel is already initialized."
             )
         call_in_thread(_lib.tf_smddp_init)
-        if _interrupt.take_over():
-            _call(_lib.tf_smddp_watch_interrupts)
+        if _interrupt.take_over() and _lib.tf_smddp_watch_interrupts() != 0:
+            _interrupt.give_back()  # the log says why
         if _owner_pid is None:
             # Registered after TensorFlow's own handlers, so it runs before them: TensorFlow is still whole.
             atexit.register(_at_exit)
@@ -67,7 +69,11 @@ def shutdown() -> None:
         if is_initialized():
             _lib.tf_smddp_stop_watching_interrupts()
             _interrupt.give_back()
-            _call(_lib.tf_smddp_shutdown)
+            try:
+                _call(_lib.tf_smddp_shutdown)
+            finally:
+                for forget in at_shutdown:
+                    forget()
 
 
 @not_converted
@@ -149,7 +155,10 @@ def remove_communicator(number: int) -> None:
 
 
 def call_in_thread(function: Callable[..., int], *arguments: Any) -> None:
-    """As `_call`, but in a thread, since Python handles Ctrl-C only between its own steps; for what waits."""
+    """As `_call`, but in a thread, since Python handles Ctrl-C only between its own steps; for what waits.
+
+    Where the system has no thread left, it is called all the same, and Ctrl-C has to wait.
+    """
     failures: List[RuntimeError] = []
 
     def start() -> None:
@@ -159,8 +168,12 @@ def call_in_thread(function: Callable[..., int], *arguments: Any) -> None:
             failures.append(error)
 
     thread = threading.Thread(target=start, name="smddp-call", daemon=True)
-    thread.start()
-    thread.join()
+    try:
+        thread.start()
+    except RuntimeError:
+        start()
+    else:
+        thread.join()
     if failures:
         raise failures[0]
 

@@ -13,7 +13,8 @@ has one:
 * In the backward graph of a function that is differentiated from outside, which TensorFlow builds without
   automatic control dependencies: each ticket op waits for the one before it in that graph, and for the
   gradient it is about, so that the order of the data holds across the functions and loops that it calls.
-* In a v1 graph there is no program order. The ticket is -1 and tensors meet by name and its ordinal.
+* In a v1 graph there is no program order. The ticket is -1 and tensors meet by name and its ordinal. It comes
+  from an op of the step's, one for each collective, by which the step is known from its beginning on.
 
 Each communicator counts for itself.
 """
@@ -91,7 +92,7 @@ def draw_ticket(communicator: int = 0, after: Sequence[tf.Tensor] = ()) -> tf.Te
         after: in a graph, tensors to wait for: what the group is about, in a backward graph.
     """
     if pairs_by_name():
-        return _op_library.no_ticket()
+        return _op_library.step_mark(communicator)
     if tf.executing_eagerly():
         return _op_library.ticket(communicator)
     graph = tf.compat.v1.get_default_graph()

@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/common/logging.h"
 #include "kernels/engine/statistics.h"
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/interrupt.h"
@@ -64,9 +66,17 @@ TF_SMDDP_EXPORT void tf_smddp_abort(const char* text) {
   if (engine != nullptr && !engine->InForkedChild()) engine->Abort(text);
 }
 
-// SIGINT ends the collectives that this process waits in; see kernels/tf/interrupt.h.
-TF_SMDDP_EXPORT int tf_smddp_watch_interrupts(char* error, std::size_t error_bytes) {
-  return Report(::tf_smddp::WatchInterrupts(), error, error_bytes);
+// SIGINT ends the collectives that this process waits in; see kernels/tf/interrupt.h. Without it the job
+// still works: 1, and a line in the log.
+TF_SMDDP_EXPORT int tf_smddp_watch_interrupts() {
+  const Status status = ::tf_smddp::WatchInterrupts();
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (status.ok() || engine == nullptr) return status.ok() ? 0 : 1;
+  const Config& config = engine->config();
+  ::tf_smddp::Logger(static_cast<::tf_smddp::LogLevel>(config.log_level), config.rank)
+      .Log(::tf_smddp::LogLevel::kWarning,
+           "Ctrl-C will not end a collective that waits for other ranks: " + status.message());
+  return 1;
 }
 TF_SMDDP_EXPORT void tf_smddp_stop_watching_interrupts() { ::tf_smddp::StopWatchingInterrupts(); }
 

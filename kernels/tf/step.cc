@@ -73,10 +73,11 @@ bool Step::Cancelled() const {
   return manager_ != nullptr && (manager_->IsCancelled() || manager_->IsCancelling());
 }
 
-void Step::Join(CommunicatorId communicator) {
-  if (number_ == kNoStep) return;
+bool Step::Join(CommunicatorId communicator) {
+  if (number_ == kNoStep) return true;
   std::lock_guard<std::mutex> lock(TheRegistry().mu);
   if (!over_) shares_[communicator];
+  return !over_;
 }
 
 void Step::Drew(CommunicatorId communicator, std::uint64_t ticket) {

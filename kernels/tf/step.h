@@ -44,8 +44,9 @@ class Step : public std::enable_shared_from_this<Step> {
   // Whether the step has failed or was cancelled. Any thread, while the step's op runs.
   bool Cancelled() const;
 
-  // The step takes part in collectives of `communicator`. Any thread.
-  void Join(CommunicatorId communicator);
+  // The step takes part in collectives of `communicator`, and is to be told of if it fails. False when it is
+  // over already. Any thread.
+  bool Join(CommunicatorId communicator);
 
   // The step has drawn `ticket`. Any thread.
   void Drew(CommunicatorId communicator, std::uint64_t ticket);

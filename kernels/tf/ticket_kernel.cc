@@ -1,5 +1,7 @@
-// The CPU kernel of SmddpTicket.
+// The CPU kernels of SmddpTicket, and of SmddpStepMark, which graphs have instead that pair by name.
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "kernels/tf/conversions.h"
 #include "kernels/tf/global_engine.h"
@@ -13,6 +15,9 @@ namespace {
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
+
+// The value of a ticket that pairs by name.
+constexpr std::int64_t kByName = -1;
 
 class TicketKernel : public tensorflow::OpKernel {
  public:
@@ -51,7 +56,39 @@ class TicketKernel : public tensorflow::OpKernel {
   bool eager_ = false;
 };
 
+// It runs when the step begins: so a step that fails before its first collective is known to the others, who
+// may wait for that.
+class StepMarkKernel : public tensorflow::OpKernel {
+ public:
+  explicit StepMarkKernel(OpKernelConstruction* context) : OpKernel(context) {
+    int communicator = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("communicator", &communicator));
+    communicator_ = static_cast<CommunicatorId>(communicator);
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const std::shared_ptr<Engine> engine = GlobalEngine();
+    OP_REQUIRES(context, engine != nullptr, ToTensorFlow(NotInitialized()));
+    const std::shared_ptr<Step> step = Step::Of(context, engine, false);
+    if (!step->Join(communicator_)) {
+      engine->FailStep(communicator_, step->number(),
+                       "a step of rank " + std::to_string(engine->config().rank) + " " +
+                           DescribeStepError(StepError(context).Ask()));
+      step->FailedIn(communicator_);
+    }
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &output));
+    output->scalar<std::int64_t>()() = kByName;
+  }
+
+  bool IsExpensive() override { return false; }
+
+ private:
+  CommunicatorId communicator_ = kWorld;
+};
+
 REGISTER_KERNEL_BUILDER(Name("SmddpTicket").Device(tensorflow::DEVICE_CPU), TicketKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpStepMark").Device(tensorflow::DEVICE_CPU), StepMarkKernel);
 
 }  // namespace
 }  // namespace tf_smddp

@@ -6,8 +6,24 @@ import time
 
 from harness import RunningJob, run_job
 
+# The stacks of threads that have ended are used again, limit or not, until these have taken them all.
+TAKE_STACKS = """
+import threading
+end = threading.Event()
+
+
+def take_stacks():
+    try:
+        while True:
+            threading.Thread(target=end.wait).start()
+    except RuntimeError as error:
+        return str(error)
+"""
+
 # Each attempt needs a meeting place of its own: a start that fails removes its.
-TOO_LOW_THEN_ENOUGH = """
+TOO_LOW_THEN_ENOUGH = (
+    TAKE_STACKS
+    + """
 import contextlib, resource
 
 # What TensorFlow needs of the system it has got by now.
@@ -31,11 +47,12 @@ def limited(which, value):
         resource.setrlimit(which, (soft, hard))
 
 
-def attempt(name, which, value):
+def attempt(name, which, value, prepare=lambda: None):
     os.environ["SMDDP_RENDEZVOUS"] = f"{place}-{name}"
     os.makedirs(os.environ["SMDDP_RENDEZVOUS"], mode=0o700, exist_ok=True)
     try:
         with limited(which, value):
+            prepare()
             sdp.init()
     except RuntimeError as error:
         report(name, str(error))
@@ -44,7 +61,8 @@ def attempt(name, which, value):
 MIB = 1 << 20
 attempt("files", resource.RLIMIT_NOFILE, max(map(int, os.listdir("/proc/self/fd"))) + 6)
 attempt("file size", resource.RLIMIT_FSIZE, MIB // 2)
-attempt("address space", resource.RLIMIT_AS, in_use() + 14 * MIB)  # less than two stacks
+attempt("address space", resource.RLIMIT_AS, in_use() + 14 * MIB, take_stacks)  # then less than a stack
+end.set()
 attempt("enough", resource.RLIMIT_FSIZE, 40 * MIB)
 report("sum", float(sdp.allreduce(tf.ones([100000]), 0, 1, op=sdp.ReduceOp.SUM)[0]))
 with open("/proc/self/maps") as maps:
@@ -52,6 +70,7 @@ with open("/proc/self/maps") as maps:
 report("memfd", "memfd:smddp" in mapped)
 report("shm", "/dev/shm" in mapped)
 """
+)
 
 
 def test_limits_that_are_too_low_and_one_that_is_enough():
@@ -72,6 +91,37 @@ def test_limits_that_are_too_low_and_one_that_is_enough():
     line = "[tf_smddp rank 0 warning] the arena has 40 MiB instead of 64 MiB because of the file size limit"
     assert job.output.count(line) == 1, str(job)
     assert job.output.count("[tf_smddp rank") == 1, str(job)
+
+
+NO_THREAD_LEFT = (
+    TAKE_STACKS
+    + """
+import resource
+
+# What TensorFlow needs of the system it has got by now.
+assert float(tf.reduce_sum(tf.ones([100, 100]))) == 10000.0
+with open("/proc/self/statm") as file:
+    in_use = int(file.read().split()[0]) * resource.getpagesize()
+limits = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (in_use + (4 << 20), limits[1]))  # less than a stack
+report("thread", take_stacks())
+sdp.init()
+end.set()
+resource.setrlimit(resource.RLIMIT_AS, limits)
+report("sum", float(sdp.allreduce(3.0, 0, 1)))
+sdp.shutdown()
+"""
+)
+
+
+def test_no_thread_to_be_had():
+    """One rank needs none, but for Ctrl-C."""
+    job = run_job(1, NO_THREAD_LEFT, launcher=False)
+    assert job.exit_code == 0, str(job)
+    assert "can't start new thread" in job.reports[0]["thread"], str(job)
+    assert job.reports[0]["sum"] == 3.0, str(job)
+    assert job.output.count("[tf_smddp rank 0 warning] Ctrl-C will not end a collective") == 1, str(job)
+    assert job.output.count("[tf_smddp") == 1, str(job)
 
 
 # As a container's profile may: the four instructions load the call's number, and refuse one.

@@ -85,6 +85,82 @@ def test_one_process_without_a_launcher():
     assert report["tensorflow goes on"] == 1.0
 
 
+def test_shutdown_while_another_thread_runs_a_function():
+    """Its next collective fails; nothing else does."""
+    job = run_job(
+        1,
+        """
+import threading
+go_on = threading.Event()
+
+def wait(x):
+    go_on.wait(30.0)
+    return x
+
+@tf.function
+def function(x):
+    first = sdp.allreduce(x, 0, 1)
+    late = tf.ensure_shape(tf.py_function(wait, [first], tf.float32), [2])
+    return first + sdp.allreduce(late, 0, 1)
+
+def work():
+    try:
+        function(tf.ones([2]))
+    except tf.errors.OpError as error:
+        report("error", error.message)
+
+sdp.init()
+thread = threading.Thread(target=work)
+thread.start()
+time.sleep(1.0)
+sdp.shutdown()
+go_on.set()
+thread.join()
+report("done", True)
+""",
+        launcher=False,
+    )
+    assert job.exit_code == 0, str(job)
+    assert "is not initialized" in job.reports[0]["error"], str(job)
+
+
+def test_a_process_set_ends_with_its_job():
+    job = run_job(
+        1,
+        """
+def error_of(call):
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+sdp.init()
+alone = sdp.add_process_set([0])
+sdp.shutdown()
+report("number", alone.process_set_id)
+report("after", [
+    error_of(lambda: sdp.allreduce(1.0, 0, 1, process_set=alone)),
+    error_of(lambda: sdp.add_process_set(alone)),
+    error_of(lambda: sdp.remove_process_set(alone)),
+])
+sdp.init()
+report("in the next job", error_of(lambda: sdp.barrier(process_set=alone)))
+sdp.add_process_set(alone)
+report("sum", float(sdp.allreduce(3.0, 0, 1, process_set=alone)))
+""",
+        launcher=False,
+    )
+    assert job.exit_code == 0, str(job)
+    report = job.reports[0]
+    assert report["number"] is None, str(job)
+    for error in report["after"]:
+        assert error.startswith("RuntimeError: tf_smddp."), str(job)
+        assert "was called after shutdown()" in error, str(job)
+    assert "which is not added. Call add_process_set()" in report["in the next job"], str(job)
+    assert report["sum"] == 3.0, str(job)
+
+
 def test_the_end_of_the_process_is_an_orderly_end():
     """Without shutdown() in the script, and with ranks that end at different times: nobody gets an error."""
     job = run_job(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from modes import ALL_MODES, MODES
 from values import ALL_TYPES, assert_equal, of_rank
 
 import tf_smddp as sdp
@@ -54,7 +55,7 @@ def test_v1_session(rank, size):
                 assert_equal(result, gathered(dtype, size, ROWS["growing"]), dtype)
 
 
-@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+@ALL_MODES
 def test_grouped(rank, size, mode):
     function = mode(lambda tensors: sdp.grouped_allgather(tensors, name="group"))
     tensors = [tf.constant(rows_of(dtype, rank, rank + i % 3, salt=i)) for i, dtype in enumerate(ALL_TYPES)]
@@ -64,17 +65,18 @@ def test_grouped(rank, size, mode):
     assert sdp.grouped_allgather([]) == []
 
 
-def test_grouped_in_a_v1_session(rank, size):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tensors = [tf.fill([rank + i], float(rank)) for i in range(3)]
-        for i, result in enumerate(session.run(sdp.grouped_allgather(tensors))):
-            assert result.tolist() == [float(r) for r in range(size) for _ in range(r + i)]
-
-
-@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+@MODES
 def test_a_scalar_is_one_row(rank, size, mode):
     assert mode(sdp.allgather)(tf.constant(rank * 10)).numpy().tolist() == [r * 10 for r in range(size)]
     assert mode(lambda x: sdp.grouped_allgather([x, [x, x]]))(tf.constant(rank))[1].shape == (2 * size,)
+
+
+def test_of_unknown_rank(rank, size):
+    """What it is settles when the op runs: a scalar, a vector, a matrix."""
+    function = tf.function(sdp.allgather, input_signature=[tf.TensorSpec(None)])
+    for shape in ((), (2,), (1, 3)):
+        result = function(tf.fill(shape, float(rank)))
+        assert_equal(result, np.concatenate([np.full(shape or (1,), r, np.float32) for r in range(size)]))
 
 
 def test_a_large_tensor(rank, size):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from modes import MODES
 from values import ALL_TYPES, assert_equal, of_rank
 
 import tf_smddp as sdp
@@ -72,7 +73,7 @@ def test_v1_session(rank, size):
                 assert_equal(found, wanted, dtype)
 
 
-@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+@MODES
 def test_without_splits(rank, size, mode):
     """It returns the rows alone, and splits a matrix of ranks like a transposition."""
     function = mode(sdp.alltoall)
@@ -129,3 +130,17 @@ def test_splits_that_turn_out_not_to_fit(rank, size):
         function(tf.zeros([2 * size]), tf.constant(wrong))
     output, _ = function(tf.fill([2 * size], float(rank)), tf.constant([2] * size))
     assert output.numpy().tolist() == [float(source) for source in range(size) for _ in range(2)]
+
+
+def test_splits_of_which_there_turn_out_to_be_none(rank, size):
+    """That does not mean an even split here: rank 0's step fails, and so the others'."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32)])
+    def function(x, counts):
+        total = sdp.allreduce(tf.shape(x)[0], 0, 1, op=sdp.ReduceOp.SUM)
+        with tf.control_dependencies([total]):
+            return sdp.alltoall(x, tf.identity(counts))[0]
+
+    with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.InternalError), match=r"splits|nsureShape"):
+        function(tf.zeros([size]), tf.constant([] if rank == 0 else [1] * size, tf.int32))
+    assert function(tf.fill([size], float(rank)), [1] * size).numpy().tolist() == [*range(size)]

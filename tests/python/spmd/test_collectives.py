@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from modes import ALL_MODES
 from values import (
     ALL_TYPES,
     COMBINATIONS,
     INTEGER_TYPES,
     SHAPES,
-    SIGNED_TYPES,
     assert_equal,
     of_rank,
     reduced,
@@ -114,7 +114,7 @@ def test_v1_function_inside_a_session(rank, size):
         assert session.run(result) == sum_of_ranks(size)
 
 
-@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+@ALL_MODES
 def test_grouped_allreduce(rank, size, mode):
     tensors = inputs(rank)
     for op in sdp.ReduceOp:
@@ -147,16 +147,31 @@ def test_large_tensor(rank, size):
     assert_equal(tf.function(lambda x: sdp.allreduce(x, 0, 1, op=sdp.ReduceOp.SUM))(tensor), wanted)
 
 
-def test_integer_average_is_cut_towards_zero(rank, size):
-    value = -3 if rank == 0 else 0
-    for dtype in SIGNED_TYPES:
-        assert int(sdp.allreduce(tf.constant(value, dtype), 0, 1)) == int(-3 / size)
+@ALL_MODES
+def test_integer_average_is_that_of_the_exact_sum_cut_towards_zero(rank, size, mode):
+    """Of sums that the type cannot hold, too; in every reduction."""
 
+    def average(tensors):
+        return [
+            [sdp.allreduce(x, 0, 1) for x in tensors],
+            sdp.grouped_allreduce(tensors),
+            [sdp.allgather(sdp.reducescatter(x)) for x in tensors],
+            sdp.grouped_allgather(sdp.grouped_reducescatter(tensors)),
+        ]
 
-def test_integer_average_is_that_of_the_exact_sum(size):
-    for dtype in INTEGER_TYPES:
-        for value in (dtype.max, dtype.min):
-            assert int(sdp.allreduce(np.array(value, dtype.as_numpy_dtype), 0, 1)) == value
+    def values(dtype, rank):
+        low, high = int(dtype.min), int(dtype.max)
+        return [low, high, low + rank, high - rank, low if rank == 0 else high, min(3, high - rank), low // 3]
+
+    def exact(dtype):
+        sums = [sum(column) for column in zip(*(values(dtype, r) for r in range(size)))]
+        quotients = [abs(total) // size * (1 if total > 0 else -1) for total in sums]
+        return np.array(quotients, dtype.as_numpy_dtype)
+
+    tensors = [tf.constant(np.array(values(dtype, rank), dtype.as_numpy_dtype)) for dtype in INTEGER_TYPES]
+    for results in mode(average)(tensors):
+        for dtype, result in zip(INTEGER_TYPES, results):
+            assert_equal(result, exact(dtype), dtype)
 
 
 def test_nan_and_infinity_reach_all_ranks(rank, size):
@@ -169,14 +184,13 @@ def test_nan_and_infinity_reach_all_ranks(rank, size):
         assert np.isfinite(result[2])
 
 
-def test_broadcast_from_each_root(rank, size):
-    function = tf.function(lambda tensors, root: [sdp.broadcast(tensor, root) for tensor in tensors])
+@ALL_MODES
+def test_broadcast_from_each_root(rank, size, mode):
     for root in range(size):
-        tensors = [of_rank((5,), dtype, rank) for dtype in ALL_TYPES]
-        wanted = [of_rank((5,), dtype, root) for dtype in ALL_TYPES]
-        for results in ([sdp.broadcast(tensor, root) for tensor in tensors], function(tensors, root)):
-            for result, value in zip(results, wanted):
-                assert_equal(result, value, root)
+        function = mode(lambda tensors, root=root: [sdp.broadcast(tensor, root) for tensor in tensors])
+        results = function([tf.constant(of_rank((5,), dtype, rank)) for dtype in ALL_TYPES])
+        for dtype, result in zip(ALL_TYPES, results):
+            assert_equal(result, of_rank((5,), dtype, root), (root, dtype))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -1,5 +1,6 @@
 """The ops can be differentiated: the loss of the job is the sum of all ranks' losses."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from gradient_modes import MODES, eager, inside_a_function, outside_of_a_function
@@ -27,6 +28,15 @@ def test_broadcast(rank, size, gradient_of):
             lambda x, root=root: (rank + 1.0) * tf.reduce_sum(sdp.broadcast(x, root)), tf.constant([1.0, 2.0])
         )
         assert gradient.numpy().tolist() == [sum_of_ranks(size) if rank == root else 0.0] * 2
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64, tf.complex64], ids=lambda d: d.name)
+def test_broadcast_of_what_overflows(rank, size, dtype):
+    """Who is not the root gets zeros, also where the sum is none of a number."""
+    gradient = inside_a_function(
+        lambda x: tf.math.real(sdp.broadcast(x, 0) * tf.cast(np.inf, dtype)), tf.cast(1.0, dtype)
+    )
+    assert np.isinf(gradient.numpy().real) if rank == 0 else gradient.numpy() == 0.0
 
 
 @MODES

@@ -14,6 +14,7 @@ from values import own_rows
 import tf_smddp as sdp
 
 AVERAGE, SUM = sdp.ReduceOp.AVERAGE, sdp.ReduceOp.SUM
+ZERO = tf.UnconnectedGradients.ZERO
 
 
 def input_of(rank, rows, dtype=tf.float32):
@@ -153,6 +154,66 @@ def test_one_after_the_other(rank, size, gradient_of):
         return [[part] for part in tf.split(total, own_rows(size * size, size))]
 
     check(gradient_of(loss, xs[rank]), alone(simulate, xs, rank))
+
+
+SECOND = {
+    "allreduce": (lambda x: [sdp.allreduce(x, 0, 1)], lambda xs: [[tf.add_n(xs) / len(xs)]] * len(xs)),
+    "grouped_allreduce": (
+        lambda x: sdp.grouped_allreduce([x, x[:1]], op=SUM, prescale_factor=0.5),
+        lambda xs: [[tf.add_n(xs) / 2.0, tf.add_n([x[:1] for x in xs]) / 2.0]] * len(xs),
+    ),
+    "broadcast": (lambda x: [sdp.broadcast(x, 0)], lambda xs: [[xs[0]]] * len(xs)),
+    "allgather": (lambda x: [sdp.allgather(x)], lambda xs: [[tf.concat(xs, 0)]] * len(xs)),
+    "grouped_allgather": (
+        lambda x: sdp.grouped_allgather([x, x[:1]]),
+        lambda xs: [[tf.concat(xs, 0), tf.concat([x[:1] for x in xs], 0)]] * len(xs),
+    ),
+    "reducescatter": (
+        lambda x: [sdp.reducescatter(x, postscale_factor=3.0)],
+        lambda xs: [[part] for part in tf.split(tf.add_n(xs) * 3.0 / len(xs), own_rows(3, len(xs)))],
+    ),
+    "grouped_reducescatter": (
+        lambda x: sdp.grouped_reducescatter([x, 2.0 * x], op=SUM),
+        lambda xs: [[part, 2.0 * part] for part in tf.split(tf.add_n(xs), own_rows(3, len(xs)))],
+    ),
+    "alltoall": (
+        lambda x: [sdp.alltoall(x, [3] + [0] * (sdp.size() - 1))[0]],
+        lambda xs: [[tf.concat(xs, 0)], *([xs[0][:0]] for _ in xs[1:])],
+    ),
+}
+
+
+@MODES
+@pytest.mark.parametrize("collective", SECOND)
+def test_second_derivatives(rank, size, gradient_of, collective):
+    """Of the sum of squares of the gradient, which all ranks' inputs are in."""
+    function, simulate = SECOND[collective]
+    xs = [input_of(r, 3) for r in range(size)]
+
+    def loss(x):
+        return tf.add_n([loss_of(rank, y) for y in function(x)])
+
+    with tf.GradientTape() as outer:
+        outer.watch(xs)
+        with tf.GradientTape() as inner:
+            inner.watch(xs)
+            total = tf.add_n([loss_of(r, y) for r, of_rank in enumerate(simulate(xs)) for y in of_rank])
+        norm = tf.add_n([tf.reduce_sum(g**2) for g in inner.gradient(total, xs, unconnected_gradients=ZERO)])
+    wanted = outer.gradient(norm, xs, unconnected_gradients=ZERO)[rank]
+    check(gradient_of(lambda x: tf.reduce_sum(eager(loss, x) ** 2), xs[rank]), wanted)
+
+
+def test_a_persistent_tape(rank, size):
+    """Each gradient is a collective of its own; the second is another one than the first."""
+    xs = [input_of(r, r + 1) for r in range(size)]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(xs[rank])
+        y = sdp.allgather(xs[rank])
+        losses = [loss_of(rank, y), loss_of(rank, 2.0 * y)]
+    once, twice, again = [tape.gradient(losses[i], xs[rank]) for i in (0, 1, 0)]
+    check(once, alone(lambda xs: [[tf.concat(xs, 0)]] * size, xs, rank))
+    check(twice, 4.0 * once)
+    check(again, once)
 
 
 @pytest.mark.parametrize("dtype", [tf.float64, tf.bfloat16, tf.complex64], ids=lambda dtype: dtype.name)

@@ -2,12 +2,12 @@
 
 import pytest
 import tensorflow as tf
+from modes import MODES
 from values import sum_of_ranks
 
 import tf_smddp as sdp
 
 SUM = sdp.ReduceOp.SUM
-MODES = pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
 
 
 def memberships(size):
@@ -191,6 +191,16 @@ def test_numbers_are_given_again(size):
 def test_bad_sets(ranks, error, text):
     with pytest.raises(error, match=text):
         sdp.add_process_set(ranks)
+
+
+def test_ranks_that_disagree(rank, size):
+    """All get an error that shows both sides, and the next set is right."""
+    if size > 1:
+        with pytest.raises(RuntimeError, match=r"(?s)rank 0.*rank \d"):
+            sdp.add_process_set([min(rank, 1)])
+    together = sdp.add_process_set(range(size))
+    assert float(sdp.allreduce(rank + 1.0, 0, 1, op=SUM, process_set=together)) == sum_of_ranks(size)
+    assert sdp.remove_process_set(together)
 
 
 def test_a_set_that_cannot_be_used(rank, size):

@@ -2,6 +2,7 @@
 
 import pytest
 import tensorflow as tf
+from modes import ALL_MODES
 from values import COMBINATIONS, assert_equal, of_rank, offset_of, own_rows, reduced
 
 import tf_smddp as sdp
@@ -49,12 +50,11 @@ def test_v1_session(rank, size):
                 assert_equal(result, scattered((7, 2), dtype, op, rank, size), (dtype, op))
 
 
-@pytest.mark.parametrize("op", [SUM, sdp.ReduceOp.MAX])
-@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+@ALL_MODES
+@pytest.mark.parametrize("op", sdp.ReduceOp)
 def test_grouped(rank, size, mode, op):
     kinds = [
-        (dtype, SHAPES[i % len(SHAPES)])
-        for i, (dtype, _) in enumerate(c for c in COMBINATIONS if c[1] is op and c[0] != tf.bool)
+        (dtype, SHAPES[i % len(SHAPES)]) for i, (dtype, _) in enumerate(c for c in COMBINATIONS if c[1] is op)
     ]
     function = mode(lambda tensors: sdp.grouped_reducescatter(tensors, op=op))
     tensors = [tf.constant(of_rank(shape, dtype, rank, i)) for i, (dtype, shape) in enumerate(kinds)]
@@ -62,13 +62,6 @@ def test_grouped(rank, size, mode, op):
         dtype, shape = kinds[i]
         assert_equal(result, scattered(shape, dtype, op, rank, size, i), kinds[i])
     assert sdp.grouped_reducescatter([]) == []
-
-
-def test_grouped_in_a_v1_session(rank, size):
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tensors = [tf.range(size * (i + 1)) for i in range(3)]
-        for i, result in enumerate(session.run(sdp.grouped_reducescatter(tensors, op=SUM, name="mine"))):
-            assert result.tolist() == [size * row for row in range(rank * (i + 1), (rank + 1) * (i + 1))]
 
 
 def test_average_is_the_default(rank, size):

@@ -147,13 +147,31 @@ def test_gradients_in_a_function(rank, size):
     run(lambda x, bad: train(x, tf.constant(bad)), rank, size, [BEFORE, AFTER])
 
 
-@pytest.mark.parametrize("place", [BEFORE, BETWEEN], ids=["before", "between"])
+@pytest.mark.parametrize("place", [BEFORE, BETWEEN, AFTER], ids=["before", "between", "after"])
 def test_v1_session(rank, size, place):
     with tf.Graph().as_default() as graph:
         x, bad = tf.compat.v1.placeholder(tf.float32, [1]), tf.compat.v1.placeholder(tf.int32, [])
         results = step(x, bad)
     session = tf.compat.v1.Session(graph=graph)
     errors = run(lambda value, now: session.run(results, {x: value.numpy(), bad: now}), rank, size, [place])
+    session.close()
+    check(errors, rank, size, place)
+
+
+def test_v1_session_that_ends_with_a_broadcast(rank, size):
+    """Nothing but the broadcast is left to do when it fails."""
+    with tf.Graph().as_default() as graph:
+        x, bad = tf.compat.v1.placeholder(tf.float32, [1]), tf.compat.v1.placeholder(tf.int32, [])
+        total, rows = sdp.allreduce(x, 0, 1, op=SUM), sdp.allgather(x)
+        with tf.control_dependencies([total, rows]), tf.control_dependencies([check_disk(bad, BETWEEN)]):
+            root = sdp.broadcast(tf.identity(x), size - 1)
+    session = tf.compat.v1.Session(graph=graph)
+    errors = run(
+        lambda value, now: session.run((total, rows, root), {x: value.numpy(), bad: now}),
+        rank,
+        size,
+        [BETWEEN],
+    )
     session.close()
     check(errors, rank, size, BETWEEN)
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from modes import MODES
 from values import COMPLEX_TYPES, FLOAT_TYPES, INTEGER_TYPES, assert_equal, offset_of, own_rows, sum_of_ranks
 
 import tf_smddp as sdp
 
 SUM, AVERAGE, MAX = sdp.ReduceOp.SUM, sdp.ReduceOp.AVERAGE, sdp.ReduceOp.MAX
-MODES = pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
 
 
 @MODES

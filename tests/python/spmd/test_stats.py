@@ -120,3 +120,25 @@ def test_a_step_that_fails_is_an_error(rank, size):
     assert allreduce["errors"] <= world(figures)["failures"]
     everywhere = sdp.allreduce(tf.constant(allreduce["errors"], tf.int64), 0, 1, op=sdp.ReduceOp.SUM)
     assert everywhere.numpy() >= (2 if size > 1 else 0)
+
+
+def test_a_process_set_has_figures_of_its_own(rank, size):
+    sdp.stats(reset=True)
+    ends = sdp.add_process_set({0, size - 1})
+    if ends.included():
+        sdp.allgather(tf.ones([2, 3]), process_set=ends)
+        sdp.alltoall(tf.ones([2 * ends.size()], tf.int8), process_set=ends)
+    figures = sdp.stats()
+    found = [each for each in figures["process_sets"] if each["id"] == ends.process_set_id]
+    assert len(found) == ends.included()
+    for kind, size_in_bytes in (("allgather", 24), ("alltoall", 2 * ends.size())):
+        for kinds in (figures["collectives"], *(each["collectives"] for each in found)):
+            assert kinds[kind]["calls"] == ends.included()
+            assert kinds[kind]["bytes"] == size_in_bytes * ends.included()
+        assert world(figures)["collectives"][kind]["calls"] == 0
+    if found:
+        assert found[0]["ranks"] == ends.ranks
+    sdp.remove_process_set(ends)
+    figures = sdp.stats()
+    assert [each["id"] for each in figures["process_sets"]] == [0]
+    assert figures["collectives"]["allgather"]["calls"] == ends.included()

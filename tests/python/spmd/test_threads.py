@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import tensorflow as tf
+from modes import MODES
 from values import sum_of_ranks
 
 import tf_smddp as sdp
@@ -39,7 +40,7 @@ def in_threads(work, rank):
         raise failures[0]
 
 
-@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+@MODES
 def test_each_has_a_process_set(rank, size, sets, mode):
     """The threads overlap in another way on each rank, and do different things."""
 

@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -113,3 +114,17 @@ def test_a_while_loop(rank, size):
             parallel_iterations=1,
         )
         assert session.run(result)[1] == pytest.approx(sum(range(size)) / size + 5.0)
+
+
+def test_thousands_of_names(rank, size):
+    """Five thousand keys, a thousand in each op; the ranks make the ops in another order."""
+    with tf.Graph().as_default() as graph:
+        x = tf.constant([rank])
+        results = {
+            i: sdp.grouped_allgather([x + i] * 1000, name=f"op{i}")
+            for i in (range(5) if rank % 2 else reversed(range(5)))
+        }
+    with tf.compat.v1.Session(graph=graph) as session:
+        found = session.run(results)
+    for i, gathered in found.items():
+        assert np.array_equal(gathered, [[r + i for r in range(size)]] * 1000)

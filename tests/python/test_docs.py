@@ -1,0 +1,54 @@
+"""The examples of docs/api.md run, one after the other, and give what they say."""
+
+import re
+
+import pytest
+from harness import ROOT, run_job
+
+# What the training script takes for granted.
+BEFORE = """
+import types
+dataset = tf.data.Dataset.range(4)
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+loss_function = tf.keras.losses.MeanSquaredError()
+gradients = [tf.ones([2]), tf.ones([3])]
+checkpoint, path = types.SimpleNamespace(save=lambda path: None), "checkpoint"
+"""
+
+AFTER = """
+training_step(tf.ones([4, 2]), tf.zeros([4, 1]), True)
+report("weights", model.weights[0].numpy().tolist())
+arrays = (everybody, numbers, mine, swapped, rows, counts, root, scaled)
+report("arrays", [x.numpy().tolist() for x in arrays])
+report("sums", [int(x) for x in sums])
+report("reason", reason)
+report("set", float(total) if ends.included() else None)
+report("gradient", gradient.numpy().tolist())
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_api(size):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    assert len(blocks) > 5
+    job = run_job(size, BEFORE + "".join(blocks) + AFTER)
+    assert job.exit_code == 0, str(job)
+    for rank, report in enumerate(job.reports):
+        assert report["weights"] == job.reports[0]["weights"], str(job)
+        assert report["arrays"] == [
+            [[r, 1.0] for r in range(size)],
+            list(range(size)),
+            [[1.0] * 3] * 2,
+            list(range(size)),
+            [1.0] * (3 * size if rank == 0 else 0),
+            [3 if rank == 0 else 0] * size,
+            [[0.0, 1.0]],
+            [[sum(range(size)) / size / 2, 0.5]],
+        ], str(job)
+        assert report["sums"] == [0, size, 2 * size], str(job)
+        assert "the disk is full" in report["reason"], str(job)
+        if rank > 0:
+            assert "rank 0" in report["reason"], str(job)
+            assert "failed with INVALID_ARGUMENT" in report["reason"], str(job)
+        assert report["set"] == sum(range(size)), str(job)
+        assert report["gradient"] == [[2.0 * size * rank, 2.0 * size]], str(job)
