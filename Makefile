@@ -41,7 +41,7 @@ demo: .venv/tf-$(ONE_TF)/.installed  ## Train a small CNN on real images with tw
 
 .PHONY: test
 test: .venv/lint/.requirements launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run every test and the lint
-	@$(PY) tools/run_tests.py lint layering cpp asan tsan python bench $(TEST_TF:%=--tf=%)
+	@$(PY) tools/run_tests.py lint layering cpp asan tsan model python bench $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
 cpp-test: system  ## Run the C++ tests
@@ -54,6 +54,10 @@ asan: system  ## Run the C++ tests under AddressSanitizer and UndefinedBehaviorS
 .PHONY: tsan
 tsan: system  ## Run the C++ tests under ThreadSanitizer
 	@$(PY) tools/run_tests.py tsan
+
+.PHONY: model
+model: .venv/lint/.requirements  ## Explore the model of the engine's protocol, in every interleaving
+	@$(PY) tools/run_tests.py model
 
 .PHONY: python-test
 python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests at 1, 2 and 3 ranks on each TensorFlow

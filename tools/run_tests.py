@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs the parts of the test suite and counts what they did: tools/run_tests.py [--tf VERSION]... PART...
 
-Parts: lint, layering, cpp, asan, tsan, python (once for each --tf), bench (some seconds of each benchmark, to
-show that they work). `make` has set up what they need. Each part has a time limit, and a log in .cache/logs
-that is shown when the part fails. The counts come from the reports that the tools write, never from the text
-that they print; a part that ends without a report, or with an error that no report explains, counts as one
-failure.
+Parts: lint, layering, cpp, asan, tsan, model, python (once for each --tf), bench (some seconds of each
+benchmark, to show that they work). `make` has set up what they need. Each part has a time limit, and a log
+in .cache/logs that is shown when the part fails. The counts come from the reports that the tools write,
+never from the text that they print; a part that ends without a report, or with an error that no report
+explains, counts as one failure.
 """
 
 import argparse
@@ -26,6 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "logs"
 LINT_BIN = ROOT / ".venv" / "lint" / "bin"
 SPMD_SIZES = (1, 2, 3)
+# In tests/python: long, and the same on every TensorFlow, so the first is enough.
+ONE_TENSORFLOW = ("launchers", "test_schedules.py")
 SHOWN_LINES = 100
 
 
@@ -328,18 +330,20 @@ def run_part(part: str, tensorflows: List[str]) -> List[Result]:
         return [run_cpp("cpp asan+ubsan", ["--config=asan"], 1200)]
     if part == "tsan":
         return [run_cpp("cpp tsan", tsan_flags(), 1200)]
+    if part == "model":
+        return [run_pytest("model", LINT_BIN / "python", [str(ROOT / "tests" / "model")], 1200)]
     if part == "bench":
         return [run_bench(tensorflows[0])]
     results = []
     for version in tensorflows:
         python = venv_python(version)
         tests = ROOT / "tests" / "python"
-        plain = [str(tests), f"--ignore={tests / 'spmd'}", f"--ignore={tests / 'launchers'}"]
+        ignored = ("spmd", *ONE_TENSORFLOW)
+        plain = [str(tests), *(f"--ignore={tests / name}" for name in ignored)]
         results.append(run_pytest(f"python tf-{version}", python, plain, 900))
-        # Who a process is does not depend on TensorFlow: one is enough for the launchers.
-        if version == tensorflows[0]:
-            launchers = [str(tests / "launchers")]
-            results.append(run_pytest(f"python tf-{version} launchers", python, launchers, 900))
+        for name in ONE_TENSORFLOW if version == tensorflows[0] else ():
+            label = name.removeprefix("test_").removesuffix(".py")
+            results.append(run_pytest(f"python tf-{version} {label}", python, [str(tests / name)], 900))
         for size in SPMD_SIZES:
             results.append(run_spmd(f"python tf-{version} np-{size}", python, size, 600))
     return results
@@ -347,7 +351,7 @@ def run_part(part: str, tensorflows: List[str]) -> List[Result]:
 
 def main() -> int:
     """Returns 0 if everything that ran passed."""
-    parts = ("lint", "layering", "cpp", "asan", "tsan", "python", "bench")
+    parts = ("lint", "layering", "cpp", "asan", "tsan", "model", "python", "bench")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--tf", action="append", default=[], help="a TensorFlow version; for python and bench"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Installs the Debian packages that are missing; does nothing, quickly, when none is.
 # As root or with sudo through apt-get; otherwise it prints the command and exits with 1.
-# setup_system.sh: what building needs. setup_system.sh launchers: the launchers that tests/python/launchers runs.
+# setup_system.sh: what building and tests/model need.
+# setup_system.sh launchers: the launchers that tests/python/launchers runs.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,6 +17,7 @@ if [ "${1:-}" = launchers ]; then
   command -v munged >/dev/null || required+=(munge)
 else
   command -v gcc >/dev/null && command -v g++ >/dev/null || required+=(g++)
+  command -v spin >/dev/null || required+=(spin)
   if python=$(tools/choose_python.sh any 2>/dev/null); then
     "$python" tools/run_bazel.py --find >/dev/null 2>&1 || required+=(bazel-bootstrap)
   else

@@ -137,7 +137,15 @@ bool Sequencer::EndGroup(std::uint64_t ticket, bool failed, StepId* step) {
   // A group of which nothing was used ran on no rank: TensorFlow pruned it.
   const bool broken = !whole && (failed || group.submitted > 0);
   if (EpochOf(ticket) == epoch_) return broken;
-  if (failed || broken) ExcuseNow(EpochOf(ticket));
+  if (!failed && !broken) return false;
+  // The step is known by the failure of that epoch, or FailStep would fail another one for it.
+  const std::uint64_t epoch = EpochOf(ticket);
+  if (epoch + 1 == epoch_ && !settled_) {
+    memory_->RememberStep(group.step, last_.origin, last_.text);
+  } else if (!owed_.empty() && owed_.front().epoch == epoch) {
+    memory_->RememberStep(group.step, owed_.front().origin, owed_.front().text);
+  }
+  ExcuseNow(epoch);
   return false;
 }
 

@@ -176,7 +176,9 @@ inline NextEntry() {
   }
 }
 
-inline SettleLogs() {
+inline SettleLogs() { TOGETHER { CloseAndRead() } }
+
+inline CloseAndRead() {
 #if SMALL
   Close(SMALL_LOG);
 #endif
@@ -243,7 +245,7 @@ inline SettleLogs() {
   fi
 }
 
-/* Dispatcher::FailEpoch: TakeEpoch, Settle, and the callbacks. */
+/* Dispatcher::FailEpoch: TakeEpoch, RememberStep, Settle, and the callbacks. */
 inline FailPending() {
   FUSED {
     d_step {
@@ -277,20 +279,24 @@ inline Restart(epoch) {
   if
   :: won ->
     won = 0;
-    ClearTable();
-    Reopen(SMALL_LOG);
-    Reopen(LAUNCH_LOG);
-    RestartRecord(epoch);
-    RingAll
+    FUSED {
+      ClearTable();
+      Reopen(SMALL_LOG);
+      Reopen(LAUNCH_LOG);
+      ForgetEntries();
+      RestartRecord(epoch);
+      RingAll
+    }
   :: else
   fi
 }
 
 inline EndEpoch() {
   atomic {
-    (failure & EPOCH_FAILED) || aborted; /* its text is written */
+    assert(failure == WORD(at, EPOCH_WRITING) || failure == WORD(at, EPOCH_FAILED)); /* else it is damaged */
+    failure == WORD(at, EPOCH_FAILED) || aborted;
     if
-    :: failure & EPOCH_FAILED -> Advance(failure_origin)
+    :: failure == WORD(at, EPOCH_FAILED) -> Advance(failure_origin)
     :: else
     fi
   };
@@ -301,10 +307,14 @@ inline EndEpoch() {
   if
   :: won ->
     won = 0;
-    SettleLogs();
-    FailPending();
-    d_step { at++; begun = 0; drained = drained | BIT(me) };
-    Restart(at - 1)
+    TOGETHER {
+      SettleLogs();
+      FUSED {
+        FailPending();
+        d_step { at++; begun = 0; drained = drained | BIT(me) }
+      }
+    };
+    TOGETHER { Restart(at - 1) }
   :: else
   fi
 }
@@ -339,6 +349,17 @@ inline EndJob() {
 }
 
 inline LeaveNow() {
+  atomic {
+    ALL_OUT(at) || aborted;
+    won = ALL_OUT(at)
+  };
+  if
+  :: won -> won = 0; LeaveWhenOut()
+  :: else
+  fi
+}
+
+inline LeaveWhenOut() {
   members = members & ~BIT(me);
   /* MakeReadyAfterLeaving. */
   p = 0;
@@ -454,8 +475,8 @@ proctype CommThread(byte me) PROVIDED {
       sleep = (way == NOTHING)
     };
     if
-    :: way == ENDS_JOB -> EndJob(); moved = 1
-    :: way == BEGINS -> BeginEpoch(); moved = 1
+    :: way == ENDS_JOB -> TOGETHER { EndJob() }; moved = 1
+    :: way == BEGINS -> TOGETHER { BeginEpoch() }; moved = 1
     :: way == FAILS -> EndEpoch(); moved = 1
     :: way == RUNS ->
 #if SMALL

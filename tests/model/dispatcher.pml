@@ -1,4 +1,5 @@
-/* kernels/engine/dispatcher.cc, and Communicator::Fail. */
+/* kernels/engine/dispatcher.{h,cc}, Communicator::Fail, and when a request seals its batch
+   (kernels/fusion/fusion_buffer_manager.cc). */
 
 /* Set by a rank whose request waits for a generation to be retired. */
 bit deferring[RANKS];
@@ -7,6 +8,7 @@ bit deferring[RANKS];
 byte result[EPOCHS * TICKETS * REQUESTS];
 #define RESULT(ticket, q) result[(ticket) * REQUESTS + (q)]
 #define TOLD(rank) (8 << (rank))
+#define TOLD_ALL (8 * ALL)
 
 /* Gives all requests in state `from` their end `to`: the same on all ranks, and once on each. */
 inline PushCompletions(from, to) {
@@ -17,7 +19,8 @@ inline PushCompletions(from, to) {
     y = RESULT(TICKET_AT(me, x), x);
     assert((y & TOLD(me)) == 0);
     assert(y == 0 || (y & 7) == to);
-    RESULT(TICKET_AT(me, x), x) = y | TOLD(me) | to;
+    y = y | TOLD(me) | to;
+    RESULT(TICKET_AT(me, x), x) = ((y & TOLD_ALL) == TOLD_ALL -> TOLD_ALL : y); /* nobody asks any more */
     x++
   :: x < REQUESTS && PENDING(me, x) != from -> x++
   :: else -> break
@@ -104,10 +107,10 @@ inline FinishFail() {
       :: else -> outcome = 0
       fi
     };
-    FinishRaise(failing - 1, origin)
+    FinishRaise(failing - 1, origin);
+    d_step { origin = 0; outcome = 0; won = 0; failing = 0 }
   :: else
-  fi;
-  d_step { origin = 0; outcome = 0; won = 0; failing = 0 }
+  fi
 }
 
 inline FailStep() {
@@ -191,7 +194,7 @@ inline Complete() {
           od;
           assert(j < REQUESTS); /* else the log names a request that is not this rank's */
           p = PLACE_AT(me, j);
-          assert(claim[p] == OPEN(TICKET_AT(me, j)) && (participants[p] & BIT(me)));
+          assert(claim[p] == OPEN(TICKET_AT(me, j)) && IS_READY(p, TICKET_AT(me, j)) && (participants[p] & BIT(me)));
           finished = finished & ~BIT(p);
           PENDING(me, j) = TAKEN;
           j = 0;

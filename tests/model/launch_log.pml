@@ -152,6 +152,34 @@ inline Close(log) { tail_closed[log] = 1 }
 
 inline Reopen(log) { d_step { tail_open[log] = 0; tail_closed[log] = 0 } }
 
+/* When an epoch starts, all have read all entries, and how many those were is of no interest any more. */
+inline ForgetEntries() {
+#if !FINE
+  d_step {
+    i = 0;
+    do
+    :: i < 2 * CAPACITY -> entry[i] = 0; i++
+    :: else -> break
+    od;
+    i = 0;
+    do
+    :: i < CAPACITY -> batch_end[i] = 0; next_chunk[i] = 0; done_units[i] = 0; taken_for[i] = 0; i++
+    :: else -> break
+    od;
+    i = 0;
+    do
+    :: i < 2 * RANKS -> reading[i] = 0; i++
+    :: else -> break
+    od;
+    tail_position[0] = 0;
+    tail_position[1] = 0;
+    i = 0
+  }
+#else
+  skip
+#endif
+}
+
 /* Read and Resolve: the entry's word, or 0. */
 inline Read(log) {
   d_step {

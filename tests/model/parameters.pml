@@ -18,6 +18,10 @@
 #ifndef FAILING
 #define FAILING 7
 #endif
+/* When: 1 before a step's first request, 2 after one, 3 both. */
+#ifndef FAILS_WHEN
+#define FAILS_WHEN 3
+#endif
 /* Bit q: request q is small, and is reduced by the rank that arrives last. */
 #ifndef SMALL
 #define SMALL 0
@@ -52,7 +56,8 @@
 #ifndef ABORT
 #define ABORT 0
 #endif
-/* 1: the doorbells with every step of theirs, and each store by itself. 0: see README.md, "Steps that are taken together". */
+/* 1: the doorbells with every step of theirs, and each store by itself. 0: see README.md, "Steps that are taken
+   together". */
 #ifndef FINE
 #define FINE 0
 #endif
@@ -60,6 +65,15 @@
 #define FUSED
 #else
 #define FUSED atomic
+#endif
+/* 1: a call of the engine, and what a comm thread does when an epoch or the job ends, is one step; see there. */
+#ifndef COARSE
+#define COARSE 0
+#endif
+#if COARSE
+#define TOGETHER atomic
+#else
+#define TOGETHER
 #endif
 /* Entries of a log's ring: four for each slot of the table. */
 #ifndef CAPACITY

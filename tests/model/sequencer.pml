@@ -40,7 +40,9 @@ bit closed[RANKS];
 /* What a rank's user has seen; see user.pml. */
 byte steps[RANKS];
 byte failed_steps[RANKS];
+#if WITHDRAWAL
 bit own_failure[RANKS];
+#endif
 byte epoch_origin[EPOCHS];
 
 inline RememberStep(origin) {

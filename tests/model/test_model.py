@@ -10,14 +10,14 @@ import pytest
 SCENARIOS: Dict[str, Tuple[str, ...]] = {
     # Failures and epochs: a step fails at any point, by itself or from another thread, on one rank or on
     # both.
-    "both_fail": ("FAILURES=2", "FAILING=3", "CHUNKS=0"),
-    "one_fails_twice": ("FAILURES=2", "FAILING=1", "CHUNKS=0"),
-    "fails_finely": ("FINE=1", "STEPS=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
-    "three_ranks_fail": ("RANKS=3", "STEPS=1", "FAILURES=1", "FAILING=1", "SMALL=1"),
+    "both_fail": ("STEPS=1", "FAILURES=2", "FAILING=3", "CHUNKS=0"),
+    "one_fails_twice": ("FAILURES=2", "FAILING=1", "FAILS_WHEN=1", "CHUNKS=0"),
+    "fails_finely": ("FINE=1", "STEPS=1", "FAILURES=1", "FAILING=1", "FAILS_WHEN=2", "CHUNKS=0"),
+    "three_ranks_fail": ("RANKS=3", "STEPS=1", "FAILURES=1", "FAILING=1", "CHUNKS=0", "COARSE=1"),
     "fails_in_batch": ("FAILURES=1", "FAILING=1", "PARTS=1"),
     "fails_small": ("FAILURES=1", "FAILING=1", "SMALL=1"),
     "fails_between_requests": ("STEPS=1", "REQUESTS=2", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
-    "withdrawn": ("STEPS=1", "FAILURES=1", "WITHDRAWAL=1", "REQUESTS=2", "CHUNKS=0"),
+    "withdrawn": ("STEPS=1", "FAILURES=1", "WITHDRAWAL=1"),
     # No failure: arrival, batches, work and sleep.
     "two_ranks": (),
     "two_ranks_finely": ("FINE=1", "STEPS=1"),
@@ -31,9 +31,10 @@ SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "leaves_and_fails": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1"),
     # The job ends.
     "aborts": ("ABORT=1",),
+    "aborts_three": ("RANKS=3", "STEPS=1", "ABORT=1", "CHUNKS=0", "COARSE=1"),
     "dies": ("STEPS=1", "ABORT=2", "PARTS=1"),
     "dies_small": ("STEPS=1", "ABORT=2", "SMALL=1"),
-    "aborts_and_fails": ("STEPS=1", "ABORT=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "aborts_and_fails": ("STEPS=1", "ABORT=1", "FAILURES=1", "FAILING=1", "FAILS_WHEN=2", "CHUNKS=0"),
 }
 
 # What each change to the protocol breaks: the scenario that finds it, smaller where a smaller one does.
@@ -48,17 +49,19 @@ MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "NO_ELECTION": ("RANKS=3", "STEPS=1", "LEAVES=1", "CHUNKS=0"),
     "LEAVER_FORGETS": ("STEPS=1", "LEAVES=1", "CHUNKS=0"),
     "PUBLISH_UNCHECKED": ("STEPS=1", "FAILURES=1", "FAILING=1", "SMALL=1"),
+    "BATCHES_BY_READER": ("STEPS=1", "REQUESTS=2", "SEALS=2", "CHUNKS=0"),
+    "BATCH_KEPT": ("CHUNKS=0",),
     "NO_RESOLVE": ("STEPS=1", "FAILURES=1", "FAILING=1", "SMALL=1"),
     "END_OVERWRITES": ("STEPS=1", "FAILURES=1", "FAILING=1"),
     # Epochs.
     "RESTART_BEFORE_DRAINED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "RESTART_IGNORES_LEAVING": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
-    "NEVER_OWED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
-    "OWED_ONCE": ("STEPS=3", "FAILURES=2", "FAILING=1", "CHUNKS=0"),
+    "NEVER_OWED": ("STEPS=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "OWED_ONCE": ("STEPS=3", "FAILURES=2", "FAILING=1", "FAILS_WHEN=1", "CHUNKS=0"),
     "NOT_EXCUSED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "DRAWS_AT_ONCE": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
-    "NO_RENAME": ("FAILURES=2", "FAILING=3", "CHUNKS=0"),
-    "FORGETS_EXCUSED_STEP": ("FAILURES=2", "FAILING=3", "CHUNKS=0"),
+    "NO_RENAME": ("STEPS=1", "FAILURES=2", "FAILING=3", "CHUNKS=0"),
+    "FORGETS_EXCUSED_STEP": ("STEPS=1", "FAILURES=2", "FAILING=3", "FAILS_WHEN=1", "CHUNKS=0"),
 }
 
 
@@ -70,7 +73,8 @@ def explorations(tmp_path_factory, request):
         if "scenario" in name:
             started.start(name["scenario"], SCENARIOS[name["scenario"]])
         else:
-            started.start(name["mutation"], (*MUTATIONS[name["mutation"]], f"BUG_{name['mutation']}"))
+            defines = (*MUTATIONS[name["mutation"]], f"BUG_{name['mutation']}")
+            started.start(name["mutation"], defines, optimised=False)  # most end early
     yield started
     started.stop()
 

@@ -7,10 +7,17 @@ bit finished_user[RANKS];
 bit withdrawing; /* the other thread of rank 0 is in a call for the step */
 
 #if FAILURES
-#define MAY_FAIL (failures < FAILURES && (FAILING >> me & 1) && !own_failure[me] && !WITHDRAWAL)
+#define MAY_FAIL (failures < FAILURES && (FAILING >> me & 1) && !OWN_FAILURE && !WITHDRAWAL)
 
 #else
 #define MAY_FAIL false
+#endif
+
+/* The step has failed by itself. A local variable where that is enough: it makes fewer interleavings. */
+#if WITHDRAWAL
+#define OWN_FAILURE own_failure[me]
+#else
+#define OWN_FAILURE failed_by_itself
 #endif
 
 #define NUM_STEPS (LEAVES && me == RANKS - 1 -> LEAVES_AFTER : STEPS)
@@ -31,12 +38,12 @@ bit withdrawing; /* the other thread of rank 0 is in a call for the step */
 
 inline EndStep() {
   if
-  :: refused || own_failure[me] -> failed_steps[me]++
+  :: refused || OWN_FAILURE -> failed_steps[me]++
   :: else
   fi;
   refused = 0;
   withdrawn = 0;
-  own_failure[me] = 0;
+  OWN_FAILURE = 0;
   drawn = 0;
   told = 0;
   failed_here = 0;
@@ -68,16 +75,19 @@ inline TellEnd() {
   fi
 }
 
-/* The step may fail now. */
-inline MayFail() {
+/* The step may fail now. When that is told, and what has ended by then, comes of the interleaving. */
+inline MayFail(when) {
   if
-  :: MAY_FAIL && !refused && !ANY_ERROR -> own_failure[me] = 1; failures++
+  :: MAY_FAIL && (FAILS_WHEN & when) && !refused && !ANY_ERROR -> OWN_FAILURE = 1; failures++
   :: true
   fi
 }
 
 proctype User(byte me) PROVIDED {
   LOCALS;
+#if !WITHDRAWAL
+  bit failed_by_itself = 0;
+#endif
   bit refused = 0;   /* by the engine */
   bit withdrawn = 0; /* what was pending when the step failed */
   bit told = 0;      /* the engine knows of the step's end */
@@ -92,23 +102,23 @@ proctype User(byte me) PROVIDED {
 #if !PIPELINED
       DrawTicket();
 #endif
-      atomic { MayFail() }
+      atomic { MayFail(1) }
     };
     /* The requests. What has not begun to run when the step fails is not run; or it begins, and finds that out. */
     do
     :: j == REQUESTS -> j = 0; break
     :: j < REQUESTS ->
       if
-      :: !own_failure[me] || WITHDRAWAL -> Submit()
-      :: own_failure[me] && !refused -> /* Submission::RefuseCancelled; the step may have ended before it says FailedIn */
-        FailStep();
+      :: !OWN_FAILURE || WITHDRAWAL -> TOGETHER { Submit() }
+      :: OWN_FAILURE && !refused -> /* Submission::RefuseCancelled; the step may have ended before it says FailedIn */
+        TOGETHER { FailStep() };
         if
         :: failed_here = 1
         :: true
         fi
-      :: refused || own_failure[me] -> j = REQUESTS - 1
+      :: refused || OWN_FAILURE -> j = REQUESTS - 1
       fi;
-      atomic { j++; MayFail() }
+      atomic { j++; MayFail(2) }
     od;
     /* Their ends. */
     do
@@ -116,32 +126,28 @@ proctype User(byte me) PROVIDED {
         ALL_ENDED && !(withdrawing && me == 0) ->
         refused = (refused || ANY_ERROR);
         if
-        :: !refused && !own_failure[me] -> EndStep()
+        :: !refused && !OWN_FAILURE -> EndStep()
         :: else
         fi;
         break
       }
     :: atomic {
-        !ALL_ENDED && !withdrawn && (refused || own_failure[me] || ANY_ERROR || MAY_FAIL) ->
-        if
-        :: !refused && !own_failure[me] && !ANY_ERROR -> own_failure[me] = 1; failures++
-        :: else
-        fi;
+        !ALL_ENDED && !withdrawn && (refused || OWN_FAILURE || ANY_ERROR) ->
         refused = (refused || ANY_ERROR);
         withdrawn = 1
       };
       if
-      :: !told -> TellEnd()
+      :: !told -> TOGETHER { TellEnd() }
       :: true
       fi;
       do
-      :: j < REQUESTS -> FUSED { StartCancel() }; FinishFail(); j++
+      :: j < REQUESTS -> TOGETHER { FUSED { StartCancel() }; FinishFail() }; j++
       :: else -> j = 0; break
       od
     od;
     if
-    :: refused || own_failure[me] ->
-      TellEnd();
+    :: refused || OWN_FAILURE ->
+      TOGETHER { TellEnd() };
       atomic { EndStep() }
     :: else
     fi

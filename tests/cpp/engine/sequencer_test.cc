@@ -134,6 +134,24 @@ TEST_F(SequencerTest, AGroupEndedUnsubmittedIsTheOneThatIsOwed) {
   EXPECT_TRUE(Submit(Pairing::kSequence, kSecond).ok());
 }
 
+// A step that fails by itself before it submits anything, in an epoch that another rank's step has failed.
+TEST_F(SequencerTest, AFailedStepWhoseGroupHasTakenTheFailureFailsNoOtherEpoch) {
+  for (const bool settled : {true, false}) {
+    const StepId failing = settled ? kFirst : kSecond;
+    const std::uint64_t ticket = Draw(failing);
+    FailElsewhere("gone");
+    sequencer_.Advance(record_->Origin(), record_->Text());
+    if (settled) sequencer_.Settle(false);
+    StepId step = kNoStep;
+    EXPECT_FALSE(sequencer_.EndGroup(ticket, /*failed=*/true, &step));
+    if (!settled) sequencer_.Settle(false);
+    BeginEpoch();
+    std::uint64_t epoch = 7;
+    EXPECT_FALSE(sequencer_.StartFailing(failing, &epoch));
+    EXPECT_TRUE(Submit(Pairing::kSequence, kThird).ok());
+  }
+}
+
 TEST_F(SequencerTest, AGroupThatIsWholeOrUnusedEndsWell) {
   StepId step = kNoStep;
   const std::uint64_t whole = Draw(kFirst), pruned = Draw(kFirst), part = Draw(kSecond),
