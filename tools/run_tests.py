@@ -26,8 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "logs"
 LINT_BIN = ROOT / ".venv" / "lint" / "bin"
 SPMD_SIZES = (1, 2, 3)
-# In tests/python: long, and the same on every TensorFlow, so the first is enough.
-ONE_TENSORFLOW = ("launchers", "test_schedules.py")
+# In tests/python: the same on every TensorFlow, so the first is enough.
+ONE_TENSORFLOW = ("launcher", "launchers", "test_schedules.py")
 SHOWN_LINES = 100
 
 

@@ -1,10 +1,14 @@
 """A step that ends on one rank while its collectives wait for the others: they get the reason, and go on."""
 
+import pytest
 from harness import run_job
 
-# Every rank does `step`, with `bad` true on rank 0 alone; rank 1 comes late, so the others' collectives wait
-# for it. Then all do one more, which is right.
+# Every rank does each step, with `bad` true on rank 0 alone; rank 1 comes late, so the others' collectives
+# wait for it. Then all do one more, which is right.
 SCRIPT = """
+import threading
+from tensorflow.python.eager import cancellation
+
 sdp.init()
 rank = sdp.rank()
 assert sdp.allreduce(1.0, 0, 1, op=sdp.ReduceOp.SUM) == sdp.size()
@@ -13,21 +17,20 @@ def slow(number):
     time.sleep(0.5)
     return number
 
-{step}
+def run(name, step):
+    sdp.barrier()
+    if rank == 1:
+        time.sleep(1.5)
+    begin = time.monotonic()
+    kind = text = "none"
+    try:
+        step(rank == 0)
+    except tf.errors.OpError as error:
+        kind, text = type(error).__name__, error.message
+    seconds = time.monotonic() - begin
+    after = [float(sdp.allreduce(i + rank, 0, 1)) for i in (0.0, 3.0)]
+    report(name, {"type": kind, "error": text, "seconds": seconds, "next": after})
 
-sdp.barrier()
-if rank == 1:
-    time.sleep(1.5)
-begin = time.monotonic()
-try:
-    step(rank == 0)
-    report("error", "none")
-except tf.errors.OpError as error:
-    report("type", type(error).__name__)
-    report("error", error.message)
-report("seconds", time.monotonic() - begin)
-report("next", [float(sdp.allreduce(i + rank, 0, 1)) for i in (0.0, 3.0)])
-sdp.barrier()
 """
 
 FUNCTION = """
@@ -57,9 +60,6 @@ def step(bad):
 """
 
 CANCELLED_FUNCTION = """
-import threading
-from tensorflow.python.eager import cancellation
-
 @tf.function
 def function(tensor):
     return sdp.allreduce(tensor, 0, 1, name="total")
@@ -73,8 +73,6 @@ def step(bad):
 """
 
 CLOSED_SESSION = """
-import threading
-
 def step(bad):
     with tf.Graph().as_default() as graph:
         total = sdp.allreduce(tf.ones([3]), 0, 1, name="total")
@@ -93,37 +91,36 @@ def step(bad):
     tf.compat.v1.Session(graph=graph).run([total, check])
 """
 
+FAILED = ["failed with INVALID_ARGUMENT", "the disk is full"]
+WITHDRAWN = ["withdrew allreduce 'total'", "was cancelled"]
 
-def check(step, wanted):
-    job = run_job(3, SCRIPT.format(step=step))
+# The code of each step, and what the other ranks read of its end.
+STEPS = {
+    "function": (FUNCTION, FAILED),
+    "half a group": (HALF_A_GROUP, FAILED),
+    "session": (SESSION, FAILED),
+    "cancelled function": (CANCELLED_FUNCTION, WITHDRAWN),
+    "closed session": (CLOSED_SESSION, WITHDRAWN),
+}
+
+
+@pytest.fixture(scope="module")
+def job():
+    """One job of three ranks, in which all these steps fail, one after the other."""
+    runs = [f"{code}\nrun({name!r}, step)\n" for name, (code, _) in STEPS.items()]
+    return run_job(3, SCRIPT + "\n".join(runs) + "\nsdp.barrier()\n")
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_others_get_the_reason_and_go_on(job, name):
     assert job.exit_code == 0, job
-    failed, absent, waiting = job.reports
+    failed, absent, waiting = (report[name] for report in job.reports)
     # Which error of the failed step TensorFlow reports is its own choice.
     assert failed["error"] != "none", job
     for report in (absent, waiting):
         assert report["type"] == "InternalError", job
-        for text in ("rank 0", *wanted):
+        for text in ("rank 0", *STEPS[name][1]):
             assert text in report["error"], (text, job)
         assert report["seconds"] < 10.0, job
-    for report in job.reports:
+    for report in (failed, absent, waiting):
         assert report["next"] == [1.0, 4.0], job
-
-
-def test_an_error_of_a_function():
-    check(FUNCTION, ["failed with INVALID_ARGUMENT", "the disk is full"])
-
-
-def test_an_error_between_the_tensors_of_a_group():
-    check(HALF_A_GROUP, ["failed with INVALID_ARGUMENT", "the disk is full"])
-
-
-def test_an_error_in_a_session():
-    check(SESSION, ["failed with INVALID_ARGUMENT", "the disk is full"])
-
-
-def test_a_cancelled_function():
-    check(CANCELLED_FUNCTION, ["withdrew allreduce 'total'", "was cancelled"])
-
-
-def test_a_closed_session():
-    check(CLOSED_SESSION, ["withdrew allreduce 'total'", "was cancelled"])

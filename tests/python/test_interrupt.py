@@ -3,32 +3,38 @@
 import pytest
 from harness import run_job
 
-# Rank 1 gets a SIGINT while it waits for rank 0, which comes when rank 1 has done with it.
+# In each of these, rank 1 gets a SIGINT while it waits for rank 0, which comes when rank 1 has done with it.
 SCRIPT = """
 import signal, threading
 sdp.init()
 rank = sdp.rank()
-sdp.barrier()
 
-def late():
-    # Rank 0 waits for a rank that has long been interrupted.
-    time.sleep(2.0 if rank == 0 else 0.0)
+def run(name, wait):
+    sdp.barrier()
+    if rank == 1:
+        threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begin = time.monotonic()
+    outcome = "none"
+    try:
+        # Rank 0 waits for a rank that has long been interrupted.
+        time.sleep(2.0 if rank == 0 else 0.0)
+        wait()
+    except KeyboardInterrupt:
+        outcome = "KeyboardInterrupt"
+    except tf.errors.OpError as error:
+        outcome = error.message
+    seconds = time.monotonic() - begin
+    report(name, {"outcome": outcome, "seconds": seconds, "next": float(sdp.allreduce(rank + 1.0, 0, 1))})
 
-{wait}
+def session():
+    with tf.Graph().as_default() as graph:
+        total = sdp.allreduce([1.0], 0, 1, name='total')
+    tf.compat.v1.Session(graph=graph).run(total)
 
-if rank == 1:
-    threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
-begin = time.monotonic()
-try:
-    late()
-    wait()
-    report("outcome", "none")
-except KeyboardInterrupt:
-    report("outcome", "KeyboardInterrupt")
-except tf.errors.OpError as error:
-    report("outcome", error.message)
-report("seconds", time.monotonic() - begin)
-report("next", float(sdp.allreduce(rank + 1.0, 0, 1)))
+run("eager", lambda: sdp.allreduce([1.0], 0, 1, name='total'))
+run("barrier", lambda: sdp.barrier(name='total'))
+run("function", tf.function(lambda: sdp.allreduce([1.0], 0, 1, name='total')))
+run("session", session)
 sdp.barrier()
 sdp.shutdown()
 report("handler", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
@@ -41,30 +47,26 @@ except KeyboardInterrupt:
     report("after shutdown", "KeyboardInterrupt")
 """
 
-WAITS = {
-    "eager": "def wait(): sdp.allreduce([1.0], 0, 1, name='total')",
-    "barrier": "def wait(): sdp.barrier(name='total')",
-    "function": "wait = tf.function(lambda: sdp.allreduce([1.0], 0, 1, name='total'))",
-    "session": """
-def wait():
-    with tf.Graph().as_default() as graph:
-        total = sdp.allreduce([1.0], 0, 1, name='total')
-    tf.compat.v1.Session(graph=graph).run(total)
-""",
-}
+
+@pytest.fixture(scope="module")
+def job():
+    """One job of two ranks, with a Ctrl-C in collective after collective."""
+    return run_job(2, SCRIPT)
 
 
-@pytest.mark.parametrize("wait", WAITS)
-def test_ctrl_c_in_a_collective(wait):
-    job = run_job(2, SCRIPT.format(wait=WAITS[wait]))
+@pytest.mark.parametrize("wait", ["eager", "barrier", "function", "session"])
+def test_ctrl_c_in_a_collective(job, wait):
     assert job.exit_code == 0, job
-    waiting, interrupted = job.reports
+    waiting, interrupted = (report[wait] for report in job.reports)
     assert interrupted["outcome"] == "KeyboardInterrupt", job
     assert interrupted["seconds"] < 1.7, job
     for text in ("rank 1", "'total'", "interrupted (SIGINT)"):
         assert text in waiting["outcome"], job
+    assert [waiting["next"], interrupted["next"]] == [1.5, 1.5], job
+
+
+def test_ctrl_c_after_shutdown_is_pythons_again(job):
     for report in job.reports:
-        assert report["next"] == 1.5, job
         assert report["handler"] is True, job
         assert report["after shutdown"] == "KeyboardInterrupt", job
 

@@ -190,14 +190,12 @@ void RunDamage(int size, const Damage& damage) {
 }
 
 TEST(Corruption, OfTheTablesAndLogsOfACommunicator) {
-  if (kThreadSanitizer) return;  // the damage is a race by nature
   for (std::uint64_t seed = 1; seed <= (kAddressSanitizer ? 40 : 30); ++seed) {
     ASSERT_NO_FATAL_FAILURE(RunDamage(seed % 2 == 0 ? 2 : 3, {false, seed}));
   }
 }
 
 TEST(Corruption, OfTheHeadOfTheSegment) {
-  if (kThreadSanitizer) return;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     ASSERT_NO_FATAL_FAILURE(RunDamage(2, {true, seed}));
   }
