@@ -60,7 +60,7 @@ def allreduce(
         A dense tensor of the same shape and type.
 
     Raises:
-        RuntimeError: before `init`.
+        RuntimeError: before `init`, or in a function that tf.data runs.
         TypeError: an argument is missing or of a wrong type, or the tensor's type is not supported.
         ValueError: `param_index` is out of range, `op` or a factor is not defined for the type, or this rank
             is not in `process_set`.

@@ -28,7 +28,7 @@ def barrier(name: Optional[str] = None, process_set: Optional[ProcessSet] = None
         then, and a `tf.function` waits at this place among its other stateful operations.
 
     Raises:
-        RuntimeError: before `init`.
+        RuntimeError: before `init`, or in a function that tf.data runs.
         ValueError: this rank is not in `process_set`.
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.

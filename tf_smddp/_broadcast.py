@@ -34,7 +34,7 @@ def broadcast(
         A tensor of the same shape and type.
 
     Raises:
-        RuntimeError: before `init`.
+        RuntimeError: before `init`, or in a function that tf.data runs.
         TypeError: the tensor's type is not supported, or `root_rank` is not an integer.
         ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
@@ -66,7 +66,7 @@ def broadcast_variables(
         has assigned them then, and a `tf.function` does it at this place.
 
     Raises:
-        RuntimeError: before `init`.
+        RuntimeError: before `init`, or in a function that tf.data runs.
         TypeError: something is not a variable, a variable's type is not supported, or `root_rank` is not an
             integer.
         ValueError: there is no such `root_rank`, or this rank is not in `process_set`.

@@ -89,7 +89,7 @@ class DistributedGradientTape(tf.GradientTape):
             source.
 
         Raises:
-            RuntimeError: before `init`.
+            RuntimeError: before `init`, or in a function that tf.data runs.
             ValueError: a gradient is sparse and `sparse_as_dense` is False.
             tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
                 gone; the text says which, and what to do.

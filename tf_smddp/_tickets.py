@@ -88,7 +88,7 @@ def draw_ticket(communicator: int = 0, after: Sequence[tf.Tensor] = ()) -> tf.Te
     """A ticket for a group of its own: an int64 scalar. In a v1 graph, for one tensor of it.
 
     Args:
-        communicator: the group's.
+        communicator: the group's communicator.
         after: in a graph, tensors to wait for: what the group is about, in a backward graph.
     """
     if pairs_by_name():

@@ -7,13 +7,11 @@
 // Each launcher has a family of variables: rank, size, local rank, local size. In this order of precedence:
 //
 //   1. SMDDP_*, set by smddprun or by hand.
-//   2. Open MPI, MPICH's Hydra and Intel MPI, MVAPICH2, torchrun, horovodrun. The first family that says more
-//   than one
-//      process wins: where `mpirun -np 1` starts a torchrun of four, the four are a job.
+//   2. Open MPI, MPICH's Hydra and Intel MPI, MVAPICH2, torchrun, horovodrun. The first family that says
+//      more than one process wins: where `mpirun -np 1` starts a torchrun of four, the four are a job.
 //   3. A Slurm step, if none of them is there: Slurm is the outermost when it started another launcher.
 //   4. PMI_* without the variables of Hydra, as other PMI servers set them. They do not tell the host, and
-//   conda
-//      environments export some.
+//      conda environments export some.
 //   5. Otherwise the process is alone.
 #ifndef TF_SMDDP_KERNELS_COMMON_LAUNCH_ENVIRONMENT_H_
 #define TF_SMDDP_KERNELS_COMMON_LAUNCH_ENVIRONMENT_H_

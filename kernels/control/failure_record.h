@@ -6,8 +6,7 @@
 // An epoch runs until a rank fails it. Then every rank lets go of all that was pending in it ("drains"), and
 // the last one to do so clears the tables and starts the next epoch:
 //
-//   running(e) -> writing(e) -> failed(e) -> [all ranks have drained] -> restarting(e) -> running(e +
-//   1)
+//   running(e) -> writing(e) -> failed(e) -> [all have drained] -> restarting(e) -> running(e + 1)
 //
 // Note [Restart]: once a rank has drained, none of its threads touches the communicator's shared memory
 // before it sees running(e + 1). So the rank that drains last is alone with it. A rank that dies in between

@@ -217,8 +217,6 @@ std::uint64_t ReadinessTable::HeldUpBy(Place place) const {
          ~generation->acknowledged.load(std::memory_order_seq_cst);
 }
 
-const Manifest& ReadinessTable::ManifestOf(Place place) const { return GenerationAt(place)->manifest; }
-
 Cell ReadinessTable::CellOf(Place place, int rank) const { return GenerationAt(place)->cells()[rank]; }
 
 bool ReadinessTable::Acknowledge(Place place, int rank) {

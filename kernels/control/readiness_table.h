@@ -12,8 +12,7 @@
 //   ready        when all active ranks have arrived; exactly one rank makes it so, by a compare-and-swap, and
 //                must launch the request. Who has arrived then are its *participants*, for good
 //   acknowledge  each participant, once it is done with the cells, sets its bit in `acknowledged`; the last
-//   one
-//                makes the generation free again ("retired")
+//                one makes the generation free again ("retired")
 //
 // A list of the used slots lies beside it, so that nobody has to touch the memory of all.
 //
@@ -63,7 +62,7 @@ enum class Arrival {
   kWaiting,   // entered; other ranks are still to come
   kLast,      // entered, and that made it ready: the caller launches it
   kBusy,      // not entered: the generation serves another ticket
-  kMismatch,  // not entered: another rank's manifest differs; see manifest()
+  kMismatch,  // not entered: another rank's manifest differs, and is handed out
   kTwice,     // not entered: this rank is already in it
   kAborted,   // not entered: the job was aborted meanwhile
 };
@@ -108,9 +107,6 @@ class ReadinessTable {
   // that it serves, or else not acknowledged it; 0 when it is free. For messages: it may change meanwhile.
   // Any thread.
   std::uint64_t HeldUpBy(Place place) const;
-
-  // The manifest of whoever arrived first; valid between readiness and the caller's own Acknowledge.
-  const Manifest& ManifestOf(Place place) const;
 
   // Rank `rank`'s cell; valid between readiness and the caller's own Acknowledge.
   Cell CellOf(Place place, int rank) const;

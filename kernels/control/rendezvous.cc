@@ -15,7 +15,6 @@
 #include <initializer_list>
 #include <memory>
 #include <thread>
-#include <vector>
 
 #include "kernels/control/launcher_process.h"
 

@@ -4,14 +4,12 @@
 // is nothing to do. What it does for one batch (kernels/control/launch_log.h says how a batch comes to be):
 //
 //   1. Requests that one rank can do for all (Collective::Reach) and whose tensors all lie in arenas are cut
-//   into
-//      chunks, which the ranks claim one by one from a shared counter. Whoever claims a chunk does it for all
-//      ranks, so a rank that is not scheduled delays nobody.
+//      into chunks, which the ranks claim one by one from a shared counter. Whoever claims a chunk does it
+//      for all ranks, so a rank that is not scheduled delays nobody.
 //   2. Requests of which each rank makes its own output, and whose inputs all lie in arenas: it does so.
 //   3. Requests with a tensor in private memory go through the StagedPipeline; every rank must take part.
 //   4. Whoever does the last unit of work ends the batch, complete. After a failure the ranks try to end it,
-//   aborted. The
-//      first end counts for all (Note [One end]).
+//      aborted. The first end counts for all (Note [One end]).
 //
 // Small requests come out of their own log already reduced, also in the middle of a large batch.
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMM_THREAD_H_

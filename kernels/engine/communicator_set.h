@@ -6,7 +6,6 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_SET_H_
 #define TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_SET_H_
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -83,7 +83,7 @@ class Dispatcher {
   // Any thread.
   void CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting);
 
-  // Whether a request of this rank still waits for others. Any thread.
+  // Whether a request of this rank, which has entered the table, has met its peers. Any thread.
   bool IsReady(const PendingRequest& pending) {
     return communicator_->table().Participants(pending.slot, pending.ticket) != 0;
   }

@@ -57,7 +57,7 @@ class Engine {
   // there is no room: capacities are in docs/configuration.md). Any thread but the engine's own.
   Status CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id);
 
-  // Ends a communicator; its number may be given again. Collective: every rank of the job must call this,
+  // Ends a communicator; its number is never given again. Collective: every rank of the job must call this,
   // when nothing is pending there. Errors: InvalidArgument (kWorld, or no such communicator),
   // FailedPrecondition (something is pending here).
   Status RemoveCommunicator(CommunicatorId id);

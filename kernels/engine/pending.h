@@ -5,12 +5,12 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 #define TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <unordered_map>
 #include <vector>
 

@@ -6,7 +6,9 @@ import time
 
 from harness import RunningJob, run_job
 
+# Rank 2 stops itself between two steps: nothing of the last one is left for it to do.
 STEPS = """
+import signal
 os.environ["SMDDP_STALL_WARNING"] = "0.5"
 sdp.init()
 
@@ -14,19 +16,19 @@ sdp.init()
 def step(x):
     return sdp.allreduce(x, 0, 1, name="gradient")
 
-step(tf.ones([2000]))
-report("pid", os.getpid())
-for i in range({steps}):
+for i in range(100):
     step(tf.ones([2000]))
-    time.sleep(0.01)
+    if i == 5:
+        report("pid", os.getpid())
+        if sdp.rank() == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
 report("done", True)
 """
 
 
 def test_a_stopped_rank():
-    with RunningJob(3, STEPS.format(steps=100)) as running:
+    with RunningJob(3, STEPS) as running:
         pid = running.wait_for("pid")[2]
-        os.kill(pid, signal.SIGSTOP)
         try:
             time.sleep(1.5)
         finally:

@@ -9,7 +9,6 @@
 
 #include <chrono>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>

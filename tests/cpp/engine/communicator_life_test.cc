@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <future>
-#include <memory>
 #include <string>
 #include <thread>
 #include <utility>

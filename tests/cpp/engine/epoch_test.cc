@@ -1,6 +1,5 @@
 // Steps that fail on some rank: every rank sees exactly one failed step for it, with the reason, and then the
 // ranks' next steps pair up.
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
