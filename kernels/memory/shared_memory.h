@@ -1,8 +1,9 @@
 // Shared memory without a name: memfd segments, and their mappings.
 //
-// Place in the stack: above common/. Not here: what lies in a segment (arena.h, kernels/control/job_segment.h) and
-// how descriptors travel (kernels/control/unix_socket.h). /dev/shm and its container limit are not used, and
-// nothing is left behind when a process is killed: the kernel frees a memfd with its last user.
+// Place in the stack: above common/. Not here: what lies in a segment (arena.h,
+// kernels/control/job_segment.h) and how descriptors travel (kernels/control/unix_socket.h). /dev/shm and its
+// container limit are not used, and nothing is left behind when a process is killed: the kernel frees a memfd
+// with its last user.
 #ifndef TF_SMDDP_KERNELS_MEMORY_SHARED_MEMORY_H_
 #define TF_SMDDP_KERNELS_MEMORY_SHARED_MEMORY_H_
 
