@@ -13,7 +13,7 @@ SCHEDULES_EACH = 500
 def test_schedules(size):
     """Every result is right, and nothing grows. `schedules.py SEED 1` runs the seed of a failure again."""
     job = run_job(size, str(SCRIPT), str(size * SCHEDULES_EACH), str(SCHEDULES_EACH), seconds=240)
-    assert job.exit_code == 0, job
+    assert job.exit_code == 0, str(job)
     for report in job.reports:
         assert report["schedules"] == SCHEDULES_EACH, job
         (fds, threads, memory), (fds_after, threads_after, memory_after) = report["before"], report["after"]
