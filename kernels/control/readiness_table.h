@@ -45,6 +45,11 @@ struct Cell {
   std::uint64_t output_offset;
   std::uint64_t rows;           // of its input, where ranks may differ in them
   std::uint64_t splits_offset;  // alltoall: one 64-bit number of rows for each rank
+
+  bool operator==(const Cell& other) const {
+    return input_offset == other.input_offset && output_offset == other.output_offset && rows == other.rows &&
+           splits_offset == other.splits_offset;
+  }
 };
 
 // One generation of one slot; fits an item of the launch log.

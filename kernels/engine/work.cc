@@ -118,12 +118,14 @@ class Preparation {
         return Damaged("the number of rows");
       if (bytes == 0) continue;
       const Cell& cell = cells_[rank];
+      if (static_cast<int>(rank) == work_->rank && !(cell == pending_.cell)) return Damaged("the place");
       const ArenaView& view = communicator_->view(members[rank]);
       if (!Resolve(view, cell.input_offset, bytes, &work_->inputs.back())) return Damaged("the place");
       if (work_->inputs.back() == nullptr) work_->reachable = false;
       if (!all_outputs) continue;
       const void* output = nullptr;
       if (!Resolve(view, cell.output_offset, bytes, &output)) return Damaged("the place");
+      if (OverlapInPart(work_->inputs.back(), output, bytes)) return Damaged("the place");
       work_->outputs.back() = const_cast<void*>(output);
       if (output == nullptr) work_->reachable = false;
     }
@@ -137,6 +139,13 @@ class Preparation {
     if (offset == kNotInArena) return true;
     *address = view.Resolve(offset, bytes);
     return *address != nullptr;
+  }
+
+  // A tensor is reduced in place or elsewhere, never over a part of itself.
+  static bool OverlapInPart(const void* input, const void* output, std::uint64_t bytes) {
+    if (input == nullptr || output == nullptr || input == output) return false;
+    const auto a = reinterpret_cast<std::uintptr_t>(input), b = reinterpret_cast<std::uintptr_t>(output);
+    return (a < b ? b - a : a - b) < bytes;
   }
 
   Communicator* const communicator_;

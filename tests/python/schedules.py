@@ -16,7 +16,7 @@ import pathlib
 import sys
 import threading
 import time
-from typing import Any, List, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -225,9 +225,17 @@ def run_schedule(seed: int, process_set: Any, members: List[int]) -> None:
 def resources() -> Tuple[int, int, int]:
     """Returns what this process holds: descriptors, threads of ours, resident memory in bytes."""
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    names = [path.read_text() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
-    threads = sum(name.startswith("smddp") for name in names)
+    threads = sum(name.startswith("smddp") for name in thread_names())
     return len(os.listdir("/proc/self/fd")), threads, pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def thread_names() -> Iterator[str]:
+    """Yields the names of this process's threads. One that has just been joined may still be ending."""
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            yield pathlib.Path(f"/proc/self/task/{thread}/comm").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
 
 
 def main() -> None:
@@ -238,7 +246,7 @@ def main() -> None:
     process_set = None
     for seed in range(first, first + count):
         if (seed - first) % 50 == 0:
-            # A new smaller set now and then. Its number and its memory are used again.
+            # A new smaller set now and then, in the memory of the one before.
             if process_set is not None:
                 sdp.remove_process_set(process_set)
             if seed - first >= count // 2 and before is None:

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <random>
 #include <sstream>
 #include <string>
@@ -198,6 +199,70 @@ TEST(Corruption, OfTheTablesAndLogsOfACommunicator) {
 TEST(Corruption, OfTheHeadOfTheSegment) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     ASSERT_NO_FATAL_FAILURE(RunDamage(2, {true, seed}));
+  }
+}
+
+// Overwrites the place of an input in a communicator's tables: the word before the words `output` and `rows`.
+void MovePlace(std::uint64_t input, std::uint64_t output, std::uint64_t rows, std::uint64_t to) {
+  const Region region = ControlRegions().back();
+  auto* words = reinterpret_cast<std::uint64_t*>(region.data);
+  int found = 0;
+  for (std::size_t i = 0; i + 2 < region.bytes / sizeof *words; ++i) {
+    if (words[i] != input || words[i + 1] != output || words[i + 2] != rows) continue;
+    words[i] = to;
+    ++found;
+  }
+  EXPECT_EQ(found, 1);
+}
+
+// Rank 0 submits a request on `count` elements in its arena, whose place in the tables then becomes that of
+// its output and `bytes` more; then rank 1 submits. Returns what rank 0 is told.
+std::string RunMoved(CollectiveKind kind, std::int64_t count, std::uint64_t bytes) {
+  std::promise<void> moved;
+  std::string told;
+  RunRanks(
+      2,
+      [&](int rank, Engine& engine) {
+        const auto size = static_cast<std::uint64_t>(count) * sizeof(float);
+        Arena& arena = *engine.arena();
+        ASSERT_NE(arena.Allocate(4096), nullptr);  // so that no place is 0, as much in the tables is
+        auto* input = static_cast<float*>(arena.Allocate(size));
+        auto* output = static_cast<float*>(arena.Allocate(2 * size));
+        std::fill_n(input, count, 1.0f);
+        Request request = MakeRequest(kind, DType::kFloat32, ReduceOp::kSum, input, output, count);
+        request.allocate = [output](const std::vector<std::int64_t>&, void** to) -> Status {
+          *to = output;
+          return {};
+        };
+        if (rank == 1) {
+          moved.get_future().wait();
+          static_cast<void>(Await(engine, std::move(request)));
+          return;
+        }
+        std::promise<Status> outcome;
+        request.done = [&outcome](const Status& status) { outcome.set_value(status); };
+        engine.Submit(std::move(request));
+        const std::uint64_t place = arena.OffsetOf(output, size);
+        MovePlace(arena.OffsetOf(input, size), kind == CollectiveKind::kReducescatter ? 0 : place,
+                  static_cast<std::uint64_t>(count), place + bytes);
+        moved.set_value();
+        told = outcome.get_future().get().message();
+      },
+      {}, /*orderly=*/false);
+  return told;
+}
+
+TEST(Corruption, AMovedPlaceIsRefused) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::kBroadcast, CollectiveKind::kAllreduce, CollectiveKind::kReducescatter}) {
+    for (const std::int64_t count : {300, 100000}) {  // small, and by way of the launch log
+      // Onto a part of the output; and out of the arena.
+      for (const std::uint64_t bytes : {std::uint64_t{4}, std::uint64_t{1} << 40}) {
+        EXPECT_NE(RunMoved(kind, count, bytes).find("the shared table is damaged: the place of"),
+                  std::string::npos)
+            << static_cast<int>(kind) << " of " << count << ", moved by " << bytes;
+      }
+    }
   }
 }
 
