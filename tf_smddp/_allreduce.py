@@ -62,8 +62,8 @@ def allreduce(
     Raises:
         RuntimeError: before `init`, or in a function that tf.data runs.
         TypeError: an argument is missing or of a wrong type, or the tensor's type is not supported.
-        ValueError: `param_index` is out of range, `op` or a factor is not defined for the type, or this rank
-            is not in `process_set`.
+        ValueError: `param_index` is out of range, `op` or a factor is not defined for the type, a factor is
+            not finite, `tf.IndexedSlices` have no `dense_shape`, or this rank is not in `process_set`.
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
             the text says which, and what to do.
     """

@@ -61,8 +61,7 @@ Status JobSegment::Open(UniqueFd fd, const Config& config, std::shared_ptr<Mappi
                         std::unique_ptr<JobSegment>* segment) {
   const Status other_version = Internal(
       "the control segment was made by another version of tf_smddp, or with other settings; install one "
-      "version "
-      "for all ranks");
+      "version for all ranks");
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return other_version;
   const auto bytes = static_cast<std::size_t>(info.st_size);

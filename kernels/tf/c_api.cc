@@ -16,9 +16,6 @@
 #include "kernels/tf/interrupt.h"
 #include "kernels/tf/step.h"
 
-#define TF_SMDDP_QUOTE_(text) #text
-#define TF_SMDDP_QUOTE(text) TF_SMDDP_QUOTE_(text)
-
 namespace {
 
 using ::tf_smddp::Config;
@@ -46,9 +43,6 @@ int ConfigValue(int Config::* member) {
 extern "C" {
 
 #define TF_SMDDP_EXPORT __attribute__((visibility("default")))
-
-// The TensorFlow version that this library was compiled for.
-TF_SMDDP_EXPORT const char* tf_smddp_built_against() { return TF_SMDDP_QUOTE(TF_SMDDP_TF_VERSION); }
 
 TF_SMDDP_EXPORT int tf_smddp_init(char* error, std::size_t error_bytes) {
   return Report(::tf_smddp::StartGlobalEngine(), error, error_bytes);
