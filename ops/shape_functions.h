@@ -6,7 +6,10 @@
 
 namespace tf_smddp {
 
-// Output i is like input i; the last input is the ticket.
+// Output i is like input i.
+absl::Status UnchangedShapes(tensorflow::shape_inference::InferenceContext* context);
+
+// Likewise; the last input is the ticket.
 absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* context);
 
 // Output i is like input i, but for its rows, which are known when all ranks have met; scalars have none. The

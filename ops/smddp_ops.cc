@@ -1,9 +1,9 @@
 // What TensorFlow's graph sees: the ops' signatures, shapes and documentation. Not here: what they do
 // (kernels/tf).
 //
-// All are stateful: a constant input must not be folded, equal ops must not be merged. The Python package
-// adds those that take a ticket to the ops that automatic control dependencies leave unordered, so that
-// several run at once.
+// All that communicate are stateful: a constant input must not be folded, equal ops must not be merged. The
+// Python package adds those that take a ticket to the ops that automatic control dependencies leave
+// unordered, so that several run at once.
 #include "ops/shape_functions.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -101,6 +101,37 @@ reduce_op: How elements are combined (see SmddpAllreduce).
 tensor_names: One for each tensor, or none: for messages and for pairing by name.
 prescale: Each rank's elements are multiplied by it first; for floating and complex types.
 postscale: Likewise the result.
+communicator: The ranks that take part; 0 is all of them.
+eager: As for SmddpTicket.
+)doc");
+
+REGISTER_OP("SmddpOobAllreduce")
+    .Input("tensors: T")
+    .Output("outputs: T")
+    .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
+    .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
+    .Attr("tensor_names: list(string) = []")
+    .Attr("prescale: float = 1.0")
+    .Attr("postscale: float = 1.0")
+    .Attr("pair_by_name: bool = false")
+    .Attr("communicator: int >= 0 = 0")
+    .Attr("eager: bool = false")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(::tf_smddp::UnchangedShapes)
+    .Doc(R"doc(
+Reduces tensors over all ranks out of band: losses and metrics, beside the gradients.
+
+It runs even where nobody uses its results, and in program order.
+
+tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
+outputs: The reductions.
+reduce_op: How elements are combined (see SmddpAllreduce).
+tensor_names: One for each tensor, or none: for messages and for pairing by name.
+prescale: Each rank's elements are multiplied by it first; for floating and complex types.
+postscale: Likewise the result.
+pair_by_name: Pairs the n-th execution under a name, for graphs without program order. Else the n-th tensor that a
+  rank reduces out of band meets the n-th of the others.
 communicator: The ranks that take part; 0 is all of them.
 eager: As for SmddpTicket.
 )doc");
@@ -273,4 +304,16 @@ tensor_name: For messages and for pairing by name; the node's name when it is em
 pair_by_name: As for SmddpBroadcast.
 communicator: The ranks that take part; 0 is all of them.
 eager: As for SmddpTicket.
+)doc");
+
+REGISTER_OP("SmddpOverlap")
+    .Input("tensor: T")
+    .Output("output: T")
+    .Attr("T: type")
+    .SetShapeFn(::tensorflow::shape_inference::UnchangedShape)
+    .Doc(R"doc(
+Hands a tensor on. Marks a place in the backward pass at which a compiler shall not join what is before and after.
+
+tensor: Any tensor.
+output: The same.
 )doc");

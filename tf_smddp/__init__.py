@@ -25,12 +25,15 @@ from tf_smddp._barrier import barrier
 from tf_smddp._broadcast import broadcast, broadcast_variables
 from tf_smddp._compression import Compression
 from tf_smddp._gradient_tape import DistributedGradientTape
+from tf_smddp._oob_allreduce import oob_allreduce
+from tf_smddp._overlap import overlap
 from tf_smddp._process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,
     remove_process_set,
 )
+from tf_smddp._profiler import start_profiler, stop_profiler
 from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._reducescatter import grouped_reducescatter, reducescatter
 from tf_smddp._runtime import init, is_initialized, local_rank, local_size, rank, shutdown, size
@@ -56,10 +59,14 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "oob_allreduce",
+    "overlap",
     "rank",
     "reducescatter",
     "remove_process_set",
     "shutdown",
     "size",
+    "start_profiler",
     "stats",
+    "stop_profiler",
 ]

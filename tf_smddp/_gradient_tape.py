@@ -7,11 +7,11 @@ from typing import Any, Optional, Type
 
 import tensorflow as tf
 
-from tf_smddp._allreduce import allreduce_group
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op
 from tf_smddp._device_hints import warn_about_device_hints
+from tf_smddp._reduce_gradients import reduce_gradients, source_label
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 
 
@@ -44,11 +44,12 @@ class DistributedGradientTape(tf.GradientTape):
             device_sparse: not supported; anything but '' is ignored with a warning.
             compression: one of `Compression`'s, a hint that changes no value on one host, or your own
                 compressor, which is applied around the reduction of each gradient.
-            sparse_as_dense: sparse gradients (`tf.IndexedSlices`, from embeddings) are made dense and then
-                reduced. The documentation of SMDDP gives False as the default, but its change log has dense
-                conversion on since 1.2.1, and without it sparse gradients need memory that grows with the
-                number of ranks. So True is the default; with False a sparse gradient is an error, since
-                nothing here gathers them yet.
+            sparse_as_dense: whether sparse gradients (`tf.IndexedSlices`, from embeddings) are made dense and
+                then reduced. Else the rows of all ranks are put together (SUM, and AVERAGE, which divides
+                them by the number of ranks): better where a step touches few of many rows. The
+                documentation of SMDDP gives False as the default, but its change log has dense conversion on
+                since 1.2.1; True needs memory for one table, False for the rows of all ranks, which grow
+                with their number. So True is the default.
             op: how to combine; None is AVERAGE.
 
         Raises:
@@ -85,12 +86,12 @@ class DistributedGradientTape(tf.GradientTape):
             unconnected_gradients: as there.
 
         Returns:
-            Reduced gradients in the structure of `sources`, dense, each with the shape and type of its
-            source.
+            Reduced gradients in the structure of `sources`, each with the shape and type of its source;
+            dense, but for sparse ones with `sparse_as_dense=False`.
 
         Raises:
             RuntimeError: before `init`, or in a function that tf.data runs.
-            ValueError: a gradient is sparse and `sparse_as_dense` is False.
+            ValueError: a gradient is sparse, `sparse_as_dense` is False, and the op neither SUM nor AVERAGE.
             tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
                 gone; the text says which, and what to do.
         """
@@ -98,26 +99,15 @@ class DistributedGradientTape(tf.GradientTape):
         local = self._wrapped.gradient(
             target, sources, output_gradients=output_gradients, unconnected_gradients=unconnected_gradients
         )
-        flat = tf.nest.flatten(local)
-        labels = [_label(source) for source in tf.nest.flatten(sources)]
-        positions = [i for i, gradient in enumerate(flat) if gradient is not None]
-        for i in positions:
-            if isinstance(flat[i], tf.IndexedSlices) and not self._sparse_as_dense:
-                raise ValueError(
-                    f"DistributedGradientTape got a sparse gradient ({labels[i] or 'source'}, number {i}: "
-                    f"{flat[i]!r}) with sparse_as_dense=False, but can only reduce it as a dense one. "
-                    "Pass sparse_as_dense=True."
-                )
-        reduced = allreduce_group(
-            [flat[i] for i in positions],
-            [labels[i] for i in positions],
+        reduced = reduce_gradients(
+            tf.nest.flatten(local),
+            [source_label(source) for source in tf.nest.flatten(sources)],
             self._compression,
             self._reduce_op,
-            "DistributedGradientTape_Allreduce",
+            self._sparse_as_dense,
+            "DistributedGradientTape",
         )
-        for i, gradient in zip(positions, reduced):
-            flat[i] = gradient
-        return tf.nest.pack_sequence_as(local, flat)
+        return tf.nest.pack_sequence_as(local, reduced)
 
     # The rest of tf.GradientTape, handed on. These must be written out, since they are found in the base
     # class before __getattr__ is asked.
@@ -164,11 +154,3 @@ class DistributedGradientTape(tf.GradientTape):
         if name == "_wrapped":  # Not set yet: __init__ failed, or copy/pickle makes an empty object.
             raise AttributeError(name)
         return getattr(self._wrapped, name)
-
-
-def _label(source: Any) -> str:
-    """What error messages call the gradient of this source: its variable's name; '' for a tensor."""
-    path = getattr(source, "path", None)  # Keras 3; its `name` is only the last part.
-    if isinstance(path, str):
-        return path
-    return source.name.split(":")[0] if isinstance(source, tf.Variable) else ""

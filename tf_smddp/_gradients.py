@@ -23,6 +23,7 @@ def _allreduce_gradient(op: tf.Operation, grad: Any) -> Tuple[tf.Tensor, None]:
 
 
 @tf.RegisterGradient("SmddpGroupedAllreduce")
+@tf.RegisterGradient("SmddpOobAllreduce")
 def _grouped_allreduce_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
     reduce_op = _differentiable(op)
     positions, dense = _dense(op, grads)
@@ -72,6 +73,11 @@ def _grouped_reducescatter_gradient(op: tf.Operation, *grads: Any) -> List[Optio
         scaled, _draw_ticket(op, scaled), names, communicator=_communicator(op)
     )
     return _at(positions, gathered, len(op.inputs))
+
+
+@tf.RegisterGradient("SmddpOverlap")
+def _overlap_gradient(_: tf.Operation, grad: Any) -> tf.Tensor:
+    return _op_library.overlap(tf.convert_to_tensor(grad))
 
 
 @tf.RegisterGradient("SmddpAlltoall")

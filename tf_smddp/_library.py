@@ -1,7 +1,7 @@
 """Finds the op library, refuses one that was built for another TensorFlow, and loads it.
 
 Place in the stack: below everything else in the package; the only module that knows where the library lies.
-Not here: the ops as functions (_op_library.py) and the calls of the C entry points (_runtime.py, _stats.py).
+Not here: the ops as functions (_op_library.py), and the calls of the C entry points (_runtime.py and others).
 
 TensorFlow's C++ ABI changes with its minor version, and a library built for another one crashes or misreads
 memory instead of failing. So the check comes before the library is loaded.

@@ -21,7 +21,7 @@ _ops = _library.load()[0]
 # flight at once. The ops named here are stateful all the same: a constant input is not folded and twins are
 # not merged. The price: one whose result nobody uses is pruned. These are the ops that take a ticket, and
 # the one that stands in for it: what they meet is settled by the ticket's place in the program, and not by
-# theirs. Broadcast and barrier must run, and in order, so they are not named.
+# theirs. Broadcast, barrier and out-of-band allreduce must run, and in order, so they are not named.
 auto_control_deps.ASYNC_STATEFUL_OPS |= {
     "SmddpAllgather",
     "SmddpAllreduce",
@@ -112,6 +112,34 @@ def grouped_allreduce(
             eager=tf.executing_eagerly(),
         )
     )
+
+
+def oob_allreduce(
+    tensors: Sequence[tf.Tensor],
+    reduce_op: ReduceOp,
+    tensor_names: Sequence[str],
+    pair_by_name: bool,
+    name: Optional[str],
+    communicator: int = 0,
+) -> List[tf.Tensor]:
+    """Emits one SmddpOobAllreduce."""
+    with _marked(pair_by_name, communicator):
+        return list(
+            _ops.smddp_oob_allreduce(
+                tensors=list(tensors),
+                reduce_op=reduce_op.value,
+                tensor_names=list(tensor_names),
+                pair_by_name=pair_by_name,
+                communicator=communicator,
+                eager=tf.executing_eagerly(),
+                name=name,
+            )
+        )
+
+
+def overlap(tensor: tf.Tensor) -> tf.Tensor:
+    """Emits one SmddpOverlap."""
+    return _ops.smddp_overlap(tensor=tensor, name="SmddpOverlap")
 
 
 def allgather(

@@ -70,7 +70,7 @@ def shutdown() -> None:
             _lib.tf_smddp_stop_watching_interrupts()
             _interrupt.give_back()
             try:
-                _call(_lib.tf_smddp_shutdown)
+                call(_lib.tf_smddp_shutdown)
             finally:
                 for forget in at_shutdown:
                     forget()
@@ -155,7 +155,7 @@ def remove_communicator(number: int) -> None:
 
 
 def call_in_thread(function: Callable[..., int], *arguments: Any) -> None:
-    """As `_call`, but in a thread, since Python handles Ctrl-C only between its own steps; for what waits.
+    """As `call`, but in a thread, since Python handles Ctrl-C only between its own steps; for what waits.
 
     Where the system has no thread left, it is called all the same, and Ctrl-C has to wait.
     """
@@ -163,7 +163,7 @@ def call_in_thread(function: Callable[..., int], *arguments: Any) -> None:
 
     def start() -> None:
         try:
-            _call(function, *arguments)
+            call(function, *arguments)
         except RuntimeError as error:
             failures.append(error)
 
@@ -178,7 +178,7 @@ def call_in_thread(function: Callable[..., int], *arguments: Any) -> None:
         raise failures[0]
 
 
-def _call(function: Callable[..., int], *arguments: Any) -> None:
+def call(function: Callable[..., int], *arguments: Any) -> None:
     """Calls a C entry point `int f(..., char* error, size_t error_bytes)`; raises its error text."""
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     if function(*arguments, error, ctypes.c_size_t(_ERROR_BYTES)) != 0:

@@ -275,7 +275,7 @@ void CommThread::Charge(const std::vector<Item>& items, bool staged, const Batch
       return Clock::duration(static_cast<Clock::rep>(share * static_cast<double>(time.count())));
     };
     item.pending->cost = {cost.begin - item.pending->submitted + part(cost.waiting), part(cost.moving),
-                          staged, false};
+                          staged, false, cost.begin};
   }
 }
 

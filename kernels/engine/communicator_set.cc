@@ -35,8 +35,13 @@ Status CheckRanks(const std::vector<int>& ranks, int size) {
 }  // namespace
 
 CommunicatorSet::CommunicatorSet(const Config& config, Job* job, CompletionThread* completions,
-                                 StallWatch* stalls)
-    : config_(config), job_(job), completions_(completions), stalls_(stalls), memory_(config.rank) {}
+                                 StallWatch* stalls, Timeline* timeline)
+    : config_(config),
+      job_(job),
+      completions_(completions),
+      stalls_(stalls),
+      timeline_(timeline),
+      memory_(config.rank) {}
 
 Status CommunicatorSet::OpenWorld() {
   Known world;
@@ -56,7 +61,7 @@ Status CommunicatorSet::Join(CommunicatorId id, Known* known) {
   if (!status.ok()) return status;
   try {
     known->membership = std::make_shared<Membership>(std::move(communicator), completions_, &memory_, stalls_,
-                                                     known->counters);
+                                                     known->counters, timeline_);
   } catch (const ThreadRefused& refused) {
     return Internal(refused.what());
   }

@@ -18,14 +18,16 @@
 #include "kernels/engine/membership.h"
 #include "kernels/engine/stall_watch.h"
 #include "kernels/engine/statistics.h"
+#include "kernels/engine/timeline.h"
 
 namespace tf_smddp {
 
 class CommunicatorSet {
  public:
-  // All outlive it; `job` and what follows are nullptr in a job of one rank, which has communicators but runs
-  // nothing for them.
-  CommunicatorSet(const Config& config, Job* job, CompletionThread* completions, StallWatch* stalls);
+  // All outlive it; all but `config` and `timeline` are nullptr in a job of one rank, which has communicators
+  // but runs nothing for them.
+  CommunicatorSet(const Config& config, Job* job, CompletionThread* completions, StallWatch* stalls,
+                  Timeline* timeline);
 
   // Makes kWorld. Once, before anything else.
   Status OpenWorld();
@@ -82,6 +84,7 @@ class CommunicatorSet {
   Job* const job_;
   CompletionThread* const completions_;
   StallWatch* const stalls_;
+  Timeline* const timeline_;
   FailureMemory memory_;
 
   std::mutex changing_mu_;  // held while one is made or removed; taken before mu_

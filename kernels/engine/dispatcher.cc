@@ -13,7 +13,7 @@
 namespace tf_smddp {
 
 Dispatcher::Dispatcher(Communicator* communicator, CompletionThread* completions, FailureMemory* memory,
-                       StallWatch* stalls, CommunicatorCounters* counters)
+                       StallWatch* stalls, CommunicatorCounters* counters, Timeline* timeline)
     : communicator_(communicator),
       completions_(completions),
       fusion_(&communicator->segment().launch_log(), &communicator->segment().groups(),
@@ -21,6 +21,7 @@ Dispatcher::Dispatcher(Communicator* communicator, CompletionThread* completions
       memory_(memory),
       stalls_(stalls),
       counters_(counters),
+      timeline_(timeline),
       sequencer_(memory, &communicator->segment().failure()) {}
 
 Dispatcher::~Dispatcher() {
@@ -28,7 +29,7 @@ Dispatcher::~Dispatcher() {
   const std::string text = " failed: the process set was removed meanwhile";
   for (PendingTable::Shared& pending : pending_.Close(Internal("the process set was removed"))) {
     FreeSpans(*pending);
-    counters_->Failed(pending->request.kind);
+    Failed(*pending);
     completions.emplace_back(std::move(pending->request.done),
                              Internal(DescribeManifest(pending->manifest) + text));
   }
@@ -48,7 +49,7 @@ std::uint64_t Dispatcher::Submit(Request request) {
   pending->submitted = Clock::now();
   Status status = Describe(pending.get());
   if (!status.ok()) {
-    counters_->Failed(pending->request.kind);
+    Failed(*pending);
     pending->request.done(status);
     return 0;
   }
@@ -82,7 +83,7 @@ std::uint64_t Dispatcher::Submit(Request request) {
   }
   FreeSpans(*pending);
   stalls_->Ended(1);
-  counters_->Failed(pending->request.kind);
+  Failed(*pending);
   pending->request.done(status);
   return 0;
 }
@@ -227,6 +228,7 @@ void Dispatcher::FailOnMismatch(const PendingRequest& pending, const Manifest& o
   std::string where;
   if (pairing.kind == Pairing::kGroup) where = "in group execution " + number;
   if (pairing.kind == Pairing::kSequence) where = "at collective " + number;
+  if (pairing.kind == Pairing::kOutOfBand) where = "at out-of-band collective " + number;
   if (pairing.kind == Pairing::kName) where = "at use " + number + " of '" + pairing.name + "'";
   const int other_rank =
       other_member >= 0 && other_member < communicator_->size() ? communicator_->rank_of(other_member) : -1;
@@ -334,6 +336,7 @@ void Dispatcher::Complete(const std::vector<Place>& places, bool small) {
     if (cost.waiting == Clock::duration::zero())
       cost.waiting = now - pending->submitted;  // in no batch of this rank's
     counters_->Completed(request.kind, pending->bytes, cost);
+    if (timeline_->running()) timeline_->Add(request, pending->bytes, pending->submitted, cost, now);
     completions.emplace_back(std::move(pending->request.done), Status());
   }
   stalls_->Ended(completions.size());
@@ -352,7 +355,7 @@ void Dispatcher::FailEpoch(std::uint64_t epoch, std::uint64_t origin, const std:
     const std::string error = DescribeManifest(pending->manifest) + " failed: " + text;
     memory_->RememberStep(pending->request.step, origin, error);
     FreeSpans(*pending);
-    counters_->Failed(pending->request.kind);
+    Failed(*pending);
     completions.emplace_back(std::move(pending->request.done), Internal(error));
   }
   stalls_->Ended(completions.size());
@@ -361,11 +364,18 @@ void Dispatcher::FailEpoch(std::uint64_t epoch, std::uint64_t origin, const std:
   completions_->Push(std::move(completions));
 }
 
+void Dispatcher::Failed(const PendingRequest& pending) {
+  counters_->Failed(pending.request.kind);
+  if (!timeline_->running()) return;
+  timeline_->Add(pending.request, pending.bytes, pending.submitted, pending.cost, Clock::now(),
+                 /*failed=*/true);
+}
+
 void Dispatcher::FailAll(const std::string& text) {
   sequencer_.Close();
   std::vector<CompletionThread::Completion> completions;
   for (PendingTable::Shared& pending : pending_.Close(Internal(text))) {
-    counters_->Failed(pending->request.kind);
+    Failed(*pending);
     completions.emplace_back(std::move(pending->request.done),
                              Internal(DescribeManifest(pending->manifest) + " failed: " + text));
   }

@@ -19,6 +19,7 @@
 #include "kernels/engine/sequencer.h"
 #include "kernels/engine/stall_watch.h"
 #include "kernels/engine/statistics.h"
+#include "kernels/engine/timeline.h"
 #include "kernels/engine/work.h"
 #include "kernels/fusion/fusion_buffer_manager.h"
 
@@ -28,7 +29,7 @@ class Dispatcher {
  public:
   // All outlive it.
   Dispatcher(Communicator* communicator, CompletionThread* completions, FailureMemory* memory,
-             StallWatch* stalls, CommunicatorCounters* counters);
+             StallWatch* stalls, CommunicatorCounters* counters, Timeline* timeline);
   // Ends what has come since the communicator was found unused, and is left. When the comm thread has ended.
   ~Dispatcher();
 
@@ -100,6 +101,7 @@ class Dispatcher {
   bool Enter(const PendingRequest& pending);
   std::uint64_t Missing(const PendingRequest& pending, bool entered);
   void Launch(const PendingRequest& pending);
+  void Failed(const PendingRequest& pending);
   void FailOnMismatch(const PendingRequest& pending, const Manifest& others, int other_member);
   void Fail(std::uint64_t epoch, StepId step, const std::string& text);
   std::string RankName() const { return "rank " + std::to_string(communicator_->job().rank()); }
@@ -110,6 +112,7 @@ class Dispatcher {
   FailureMemory* const memory_;
   StallWatch* const stalls_;
   CommunicatorCounters* const counters_;
+  Timeline* const timeline_;
   PendingTable pending_;
   Sequencer sequencer_;
   std::atomic<std::uint64_t> next_id_{1};

@@ -19,6 +19,7 @@
 #include "kernels/engine/membership.h"
 #include "kernels/engine/stall_watch.h"
 #include "kernels/engine/statistics.h"
+#include "kernels/engine/timeline.h"
 #include "kernels/engine/watcher.h"
 #include "kernels/reduce/reduce.h"
 
@@ -126,7 +127,8 @@ Status CheckSplits(const Request& request, std::size_t size) {
 
 }  // namespace
 
-Engine::Engine(const Config& config) : config_(config), pid_(::getpid()) {}
+Engine::Engine(const Config& config)
+    : config_(config), pid_(::getpid()), timeline_(std::make_unique<Timeline>()) {}
 
 Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,
                      std::unique_ptr<Engine>* engine) {
@@ -146,8 +148,9 @@ Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mapping
     starting->stalls_ = std::make_unique<StallWatch>(starting->job_.get());
   }
   Job* job = starting->job_.get();
-  starting->communicators_ = std::make_unique<CommunicatorSet>(
-      starting->config_, job, starting->completions_.get(), starting->stalls_.get());
+  starting->communicators_ =
+      std::make_unique<CommunicatorSet>(starting->config_, job, starting->completions_.get(),
+                                        starting->stalls_.get(), starting->timeline_.get());
   status = starting->communicators_->OpenWorld();
   if (status.ok() && job != nullptr) {
     starting->watcher_ = std::make_unique<Watcher>(job);
@@ -178,6 +181,7 @@ Engine::~Engine() {
     static_cast<void>(stalls_.release());
     static_cast<void>(completions_.release());
     static_cast<void>(job_.release());
+    static_cast<void>(timeline_.release());
     return;
   }
   Shutdown();
@@ -248,9 +252,13 @@ std::uint64_t Engine::Submit(Request request) {
   const Clock::time_point begin = Clock::now();
   if (status.ok()) status = RunAlone(request);
   Cost cost;
+  cost.begun = begin;
   cost.moving = Clock::now() - begin;
   if (counters != nullptr && status.ok()) counters->Completed(request.kind, InputBytes(request), cost);
   if (counters != nullptr && !status.ok()) counters->Failed(request.kind);
+  if (timeline_->running() && !InForkedChild()) {
+    timeline_->Add(request, InputBytes(request), begin, cost, begin + cost.moving, !status.ok());
+  }
   request.done(status);
   return 0;
 }
@@ -271,6 +279,17 @@ Status Engine::Stats(bool reset, EngineStats* stats) {
     stats->arena_used_bytes = job_->arena().used_bytes();
   }
   return {};
+}
+
+Status Engine::StartTimeline(const std::string& path) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  return status.ok() ? timeline_->Start(path, config_.rank) : status;
+}
+
+Status Engine::StopTimeline() {
+  if (InForkedChild()) return CheckUsable();
+  return timeline_->Stop();
 }
 
 Status Engine::CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) {
@@ -352,7 +371,16 @@ void Engine::FailStep(CommunicatorId id, StepId step, const std::string& reason)
 Status Engine::Shutdown() {
   if (InForkedChild()) return {};
   std::lock_guard<std::mutex> lock(shutdown_mu_);
-  if (shut_down_.exchange(true) || communicators_ == nullptr || job_ == nullptr) return shutdown_status_;
+  if (shut_down_.exchange(true) || communicators_ == nullptr) return shutdown_status_;
+  if (job_ != nullptr) LeaveJob();
+  const Status written = timeline_->Stop();
+  if (!written.ok()) {
+    Logger(static_cast<LogLevel>(config_.log_level), config_.rank).Log(LogLevel::kWarning, written.message());
+  }
+  return shutdown_status_;
+}
+
+void Engine::LeaveJob() {
   // One that is inside may be writing to shared memory, and must not be cut off by the end of the process.
   for (int tries = 1; inside_.load() > 0; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -366,7 +394,6 @@ Status Engine::Shutdown() {
   stalls_->Stop();  // it looks at the communicators
   communicators_.reset();
   completions_.reset();  // after the comm threads, which feed it; runs what is queued
-  return shutdown_status_;
 }
 
 // Waits for what is pending and can complete.

@@ -31,6 +31,7 @@ class CompletionThread;
 class Job;
 class Membership;
 class StallWatch;
+class Timeline;
 class Watcher;
 struct EngineStats;
 
@@ -108,6 +109,12 @@ class Engine {
   // FailedPrecondition (shut down, forked child). Any thread.
   Status Stats(bool reset, EngineStats* stats);
 
+  // Writes a timeline of this rank's collectives to a file, until StopTimeline or Shutdown; see timeline.h.
+  // Errors: FailedPrecondition (shut down, forked child, one is being written), Internal (the file). Any
+  // thread.
+  Status StartTimeline(const std::string& path);
+  Status StopTimeline();
+
   // Leaves the job in good order; a second call does nothing. Requests that are pending are waited for when
   // all their ranks have arrived; one that still waits for a peer is an error on all ranks, and is reported
   // here. Any thread but the engine's own.
@@ -136,6 +143,7 @@ class Engine {
 
   Status CheckUsable() const;
   Status CheckRequest(const Request& request, const std::vector<int>& ranks) const;
+  void LeaveJob();
   void Finish(Membership& membership);
   void AbortWaiting(Membership& membership, bool agreements_only);
 
@@ -147,7 +155,9 @@ class Engine {
   std::mutex shutdown_mu_;
   Status shutdown_status_;  // guarded by shutdown_mu_
 
-  // In the order in which they need each other; in a job of one rank all but communicators_ are nullptr.
+  // In the order in which they need each other; in a job of one rank all but timeline_ and communicators_ are
+  // nullptr.
+  std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<Job> job_;
   std::unique_ptr<CompletionThread> completions_;
   std::unique_ptr<StallWatch> stalls_;

@@ -12,6 +12,7 @@
 #include "kernels/engine/failure_memory.h"
 #include "kernels/engine/stall_watch.h"
 #include "kernels/engine/statistics.h"
+#include "kernels/engine/timeline.h"
 
 namespace tf_smddp {
 
@@ -19,10 +20,10 @@ class Membership {
  public:
   // Starts its comm thread. The others outlive it.
   Membership(std::unique_ptr<Communicator> communicator, CompletionThread* completions, FailureMemory* memory,
-             StallWatch* stalls, std::shared_ptr<CommunicatorCounters> counters)
+             StallWatch* stalls, std::shared_ptr<CommunicatorCounters> counters, Timeline* timeline)
       : communicator_(std::move(communicator)),
         counters_(std::move(counters)),
-        dispatcher_(communicator_.get(), completions, memory, stalls, counters_.get()),
+        dispatcher_(communicator_.get(), completions, memory, stalls, counters_.get(), timeline),
         comm_(communicator_.get(), &dispatcher_) {}
 
   Communicator& communicator() { return *communicator_; }

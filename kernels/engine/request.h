@@ -22,9 +22,10 @@ inline constexpr CommunicatorId kWorld = 0;
 // Which request of this rank meets which of the others'.
 struct Pairing {
   enum Kind {
-    kGroup,     // by the group's ticket and the index in the group
-    kSequence,  // the n-th such request of one rank meets the n-th of the others
-    kName,      // the n-th request of this name meets the n-th of that name
+    kGroup,      // by the group's ticket and the index in the group
+    kSequence,   // the n-th such request of one rank meets the n-th of the others
+    kOutOfBand,  // likewise, in a sequence of its own
+    kName,       // the n-th request of this name meets the n-th of that name
   };
   Kind kind = kSequence;
   std::uint64_t ticket = 0;       // kGroup: from Engine::DrawTicket

@@ -93,6 +93,10 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
       position->key = "sequence";
       position->ticket = Number(&next_sequence_);
       break;
+    case Pairing::kOutOfBand:
+      position->key = "out of band";
+      position->ticket = Number(&next_out_of_band_);
+      break;
     case Pairing::kName: {
       Name& name = names_[pairing.name];
       if (name.under_way) {
@@ -186,7 +190,7 @@ void Sequencer::Advance(std::uint64_t origin, const std::string& text) {
   last_ = {epoch_, origin, text};
   ++epoch_;
   open_ = false;
-  next_ticket_ = next_sequence_ = 0;
+  next_ticket_ = next_sequence_ = next_out_of_band_ = 0;
   names_.clear();
   settled_ = false;
 }

@@ -136,6 +136,7 @@ class Sequencer {
   int inside_[2] = {0, 0};  // threads, by parity of the epoch
   std::uint64_t next_ticket_ = 0;
   std::uint64_t next_sequence_ = 0;
+  std::uint64_t next_out_of_band_ = 0;
   std::unordered_map<std::string, Name> names_;
   std::unordered_map<std::uint64_t, Group> groups_;  // by ticket; of steps that are under way
 

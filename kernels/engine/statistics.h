@@ -24,9 +24,10 @@ using Clock = std::chrono::steady_clock;
 struct Cost {
   Clock::duration
       waiting{};  // from submission until its data moved, and, while they did, for peers that were behind
-  Clock::duration moving{};  // reading, combining and writing data
-  bool staged = false;       // through windows, since some rank's tensor lay in private memory
-  bool small = false;        // by the rank that arrived last
+  Clock::duration moving{};   // reading, combining and writing data
+  bool staged = false;        // through windows, since some rank's tensor lay in private memory
+  bool small = false;         // by the rank that arrived last
+  Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
 
 // Of one kind of collective.

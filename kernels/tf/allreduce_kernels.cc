@@ -1,4 +1,5 @@
-// The CPU kernels of SmddpAllreduce and SmddpGroupedAllreduce: results may take the place of their inputs.
+// The CPU kernels of SmddpAllreduce, SmddpGroupedAllreduce and SmddpOobAllreduce: results may take the place
+// of their inputs.
 #include <vector>
 
 #include "kernels/tf/collective_kernel.h"
@@ -11,8 +12,9 @@ using ::tensorflow::OpKernelContext;
 
 class AllreduceKernel : public CollectiveKernel {
  public:
+  // Without a ticket it is out of band.
   explicit AllreduceKernel(OpKernelConstruction* context)
-      : CollectiveKernel(context, CollectiveKind::kAllreduce, context->num_outputs()) {}
+      : CollectiveKernel(context, CollectiveKind::kAllreduce, context->num_outputs(), Pairing::kOutOfBand) {}
 
  protected:
   absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
@@ -22,6 +24,7 @@ class AllreduceKernel : public CollectiveKernel {
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpGroupedAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpOobAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
 
 }  // namespace
 }  // namespace tf_smddp

@@ -109,6 +109,19 @@ TF_SMDDP_EXPORT int tf_smddp_stats(int reset, char* text, std::size_t text_bytes
   return 0;
 }
 
+// As Engine::StartTimeline.
+TF_SMDDP_EXPORT int tf_smddp_start_timeline(const char* path, char* error, std::size_t error_bytes) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (engine == nullptr) return Report(::tf_smddp::NotInitialized(), error, error_bytes);
+  return Report(engine->StartTimeline(path), error, error_bytes);
+}
+
+// As Engine::StopTimeline. After shutdown() there is none.
+TF_SMDDP_EXPORT int tf_smddp_stop_timeline(char* error, std::size_t error_bytes) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  return engine == nullptr ? 0 : Report(engine->StopTimeline(), error, error_bytes);
+}
+
 TF_SMDDP_EXPORT int tf_smddp_is_initialized() { return ::tf_smddp::GlobalEngine() != nullptr ? 1 : 0; }
 
 TF_SMDDP_EXPORT int tf_smddp_rank() { return ConfigValue(&Config::rank); }

@@ -19,12 +19,13 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
-CollectiveKernel::CollectiveKernel(OpKernelConstruction* context, CollectiveKind kind, int tensors)
+CollectiveKernel::CollectiveKernel(OpKernelConstruction* context, CollectiveKind kind, int tensors,
+                                   Pairing::Kind sequence)
     : AsyncOpKernel(context), kind_(kind), tensors_(tensors) {
-  OP_REQUIRES_OK(context, ReadAttributes(context));
+  OP_REQUIRES_OK(context, ReadAttributes(context, sequence));
 }
 
-absl::Status CollectiveKernel::ReadAttributes(OpKernelConstruction* context) {
+absl::Status CollectiveKernel::ReadAttributes(OpKernelConstruction* context, Pairing::Kind sequence) {
   has_ticket_ = context->num_inputs() > tensors_;
   int communicator = 0;
   TF_RETURN_IF_ERROR(context->GetAttr("communicator", &communicator));
@@ -56,7 +57,7 @@ absl::Status CollectiveKernel::ReadAttributes(OpKernelConstruction* context) {
   if (!has_ticket_) {
     bool by_name = false;
     TF_RETURN_IF_ERROR(context->GetAttr("pair_by_name", &by_name));
-    pairing_.kind = by_name ? Pairing::kName : Pairing::kSequence;
+    pairing_.kind = by_name ? Pairing::kName : sequence;
   }
   if (context->HasAttr("tensor_name")) {
     labels_.resize(1);

@@ -17,8 +17,9 @@ namespace tf_smddp {
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:
   // `tensors`: how many inputs, the first ones, are reduced or moved. The last input, if there is one more,
-  // is the ticket.
-  CollectiveKernel(tensorflow::OpKernelConstruction* context, CollectiveKind kind, int tensors);
+  // is the ticket. Without one, and unless it pairs by name, the op has its place in `sequence`.
+  CollectiveKernel(tensorflow::OpKernelConstruction* context, CollectiveKind kind, int tensors,
+                   Pairing::Kind sequence = Pairing::kSequence);
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
 
@@ -37,7 +38,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
                                    int splits_output = -1);
 
  private:
-  absl::Status ReadAttributes(tensorflow::OpKernelConstruction* context);
+  absl::Status ReadAttributes(tensorflow::OpKernelConstruction* context, Pairing::Kind sequence);
   absl::Status MakeRequests(tensorflow::OpKernelContext* context, StepId step,
                             std::vector<Request>* requests);
   absl::Status ReadTicket(tensorflow::OpKernelContext* context, Pairing* pairing) const;

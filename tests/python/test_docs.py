@@ -1,4 +1,4 @@
-"""The examples of docs/api.md run, one after the other, and give what they say."""
+"""The examples of the documents run, one after the other, and give what they say."""
 
 import re
 
@@ -27,9 +27,13 @@ report("gradient", gradient.numpy().tolist())
 """
 
 
+def python_blocks(document):
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_api(size):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    blocks = python_blocks("api.md")
     assert len(blocks) > 5
     job = run_job(size, BEFORE + "".join(blocks) + AFTER)
     assert job.exit_code == 0, str(job)
@@ -52,3 +56,15 @@ def test_api(size):
             assert "failed with INVALID_ARGUMENT" in report["reason"], str(job)
         assert report["set"] == sum(range(size)), str(job)
         assert report["gradient"] == [[2.0 * size * rank, 2.0 * size]], str(job)
+
+
+def test_watching():
+    files = """
+import json
+loss = json.load(open(f"timeline.rank{sdp.rank()}.json"))
+report("calls", allreduce["calls"])
+report("losses", sum(event["name"] == "loss/0" for event in loss))
+"""
+    job = run_job(2, "sdp.init()\nsdp.allreduce(1.0, 0, 1)\n" + "".join(python_blocks("watching.md")) + files)
+    assert job.exit_code == 0, str(job)
+    assert job.reports == [{"calls": 1, "losses": 6}] * 2, str(job)

@@ -83,6 +83,21 @@ TEST_F(SequencerTest, NumbersStartAnewInEachEpoch) {
   EXPECT_EQ(position_.epoch, 1u);
 }
 
+TEST_F(SequencerTest, OutOfBandHasASequenceOfItsOwn) {
+  EXPECT_TRUE(Submit(Pairing::kSequence, kFirst).ok());
+  const std::string key = position_.key;
+  EXPECT_TRUE(Submit(Pairing::kOutOfBand, kFirst).ok());
+  EXPECT_EQ(position_.ticket, 0u);
+  EXPECT_NE(position_.key, key);
+  EXPECT_TRUE(Submit(Pairing::kOutOfBand, kFirst).ok());
+  EXPECT_EQ(position_.ticket, 1u);
+  EXPECT_TRUE(Submit(Pairing::kSequence, kFirst).ok());
+  EXPECT_EQ(position_.ticket, 1u);
+  FailAndEnd("gone", /*delivered=*/true);
+  EXPECT_TRUE(Submit(Pairing::kOutOfBand, kSecond).ok());
+  EXPECT_EQ(position_.ticket, std::uint64_t{1} << 40);
+}
+
 TEST_F(SequencerTest, ARankWithNothingPendingIsOwedTheFailureOnce) {
   FailAndEnd("gone", /*delivered=*/false);
   EXPECT_EQ(Submit(Pairing::kSequence, kFirst).message(), "gone");

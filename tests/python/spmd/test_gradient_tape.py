@@ -99,29 +99,6 @@ def test_unconnected_gradients_and_output_gradients(rank, size, mode):
     assert second.numpy().tolist() == [0.0]
 
 
-@EAGER_AND_GRAPH
-def test_sparse_gradients_become_dense(rank, size, mode):
-    table = tf.Variable(tf.zeros((4, 2)))
-
-    @mode
-    def step(indices):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.gather(table, indices))
-        return sdp.DistributedGradientTape(tape, op=SUM).gradient(loss, table)
-
-    gradient = step(tf.constant([3, 3] if rank == 0 else [0, 0]))
-    assert isinstance(gradient, tf.Tensor)
-    assert gradient.numpy().tolist() == [[2.0 * (size - 1)] * 2, [0.0] * 2, [0.0] * 2, [2.0] * 2]
-
-
-def test_sparse_gradients_can_be_refused():
-    table = tf.Variable(tf.zeros((4, 2)), name="table")
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(tf.gather(table, [1]))
-    with pytest.raises(ValueError, match=r"sparse gradient \(table.*sparse_as_dense=True"):
-        sdp.DistributedGradientTape(tape, sparse_as_dense=False).gradient(loss, table)
-
-
 def test_persistent_tape_and_context_manager(rank, size):
     x = tf.constant(3.0)
     with sdp.DistributedGradientTape(tf.GradientTape(persistent=True), op=SUM) as tape:

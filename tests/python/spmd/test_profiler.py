@@ -1,0 +1,84 @@
+"""start_profiler and stop_profiler: Chrome traces."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+import tf_smddp as sdp
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "trace.json"
+    yield path
+    sdp.stop_profiler()
+
+
+def events_in(file, rank):
+    return json.loads(file.with_name(f"trace.rank{rank}.json").read_text())
+
+
+def test_a_training_step(rank, size, file):
+    weight = tf.Variable(tf.ones([1000]), name="kernel")
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight)
+        gradient = sdp.DistributedGradientTape(tape).gradient(loss, weight)
+        return gradient, sdp.oob_allreduce(loss, name="loss")
+
+    step()
+    sdp.start_profiler(file)
+    for _ in range(3):
+        step()
+    sdp.stop_profiler()
+    step()
+
+    first, *events = events_in(file, rank)
+    assert (first["name"], first["args"]) == ("process_name", {"name": f"rank {rank}"})
+    assert {event["pid"] for event in events} == {rank}
+    spans = {}
+    for event in events:
+        assert event["cat"] == "allreduce"
+        spans.setdefault((event["id"], event["name"]), []).append(event)
+    for begin, end in spans.values():
+        assert (begin["ph"], end["ph"]) == ("b", "e")
+        assert begin["ts"] <= end["ts"]
+    names = [name for _, name in spans]
+    assert names.count("kernel") == names.count("loss/0") == 3
+    assert names.count("wait for ranks") == 6
+    sizes = {name: begin["args"]["bytes"] for (_, name), (begin, _) in spans.items() if "args" in begin}
+    assert sizes == {"kernel": 4000, "loss/0": 4}
+
+
+def test_again_and_with_a_path_of_its_own(rank, file):
+    for name in ("first", "second"):
+        sdp.start_profiler(f"{file}.{rank}", append_rank=False)
+        sdp.oob_allreduce(1.0, name=name)
+        sdp.stop_profiler()
+        sdp.stop_profiler()
+        text = file.with_name(f"trace.json.{rank}").read_text()
+        assert text.count(f'"{name}/0"') == 2
+    assert "first" not in text
+
+
+def test_errors(file):
+    with pytest.raises(TypeError):
+        sdp.start_profiler(3)
+    with pytest.raises(RuntimeError, match=r"nowhere/trace.*No such file"):
+        sdp.start_profiler("/nowhere/trace.json")
+    sdp.start_profiler(file)
+    with pytest.raises(RuntimeError, match=r"being written to .* already; stop it first"):
+        sdp.start_profiler(file)
+
+
+def test_the_end_of_the_process_ends_it(rank, tmp_path):
+    script = "import tf_smddp as sdp; sdp.init(); sdp.start_profiler('trace.json'); sdp.oob_allreduce(1.0)"
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("SMDDP_")}
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=alone, check=True)
+    assert len(events_in(tmp_path / "trace.json", 0)) == 7

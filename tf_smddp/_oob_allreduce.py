@@ -1,0 +1,76 @@
+"""oob_allreduce: combines losses and metrics over all ranks, beside the gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from tf_smddp import _op_library, _tickets
+from tf_smddp._allreduce import as_dense, check_reducible, member_names
+from tf_smddp._autograph import not_converted
+from tf_smddp._call_site import check_call_site
+from tf_smddp._compression import Compression, compressor_around_op
+from tf_smddp._process_sets import ProcessSet, communicator_of
+from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
+from tf_smddp._scaling import NONE
+
+
+@not_converted
+def oob_allreduce(
+    tensor: Any,
+    compression: Any = Compression.none,
+    op: Optional[ReduceOp] = ReduceOp.AVERAGE,
+    name: Optional[str] = None,
+    process_set: Optional[ProcessSet] = None,
+) -> Any:
+    """Combines a loss or a metric over all ranks, out of band: with a sequence of its own.
+
+    Collective: every rank must call this, in the same order as its other calls of it. It never shifts the
+    order of the gradients, or of broadcasts. In a `tf.function` it runs on every rank even where its result
+    is not used, so that rank 0 alone may log it. It can be differentiated for SUM and AVERAGE, as
+    `allreduce`.
+
+    Args:
+        tensor: what to reduce: a tensor or what becomes one, such as a Python number, of any shape, the same
+            on all ranks, and of a floating, complex or integer type, or bool. Or a structure of such (a list,
+            a tuple, a dict), which is reduced all at once.
+        compression: one of `Compression`'s, a hint that changes no value on one host, or your own compressor,
+            which is applied around the op.
+        op: how to combine; None is AVERAGE. The original had AVERAGE only.
+        name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
+            there the default is the node's name.
+        process_set: the ranks that take part; None is all.
+
+    Returns:
+        A dense tensor of the same shape and type: integers stay integers, and their average is cut towards
+        zero. For a structure, the same structure of tensors.
+
+    Raises:
+        RuntimeError: before `init`, or in a function that tf.data runs.
+        TypeError: a type is not supported.
+        ValueError: `op` is not defined for a type, or this rank is not in `process_set`.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
+            the text says which, and what to do.
+    """
+    check_call_site("oob_allreduce")
+    reduce_op = resolve_reduce_op(op)
+    communicator = communicator_of(process_set, "oob_allreduce")
+    compressor = compressor_around_op(compression)
+    flat = tf.nest.flatten(tensor)
+    if not flat:
+        return tensor
+    compressed = [compressor.compress(as_dense(each)) for each in flat]
+    for each, _ in compressed:
+        check_reducible(each, reduce_op, NONE, "oob_allreduce")
+    tensor_name, node_name = _tickets.names(name, "SmddpOobAllreduce")
+    reduced = _op_library.oob_allreduce(
+        [each for each, _ in compressed],
+        reduce_op,
+        member_names(tensor_name, len(flat)),
+        _tickets.pairs_by_name(),
+        node_name,
+        communicator,
+    )
+    found = [compressor.decompress(each, context) for each, (_, context) in zip(reduced, compressed)]
+    return tf.nest.pack_sequence_as(tensor, found)

@@ -1,0 +1,43 @@
+"""overlap: marks where a compiler must not join the backward passes of two layers."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Tuple
+
+import tensorflow as tf
+from tensorflow.python.saved_model import save_context
+
+from tf_smddp import _op_library
+from tf_smddp._autograph import not_converted
+
+
+@not_converted
+def overlap(tensor: Any) -> tf.Tensor:
+    """Returns the tensor; so does its gradient.
+
+    Put it between layers of a model that is compiled with XLA, on what goes from one to the next:
+
+        def call(self, x):
+            return sdp.overlap(self.second(sdp.overlap(self.first(x))))
+
+    It leaves a mark in the backward pass alone. The forward pass has an op of TensorFlow's own, and so has
+    all of an exported model: it loads where tf_smddp is not installed. Not a collective; works before `init`.
+
+    Args:
+        tensor: a tensor or what becomes one, of any type and shape.
+
+    Returns:
+        The same.
+
+    Source: `smdistributed.dataparallel.tensorflow.overlap`, SageMaker Python SDK documentation.
+    """
+    return _marked(tf.convert_to_tensor(tensor))
+
+
+@tf.custom_gradient
+def _marked(tensor: tf.Tensor) -> Tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        # A model that is exported takes its gradients along.
+        return tf.identity(upstream) if save_context.in_save_context() else _op_library.overlap(upstream)
+
+    return tf.identity(tensor), gradient

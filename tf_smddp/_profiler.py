@@ -1,0 +1,56 @@
+"""start_profiler, stop_profiler: a timeline of this rank's collectives (see docs/watching.md).
+
+Not here: how it is written (kernels/engine/timeline.h).
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Union
+
+from tf_smddp import _library
+from tf_smddp._autograph import not_converted
+from tf_smddp._runtime import call, rank, require_initialized
+
+_lib = _library.load()[1]
+
+
+@not_converted
+def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> None:
+    """Writes a timeline of this rank's collectives to a file, until `stop_profiler` or the end of the job.
+
+    Not a collective: each rank writes its own. The file is one of Chrome's traces: open it with Perfetto
+    (https://ui.perfetto.dev) or chrome://tracing. It can also be opened while it is written, and after the
+    process was killed; then up to 64 KiB of the end are missing. Inside a `tf.function` it is called once,
+    when the function is traced.
+
+    Args:
+        file: the path of the file, which is made, or emptied; its folder must exist.
+        append_rank: "trace.json" becomes "trace.rank3.json" on rank 3. With False, give each rank a path of
+            its own.
+
+    Raises:
+        TypeError: `file` is not a path.
+        RuntimeError: before `init` or after `shutdown`, a timeline is being written already, or the file
+            cannot be written (the text says why).
+
+    Source: `smdistributed.dataparallel.start_profiler`.
+    """
+    require_initialized("start_profiler")
+    path = pathlib.Path(os.fspath(file))
+    if append_rank:
+        path = path.with_name(f"{path.stem}.rank{rank()}{path.suffix}")
+    call(_lib.tf_smddp_start_timeline, os.fsencode(path))
+
+
+@not_converted
+def stop_profiler() -> None:
+    """Ends the timeline that `start_profiler` has begun; nothing if there is none. `shutdown` does it, too.
+
+    Raises:
+        RuntimeError: a part of the file could not be written.
+
+    Source: `smdistributed.dataparallel.stop_profiler`.
+    """
+    call(_lib.tf_smddp_stop_timeline)

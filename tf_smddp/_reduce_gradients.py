@@ -1,0 +1,109 @@
+"""What DistributedGradientTape and DistributedOptimizer do with the gradients of one step.
+
+Dense gradients are one group. A sparse one (tf.IndexedSlices, from an embedding) is made dense first, or its
+rows are gathered from all ranks: then a row that several ranks have comes several times, as TensorFlow allows
+it within one rank, and optimizers add such rows up.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence
+
+import tensorflow as tf
+
+from tf_smddp import _op_library, _tickets
+from tf_smddp._allreduce import allreduce_group
+from tf_smddp._compression import compressor_around_op
+from tf_smddp._process_sets import process_set_of
+from tf_smddp._reduce_op import ReduceOp
+
+
+def reduce_gradients(
+    gradients: Sequence[Any],
+    labels: Sequence[str],
+    compression: Any,
+    reduce_op: ReduceOp,
+    sparse_as_dense: bool,
+    caller: str,
+    communicator: int = 0,
+) -> List[Any]:
+    """Reduces gradients over all ranks.
+
+    Collective, unless all are None. The same ones must be None, and the same ones sparse, on all ranks.
+
+    Args:
+        gradients: tensors, tf.IndexedSlices, or None, which stays None.
+        labels: what error messages call each; may be empty strings.
+        compression: one of `Compression`'s, or a user's compressor.
+        reduce_op: how to combine.
+        sparse_as_dense: whether tf.IndexedSlices become dense; else their rows are gathered.
+        caller: the name of the user's class, for nodes and messages.
+        communicator: the ranks that take part.
+
+    Returns:
+        The reductions in the same order.
+
+    Raises:
+        ValueError: a sparse gradient is to be gathered, and `reduce_op` is neither SUM nor AVERAGE; or to be
+            made dense, and has no dense_shape.
+    """
+    reduced: List[Any] = [None] * len(gradients)
+    sparse = [
+        i
+        for i, gradient in enumerate(gradients)
+        if isinstance(gradient, tf.IndexedSlices) and not sparse_as_dense
+    ]
+    if sparse and reduce_op not in (ReduceOp.SUM, ReduceOp.AVERAGE):
+        raise ValueError(
+            f"{caller} got a sparse gradient ({labels[sparse[0]] or 'source'}, number {sparse[0]}) with "
+            f"sparse_as_dense=False and ReduceOp.{reduce_op.name}: rows that are gathered can only be added "
+            "up. Pass sparse_as_dense=True, or ReduceOp.SUM or AVERAGE."
+        )
+    dense = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in sparse]
+    results = allreduce_group(
+        [gradients[i] for i in dense],
+        [labels[i] for i in dense],
+        compression,
+        reduce_op,
+        f"{caller}_Allreduce",
+        communicator,
+    )
+    for i, result in zip(dense, results):
+        reduced[i] = result
+    for i in sparse:
+        reduced[i] = _gather(gradients[i], labels[i], compression, reduce_op, caller, communicator)
+    return reduced
+
+
+def _gather(
+    gradient: tf.IndexedSlices,
+    label: str,
+    compression: Any,
+    reduce_op: ReduceOp,
+    caller: str,
+    communicator: int,
+) -> tf.IndexedSlices:
+    """Returns the rows of all ranks."""
+    compressor = compressor_around_op(compression)
+    values, context = compressor.compress(tf.convert_to_tensor(gradient.values))
+    _op_library.check_dtype(values, caller)
+    name, node_name = _tickets.names(None, f"{caller}_Allgather")
+    values, indices = _op_library.grouped_allgather(
+        [values, tf.convert_to_tensor(gradient.indices)],
+        _tickets.draw_ticket(communicator),
+        [f"{name or label}/values", f"{name or label}/indices"] if name or label else [],
+        node_name,
+        communicator,
+    )
+    values = compressor.decompress(values, context)
+    if reduce_op is ReduceOp.AVERAGE:
+        values /= tf.cast(process_set_of(communicator).size(), values.dtype)
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
+def source_label(source: Any) -> str:
+    """What error messages call the gradient of this source: its variable's name; '' for a tensor."""
+    path: Optional[Any] = getattr(source, "path", None)  # Keras 3; its `name` is only the last part.
+    if isinstance(path, str):
+        return path
+    return source.name.split(":")[0] if isinstance(source, tf.Variable) else ""
