@@ -162,7 +162,7 @@ setup(
     package_data={"tf_smddp": ["py.typed"]},
     python_requires=">=3.9",
     setup_requires=[] if FOUND_TF else [DEFAULT_TF],
-    install_requires=[tf_requirement(FOUND_TF), "psutil>=5.9"],
+    install_requires=[tf_requirement(FOUND_TF), "cloudpickle>=2.0", "psutil>=5.9"],
     extras_require={"examples": ["rich>=13", "scikit-learn>=1.3"]},
     entry_points={"console_scripts": ["smddprun = smddprun.__main__:main"]},
     distclass=BinaryDistribution,

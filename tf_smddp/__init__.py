@@ -17,6 +17,8 @@ Start it with `smddprun -np 2 python train.py`; a plain `python train.py` is ran
 This module only re-exports; each concept has a module of its own.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tf_smddp import _gradients  # noqa: F401  (registers the gradients of the ops)
 from tf_smddp._allgather import allgather, grouped_allgather
 from tf_smddp._allreduce import allreduce, grouped_allreduce
@@ -25,6 +27,7 @@ from tf_smddp._barrier import barrier
 from tf_smddp._broadcast import broadcast, broadcast_variables
 from tf_smddp._compression import Compression
 from tf_smddp._gradient_tape import DistributedGradientTape
+from tf_smddp._objects import allgather_object, broadcast_object
 from tf_smddp._oob_allreduce import oob_allreduce
 from tf_smddp._overlap import overlap
 from tf_smddp._process_sets import (
@@ -38,19 +41,27 @@ from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._reducescatter import grouped_reducescatter, reducescatter
 from tf_smddp._runtime import init, is_initialized, local_rank, local_size, rank, shutdown, size
 from tf_smddp._stats import stats
+from tf_smddp._worker_comm import get_worker_comm
+
+if TYPE_CHECKING:
+    from tf_smddp._sync_batch_normalization import SyncBatchNormalization
 
 __all__ = [
     "Compression",
     "DistributedGradientTape",
     "ProcessSet",
     "ReduceOp",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
+    "allgather_object",
     "allreduce",
     "alltoall",
     "barrier",
     "broadcast",
+    "broadcast_object",
     "broadcast_variables",
+    "get_worker_comm",
     "global_process_set",
     "grouped_allgather",
     "grouped_allreduce",
@@ -70,3 +81,12 @@ __all__ = [
     "stats",
     "stop_profiler",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Keras is imported only where it is used: it takes long, and TF_USE_LEGACY_KERAS may be set until then.
+    if name == "SyncBatchNormalization":
+        from tf_smddp._sync_batch_normalization import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -42,7 +42,7 @@ def broadcast(
     """
     check_call_site("broadcast")
     communicator = communicator_of(process_set, "broadcast")
-    root_rank = _check_root(root_rank, process_set, "broadcast")
+    root_rank = check_root(root_rank, process_set, "broadcast")
     return _broadcast(tf.convert_to_tensor(tensor), root_rank, name, communicator)
 
 
@@ -75,7 +75,7 @@ def broadcast_variables(
     """
     check_call_site("broadcast_variables")
     communicator = communicator_of(process_set, "broadcast_variables")
-    root_rank = _check_root(root_rank, process_set, "broadcast_variables")
+    root_rank = check_root(root_rank, process_set, "broadcast_variables")
     variables = [_tf_variable(variable) for variable in variables]
     assigned = []
     for variable in variables:
@@ -108,7 +108,8 @@ def _name_to_meet_by(variable: tf.Variable) -> Optional[str]:
     return f"SmddpBroadcast/{variable.name}" if _tickets.pairs_by_name() else None
 
 
-def _check_root(root_rank: Any, process_set: Optional[ProcessSet], caller: str) -> int:
+def check_root(root_rank: Any, process_set: Optional[ProcessSet], caller: str) -> int:
+    """Returns the root as an int; raises a TypeError or ValueError that names it unless it is one."""
     try:
         root = operator.index(root_rank)
     except TypeError:

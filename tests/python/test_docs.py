@@ -24,6 +24,9 @@ report("sums", [int(x) for x in sums])
 report("reason", reason)
 report("set", float(total) if ends.included() else None)
 report("gradient", gradient.numpy().tolist())
+report("objects", [config, hosts, gathered])
+report("normalization", type(converted.layers[-1]) is sdp.SyncBatchNormalization)
+report("unchanged", unchanged.numpy().tolist())
 """
 
 
@@ -56,6 +59,13 @@ def test_api(size):
             assert "failed with INVALID_ARGUMENT" in report["reason"], str(job)
         assert report["set"] == sum(range(size)), str(job)
         assert report["gradient"] == [[2.0 * size * rank, 2.0 * size]], str(job)
+        assert report["objects"] == [
+            {"seed": 1234},
+            [[r, "a-host"] for r in range(size)],
+            [{"images": 100 + r} for r in range(size)] if rank == 0 else None,
+        ], str(job)
+        assert report["normalization"] is True, str(job)
+        assert report["unchanged"] == [[2.0 * rank, 2.0]], str(job)
 
 
 def test_watching():

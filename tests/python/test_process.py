@@ -22,6 +22,9 @@ report("before", {
     "broadcast": error_of(lambda: sdp.broadcast([1.0], 0)),
     "broadcast_variables": error_of(lambda: sdp.broadcast_variables([], 0)),
     "barrier": error_of(sdp.barrier),
+    "broadcast_object": error_of(lambda: sdp.broadcast_object(1)),
+    "allgather_object": error_of(lambda: sdp.allgather_object(1)),
+    "get_worker_comm": error_of(sdp.get_worker_comm),
     "grouped_allreduce": error_of(lambda: sdp.grouped_allreduce([1.0])),
     "allgather": error_of(lambda: sdp.allgather([1.0])),
     "grouped_allgather": error_of(lambda: sdp.grouped_allgather([1.0])),
@@ -61,6 +64,9 @@ report("after", error_of(sdp.rank))
 report("collective after", error_of(sdp.barrier))
 function = tf.function(lambda: tf.constant(1.0))
 report("tensorflow goes on", float(function()))
+layer = sdp.SyncBatchNormalization(momentum=0.0)
+layer(tf.constant([[1.0], [3.0]]), training=True)  # the stock layer, then
+report("normalization goes on", float(layer.moving_mean[0]))
 """
 
 
@@ -83,6 +89,7 @@ def test_one_process_without_a_launcher():
     assert report["after"].startswith("tf_smddp.rank() was called after shutdown().")
     assert report["collective after"].startswith("tf_smddp.barrier() was called after shutdown().")
     assert report["tensorflow goes on"] == 1.0
+    assert report["normalization goes on"] == 2.0
 
 
 def test_shutdown_while_another_thread_runs_a_function():

@@ -1,0 +1,161 @@
+"""SyncBatchNormalization: batch normalization over the batches of all ranks.
+
+A subclass of what `tf.keras.layers.BatchNormalization` is in this process: that of Keras 2, of Keras 3, or of
+tf_keras where TF_USE_LEGACY_KERAS=1. It has the stock layer's arguments, weights and configuration, and
+replaces one thing: where the mean and the variance of a training batch come from. Which method that is
+differs between Keras 2 and 3, so there are two classes.
+
+What is saved must load where tf_smddp is not installed, so the class has the stock layer's name: Keras writes
+a layer's class into model files by its `__name__` and `__module__`, and names its weights after it.
+
+Imported by tf_smddp/__init__.py when somebody asks for the class, since it imports Keras.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import warnings
+from typing import Any, Optional, Sequence, Tuple
+
+import tensorflow as tf
+from tensorflow.python.saved_model import save_context
+
+from tf_smddp import _runtime
+from tf_smddp._global_moments import Moments, global_moments
+
+
+class _Call:
+    """A call of a Keras 2 layer that is under way."""
+
+    def __init__(self, training: Any):
+        self.training = training  # True, False, or a tensor where Keras knows only at run time
+        self.count: Any = None  # of elements that the statistics are about, on all ranks
+
+
+_call: contextvars.ContextVar[_Call] = contextvars.ContextVar("tf_smddp_call")
+
+
+def _synchronizes() -> bool:
+    """Whether statistics come from all ranks; else everything is the stock layer's.
+
+    A model that is exported takes the function that trains along, too.
+    """
+    return _runtime.is_initialized() and _runtime.size() > 1 and not save_context.in_save_context()
+
+
+class _Keras2(tf.keras.layers.BatchNormalization):
+    """Keras 2 and tf_keras: the statistics come from `_calculate_mean_and_var`, unless the op is fused."""
+
+    def __init__(self, *args: Any, virtual_batch_size: Optional[int] = None, **kwargs: Any):
+        if virtual_batch_size is not None:
+            raise ValueError(
+                "SyncBatchNormalization takes no virtual_batch_size, which makes statistics of less than a "
+                f"rank's batch, but got {virtual_batch_size}. Use tf.keras.layers.BatchNormalization with it."
+            )
+        super().__init__(*args, **kwargs)
+
+    @property
+    def fused(self) -> Optional[bool]:
+        """Whether to use the fused op, which has no place for statistics of others."""
+        return self._fused and not _synchronizes()
+
+    @fused.setter
+    def fused(self, value: Optional[bool]) -> None:
+        self._fused = value
+
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        """As in the stock layer."""
+        training = self._get_training_value(training)
+        if mask is not None and self._fused and _synchronizes():
+            warnings.warn(
+                f"SyncBatchNormalization {self.name!r} ignores the mask, as BatchNormalization does for "
+                "inputs of four and five dimensions. Pass fused=False to have it heeded.",
+                stacklevel=2,
+            )
+            mask = None
+        token = _call.set(_Call(training))
+        try:
+            return super().call(inputs, training=training, mask=mask)
+        finally:
+            _call.reset(token)
+
+    def _calculate_mean_and_var(
+        self, inputs: tf.Tensor, reduction_axes: Sequence[int], keep_dims: bool, mask: Any = None
+    ) -> Tuple[tf.Tensor, tf.Tensor]:
+        # Keras asks for them also where it turns out at run time that nobody trains.
+        def of_all_ranks() -> Moments:
+            weights = None if mask is None else tf.expand_dims(mask, -1)
+            return global_moments(inputs, reduction_axes, keep_dims, weights, f"{self.name}/moments")
+
+        def of_this_rank() -> Moments:
+            mean, variance = super(_Keras2, self)._calculate_mean_and_var(
+                inputs, reduction_axes, keep_dims, mask
+            )
+            return Moments(mean, variance, tf.ones([], inputs.dtype) if mask is None else tf.ones_like(mean))
+
+        call = _call.get()
+        if not _synchronizes():
+            moments = of_this_rank()
+        elif tf.is_tensor(call.training):
+            moments = tf.cond(tf.cast(call.training, tf.bool), of_all_ranks, of_this_rank)
+        else:
+            moments = of_all_ranks() if call.training else of_this_rank()
+        call.count = moments.count
+        return moments.mean, moments.variance
+
+    def _assign_moving_average(self, variable: Any, value: Any, momentum: Any, inputs_size: Any) -> Any:
+        if variable is self.moving_variance and self._fused and _synchronizes():
+            # The fused op, which the stock layer would use, gives the moving variance Bessel's correction.
+            # What Keras does without it has none.
+            count = tf.cast(_call.get().count, value.dtype)
+            value *= count / tf.maximum(count - 1, 1)
+        return super()._assign_moving_average(variable, value, momentum, inputs_size)
+
+
+class _Keras3(tf.keras.layers.BatchNormalization):
+    """Keras 3: the statistics come from `_moments`, which is called in training only."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        # XLA cannot compile our ops; jit_compile="auto" heeds this.
+        self.supports_jit = False
+
+    def _moments(self, inputs: tf.Tensor, mask: Any) -> Tuple[tf.Tensor, tf.Tensor]:
+        if not _synchronizes():
+            return super()._moments(inputs, mask)
+        inputs = tf.convert_to_tensor(inputs)
+        weights = None if mask is None else tf.expand_dims(mask, -1)
+        moments = global_moments(inputs, self._reduction_axes, False, weights, f"{self.name}/moments")
+        return moments.mean, moments.variance
+
+
+_Flavour: Any = _Keras2 if hasattr(tf.keras.layers.BatchNormalization, "_calculate_mean_and_var") else _Keras3
+
+
+class SyncBatchNormalization(_Flavour):
+    """`tf.keras.layers.BatchNormalization` with the batch statistics, in training, of all ranks' batches.
+
+    N ranks with batch B compute what one rank with batch N·B computes: outputs, gradients and moving
+    statistics. The ranks may have different numbers of rows. Statistics are computed in float32 at least.
+
+    Collective in training: every rank must call the layer, in the same order as its other collectives,
+    forward and backward. Inference communicates nothing; before `init`, and in a job of one rank, this is the
+    stock layer. Not under `jit_compile=True` yet.
+
+    Models with it are saved, in every format, as models with the stock layer, and load without tf_smddp. To
+    load one and go on training it with all ranks' statistics, pass
+    `custom_objects={"BatchNormalization": tf_smddp.SyncBatchNormalization}`. Keras shows it under the stock
+    layer's name, too.
+
+    Args:
+        *args: as in `tf.keras.layers.BatchNormalization`.
+        **kwargs: likewise; `synchronized`, which is about `tf.distribute`, has no effect.
+
+    Raises:
+        ValueError: `virtual_batch_size` is given.
+        RuntimeError, tf.errors.OpError: as `allreduce`, when it is called in training.
+    """
+
+
+SyncBatchNormalization.__name__ = tf.keras.layers.BatchNormalization.__name__
+SyncBatchNormalization.__module__ = "keras.layers"
