@@ -25,8 +25,9 @@ venv_bin = .venv/tf-$(1)/bin
 in_venv = PATH="$(CURDIR)/$(call venv_bin,$(ONE_TF)):$$PATH" TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-1}
 
 # What the installed package is made of.
-SOURCES := $(shell find kernels ops tf_smddp smddprun third_party BUILD WORKSPACE .bazelrc setup.py pyproject.toml \
-	README.md tools/run_bazel.py -type f ! -path '*/__pycache__/*' ! -name '_build_info.py' ! -name '*.so')
+SOURCES := $(shell find kernels ops tf_smddp smddprun smdistributed smddpcommon.py third_party \
+	BUILD WORKSPACE .bazelrc setup.py pyproject.toml README.md tools/run_bazel.py \
+	-type f ! -path '*/__pycache__/*' ! -name '_build_info.py' ! -name '*.so')
 
 .PHONY: help
 help:  ## Show this list

@@ -158,7 +158,12 @@ setup(
         "Programming Language :: Python :: 3",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
-    packages=find_packages(include=["tf_smddp", "tf_smddp.*", "smddprun", "smddprun.*"]),
+    packages=[
+        *find_packages(include=["tf_smddp", "tf_smddp.*", "smddprun", "smddprun.*"]),
+        # `smdistributed` itself is a namespace, which other distributions share: it is no package of ours.
+        *(f"smdistributed.{name}" for name in find_packages("smdistributed")),
+    ],
+    py_modules=["smddpcommon"],
     package_data={"tf_smddp": ["py.typed"]},
     python_requires=">=3.9",
     setup_requires=[] if FOUND_TF else [DEFAULT_TF],

@@ -25,6 +25,8 @@ from tf_smddp._allreduce import allreduce, grouped_allreduce
 from tf_smddp._alltoall import alltoall
 from tf_smddp._barrier import barrier
 from tf_smddp._broadcast import broadcast, broadcast_variables
+from tf_smddp._broadcast_global_variables import broadcast_global_variables
+from tf_smddp._broadcast_hook import BroadcastGlobalVariablesHook
 from tf_smddp._compression import Compression
 from tf_smddp._gradient_tape import DistributedGradientTape
 from tf_smddp._objects import allgather_object, broadcast_object
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from tf_smddp._sync_batch_normalization import SyncBatchNormalization
 
 __all__ = [
+    "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
     "ProcessSet",
@@ -59,6 +62,7 @@ __all__ = [
     "alltoall",
     "barrier",
     "broadcast",
+    "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
     "get_worker_comm",

@@ -1,0 +1,91 @@
+"""The import paths of SMDDP lead to tf_smddp, beside other distributions' smdistributed packages."""
+
+import importlib
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import smddpcommon
+import smdistributed.dataparallel
+import smdistributed.dataparallel.tensorflow
+import smdistributed.dataparallel.tensorflow.keras
+import smdistributed.dataparallel.tensorflow.keras.callbacks
+import tf_smddp
+import tf_smddp.keras
+import tf_smddp.keras.callbacks
+from smdistributed.dataparallel import exceptions
+from smdistributed.dataparallel.tensorflow.keras import callbacks as keras_callbacks
+
+PAIRS = {
+    "smdistributed.dataparallel.tensorflow": tf_smddp,
+    "smdistributed.dataparallel.tensorflow.keras": tf_smddp.keras,
+    "smdistributed.dataparallel.tensorflow.keras.callbacks": tf_smddp.keras.callbacks,
+}
+
+
+@pytest.mark.parametrize("path", PAIRS)
+def test_the_same_objects(path):
+    module, ours = importlib.import_module(path), PAIRS[path]
+    assert module.__all__ == ours.__all__
+    assert sorted(ours.__all__) == [name for name in ours.__all__ if hasattr(ours, name)]
+    for name in ours.__all__:
+        if name != "callbacks":  # that is a module here, too
+            assert getattr(module, name) is getattr(ours, name), name
+
+
+def test_callbacks():
+    module = smdistributed.dataparallel.tensorflow.keras.callbacks
+    assert module is keras_callbacks
+    assert (
+        module.BroadcastGlobalVariablesCallback is tf_smddp.keras.callbacks.BroadcastGlobalVariablesCallback
+    )
+
+
+def test_keras_has_what_tf_smddp_has():
+    for name in set(tf_smddp.keras.__all__) - {"callbacks"}:
+        assert getattr(tf_smddp.keras, name) is getattr(tf_smddp, name), name
+
+
+def test_exceptions_are_what_collectives_raise():
+    assert all(issubclass(getattr(exceptions, name), Exception) for name in exceptions.__all__)
+
+
+def test_another_distribution_of_the_namespace(rank, tmp_path):
+    """Before and after ours on the path. No TensorFlow is imported for it."""
+    assert getattr(sys.modules["smdistributed"], "__file__", None) is None
+    other = tmp_path / "smdistributed" / "modelparallel"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("name = 'the other one'\n")
+    ours = str(pathlib.Path(smdistributed.dataparallel.__file__).parents[2])
+    script = (
+        "import smdistributed.dataparallel, smdistributed.modelparallel as other, sys\n"
+        "assert other.name == 'the other one'\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    for path in ([ours, str(tmp_path)], [str(tmp_path), ours]):
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+        subprocess.run([sys.executable, "-c", script], check=True, env=environ, timeout=30)
+
+
+def test_set_bucket_size_after_init(monkeypatch):
+    monkeypatch.setattr(smddpcommon, "_warned", False)
+    monkeypatch.setenv("SMDDP_BUCKET_CAP_BYTES", "256")
+    with pytest.warns(UserWarning, match=r"setBucketSize\(1280\) was called after init\(\)"):
+        smddpcommon.setBucketSize(1280)
+    smddpcommon.setBucketSize(2560)  # silent
+    assert os.environ["SMDDP_BUCKET_CAP_BYTES"] == "2560"
+
+
+@pytest.mark.parametrize("size_bytes", [0, -128, 130])
+def test_set_bucket_size_to_a_wrong_value(size_bytes):
+    with pytest.raises(ValueError, match=f"a positive multiple of 128 bytes, but got {size_bytes}"):
+        smddpcommon.setBucketSize(size_bytes)
+
+
+@pytest.mark.parametrize("size_bytes", [1024.0, "1024", None, True])
+def test_set_bucket_size_to_a_wrong_type(size_bytes):
+    with pytest.raises(TypeError, match="as an integer, but got"):
+        smddpcommon.setBucketSize(size_bytes)

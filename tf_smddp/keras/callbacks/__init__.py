@@ -1,0 +1,14 @@
+"""Callbacks for `model.fit` on many ranks. This module only re-exports."""
+
+from tf_smddp.keras.callbacks._broadcast import BroadcastGlobalVariablesCallback
+from tf_smddp.keras.callbacks._checkpoint import RankZeroCheckpoint
+from tf_smddp.keras.callbacks._learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
+from tf_smddp.keras.callbacks._metric_average import MetricAverageCallback
+
+__all__ = [
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+    "RankZeroCheckpoint",
+]

@@ -1,0 +1,68 @@
+"""MetricAverageCallback: the metrics of an epoch, averaged over all ranks."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Set
+
+import numpy as np
+import tensorflow as tf
+
+from tf_smddp._allgather import allgather
+from tf_smddp._oob_allreduce import oob_allreduce
+
+_END_OF_KEYS = "\0"
+
+
+class MetricAverageCallback(tf.keras.callbacks.Callback):
+    """Replaces the logs at the end of each epoch by their averages over all ranks, in place.
+
+    Collective: every rank must have it in its callbacks, with the same metrics. It must come before the
+    callbacks that read the logs (ReduceLROnPlateau, EarlyStopping, TensorBoard, checkpoints with
+    `save_best_only`): then they decide alike on all ranks. The history has the averages, too.
+
+    Each rank counts the same, however many samples it had: give all ranks equally many for the metric of the
+    whole. Numbers become floats; arrays are averaged element by element.
+    """
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Keras's hook. Collective.
+
+        Raises:
+            TypeError: a value is not a number or an array of numbers.
+            ValueError: the ranks have logs of different names; the text says which. Raised on all ranks.
+        """
+        if logs is None:
+            return
+        values = {key: _as_float64(key, value) for key, value in logs.items()}
+        _check_keys(sorted(values))
+        if values:
+            for key, average in oob_allreduce(values, name="MetricAverageCallback").items():
+                logs[key] = float(average) if average.shape.rank == 0 else average.numpy()
+
+
+def _as_float64(key: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"MetricAverageCallback can average numbers only, but the log {key!r} is {value!r}. "
+            "Put the callback that makes it after this one."
+        ) from None
+
+
+def _check_keys(keys: List[str]) -> None:
+    """Collective: raises a ValueError on all ranks unless they have the same keys."""
+    mine = "".join(key + _END_OF_KEYS for key in keys) + "\n"
+    gathered = allgather(np.frombuffer(mine.encode(), np.uint8), name="MetricAverageCallback/keys").numpy()
+    by_rank: List[Set[str]] = [
+        set(line.split(_END_OF_KEYS)) - {""} for line in gathered.tobytes().decode().split("\n")[:-1]
+    ]
+    common = set.intersection(*by_rank)
+    extra = {rank: sorted(found - common) for rank, found in enumerate(by_rank) if found - common}
+    if extra:
+        listed = ", ".join(f"rank {rank} has {names}" for rank, names in extra.items())
+        raise ValueError(
+            f"MetricAverageCallback: the ranks' logs differ: {listed}, which not all ranks have. Compile the "
+            "model with the same metrics everywhere, validate on all ranks or on none, and put callbacks "
+            "that add logs on some ranks only after this one."
+        )

@@ -1,0 +1,85 @@
+"""The variables that make a Keras model's start: its weights and its optimizer's variables.
+
+Not among them: metrics, which Keras resets in each epoch; and in Keras 3 the state of seed generators, which
+must differ between ranks, or dropout would take the same units out of every rank's part of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+import tensorflow as tf
+
+
+def is_built(model: Any) -> bool:
+    """Whether the model has its variables; else the first batch makes them."""
+    # A custom train_step may call the model's parts only (a GAN): they are built, the model never is.
+    return bool(model.built) or (bool(model.layers) and all(layer.built for layer in model.layers))
+
+
+def build_from(model: Any, data: Any) -> None:
+    """Makes the model's variables by calling it on zeros, eagerly, also while a function is traced.
+
+    Args:
+        model: a Keras model.
+        data: what `train_step` is given: features, or a tuple that begins with them. Real or symbolic.
+
+    Raises:
+        Exception: it has no `call`, or cannot be called on the features alone.
+    """
+    if type(model).call is tf.keras.Model.call:
+        raise NotImplementedError(f"{type(model).__name__} has no call().")
+    features, _, _ = tf.keras.utils.unpack_x_y_sample_weight(data)
+    with tf.init_scope():
+        model(tf.nest.map_structure(_zeros, features), training=False)
+
+
+def _zeros(tensor: Any) -> tf.Tensor:
+    return tf.zeros([1 if length is None else length for length in tensor.shape.as_list()], tensor.dtype)
+
+
+def variables_of(model: Any) -> List[Any]:
+    """Returns the variables of the model, and of its optimizer, which is built for it if it can be."""
+    trainable = trainable_of(model)
+    return _created(model, "weights") + _optimizer_variables(getattr(model, "optimizer", None), trainable)
+
+
+def trainable_of(model: Any) -> List[Any]:
+    """Returns the model's trainable variables; none before they are created."""
+    return _created(model, "trainable_variables")
+
+
+def _created(model: Any, attribute: str) -> List[Any]:
+    try:
+        return list(getattr(model, attribute))
+    except ValueError:  # Keras 2: they have not been created.
+        return []
+
+
+def _optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
+    if optimizer is None or not trainable:
+        return []
+    wrapped = getattr(optimizer, "optimizer", None)
+    if isinstance(wrapped, tf.compat.v1.train.Optimizer):  # in Keras 2; it makes variables in its first step
+        found = wrapped.variables()
+    elif hasattr(optimizer, "_create_all_weights"):  # Keras 2's legacy optimizers
+        optimizer._create_all_weights(trainable)
+        found = optimizer.weights
+    else:
+        if not getattr(optimizer, "built", False):  # Keras 3's LossScaleOptimizer would do it twice
+            optimizer.build(trainable)
+        found = optimizer.variables
+    known = {id(variable) for variable in found}
+    return [*found, *(extra for extra in _unlisted_variables(optimizer) if id(extra) not in known)]
+
+
+def _unlisted_variables(optimizer: Any) -> List[Any]:
+    """What Keras 2 puts into checkpoints but not into `variables`: the rates and the loss scale."""
+    loss_scale = getattr(getattr(optimizer, "_loss_scale", None), "_weights", {})
+    while hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
+        optimizer = optimizer.inner_optimizer
+    rates = getattr(optimizer, "_hyper", None)  # of the legacy ones
+    if rates is None:
+        rates = {"learning_rate": getattr(optimizer, "_learning_rate", None)}
+    values = [*(rates[name] for name in sorted(rates)), *loss_scale.values()]
+    return [value for value in values if isinstance(value, tf.Variable)]
