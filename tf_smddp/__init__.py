@@ -31,6 +31,7 @@ from tf_smddp._compression import Compression
 from tf_smddp._gradient_tape import DistributedGradientTape
 from tf_smddp._objects import allgather_object, broadcast_object
 from tf_smddp._oob_allreduce import oob_allreduce
+from tf_smddp._optimizers import DistributedOptimizer
 from tf_smddp._overlap import overlap
 from tf_smddp._process_sets import (
     ProcessSet,
@@ -52,6 +53,7 @@ __all__ = [
     "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
+    "DistributedOptimizer",
     "ProcessSet",
     "ReduceOp",
     "SyncBatchNormalization",

@@ -18,6 +18,8 @@ case $name in
     distribution=tensorflow
     [ "$(uname -m)" != x86_64 ] || distribution=tensorflow-cpu
     packages=("$distribution==$version" -r tools/requirements-test.txt)
+    # Legacy Keras, a package of its own from 2.16 on. It would bring the other distribution along.
+    [ "$(printf '2.16\n%s\n' "$version" | sort -V | head -n 1)" != 2.16 ] || legacy_keras="tf_keras==${version%.*}.*"
     ;;
   *)
     echo "setup_venv.sh: unknown environment: $name" >&2
@@ -30,4 +32,5 @@ rm -rf "$venv"
 mkdir -p .venv
 "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet "${packages[@]}"
+[ -z "${legacy_keras:-}" ] || "$venv/bin/python" -m pip install --quiet --no-deps "$legacy_keras"
 touch "$venv/.requirements"

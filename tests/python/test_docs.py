@@ -30,6 +30,8 @@ report("gradient", gradient.numpy().tolist())
 report("objects", [config, hosts, gathered])
 report("normalization", type(converted.layers[-1]) is sdp.SyncBatchNormalization)
 report("unchanged", unchanged.numpy().tolist())
+report("fitted", [tf.convert_to_tensor(weight).numpy().tolist() for weight in model_for_fit.weights])
+report("steps", int(adam.iterations))
 """
 
 
@@ -64,6 +66,8 @@ def test_api(size):
         assert report["network"] == job.reports[0]["network"], str(job)
         assert report["best"] is True, str(job)
         assert report["last"] == 2.0, str(job)
+        assert report["fitted"] == job.reports[0]["fitted"], str(job)
+        assert report["steps"] == 2, str(job)
         assert report["gradient"] == [[2.0 * size * rank, 2.0 * size]], str(job)
         assert report["objects"] == [
             {"seed": 1234},

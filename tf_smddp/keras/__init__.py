@@ -12,6 +12,7 @@ This module only re-exports. It is not imported by tf_smddp, since it loads Kera
 
 from tf_smddp import (
     Compression,
+    DistributedOptimizer,
     ReduceOp,
     allreduce,
     broadcast,
@@ -29,6 +30,7 @@ from tf_smddp.keras import callbacks
 
 __all__ = [
     "Compression",
+    "DistributedOptimizer",
     "ReduceOp",
     "allreduce",
     "broadcast",

@@ -1,0 +1,167 @@
+"""A distributed optimizer of Keras does with every rank's gradient what a plain one does with their mean."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from optimizer_families import (
+    ALL,
+    EAGER_AND_GRAPH,
+    OF_KERAS_2,
+    applier,
+    array,
+    assert_same_on_all_ranks,
+    each,
+)
+from values import sum_of_ranks
+
+import tf_smddp as sdp
+
+STEPS = 3
+
+
+def gradients_of(rank, step):
+    """Integers; so different on the ranks that clipping before the reduction would give something else."""
+    sign = -1.0 if rank % 2 else 1.0
+    return [
+        np.array([6.0 + 30.0 * sign, 12.0 * step, 6.0 * rank], np.float32),
+        np.array([[6.0, -12.0 * sign]], np.float32),
+    ]
+
+
+def mean_gradients(size, step):
+    return [np.mean(each_rank, axis=0) for each_rank in zip(*(gradients_of(r, step) for r in range(size)))]
+
+
+CASES = {
+    "momentum": ("SGD", {"learning_rate": 0.5, "momentum": 0.5}),
+    "adam": ("Adam", {"learning_rate": 0.1}),
+    "clipnorm": ("SGD", {"learning_rate": 0.5, "clipnorm": 2.0}),
+    "clipvalue": ("SGD", {"learning_rate": 0.5, "clipvalue": 3.0}),
+    "global_clipnorm": ("SGD", {"learning_rate": 0.5, "global_clipnorm": 2.0}),
+}
+NEW_CASES = {
+    "weight_decay": ("AdamW", {"learning_rate": 0.1, "weight_decay": 0.1}),
+    "ema": ("SGD", {"learning_rate": 0.5, "use_ema": True, "ema_overwrite_frequency": 2}),
+}
+
+
+def run(family, optimizer, mode, gradients_at):
+    variables = [family.variable([1.0, 2.0, 3.0]), family.variable([[4.0, 5.0]])]
+    apply = applier(optimizer, variables, mode)
+    for step in range(STEPS):
+        apply([tf.constant(gradient) for gradient in gradients_at(step)])
+    return [array(variable) for variable in variables]
+
+
+@each(ALL)
+@EAGER_AND_GRAPH
+@pytest.mark.parametrize("case", [*CASES, *NEW_CASES, "schedule"])
+def test_as_the_plain_one_with_the_mean(rank, size, family, mode, case):
+    if case in NEW_CASES and family.is_legacy:
+        case = "momentum"
+
+    def make():
+        if case == "schedule":
+            schedule = family.keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.5, 0.25])
+            return family.optimizers.SGD(schedule)
+        name, arguments = {**CASES, **NEW_CASES}[case]
+        return getattr(family.optimizers, name)(**arguments)
+
+    optimizer, plain = sdp.DistributedOptimizer(make()), make()
+    mine = run(family, optimizer, mode, lambda step: gradients_of(rank, step))
+    wanted = run(family, plain, mode, lambda step: mean_gradients(size, step))
+    for value, reference in zip(mine, wanted):
+        np.testing.assert_allclose(value, reference, rtol=1e-6, atol=1e-6)
+    assert_same_on_all_ranks(mine)
+    assert int(optimizer.iterations) == int(plain.iterations) == STEPS
+
+
+@each(ALL)
+@pytest.mark.parametrize("sparse_as_dense", [True, False])
+@EAGER_AND_GRAPH
+def test_sparse_gradients(rank, size, family, mode, sparse_as_dense):
+    table = family.variable(np.zeros((4, 2)))
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), sparse_as_dense=sparse_as_dense)
+
+    @mode
+    def step(row):
+        rows = tf.stack([row, row])
+        values = tf.ones([2, 2]) * float(size)
+        optimizer.apply_gradients([(tf.IndexedSlices(values, rows, tf.constant([4, 2])), table)])
+
+    step(tf.constant(rank))
+    wanted = np.zeros((4, 2), np.float32)
+    wanted[:size] = -2.0
+    assert array(table).tolist() == wanted.tolist()
+
+
+@each(ALL)
+@EAGER_AND_GRAPH
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+def test_none_stays_none(rank, size, family, mode):
+    x, unused = family.variable([1.0]), family.variable([7.0])
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), op=sdp.ReduceOp.SUM)
+
+    @mode
+    def step():
+        optimizer.apply_gradients([(None, unused), (tf.constant([rank + 1.0]), x)])
+
+    step()
+    assert array(x).tolist() == [1.0 - sum_of_ranks(size)]
+    assert array(unused).tolist() == [7.0]
+
+
+class Doubled(sdp.Compression.none):
+    @staticmethod
+    def compress(tensor):
+        return tensor * 2.0, None
+
+
+@each(ALL)
+@pytest.mark.parametrize(
+    ("compression", "factor"), [(sdp.Compression.fp16, 1.0), (sdp.Compression.bf16, 1.0), (Doubled, 2.0)]
+)
+def test_compression(rank, size, family, compression, factor):
+    x = family.variable([0.0])
+    optimizer = sdp.DistributedOptimizer(
+        family.optimizers.SGD(1.0), compression=compression, op=sdp.ReduceOp.SUM
+    )
+    optimizer.apply_gradients([(tf.constant([1 / 3]), x)])
+    np.testing.assert_allclose(array(x), -factor * size / 3, rtol=1e-6)
+
+
+@each(OF_KERAS_2)
+@EAGER_AND_GRAPH
+def test_minimize_reduces_once(rank, size, family, mode):
+    x = family.variable([1.0])
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), op=sdp.ReduceOp.SUM)
+
+    @mode
+    def step():
+        optimizer.minimize(lambda: (rank + 1.0) * x, [x])
+
+    step()
+    assert array(x).tolist() == [1.0 - sum_of_ranks(size)]
+
+
+@each(OF_KERAS_2)
+def test_aggregation_can_be_skipped(rank, size, family):
+    x = family.variable([1.0])
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), op=sdp.ReduceOp.SUM)
+    reduced = sdp.allreduce(tf.constant([rank + 1.0]), 0, 1, op=sdp.ReduceOp.SUM)
+    optimizer.apply_gradients([(reduced, x)], experimental_aggregate_gradients=False)
+    assert array(x).tolist() == [1.0 - sum_of_ranks(size)]
+
+
+@each([family for family in ALL if family.is_legacy])
+def test_get_gradients_and_get_updates_in_a_v1_session(rank, size, family):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x, y = tf.Variable([1.0]), tf.Variable([1.0])
+        optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), op=sdp.ReduceOp.SUM)
+        updates = optimizer.get_updates((rank + 1.0) * x, [x])
+        gradients = optimizer.get_gradients((rank + 1.0) * y, [y])
+        apply = optimizer.apply_gradients(zip(gradients, [y]))
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(updates)
+        session.run(apply)
+        assert session.run([x[0], y[0]]) == [1.0 - sum_of_ranks(size)] * 2

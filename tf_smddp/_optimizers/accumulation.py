@@ -1,0 +1,100 @@
+"""Adding gradients up over several backward passes, and reducing only the sum.
+
+The number of passes is counted in a variable, which every rank advances alike; so the condition here, with
+the collective under it, is the same on all ranks.
+
+The branch with the collective must not touch a variable: TensorFlow keeps stateful nodes in program order,
+and with them the tickets, but a node with variables among its inputs only relative to others that have the
+same. So variables are read before the condition and written after it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+Reduce = Callable[[Sequence[Any], Sequence[Any]], List[Any]]
+
+
+class Accumulation:
+    """What one optimizer has added up so far.
+
+    Its variables are not part of the optimizer's state: a checkpoint is that of the plain optimizer, and what
+    has been added up since the last step is lost with the process. In a v1 graph they are local variables.
+    """
+
+    def __init__(self, passes: int):
+        self._passes = passes
+        self._counters: Dict[Tuple[Any, ...], tf.Variable] = {}
+        self._sums: Dict[Any, tf.Variable] = {}
+        self._is_step: Optional[tf.Tensor] = None
+
+    def add(self, gradients: Sequence[Any], variables: Sequence[Any], reduce: Reduce) -> List[Any]:
+        """Adds the gradients of one pass.
+
+        Collective in every `passes`-th call for the same variables.
+
+        Returns:
+            In every `passes`-th call the reduced mean over the passes, else zeros; None where a gradient is.
+        """
+        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        if not present:
+            return list(gradients)
+        count = self._counter(variables).assign_add(1)
+        self._is_step = tf.equal(tf.math.floormod(count, self._passes), 0)
+        sums = [self._sum(variables[i], gradients[i]) for i in present]
+        totals = [total + tf.convert_to_tensor(gradients[i]) for total, i in zip(sums, present)]
+        results = tf.cond(
+            self._is_step,
+            lambda: reduce(
+                [total / tf.cast(self._passes, total.dtype) for total in totals],
+                [variables[i] for i in present],
+            ),
+            lambda: [tf.zeros_like(total) for total in totals],
+        )
+        # A v1 graph's cond returns the only element of a list, and runs nothing that no result needs.
+        results = results if isinstance(results, (list, tuple)) else [results]
+        with tf.control_dependencies(results):
+            kept = [
+                variable.assign(tf.where(self._is_step, tf.zeros_like(total), total))
+                for variable, total in zip(sums, totals)
+            ]
+        with tf.control_dependencies(kept):
+            results = [tf.identity(result) for result in results]
+        complete: List[Any] = [None] * len(gradients)
+        for i, result in zip(present, results):
+            complete[i] = result
+        return complete
+
+    def take_is_step(self) -> Optional[tf.Tensor]:
+        """Whether what the last `add` returned is to be applied: a bool scalar.
+
+        None if nothing was added since the last call.
+        """
+        is_step, self._is_step = self._is_step, None
+        return is_step
+
+    def _counter(self, variables: Sequence[Any]) -> tf.Variable:
+        key = tuple(variable.ref() for variable in variables)
+        if key not in self._counters:
+            self._counters[key] = _local_variable([], tf.int64)
+        return self._counters[key]
+
+    def _sum(self, variable: Any, gradient: Any) -> tf.Variable:
+        key = variable.ref()
+        if key not in self._sums:
+            self._sums[key] = _local_variable(variable.shape, gradient.dtype)
+        return self._sums[key]
+
+
+def _local_variable(shape: Any, dtype: tf.DType) -> tf.Variable:
+    with tf.init_scope():
+        if tf.compat.v1.executing_eagerly_outside_functions():
+            return tf.Variable(tf.zeros(shape, dtype), trainable=False)
+        return tf.compat.v1.Variable(
+            tf.zeros(shape, dtype),
+            trainable=False,
+            use_resource=True,
+            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+        )

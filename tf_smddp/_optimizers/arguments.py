@@ -1,0 +1,101 @@
+"""The arguments of DistributedOptimizer: checked once, then used for every step."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from typing import Any, List, Optional, Sequence
+
+from tf_smddp._call_site import check_call_site
+from tf_smddp._compression import compressor_around_op
+from tf_smddp._reduce_gradients import reduce_gradients, source_label
+from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
+
+_CALLER = "DistributedOptimizer"
+# What the engine packs in: its bucket cap is a whole number of these.
+_BUCKET_UNIT_BYTES = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """How one optimizer's gradients are reduced."""
+
+    node_name: str
+    compression: Any
+    op: ReduceOp
+    sparse_as_dense: bool
+
+    def __call__(
+        self, gradients: Sequence[Any], variables: Sequence[Any], op: Optional[ReduceOp] = None
+    ) -> List[Any]:
+        """Reduces the gradients of one step. Collective, unless all are None.
+
+        Args:
+            gradients: tensors, tf.IndexedSlices, or None, which stays None.
+            variables: whose gradients they are, for error messages; may be fewer.
+            op: how to combine, if not as the user said.
+
+        Returns:
+            The reductions in the same order.
+        """
+        check_call_site(_CALLER)
+        labels = [source_label(variable) for variable in variables]
+        labels += [""] * (len(gradients) - len(labels))
+        return reduce_gradients(
+            gradients, labels, self.compression, op or self.op, self.sparse_as_dense, self.node_name
+        )
+
+
+def make_reduction(
+    name: Optional[str], compression: Any, sparse_as_dense: bool, op: Optional[ReduceOp]
+) -> Reduction:
+    """Checks these arguments of DistributedOptimizer.
+
+    Raises:
+        TypeError: one is of a wrong type.
+    """
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"DistributedOptimizer needs name as a string or None, but got {name!r}.")
+    compressor_around_op(compression)
+    return Reduction(name or _CALLER, compression, resolve_reduce_op(op), bool(sparse_as_dense))
+
+
+def check_bucket_cap(bucket_cap_mb: Any) -> None:
+    """Raises unless it is a positive number of MiB that is a multiple of 128 bytes.
+
+    Raises:
+        TypeError: it is not a number.
+        ValueError: it is not such a number.
+    """
+    if isinstance(bucket_cap_mb, bool) or not isinstance(bucket_cap_mb, (int, float)):
+        raise TypeError(f"bucket_cap_mb must be a number of MiB, but is {bucket_cap_mb!r}.")
+    size = bucket_cap_mb * 1024 * 1024
+    if not (math.isfinite(size) and size > 0 and size % _BUCKET_UNIT_BYTES == 0):
+        raise ValueError(
+            f"bucket_cap_mb * 1024 * 1024 must be a positive multiple of {_BUCKET_UNIT_BYTES}, but "
+            f"bucket_cap_mb={bucket_cap_mb!r} gives {size!r}. Pass a whole number, such as 25."
+        )
+
+
+def check_passes(backward_passes_per_step: Any, sparse_as_dense: bool) -> int:
+    """Returns the number of backward passes per step.
+
+    Raises:
+        TypeError: it is not an integer.
+        ValueError: it is less than 1, or more than 1 while sparse gradients are to stay sparse.
+    """
+    try:
+        passes = operator.index(backward_passes_per_step)
+    except TypeError:
+        raise TypeError(
+            f"backward_passes_per_step must be an integer, but is {backward_passes_per_step!r}."
+        ) from None
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step must be at least 1, but is {passes}.")
+    if passes > 1 and not sparse_as_dense:
+        raise ValueError(
+            f"backward_passes_per_step={passes} adds gradients up in dense tensors, which "
+            "sparse_as_dense=False rules out. Leave one of the two at its default."
+        )
+    return passes

@@ -1,0 +1,121 @@
+"""DistributedOptimizer: checks its arguments and chooses by the optimizer's family."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from tf_smddp._compression import Compression
+from tf_smddp._device_hints import warn_about_device_hints
+from tf_smddp._optimizers import keras2, keras3, v1
+from tf_smddp._optimizers.accumulation import Accumulation
+from tf_smddp._optimizers.arguments import check_bucket_cap, check_passes, make_reduction
+from tf_smddp._optimizers.reclassing import has_ancestor, is_distributed, make_distributed
+from tf_smddp._reduce_op import ReduceOp
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: Optional[str] = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = True,
+    op: Optional[ReduceOp] = ReduceOp.AVERAGE,
+    bucket_cap_mb: float = 25,
+    *,
+    backward_passes_per_step: int = 1,
+) -> Any:
+    """Makes an optimizer reduce its gradients over all ranks before it applies them.
+
+        optimizer = sdp.DistributedOptimizer(tf.keras.optimizers.Adam(0.001 * sdp.size()))
+        model.compile(optimizer, "mse")
+
+    The optimizer itself becomes distributed, and is returned: it keeps its state, is still an instance of its
+    class, and saves and loads as a plain one. Its steps are collective: every rank must take the same ones.
+
+    Gradients are reduced once, by `model.fit`, `minimize`, `apply_gradients` (and Keras 3's `apply`); with
+    optimizers of `tf.compat.v1.train` by `compute_gradients`, and so by `minimize`. So don't use it together
+    with `DistributedGradientTape`. Clipping, weight decay, moving averages and a LossScaleOptimizer's check
+    for infinities, on either side of this, come after the reduction.
+
+    Args:
+        optimizer: of Keras 3, of Keras 2 (`tf.keras.optimizers` and its `legacy`, up to TensorFlow 2.15), of
+            `tf_keras`, or of `tf.compat.v1.train`; a LossScaleOptimizer or one that is inside one.
+        name: what the nodes of the reductions are called in graphs; None is "DistributedOptimizer". It
+            renames no variables.
+        use_locking: for optimizers of `tf.compat.v1.train`, to lock the variables while they are updated;
+            the others have no such thing.
+        device_dense: not supported; anything but '' is ignored with a warning.
+        device_sparse: not supported; anything but '' is ignored with a warning.
+        compression: as in `DistributedGradientTape`.
+        sparse_as_dense: as in `DistributedGradientTape`.
+        op: how to combine the gradients; None is AVERAGE.
+        bucket_cap_mb: checked, and not used otherwise: how much goes out together is the job's setting,
+            `SMDDP_BUCKET_CAP_BYTES`, and not an optimizer's; on one host nothing is packed.
+        backward_passes_per_step: how many gradients to add up on each rank before the mean of them is reduced
+            and applied: then that many batches do what one large one does. Not for Keras 3, which has
+            `gradient_accumulation_steps`.
+
+    Returns:
+        The optimizer.
+
+    Raises:
+        TypeError: `optimizer` is not an optimizer, or another argument is of a wrong type.
+        ValueError: the optimizer is distributed already; `bucket_cap_mb` * 1024 * 1024 is not a positive
+            multiple of 128; `backward_passes_per_step` is not positive, or more than 1 with Keras 3 or
+            `sparse_as_dense=False`.
+    """
+    warn_about_device_hints("DistributedOptimizer", device_dense, device_sparse)
+    check_bucket_cap(bucket_cap_mb)
+    passes = check_passes(backward_passes_per_step, sparse_as_dense)
+    reduction = make_reduction(name, compression, sparse_as_dense, op)
+    if has_ancestor(optimizer, "BaseOptimizer"):
+        if passes > 1:
+            raise ValueError(
+                f"backward_passes_per_step={passes} is not for optimizers of Keras 3, which accumulate "
+                f"themselves: pass gradient_accumulation_steps={passes} to {type(optimizer).__name__}."
+            )
+        inner = getattr(optimizer, "inner_optimizer", None)
+        _check_not_distributed(optimizer, inner)
+        keras3.distribute(optimizer, reduction)
+        return optimizer
+    accumulation = Accumulation(passes) if passes > 1 else None
+    state = keras2.State(reduction, accumulation)
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        _check_not_distributed(optimizer)
+        make_distributed(optimizer, v1.V1, state)
+        optimizer._use_locking = optimizer._use_locking or bool(use_locking)
+        return optimizer
+    inner = optimizer.inner_optimizer if has_ancestor(optimizer, "BaseLossScaleOptimizer") else optimizer
+    if has_ancestor(inner, "OptimizerV2"):
+        mixin: type = keras2.Legacy
+    elif has_ancestor(inner, "_BaseOptimizer"):
+        mixin = keras2.Keras2
+    else:
+        raise TypeError(_not_an_optimizer(optimizer))
+    _check_not_distributed(inner)
+    make_distributed(inner, mixin, state)
+    return optimizer
+
+
+def _check_not_distributed(*optimizers: Any) -> None:
+    for optimizer in optimizers:
+        if is_distributed(optimizer):
+            raise ValueError(
+                f"DistributedOptimizer got {optimizer!r}, which is distributed already: gradients would be "
+                "reduced twice. Wrap each optimizer once."
+            )
+
+
+def _not_an_optimizer(value: Any) -> str:
+    remedy = (
+        "Pass an optimizer of tf.keras, tf.keras.optimizers.legacy, keras, tf_keras or tf.compat.v1.train."
+    )
+    if isinstance(value, (str, dict)):
+        remedy = f"Pass the optimizer itself: tf.keras.optimizers.get({value!r})."
+    elif isinstance(value, type):
+        remedy = f"That is the class: pass an object, {value.__name__}(...)."
+    return f"DistributedOptimizer wraps an optimizer, but got {value!r}. {remedy}"

@@ -1,0 +1,216 @@
+"""The optimizers of Keras 3.
+
+`apply` is where every way to the variables comes through, `fit` and `apply_gradients` too, and clipping,
+weight decay and averages come after it. With `gradient_accumulation_steps` we reduce the mean over the steps,
+in the step that applies it, and put the result in its place before Keras clips it. The counter is the same on
+all ranks, and so is the condition. It is a condition of our own, since Keras's branches touch variables: see
+`accumulation`.
+
+LossScaleOptimizer skips a step that is not finite, and applies its inner optimizer's under that condition; so
+there it is the outer one that reduces, in every step, before it looks, and then all ranks see the same. An
+outer one around an optimizer of ours becomes distributed when it is made: its constructor sets
+`loss_scale_factor` on the inner one. That is also how `compile` wraps an optimizer under the policy
+mixed_float16.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+from typing import Any, Iterator, List, Optional
+
+import tensorflow as tf
+
+from tf_smddp._autograph import not_converted
+from tf_smddp._optimizers.arguments import Reduction
+from tf_smddp._optimizers.reclassing import (
+    Distributed,
+    has_ancestor,
+    is_distributed,
+    make_distributed,
+    state_of,
+)
+from tf_smddp._reduce_op import ReduceOp
+
+# How far up a calling LossScaleOptimizer is looked for: a few of Keras's own calls may be in between.
+_FRAMES = 8
+
+
+@dataclasses.dataclass
+class State:
+    """What a distributed optimizer of Keras 3 has besides the plain one's state."""
+
+    reduction: Reduction
+    # Whether a LossScaleOptimizer around this one has reduced the gradients that it is about to apply.
+    reduced_outside: bool = False
+    # During an `apply` with accumulation: that it is to be reduced, and what has been.
+    accumulates: bool = False
+    means: Optional[List[Any]] = None
+
+
+def is_loss_scale_optimizer(value: Any) -> bool:
+    """Whether this is Keras 3's LossScaleOptimizer, or derived from it."""
+    return has_ancestor(value, "BaseOptimizer") and has_ancestor(value, "LossScaleOptimizer")
+
+
+def distribute(optimizer: Any, reduction: Reduction) -> None:
+    """Makes an optimizer of Keras 3 reduce its gradients."""
+    mixin = LossScale if is_loss_scale_optimizer(optimizer) else Keras3
+    make_distributed(optimizer, mixin, State(reduction))
+
+
+class _Copied(Distributed):
+    """Keras copies an optimizer by saving it, and so would give a plain one."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        reduced: Any = self.__reduce__()
+        copy = reduced[0](*reduced[1])
+        distribute(copy, state_of(self).reduction)
+        return copy
+
+
+class Keras3(_Copied):
+    """In front of a class that has `apply`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "loss_scale_factor":
+            outer = _loss_scale_optimizer_around(self)
+            if outer is not None and not is_distributed(outer):
+                distribute(outer, state_of(self).reduction)
+
+    @not_converted
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        """As the plain optimizer's, with the gradients reduced over all ranks. Collective."""
+        plain_apply = super().apply  # type: ignore[misc]
+        state = state_of(self)
+        if state.reduced_outside:
+            return plain_apply(grads, trainable_variables)
+        if _loss_scale_optimizer_around(self) is not None:
+            raise RuntimeError(
+                "This optimizer is called by a LossScaleOptimizer that was made before "
+                "DistributedOptimizer was applied to it, and that would decide on each rank by itself "
+                "whether to skip the step. Wrap the LossScaleOptimizer instead: "
+                "DistributedOptimizer(LossScaleOptimizer(optimizer))."
+            )
+        grads, variables = list(grads), _variables(self, trainable_variables)
+        if not self.gradient_accumulation_steps:  # type: ignore[attr-defined]
+            return plain_apply(
+                _reduce(state.reduction, grads, variables), _given(trainable_variables, variables)
+            )
+        grads = _reduce_overwrites(state.reduction, grads, variables)
+        state.accumulates = True
+        try:
+            return plain_apply(grads, _given(trainable_variables, variables))
+        finally:
+            state.accumulates, state.means = False, None
+
+    @not_converted
+    def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> Any:
+        """As the plain optimizer's; with accumulation, reduces the mean in the step that applies it."""
+        state = state_of(self)
+        if state.accumulates:
+            steps = self.gradient_accumulation_steps  # type: ignore[attr-defined]
+            means = [
+                (tf.convert_to_tensor(gradient) + tf.convert_to_tensor(self._accumulated(variable))) / steps
+                for gradient, variable in zip(grads, trainable_variables)
+            ]
+            count = tf.convert_to_tensor(self._iterations) + 1  # type: ignore[attr-defined]
+            state.means = tf.cond(
+                tf.equal(count % steps, 0),
+                lambda: state.reduction(means, trainable_variables),
+                lambda: means,
+            )
+        return super()._backend_apply_gradients(grads, trainable_variables)  # type: ignore[misc]
+
+    @not_converted
+    def _clip_gradients(self, grads: Any) -> Any:
+        """As the plain optimizer's; with accumulation, of the reduced means."""
+        means = state_of(self).means
+        return super()._clip_gradients(grads if means is None else means)  # type: ignore[misc]
+
+    def _accumulated(self, variable: Any) -> Any:
+        return self._accumulated_gradients[self._get_variable_index(variable)]  # type: ignore[attr-defined]
+
+
+class LossScale(_Copied):
+    """In front of a LossScaleOptimizer, around a plain optimizer or around one of ours."""
+
+    @not_converted
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        """As the plain optimizer's, with the gradients reduced over all ranks first. Collective."""
+        grads, variables = list(grads), _variables(self, trainable_variables)
+        grads = _reduce(state_of(self).reduction, grads, variables)
+        with _reduced_outside(self.inner_optimizer):  # type: ignore[attr-defined]
+            return super().apply(grads, _given(trainable_variables, variables))  # type: ignore[misc]
+
+
+def _variables(optimizer: Any, trainable_variables: Any) -> List[Any]:
+    given = optimizer._trainable_variables if trainable_variables is None else trainable_variables
+    return list(given)
+
+
+def _given(trainable_variables: Any, variables: List[Any]) -> Optional[List[Any]]:
+    """The variables as the plain `apply` takes them: None if the user has given none."""
+    return None if trainable_variables is None else variables
+
+
+def _is_overwritten(variable: Any) -> bool:
+    return bool(getattr(variable, "overwrite_with_gradient", False))
+
+
+def _reduce_overwrites(reduction: Reduction, gradients: List[Any], variables: List[Any]) -> List[Any]:
+    """Reduces the "gradients" that are a variable's next value: float8 scales and histories of maxima.
+
+    By MAX, as Keras combines them over accumulated steps.
+    """
+    chosen = [i for i, variable in enumerate(variables) if _is_overwritten(variable)]
+    result = list(gradients)
+    reduced = reduction([gradients[i] for i in chosen], [variables[i] for i in chosen], ReduceOp.MAX)
+    for i, value in zip(chosen, reduced):
+        result[i] = value
+    return result
+
+
+def _reduce(reduction: Reduction, gradients: List[Any], variables: List[Any]) -> List[Any]:
+    result = _reduce_overwrites(reduction, gradients, variables)
+    rest = [i for i in range(len(gradients)) if i >= len(variables) or not _is_overwritten(variables[i])]
+    reduced = reduction([gradients[i] for i in rest], [variables[i] for i in rest if i < len(variables)])
+    for i, value in zip(rest, reduced):
+        result[i] = value
+    return result
+
+
+@contextlib.contextmanager
+def _reduced_outside(inner: Any) -> Iterator[None]:
+    if not is_distributed(inner):
+        yield
+        return
+    state = state_of(inner)
+    state.reduced_outside = True
+    try:
+        yield
+    finally:
+        state.reduced_outside = False
+
+
+def _loss_scale_optimizer_around(inner: Any) -> Any:
+    """The LossScaleOptimizer of this inner optimizer that is calling, or None.
+
+    An inner optimizer is not told whose it is, so this looks at who is calling.
+    """
+    frame = inspect.currentframe()
+    for _ in range(_FRAMES):
+        frame = frame.f_back if frame else None
+        if frame is None:
+            return None
+        caller = frame.f_locals.get("self")
+        if (
+            caller is not None
+            and caller is not inner
+            and is_loss_scale_optimizer(caller)
+            and caller.__dict__.get("inner_optimizer") is inner
+        ):
+            return caller
+    return None
