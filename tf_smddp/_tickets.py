@@ -5,11 +5,12 @@ on one rank belongs to the k-th on every other. So tickets must be drawn in prog
 has one:
 
 * Eager: by running the ticket op when the group starts.
-* In a tf.function: by a ticket op in the graph. It is stateful, so automatic control dependencies keep
-  program order between it and its like, through nested functions, branches and loops. In a tf.while_loop they
-  also hold between iterations, whatever parallel_iterations says: the loop's lowering starts the next
-  iteration only after the stateful ops of the body have run. (Measured with ticket ops of random duration;
-  tests/python/spmd/test_order.py.) The allreduces themselves are outside that order and stay concurrent.
+* In a tf.function: by a ticket op in the graph. It is stateful, so automatic control dependencies, with what
+  _program_order.py adds, keep program order between it and its like, through nested functions, branches and
+  loops. In a tf.while_loop they also hold between iterations, whatever parallel_iterations says: the loop's
+  lowering starts the next iteration only after the stateful ops of the body have run. (Measured with ticket
+  ops of random duration; tests/python/spmd/test_order.py.) The allreduces themselves are outside that order
+  and stay concurrent.
 * In the backward graph of a function that is differentiated from outside, which TensorFlow builds without
   automatic control dependencies: each ticket op waits for the one before it in that graph, and for the
   gradient it is about, so that the order of the data holds across the functions and loops that it calls.

@@ -189,3 +189,61 @@ def test_eager_and_graph_take_turns(rank, size):
         x = tf.constant(rank + 1.0 + i)
         assert float(function(x)) == float(sdp.allreduce(x, 0, 1, op=SUM)) == sum_of_ranks(size) + i * size
         assert float(sdp.broadcast(x, size - 1)) == size + i
+
+
+def call(function, _):
+    return function()
+
+
+def branch(function, start):
+    return tf.cond(start < 1, function, lambda: tf.zeros([1]))
+
+
+def loop(function, start):
+    return tf.while_loop(lambda i, _: i < 1, lambda i, _: (i + 1, function()), (start, tf.zeros([1])))[1]
+
+
+def loop_over_a_dataset(function, _):
+    @tf.function
+    def run():
+        result = tf.zeros([1])
+        for _ in tf.data.Dataset.range(1):
+            result = function()
+        return result
+
+    return run()
+
+
+@pytest.mark.parametrize("inside_of", [call, branch, loop, loop_over_a_dataset])
+@pytest.mark.parametrize(
+    "collective",
+    [
+        lambda x: sdp.allreduce(x, 0, 1, op=SUM),
+        lambda x: sdp.oob_allreduce(x, op=SUM),
+        lambda x: sdp.broadcast(x, 0) * sdp.size(),
+        sdp.allgather,
+    ],
+    ids=["allreduce", "oob_allreduce", "broadcast", "allgather"],
+)
+def test_functions_with_variables_of_their_own(rank, size, inside_of, collective):
+    """TensorFlow itself does not order them; each rank is late with another one. As two models of a GAN."""
+    variables = [tf.Variable([10.0**i]) for i in range(3)]
+
+    def make(number):
+        @tf.function
+        def function():
+            with tf.control_dependencies([delayed(tf.constant(0.0), 30 * ((number + rank) % 3))]):
+                value = variables[number] * 1.0
+            total = tf.reduce_sum(collective(value), keepdims=True)
+            variables[number].assign(value)
+            return total
+
+        return function
+
+    functions = [make(number) for number in range(3)]
+
+    @tf.function
+    def step(start):
+        return [inside_of(function, start) for function in functions]
+
+    assert [float(total[0]) for total in step(tf.constant(0))] == [size * 10.0**i for i in range(3)]
