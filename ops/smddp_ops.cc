@@ -269,6 +269,8 @@ REGISTER_OP("SmddpBroadcast")
     .Output("output: T")
     .Attr("T: " TF_SMDDP_TYPES)
     .Attr("root_rank: int >= 0")
+    .Attr("param_index: int >= 0 = 0")
+    .Attr("num_params: int >= 1 = 1")
     .Attr("tensor_name: string = ''")
     .Attr("pair_by_name: bool = false")
     .Attr("communicator: int >= 0 = 0")
@@ -282,6 +284,8 @@ Gives every rank the root's tensor.
 tensor: The value on the root; elsewhere only its type and shape count, which must be the same.
 output: The root's value.
 root_rank: A rank of the job, also in a smaller communicator.
+param_index: Which of several variables this is, from 0, if they are broadcast together.
+num_params: How many they are. Both must be the same on all ranks.
 tensor_name: For messages and for pairing by name; the node's name when it is empty.
 pair_by_name: Pairs the n-th execution under a name, for graphs without program order. Else the n-th execution of
   all broadcasts and barriers of a rank meets the n-th of the others.

@@ -70,28 +70,42 @@ def broadcast_variables(
         TypeError: something is not a variable, a variable's type is not supported, or `root_rank` is not an
             integer.
         ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
-            the text says which, and what to do.
+        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, also in the number of
+            variables, or one is gone; the text says which, and what to do.
     """
     check_call_site("broadcast_variables")
     communicator = communicator_of(process_set, "broadcast_variables")
     root_rank = check_root(root_rank, process_set, "broadcast_variables")
     variables = [_tf_variable(variable) for variable in variables]
     assigned = []
-    for variable in variables:
+    for i, variable in enumerate(variables):
         # In a v1 graph the variable's own name is a better thing to meet by than a node's.
         value = _broadcast(
-            tf.convert_to_tensor(variable), root_rank, _name_to_meet_by(variable), communicator
+            tf.convert_to_tensor(variable),
+            root_rank,
+            _name_to_meet_by(variable),
+            communicator,
+            i,
+            len(variables),
         )
         assigned.append(variable.assign(value))
     return tf.group(*assigned) if _tickets.pairs_by_name() else None
 
 
-def _broadcast(tensor: tf.Tensor, root_rank: int, name: Optional[str], communicator: int) -> tf.Tensor:
+def _broadcast(
+    tensor: tf.Tensor,
+    root_rank: int,
+    name: Optional[str],
+    communicator: int,
+    index: int = 0,
+    count: int = 1,
+) -> tf.Tensor:
     _op_library.check_dtype(tensor, "broadcast")
     tensor_name, node_name = _tickets.names(name, "SmddpBroadcast")
     by_name = _tickets.pairs_by_name()
-    return _op_library.broadcast(tensor, root_rank, tensor_name, by_name, node_name, communicator)
+    return _op_library.broadcast(
+        tensor, root_rank, tensor_name, by_name, node_name, communicator, index, count
+    )
 
 
 def _tf_variable(variable: Any) -> tf.Variable:

@@ -245,13 +245,22 @@ def alltoall(
 
 
 def broadcast(
-    tensor: tf.Tensor, root_rank: int, tensor_name: str, pair_by_name: bool, name: str, communicator: int = 0
+    tensor: tf.Tensor,
+    root_rank: int,
+    tensor_name: str,
+    pair_by_name: bool,
+    name: str,
+    communicator: int = 0,
+    param_index: int = 0,
+    num_params: int = 1,
 ) -> tf.Tensor:
     """Emits one SmddpBroadcast."""
     with _marked(pair_by_name, communicator):
         return _ops.smddp_broadcast(
             tensor=tensor,
             root_rank=root_rank,
+            param_index=param_index,
+            num_params=num_params,
             tensor_name=tensor_name,
             pair_by_name=pair_by_name,
             communicator=communicator,
