@@ -3,9 +3,8 @@
 The number of passes is counted in a variable, which every rank advances alike; so the condition here, with
 the collective under it, is the same on all ranks.
 
-The branch with the collective must not touch a variable: TensorFlow keeps stateful nodes in program order,
-and with them the tickets, but a node with variables among its inputs only relative to others that have the
-same. So variables are read before the condition and written after it.
+Variables are read before the condition and written after it, so that the branch with the collective waits
+for none of them (and would be in program order even without _program_order.py).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 `apply` is where every way to the variables comes through, `fit` and `apply_gradients` too, and clipping,
 weight decay and averages come after it. With `gradient_accumulation_steps` we reduce the mean over the steps,
 in the step that applies it, and put the result in its place before Keras clips it. The counter is the same on
-all ranks, and so is the condition. It is a condition of our own, since Keras's branches touch variables: see
-`accumulation`.
+all ranks, and so is the condition. It is a condition of our own, so that the branch with the collective waits
+for no variables.
 
 LossScaleOptimizer skips a step that is not finite, and applies its inner optimizer's under that condition; so
 there it is the outer one that reduces, in every step, before it looks, and then all ranks see the same. An

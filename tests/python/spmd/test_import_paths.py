@@ -49,6 +49,13 @@ def test_keras_has_what_tf_smddp_has():
         assert getattr(tf_smddp.keras, name) is getattr(tf_smddp, name), name
 
 
+def test_profiler():
+    assert smdistributed.dataparallel.start_profiler is tf_smddp.start_profiler
+    assert smdistributed.dataparallel.stop_profiler is tf_smddp.stop_profiler
+    with pytest.raises(AttributeError, match="has no attribute 'pause_profiler'"):
+        _ = smdistributed.dataparallel.pause_profiler
+
+
 def test_exceptions_are_what_collectives_raise():
     assert all(issubclass(getattr(exceptions, name), Exception) for name in exceptions.__all__)
 
