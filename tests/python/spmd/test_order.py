@@ -4,22 +4,13 @@ import time
 
 import pytest
 import tensorflow as tf
+from delays import delayed
 from values import sum_of_ranks
 
 import tf_smddp as sdp
 from tf_smddp import _op_library
 
 SUM = sdp.ReduceOp.SUM
-
-
-def delayed(value, milliseconds):
-    """The value, after a while; TensorFlow gets to the ops behind it in the order of the delays."""
-
-    def wait(x):
-        time.sleep(milliseconds / 1000)
-        return x
-
-    return tf.ensure_shape(tf.numpy_function(wait, [value], value.dtype), value.shape)
 
 
 def test_a_group_is_started_in_another_order_on_each_rank(rank, size):
