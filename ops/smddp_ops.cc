@@ -110,6 +110,8 @@ REGISTER_OP("SmddpOobAllreduce")
     .Output("outputs: T")
     .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
     .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
+    .Attr("param_index: int >= 0 = 0")
+    .Attr("num_params: int >= 1 = 1")
     .Attr("tensor_names: list(string) = []")
     .Attr("prescale: float = 1.0")
     .Attr("postscale: float = 1.0")
@@ -127,6 +129,8 @@ It runs even where nobody uses its results, and in program order.
 tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
 outputs: The reductions.
 reduce_op: How elements are combined (see SmddpAllreduce).
+param_index: Which of the tensors that are reduced together the first one here is, from 0.
+num_params: How many those are, in this op and others. Both must be the same on all ranks.
 tensor_names: One for each tensor, or none: for messages and for pairing by name.
 prescale: Each rank's elements are multiplied by it first; for floating and complex types.
 postscale: Likewise the result.

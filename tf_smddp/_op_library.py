@@ -122,19 +122,31 @@ def oob_allreduce(
     name: Optional[str],
     communicator: int = 0,
 ) -> List[tf.Tensor]:
-    """Emits one SmddpOobAllreduce."""
+    """Emits one SmddpOobAllreduce; in eager mode one for each tensor.
+
+    In eager mode each tensor stands for itself: when one fails, those after it must not have been submitted,
+    or they would meet what comes next on the other ranks.
+    """
+    names = list(tensor_names)
+    if tf.executing_eagerly():
+        parts = [(i, [tensor], names[i : i + 1]) for i, tensor in enumerate(tensors)]
+    else:
+        parts = [(0, list(tensors), names)]
+    reduced: List[tf.Tensor] = []
     with _marked(pair_by_name, communicator):
-        return list(
-            _ops.smddp_oob_allreduce(
-                tensors=list(tensors),
+        for first, some, their_names in parts:
+            reduced += _ops.smddp_oob_allreduce(
+                tensors=some,
                 reduce_op=reduce_op.value,
-                tensor_names=list(tensor_names),
+                param_index=first,
+                num_params=len(tensors),
+                tensor_names=their_names,
                 pair_by_name=pair_by_name,
                 communicator=communicator,
                 eager=tf.executing_eagerly(),
                 name=name,
             )
-        )
+    return reduced
 
 
 def overlap(tensor: tf.Tensor) -> tf.Tensor:

@@ -1,8 +1,8 @@
 """What DistributedGradientTape and DistributedOptimizer do with the gradients of one step.
 
 Dense gradients are one group. A sparse one (tf.IndexedSlices, from an embedding) is made dense first, or its
-rows are gathered from all ranks: then a row that several ranks have comes several times, as TensorFlow allows
-it within one rank, and optimizers add such rows up.
+rows are gathered from all ranks: then a row that several ranks have comes several times, as it can within one
+rank. What an optimizer makes of that is its own business, the same as with one rank and the large batch.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import operator
 from typing import Any, List, Optional, Sequence
 
@@ -68,9 +69,9 @@ def check_bucket_cap(bucket_cap_mb: Any) -> None:
         TypeError: it is not a number.
         ValueError: it is not such a number.
     """
-    if isinstance(bucket_cap_mb, bool) or not isinstance(bucket_cap_mb, (int, float)):
+    if isinstance(bucket_cap_mb, bool) or not isinstance(bucket_cap_mb, numbers.Real):
         raise TypeError(f"bucket_cap_mb must be a number of MiB, but is {bucket_cap_mb!r}.")
-    size = bucket_cap_mb * 1024 * 1024
+    size = float(bucket_cap_mb) * 1024 * 1024
     if not (math.isfinite(size) and size > 0 and size % _BUCKET_UNIT_BYTES == 0):
         raise ValueError(
             f"bucket_cap_mb * 1024 * 1024 must be a positive multiple of {_BUCKET_UNIT_BYTES}, but "

@@ -308,6 +308,14 @@ def test_metric_average(rank, size):
     MetricAverageCallback().on_epoch_end(0)
 
 
+def test_metric_average_in_a_v1_graph(rank, size):
+    logs = {"loss": float(rank)}
+    with tf.Graph().as_default():
+        MetricAverageCallback().on_epoch_end(0, logs)
+        assert not tf.compat.v1.get_default_graph().get_operations()
+    assert logs == {"loss": sum(range(size)) / size}
+
+
 def test_metric_average_in_fit(rank, size):
     model = dense_model(rank)
     model.compile("sgd", "mse", metrics=["mae"])

@@ -157,6 +157,28 @@ def test_ranks_that_disagree(rank, size):
     assert float(sdp.oob_allreduce(1.0, op=SUM)) == size
 
 
+@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    "disagreeing",
+    [
+        lambda rank: [1.0] * (1 + rank),  # another number of tensors
+        lambda rank: [tf.zeros([2 + rank]), 1.0, 1.0],  # the first differs
+        lambda rank: [1.0, tf.zeros([2 + rank]), 1.0],
+    ],
+    ids=["number", "first", "second"],
+)
+def test_lists_that_disagree(rank, size, mode, disagreeing):
+    """What is left of a failed list meets nothing of what comes after it."""
+    if size == 1:
+        return
+    reduce = mode(lambda: sdp.oob_allreduce(disagreeing(rank)))
+    for i in range(10):
+        with pytest.raises(tf.errors.OpError, match="the ranks run different collectives"):
+            reduce()
+        assert float(sdp.oob_allreduce(float(rank + i), op=SUM)) == sum(range(size)) + i * size
+        assert float(sdp.allreduce(float(rank + i), 0, 1, op=SUM)) == sum(range(size)) + i * size
+
+
 def test_bad_arguments():
     with pytest.raises(TypeError, match=r"oob_allreduce.* does not take a tensor of type string"):
         sdp.oob_allreduce("text")

@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from optimizer_families import ALL, each
@@ -30,7 +31,7 @@ def test_signature():
     assert parameters["bucket_cap_mb"].default == 25
 
 
-@pytest.mark.parametrize("value", [25, 1, 0.5, 128 / 1024 / 1024])
+@pytest.mark.parametrize("value", [25, np.int64(25), 1, 0.5, 128 / 1024 / 1024])
 def test_bucket_caps(value):
     sdp.DistributedOptimizer(sgd(), bucket_cap_mb=value)
 

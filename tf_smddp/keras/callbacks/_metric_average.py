@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_smddp._allgather import allgather
+from tf_smddp._immediately import immediately
 from tf_smddp._oob_allreduce import oob_allreduce
 
 _END_OF_KEYS = "\0"
@@ -34,8 +35,8 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
         if logs is None:
             return
         values = {key: _as_float64(key, value) for key, value in logs.items()}
-        _check_keys(sorted(values))
-        if values:
+        with immediately("MetricAverageCallback"):  # Keras 2 may be in a v1 graph
+            _check_keys(sorted(values))
             for key, average in oob_allreduce(values, name="MetricAverageCallback").items():
                 logs[key] = float(average) if average.shape.rank == 0 else average.numpy()
 
