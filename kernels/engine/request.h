@@ -46,9 +46,8 @@ using DoneCallback = std::function<void(const Status&)>;
 // Makes room for an output whose shape only the meeting of all ranks settles. `rows` is how many rows of the
 // output come from each rank of the communicator, in their order (kReducescatter: one element, the rows of
 // this rank's shard); the output's first dimension is their sum. Sets *output, which may stay nullptr when
-// there are no bytes. Called at most once, before `done`, on the comm
-// thread (in Submit, in a job of one rank): it must be quick, and must not
-// call the engine. An error fails the request on all ranks.
+// there are no bytes. Called at most once, before `done`, on the comm thread (in Submit, in a job of one
+// rank): it must be quick, and must not call the engine. An error fails the request on all ranks.
 using AllocateOutput = std::function<Status(const std::vector<std::int64_t>& rows, void** output)>;
 
 struct Request {
