@@ -30,13 +30,14 @@ def stats(reset: bool = False) -> Dict[str, Any]:
         A dict of plain numbers, lists and dicts:
 
         - "rank", "size": who counted.
-        - "arena_bytes", "arena_used_bytes": this rank's shared memory, and how much of it is in use; 0 in a
-          job of one rank.
+        - "arena_bytes", "arena_used_bytes", "arena_peak_bytes", "arena_refused_calls": how large this rank's
+          shared memory can get, how much of it is in use, the most that was, and how many tensors had no room
+          there; 0 in a job of one rank.
         - "collectives": by kind ("allreduce", "broadcast", "barrier", "allgather", "reducescatter",
           "alltoall"), over all process sets, also those that have been removed: "calls" (that have
           completed), "errors" (that have ended with an error instead), "bytes" (of this rank's inputs),
           "staged_bytes" (of those, what went through windows since some rank's tensor lay in private
-          memory), "small_calls" (that the rank which came last did for all), "waiting_seconds" (for other
+          memory), "in_place_bytes" (of those whose result took the place of the input), "small_calls" (that the rank which came last did for all), "waiting_seconds" (for other
           ranks, added up over the calls), "moving_seconds" (spent reading, combining and writing data).
         - "process_sets": a list with a dict for each set that this rank is in: "id", "ranks", "batches" (runs
           of requests that went out together), "batch_bytes" (of this rank's inputs in them), "deferred"

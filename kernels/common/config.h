@@ -39,7 +39,7 @@ struct Config {
   std::int64_t table_slots = 131072;         // distinct keys of one job; a power of two
 
   // Local to each rank.
-  std::int64_t arena_bytes = 64 << 20;
+  std::int64_t arena_bytes = 0;    // address space; 0: as much as the machine has memory
   bool arena_bytes_given = false;  // the user chose arena_bytes: limits of the system do not lower it
   int bootstrap_timeout_seconds = 120;
   std::int64_t stall_warning_ms = 60'000;     // a wait for other ranks that is worth a warning; 0: never

@@ -274,8 +274,12 @@ void CommThread::Charge(const std::vector<Item>& items, bool staged, const Batch
     const auto part = [share](Clock::duration time) {
       return Clock::duration(static_cast<Clock::rep>(share * static_cast<double>(time.count())));
     };
-    item.pending->cost = {cost.begin - item.pending->submitted + part(cost.waiting), part(cost.moving),
-                          staged, false, cost.begin};
+    item.pending->cost = {cost.begin - item.pending->submitted + part(cost.waiting),
+                          part(cost.moving),
+                          staged,
+                          false,
+                          false,
+                          cost.begin};
   }
 }
 

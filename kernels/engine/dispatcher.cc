@@ -151,8 +151,8 @@ Status Dispatcher::PlaceData(PendingRequest* pending) {
 
 void Dispatcher::FreeSpans(const PendingRequest& pending) {
   Arena& arena = communicator_->job().arena();
-  if (pending.span != nullptr) arena.Free(pending.span, pending.bytes);
-  if (pending.splits != nullptr) arena.Free(pending.splits, pending.splits_bytes);
+  if (pending.span != nullptr) arena.Free(pending.span);
+  if (pending.splits != nullptr) arena.Free(pending.splits);
 }
 
 // `pending` is in pending_. From Arrive on, another thread may complete it: only what Submit wrote is read of
@@ -333,6 +333,7 @@ void Dispatcher::Complete(const std::vector<Place>& places, bool small) {
     if (request.pairing.kind == Pairing::kName) sequencer_.NameEnded(request.pairing.name, pending->epoch);
     Cost& cost = pending->cost;
     cost.small = small;
+    cost.in_place = pending->bytes > 0 && request.output == request.input;
     if (cost.waiting == Clock::duration::zero())
       cost.waiting = now - pending->submitted;  // in no batch of this rank's
     counters_->Completed(request.kind, pending->bytes, cost);

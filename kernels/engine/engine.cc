@@ -131,13 +131,13 @@ Engine::Engine(const Config& config)
     : config_(config), pid_(::getpid()), timeline_(std::make_unique<Timeline>()) {}
 
 Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,
-                     std::unique_ptr<Engine>* engine) {
+                     std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena) {
   Status status = ValidateConfig(config);
   if (!status.ok()) return status;
   std::unique_ptr<Engine> starting(new Engine(config));
   WarnOfLauncher(config);
   if (config.size > 1) {
-    status = Job::Join(config, std::move(mappings), &starting->job_);
+    status = Job::Join(config, std::move(mappings), std::move(arena), &starting->job_);
     if (!status.ok()) return status;
     try {
       starting->completions_ = std::make_unique<CompletionThread>();
@@ -254,6 +254,7 @@ std::uint64_t Engine::Submit(Request request) {
   Cost cost;
   cost.begun = begin;
   cost.moving = Clock::now() - begin;
+  cost.in_place = request.input != nullptr && request.output == request.input;
   if (counters != nullptr && status.ok()) counters->Completed(request.kind, InputBytes(request), cost);
   if (counters != nullptr && !status.ok()) counters->Failed(request.kind);
   if (timeline_->running() && !InForkedChild()) {
@@ -277,6 +278,8 @@ Status Engine::Stats(bool reset, EngineStats* stats) {
   if (job_ != nullptr) {
     stats->arena_bytes = job_->arena().bytes();
     stats->arena_used_bytes = job_->arena().used_bytes();
+    stats->arena_peak_bytes = job_->arena().peak_bytes();
+    stats->arena_refused = job_->arena().refused();
   }
   return {};
 }
@@ -419,7 +422,7 @@ void Engine::AbortWaiting(Membership& membership, bool agreements_only) {
   job_->Abort(shutdown_status_.message());
 }
 
-Arena* Engine::arena() { return job_ == nullptr ? nullptr : &job_->arena(); }
+std::shared_ptr<Arena> Engine::arena() { return job_ == nullptr ? nullptr : job_->shared_arena(); }
 
 void Engine::Abort(const std::string& text) {
   if (job_ != nullptr && !InForkedChild()) job_->Abort(text);

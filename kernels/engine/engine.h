@@ -39,9 +39,10 @@ class Engine {
  public:
   // Collective: every rank must call this. Blocks until all ranks have met. A job of one rank needs nothing
   // and starts no thread. `mappings` is shared by engines of one process. Errors: InvalidArgument for
-  // settings, Internal when the ranks don't come together.
+  // settings, Internal when the ranks don't come together. `arena`: what this rank's tensors lie in, from an
+  // engine before this one; nullptr makes one.
   static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings,
-                      std::unique_ptr<Engine>* engine);
+                      std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena = nullptr);
 
   // Shuts down. In a forked child, whose threads exist in the parent only, it leaves them and what they use
   // alone.
@@ -121,7 +122,7 @@ class Engine {
   Status Shutdown();
 
   // This rank's arena; nullptr in a job of one rank. For memory that ranks reduce without copies. Any thread.
-  Arena* arena();
+  std::shared_ptr<Arena> arena();
 
   // Ends the job for all ranks with `text`. Any thread.
   void Abort(const std::string& text);

@@ -1,5 +1,7 @@
 #include "kernels/engine/job.h"
 
+#include <sys/mman.h>
+
 #include <utility>
 
 #include "kernels/control/bootstrap.h"
@@ -10,23 +12,35 @@ namespace {
 
 constexpr int kThreads = 4;  // that init() starts: comm, completion, stall watch, watcher
 
+// Peers' memory has no place in a core file of this rank, nor in a forked child, where it would stay alive.
+void KeepFromCopies(const Mapping& mapping) {
+  ::madvise(mapping.data(), mapping.bytes(), MADV_DONTDUMP);
+  ::madvise(mapping.data(), mapping.bytes(), MADV_DONTFORK);
+}
+
 }  // namespace
 
-Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, std::unique_ptr<Job>* job) {
+Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, std::shared_ptr<Arena> arena,
+                 std::unique_ptr<Job>* job) {
   std::unique_ptr<Job> joining(new Job(config));
   Environment environment;
   Status status = CheckEnvironment(config, JobSegment::MappedBytes(config), kThreads, &environment);
-  if (status.ok()) status = Arena::Create(environment.arena_bytes, mappings.get(), &joining->arena_);
+  joining->arena_ = std::move(arena);
+  if (status.ok() && joining->arena_ == nullptr) {
+    status = Arena::Create(environment.arena_bytes, mappings.get(), &joining->arena_);
+  }
   if (!status.ok()) return RefuseBootstrap(config, status);
   // One line for the job: what is missing on one rank is missing on all, as a rule.
   const LogLevel level = config.rank == 0 ? LogLevel::kWarning : LogLevel::kInfo;
   for (const std::string& warning : environment.warnings) joining->logger_.Log(level, warning);
   Meeting* meeting = &joining->meeting_;
+  const std::byte* own = joining->arena_->data();
   status = Bootstrap(config, joining->arena_->fd(), joining->arena_->bytes(), meeting, [&]() -> Status {
     for (LocalPeer& peer : meeting->peers) {
       std::shared_ptr<Mapping> mapping;
       Status mapped = mappings->Map(peer.arena.get(), peer.arena_bytes, &mapping);
       if (!mapped.ok()) return mapped;
+      if (mapping->data() != own) KeepFromCopies(*mapping);
       joining->views_.emplace_back(std::move(mapping));
       peer.arena.Reset();
     }

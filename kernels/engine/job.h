@@ -22,8 +22,9 @@ namespace tf_smddp {
 class Job {
  public:
   // Collective: every rank must call this. Meets the other ranks and maps what they share. `mappings` is
-  // shared by ranks that are threads of one process.
-  static Status Join(const Config& config, std::shared_ptr<MappingCache> mappings, std::unique_ptr<Job>* job);
+  // shared by ranks that are threads of one process. Makes an arena unless it gets one.
+  static Status Join(const Config& config, std::shared_ptr<MappingCache> mappings,
+                     std::shared_ptr<Arena> arena, std::unique_ptr<Job>* job);
 
   int rank() const { return config_.rank; }
   int size() const { return config_.local_size; }
@@ -32,6 +33,7 @@ class Job {
   const Logger& logger() const { return logger_; }
   JobSegment& segment() { return *segment_; }
   Arena& arena() { return *arena_; }
+  const std::shared_ptr<Arena>& shared_arena() const { return arena_; }
   const ArenaView& view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
   const LocalPeer& peer(int rank) const { return meeting_.peers[static_cast<std::size_t>(rank)]; }
 
@@ -55,7 +57,7 @@ class Job {
   const Logger logger_;
   Meeting meeting_;
   std::unique_ptr<JobSegment> segment_;
-  std::unique_ptr<Arena> arena_;
+  std::shared_ptr<Arena> arena_;
   std::vector<ArenaView> views_;  // by rank
 };
 

@@ -32,8 +32,9 @@ std::string KindsToJson(const StatsByKind& kinds) {
     text += text.size() > 1 ? ", " : "";
     text += std::string("\"") + CollectiveKindName(kind) + "\": {" + Field("calls", stats.calls) + ", " +
             Field("errors", stats.errors) + ", " + Field("bytes", stats.bytes) + ", " +
-            Field("staged_bytes", stats.staged_bytes) + ", " + Field("small_calls", stats.small_calls) +
-            ", " + Field("waiting_seconds", stats.waiting_seconds) + ", " +
+            Field("staged_bytes", stats.staged_bytes) + ", " + Field("in_place_bytes", stats.in_place_bytes) +
+            ", " + Field("small_calls", stats.small_calls) + ", " +
+            Field("waiting_seconds", stats.waiting_seconds) + ", " +
             Field("moving_seconds", stats.moving_seconds) + "}";
   }
   return text + "}";
@@ -46,6 +47,7 @@ void CollectiveStats::Add(const CollectiveStats& other) {
   errors += other.errors;
   bytes += other.bytes;
   staged_bytes += other.staged_bytes;
+  in_place_bytes += other.in_place_bytes;
   small_calls += other.small_calls;
   waiting_seconds += other.waiting_seconds;
   moving_seconds += other.moving_seconds;
@@ -65,6 +67,7 @@ void CommunicatorCounters::Completed(CollectiveKind kind, std::uint64_t bytes, c
   Add(&of.calls, 1);
   Add(&of.bytes, bytes);
   if (cost.staged) Add(&of.staged_bytes, bytes);
+  if (cost.in_place) Add(&of.in_place_bytes, bytes);
   if (cost.small) Add(&of.small_calls, 1);
   AddTime(&of.waiting_ns, cost.waiting);
   if (cost.moving != Clock::duration::zero()) AddTime(&of.moving_ns, cost.moving);
@@ -89,6 +92,7 @@ void CommunicatorCounters::Take(bool reset, CommunicatorStats* stats) {
     to.errors = Read(&of.errors, reset);
     to.bytes = Read(&of.bytes, reset);
     to.staged_bytes = Read(&of.staged_bytes, reset);
+    to.in_place_bytes = Read(&of.in_place_bytes, reset);
     to.small_calls = Read(&of.small_calls, reset);
     to.waiting_seconds = static_cast<double>(Read(&of.waiting_ns, reset)) * kNanosecond;
     to.moving_seconds = static_cast<double>(Read(&of.moving_ns, reset)) * kNanosecond;
@@ -103,7 +107,9 @@ std::string ToJson(const EngineStats& stats) {
   std::string text = "{" + Field("rank", static_cast<std::uint64_t>(stats.rank)) + ", " +
                      Field("size", static_cast<std::uint64_t>(stats.size)) + ", " +
                      Field("arena_bytes", stats.arena_bytes) + ", " +
-                     Field("arena_used_bytes", stats.arena_used_bytes) +
+                     Field("arena_used_bytes", stats.arena_used_bytes) + ", " +
+                     Field("arena_peak_bytes", stats.arena_peak_bytes) + ", " +
+                     Field("arena_refused_calls", stats.arena_refused) +
                      ", \"collectives\": " + KindsToJson(stats.collectives) + ", \"process_sets\": [";
   bool first = true;
   for (const CommunicatorStats& each : stats.communicators) {

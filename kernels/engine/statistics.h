@@ -26,6 +26,7 @@ struct Cost {
       waiting{};  // from submission until its data moved, and, while they did, for peers that were behind
   Clock::duration moving{};   // reading, combining and writing data
   bool staged = false;        // through windows, since some rank's tensor lay in private memory
+  bool in_place = false;      // the result took the place of the input
   bool small = false;         // by the rank that arrived last
   Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
@@ -36,6 +37,7 @@ struct CollectiveStats {
   std::uint64_t errors = 0;  // that have ended with an error instead
   std::uint64_t bytes = 0;   // of this rank's inputs; this and what follows is about `calls`
   std::uint64_t staged_bytes = 0;
+  std::uint64_t in_place_bytes = 0;  // of those whose result took the place of the input
   std::uint64_t small_calls = 0;
   double waiting_seconds = 0;
   double moving_seconds = 0;
@@ -66,6 +68,8 @@ struct EngineStats {
   std::vector<CommunicatorStats> communicators;
   std::uint64_t arena_bytes = 0;  // 0 in a job of one rank
   std::uint64_t arena_used_bytes = 0;
+  std::uint64_t arena_peak_bytes = 0;  // the most that was in use
+  std::uint64_t arena_refused = 0;     // allocations for which it had no room
 };
 
 // The counters of one communicator on this rank. Any thread, all of it.
@@ -87,7 +91,8 @@ class CommunicatorCounters {
   using Counter = std::atomic<std::uint64_t>;
 
   struct OfKind {
-    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, small_calls{0}, waiting_ns{0}, moving_ns{0};
+    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, in_place_bytes{0}, small_calls{0}, waiting_ns{0},
+        moving_ns{0};
   };
 
   static void Add(Counter* counter, std::uint64_t value) {

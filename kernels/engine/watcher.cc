@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <string>
@@ -17,6 +18,9 @@ namespace tf_smddp {
 namespace {
 
 constexpr int kLookEveryMs = 200;
+
+// Memory that no tensor has used for one to two of these is given back.
+constexpr int kTrimEveryMs = 10'000;
 
 // More than one, since the next rank's own watcher may be held up (SIGSTOP, a debugger).
 constexpr int kLookedAt = 3;
@@ -88,8 +92,12 @@ Status Watcher::CheckProc() const {
 }
 
 void Watcher::Run() {
+  Clock::time_point next_trim = Clock::now() + std::chrono::milliseconds(kTrimEveryMs);
   for (;;) {
-    const int count = ::poll(polled_.data(), polled_.size(), without_pidfd_ != 0 ? kLookEveryMs : -1);
+    const int count = ::poll(polled_.data(), polled_.size(), Patience(next_trim));
+    if (Clock::now() >= next_trim && job_->arena().Trim()) {
+      next_trim = Clock::now() + std::chrono::milliseconds(kTrimEveryMs);
+    }
     if (count < 0) {
       if (errno != EINTR) ::usleep(kLookEveryMs * 1000);  // the kernel is short of memory
       continue;
@@ -103,6 +111,14 @@ void Watcher::Run() {
     }
     LookAtNextRanks();
   }
+}
+
+// In milliseconds, for poll().
+int Watcher::Patience(Clock::time_point next_trim) const {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_trim - Clock::now()) +
+                    std::chrono::milliseconds(1);
+  const auto patience = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+  return without_pidfd_ != 0 ? std::min(patience, kLookEveryMs) : patience;
 }
 
 void Watcher::LookAtNextRanks() {

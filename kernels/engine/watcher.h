@@ -1,4 +1,5 @@
-// Watcher: a thread that notices when another rank's process ends, and ends the job for all.
+// Watcher: a thread that notices when another rank's process ends, and ends the job for all. Every now and
+// then it also gives back memory of the arena that has not been used for a while.
 //
 // It sleeps in poll() over the peers' pidfds, and notices at once. Where the system refuses pidfds, it looks
 // in /proc every 200 ms instead, at the next ranks that have not left: what one rank notices all are told,
@@ -8,6 +9,7 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -29,7 +31,10 @@ class Watcher {
   Status Start();
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   Status CheckProc() const;
+  int Patience(Clock::time_point next_trim) const;
   void Run();
   void LookAtNextRanks();
   void Died(int rank);

@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::uint64_t kArenaUnit = 64 << 10;
 
+// Of address space, for all arenas of a host.
+constexpr std::uint64_t kMostMapped = std::uint64_t{16} << 40;
+
 // Of the address space that is left, as much is for the arenas; the rest is for TensorFlow.
 constexpr std::uint64_t kArenaShare = 2;
 
@@ -91,6 +94,16 @@ MemoryLimits ReadMemoryLimits() {
   return limits;
 }
 
+std::uint64_t PhysicalMemory() {
+  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::uint64_t DefaultArenaBytes(std::uint64_t physical, const MemoryLimits& limits, int local_size) {
+  const std::uint64_t share = kMostMapped / static_cast<std::uint64_t>(local_size);
+  return std::min({physical, limits.group, share}) / kArenaUnit * kArenaUnit;
+}
+
 Status ChooseArenaBytes(const ArenaWish& wish, const MemoryLimits& limits, std::uint64_t* bytes,
                         std::string* warning) {
   const auto ranks = static_cast<std::uint64_t>(wish.local_size);
@@ -119,11 +132,11 @@ Status ChooseArenaBytes(const ArenaWish& wish, const MemoryLimits& limits, std::
       *warning = std::string("the arena has ") + InMebibytes(*bytes) + " instead of " +
                  InMebibytes(wish.bytes) + " because of the " +
                  (limits.file < share ? "file size limit (ulimit -f)" : "address space limit (ulimit -v)") +
-                 "; when it is full, small tensors take a slower path";
+                 "; when it is full, tensors take a slower path";
       return {};
     }
   }
-  if (limits.group / ranks < *bytes) {
+  if (wish.fixed && limits.group / ranks < *bytes) {
     *warning = "the arenas of " + std::to_string(ranks) + " ranks can grow to " +
                InMebibytes(*bytes * ranks) + ", but the memory limit of this control group is " +
                InMebibytes(limits.group) +

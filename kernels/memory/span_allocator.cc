@@ -1,10 +1,12 @@
 #include "kernels/memory/span_allocator.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace tf_smddp {
 namespace {
+
+// So many of the blocks that are about as long as wanted are looked at, before a longer one is cut.
+constexpr int kLookedAt = 8;
 
 std::uint64_t ReservedBytes(std::uint64_t bytes) {
   constexpr std::uint64_t kUnit = SpanAllocator::kAlignment;
@@ -14,46 +16,170 @@ std::uint64_t ReservedBytes(std::uint64_t bytes) {
 }  // namespace
 
 SpanAllocator::SpanAllocator(std::uint64_t begin, std::uint64_t end) {
-  if (end > begin) free_[begin] = end - begin;
+  first_.fill(kNil);
+  filled_.fill(0);
+  if (end <= begin) return;
+  const Index index = NewBlock();
+  blocks_[index].offset = begin;
+  blocks_[index].length = end - begin;
+  Link(index);
+}
+
+// Blocks of fewer than 16 units have a class for each length; longer ones have 16 for each power of two.
+int SpanAllocator::ClassOf(std::uint64_t length) {
+  const std::uint64_t units = length / kAlignment;
+  if (units >> kSubclassBits == 0) return static_cast<int>(units);
+  const int power = 63 - __builtin_clzll(units);
+  const auto part = static_cast<int>(units >> (power - kSubclassBits)) & ((1 << kSubclassBits) - 1);
+  return ((power - kSubclassBits + 1) << kSubclassBits) + part;
 }
 
 std::uint64_t SpanAllocator::Allocate(std::uint64_t bytes) {
   if (bytes > kNone - kAlignment) return kNone;
-  const std::uint64_t wanted = ReservedBytes(bytes);
-  std::lock_guard<std::mutex> lock(mu_);
-  for (auto it = free_.begin(); it != free_.end(); ++it) {
-    const auto [offset, length] = *it;
-    if (length < wanted) continue;
-    free_.erase(it);
-    if (length > wanted) free_[offset + wanted] = length - wanted;
-    used_bytes_ += wanted;
-    return offset;
-  }
-  return kNone;
+  const std::uint64_t length = ReservedBytes(bytes);
+  const Index index = FindFit(length);
+  if (index == kNil) return kNone;
+  Take(index, length);
+  return blocks_[index].offset;
 }
 
-void SpanAllocator::Free(std::uint64_t offset, std::uint64_t bytes) {
-  std::uint64_t length = ReservedBytes(bytes);
-  std::lock_guard<std::mutex> lock(mu_);
-  used_bytes_ -= length;
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && offset + length == next->first) {
-    length += next->second;
-    next = free_.erase(next);
+SpanAllocator::Index SpanAllocator::FindFit(std::uint64_t length) const {
+  const int own = ClassOf(length);
+  int looked_at = 0;
+  for (Index index = first_[static_cast<std::size_t>(own)]; index != kNil && looked_at < kLookedAt;
+       index = blocks_[index].next, ++looked_at) {
+    if (blocks_[index].length >= length) return index;
   }
-  if (next != free_.begin()) {
-    const auto previous = std::prev(next);
-    if (previous->first + previous->second == offset) {
-      previous->second += length;
-      return;
+  const Index longer = FirstInClass(own + 1);
+  if (longer != kNil) return longer;
+  for (Index index = first_[static_cast<std::size_t>(own)]; index != kNil; index = blocks_[index].next) {
+    if (blocks_[index].length >= length) return index;
+  }
+  return kNil;
+}
+
+SpanAllocator::Index SpanAllocator::FirstInClass(int from) const {
+  auto word = static_cast<std::size_t>(from) / 64;
+  std::uint64_t mask = ~std::uint64_t{0} << (from % 64);
+  for (; word < filled_.size(); ++word, mask = ~std::uint64_t{0}) {
+    const std::uint64_t found = filled_[word] & mask;
+    if (found != 0) return first_[word * 64 + static_cast<std::size_t>(__builtin_ctzll(found))];
+  }
+  return kNil;
+}
+
+// The front of the block becomes used; what is left of it stays free.
+void SpanAllocator::Take(Index index, std::uint64_t length) {
+  Unlink(index);
+  if (blocks_[index].length > length) {
+    const Index rest = NewBlock();
+    Block& block = blocks_[index];
+    Block& other = blocks_[rest];
+    other = block;
+    other.offset += length;
+    other.length -= length;
+    other.before = index;
+    if (other.after != kNil) blocks_[other.after].before = rest;
+    block.after = rest;
+    block.length = length;
+    Link(rest);
+  }
+  used_bytes_ += length;
+  in_use_[blocks_[index].offset] = index;
+}
+
+void SpanAllocator::Free(std::uint64_t offset) { Return(offset, true); }
+
+void SpanAllocator::FreeWithoutMemory(std::uint64_t offset) { Return(offset, false); }
+
+void SpanAllocator::Return(std::uint64_t offset, bool has_memory) {
+  const auto found = in_use_.find(offset);
+  Index index = found->second;
+  in_use_.erase(found);
+  Block& block = blocks_[index];
+  used_bytes_ -= block.length;
+  block.has_memory = has_memory;
+  block.period = has_memory ? period_ : 0;
+  const Index before = block.before;
+  const Index after = block.after;
+  if (after != kNil && blocks_[after].free) {
+    Unlink(after);
+    Absorb(index, after);
+  }
+  if (before != kNil && blocks_[before].free) {
+    Unlink(before);
+    Absorb(before, index);
+    index = before;
+  }
+  Link(index);
+}
+
+std::uint64_t SpanAllocator::LengthOf(std::uint64_t offset) const {
+  return blocks_[in_use_.at(offset)].length;
+}
+
+bool SpanAllocator::TakeIdle(std::uint64_t least_bytes, bool any, std::uint64_t* offset,
+                             std::uint64_t* length) {
+  for (auto of_class = static_cast<std::size_t>(ClassOf(ReservedBytes(least_bytes)));
+       of_class < first_.size(); ++of_class) {
+    for (Index index = first_[of_class]; index != kNil; index = blocks_[index].next) {
+      const Block& block = blocks_[index];
+      if (!block.has_memory || block.length < least_bytes || (!any && block.period + 1 >= period_)) continue;
+      *offset = block.offset;
+      *length = block.length;
+      Take(index, block.length);
+      return true;
     }
   }
-  free_[offset] = length;
+  return false;
 }
 
-std::uint64_t SpanAllocator::used_bytes() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return used_bytes_;
+SpanAllocator::Index SpanAllocator::NewBlock() {
+  if (unused_blocks_.empty()) {
+    blocks_.emplace_back();
+    return static_cast<Index>(blocks_.size() - 1);
+  }
+  const Index index = unused_blocks_.back();
+  unused_blocks_.pop_back();
+  blocks_[index] = Block();
+  return index;
+}
+
+// Makes the block free; it comes first in its class.
+void SpanAllocator::Link(Index index) {
+  Block& block = blocks_[index];
+  const auto of_class = static_cast<std::size_t>(ClassOf(block.length));
+  block.free = true;
+  block.previous = kNil;
+  block.next = first_[of_class];
+  if (block.next != kNil) blocks_[block.next].previous = index;
+  first_[of_class] = index;
+  filled_[of_class / 64] |= std::uint64_t{1} << (of_class % 64);
+}
+
+void SpanAllocator::Unlink(Index index) {
+  Block& block = blocks_[index];
+  const auto of_class = static_cast<std::size_t>(ClassOf(block.length));
+  if (block.next != kNil) blocks_[block.next].previous = block.previous;
+  if (block.previous != kNil) {
+    blocks_[block.previous].next = block.next;
+  } else {
+    first_[of_class] = block.next;
+    if (block.next == kNil) filled_[of_class / 64] &= ~(std::uint64_t{1} << (of_class % 64));
+  }
+  block.free = false;
+}
+
+// Adds the block `index`, which comes after `into`, to it; neither is in a list.
+void SpanAllocator::Absorb(Index into, Index index) {
+  Block& block = blocks_[into];
+  const Block& other = blocks_[index];
+  block.length += other.length;
+  block.after = other.after;
+  block.has_memory |= other.has_memory;
+  block.period = std::max(block.period, other.period);
+  if (block.after != kNil) blocks_[block.after].before = into;
+  unused_blocks_.push_back(index);
 }
 
 }  // namespace tf_smddp

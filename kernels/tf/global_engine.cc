@@ -4,6 +4,9 @@
 #include <utility>
 
 #include "kernels/common/config.h"
+#include "kernels/common/logging.h"
+#include "kernels/memory/arena.h"
+#include "kernels/tf/arena_allocator.h"
 
 namespace tf_smddp {
 namespace {
@@ -11,12 +14,54 @@ namespace {
 struct Holder {
   std::mutex mu;
   std::shared_ptr<Engine> engine;  // guarded by mu
+
+  // Of init() and shutdown(), which Python calls one at a time.
+  const std::shared_ptr<MappingCache> mappings = std::make_shared<MappingCache>();
+  std::shared_ptr<Arena> arena;  // of the last engine: there are tensors in it
 };
 
 // Never destroyed: TensorFlow's threads may call late.
 Holder& GlobalHolder() {
   static Holder* holder = new Holder;
   return *holder;
+}
+
+// Tensors come from the arena from now on, where that is possible.
+void StartUsingArena(const std::shared_ptr<Engine>& engine) {
+  Holder& holder = GlobalHolder();
+  const Config& config = engine->config();
+  const Logger logger(static_cast<LogLevel>(config.log_level), config.rank);
+  const LogLevel level = config.rank == 0 ? LogLevel::kWarning : LogLevel::kInfo;  // one line for the job
+  holder.arena = engine->arena();
+  if (holder.arena == nullptr) return;
+  holder.arena->Open();
+  switch (CanUseArena()) {
+    case ArenaUse::kPossible:
+      UseArena(holder.arena, static_cast<std::size_t>(config.small_bytes));
+      return;
+    case ArenaUse::kTooLate:
+      logger.Log(level,
+                 "tensors were made before tf_smddp was imported, so tensors lie outside of the memory that "
+                 "the ranks share, and are copied through it; import tf_smddp before the first tensor, "
+                 "variable or dataset");
+      return;
+    case ArenaUse::kBypassed:
+      logger.Log(level,
+                 "TensorFlow's own pool is in use for CPU memory (TF_CPU_ALLOCATOR_USE_BFC, or a GPU), so "
+                 "tensors are copied through the memory that the ranks share");
+      return;
+  }
+}
+
+// Tensors that are in the arena stay valid.
+void StopUsingArena() {
+  UseArena(nullptr, 0);
+  std::shared_ptr<Arena>& arena = GlobalHolder().arena;
+  if (arena == nullptr) return;
+  // Where ranks of a job that failed may still be writing, no other job's tensors go.
+  const bool for_good = arena->quarantined();
+  arena->Close(for_good);
+  if (for_good) arena = nullptr;
 }
 
 }  // namespace
@@ -27,11 +72,13 @@ Status StartGlobalEngine() {
   Status status = ReadConfig(&config);
   if (!status.ok()) return status;
   std::unique_ptr<Engine> engine;
-  status = Engine::Start(config, std::make_shared<MappingCache>(), &engine);
-  if (!status.ok()) return status;
   Holder& holder = GlobalHolder();
+  status = Engine::Start(config, holder.mappings, &engine, holder.arena);
+  if (!status.ok()) return status;
+  const std::shared_ptr<Engine> started = std::move(engine);
+  StartUsingArena(started);
   std::lock_guard<std::mutex> lock(holder.mu);
-  holder.engine = std::move(engine);
+  holder.engine = started;
   return {};
 }
 
@@ -40,6 +87,7 @@ Status StopGlobalEngine() {
   if (engine == nullptr || engine->InForkedChild()) return {};
   // Still to be found while it shuts down: what is submitted meanwhile is told so.
   const Status status = engine->Shutdown();
+  StopUsingArena();
   Holder& holder = GlobalHolder();
   std::lock_guard<std::mutex> lock(holder.mu);
   holder.engine = nullptr;

@@ -127,8 +127,11 @@ TEST(Statistics, InArenasNothingIsStaged) {
     const CollectiveStats& allreduce = Of(stats.collectives, CollectiveKind::kAllreduce);
     EXPECT_EQ(allreduce.bytes, kBytes);
     EXPECT_EQ(allreduce.staged_bytes, 0u);
+    EXPECT_EQ(allreduce.in_place_bytes, kBytes);
     EXPECT_EQ(allreduce.small_calls, 0u);
-    engine.arena()->Free(data, kBytes);
+    EXPECT_GE(stats.arena_peak_bytes, kBytes);
+    EXPECT_EQ(stats.arena_refused, 0u);
+    engine.arena()->Free(data);
   });
 }
 
@@ -262,7 +265,7 @@ TEST(Statistics, ThreadsThatCountAtOnceLoseNothing) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (int time = 0; time < kTimes; ++time) {
-        counters.Completed(CollectiveKind::kAllgather, 3, {std::chrono::nanoseconds(2), {}, true, true});
+        counters.Completed(CollectiveKind::kAllgather, 3, {std::chrono::nanoseconds(2), {}, true, true, true});
       }
     });
   }
@@ -279,6 +282,7 @@ TEST(Statistics, ThreadsThatCountAtOnceLoseNothing) {
   EXPECT_EQ(sum.calls, kThreads * kTimes);
   EXPECT_EQ(sum.bytes, kThreads * kTimes * 3);
   EXPECT_EQ(sum.staged_bytes, sum.bytes);
+  EXPECT_EQ(sum.in_place_bytes, sum.bytes);
   EXPECT_EQ(sum.small_calls, sum.calls);
   EXPECT_NEAR(sum.waiting_seconds, kThreads * kTimes * 2e-9, 1e-12);
 }
@@ -296,9 +300,10 @@ TEST(Statistics, Json) {
   stats.communicators = {world, world};
   const std::string text = ToJson(stats);
   for (const char* part : {"{\"rank\": 1, \"size\": 4, \"arena_bytes\": 1000, \"arena_used_bytes\": 0, "
+                           "\"arena_peak_bytes\": 0, \"arena_refused_calls\": 0, "
                            "\"collectives\": {\"allreduce\": "
                            "{\"calls\": 12, \"errors\": 0, \"bytes\": 0, \"staged_bytes\": 0, "
-                           "\"small_calls\": 0, \"waiting_seconds\": "
+                           "\"in_place_bytes\": 0, \"small_calls\": 0, \"waiting_seconds\": "
                            "1.500000000, \"moving_seconds\": 0.000000000}, \"broadcast\": {",
                            "\"process_sets\": [{\"id\": 0, \"ranks\": [0, 1], \"batches\": 0, "
                            "\"batch_bytes\": 0, \"deferred\": 0, "

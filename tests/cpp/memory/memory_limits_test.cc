@@ -110,10 +110,20 @@ TEST(ArenaBytes, WhatTheUserSetIsTakenOrAnError) {
 }
 
 TEST(ArenaBytes, AGroupThatTheArenasCanOutgrowIsWorthALine) {
-  const Choice choice = Choose(Wish(false, 8), GroupLimit(8 * 64 * kMiB - 1));
+  EXPECT_EQ(Choose(Wish(false, 8), GroupLimit(kMiB)).warning, "");  // it is no larger than the group
+  const Choice choice = Choose(Wish(true, 8), GroupLimit(8 * 64 * kMiB - 1));
   EXPECT_TRUE(choice.status.ok());
   EXPECT_EQ(choice.bytes, 64 * kMiB);  // they take memory as they are used
   EXPECT_TRUE(Contains(choice.warning, "the arenas of 8 ranks can grow to 512 MiB")) << choice.warning;
+}
+
+TEST(ArenaBytes, TheDefaultHoldsAllTensors) {
+  constexpr std::uint64_t kGiB = 1 << 30;
+  EXPECT_EQ(DefaultArenaBytes(24 * kGiB + 1, {}, 2), 24 * kGiB);
+  EXPECT_EQ(DefaultArenaBytes(24 * kGiB, GroupLimit(8 * kGiB), 2), 8 * kGiB);
+  EXPECT_EQ(DefaultArenaBytes(2048 * kGiB, {}, 64), 256 * kGiB);
+  EXPECT_LE(DefaultArenaBytes(PhysicalMemory(), ReadMemoryLimits(), 1), PhysicalMemory());
+  EXPECT_GT(DefaultArenaBytes(PhysicalMemory(), ReadMemoryLimits(), 1), 64 * kMiB);
 }
 
 // --- what the limits are ---

@@ -12,7 +12,6 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/memory/arena.h"
 #include "tests/cpp/testing/seccomp.h"
 
 namespace tf_smddp {
@@ -131,60 +130,6 @@ TEST(SharedMemory, WithoutFallocateGivingBackMakesZeros) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 0);
-}
-
-TEST(Arena, KnowsItsSpans) {
-  MappingCache mappings;
-  std::unique_ptr<Arena> arena;
-  ASSERT_TRUE(Arena::Create(kBytes, &mappings, &arena).ok());
-  ASSERT_NE(arena->Allocate(64), nullptr);
-  void* span = arena->Allocate(100);
-  EXPECT_EQ(arena->OffsetOf(span, 100), 64u);
-  EXPECT_EQ(arena->OffsetOf(span, kBytes), kNotInArena);  // reaches past the end
-  int on_stack = 0;
-  EXPECT_EQ(arena->OffsetOf(&on_stack, sizeof on_stack), kNotInArena);
-  EXPECT_EQ(arena->Allocate(kBytes), nullptr);
-  EXPECT_EQ(arena->used_bytes(), 64u + 128u);
-  arena->Free(span, 100);
-  EXPECT_EQ(arena->used_bytes(), 64u);
-}
-
-TEST(Arena, QuarantineKeepsSpansOutOfUseUntilRelease) {
-  MappingCache mappings;
-  std::unique_ptr<Arena> arena;
-  ASSERT_TRUE(Arena::Create(kBytes, &mappings, &arena).ok());
-  void* first = arena->Allocate(64);
-  void* second = arena->Allocate(64);
-  arena->Quarantine();
-  arena->Free(first, 64);
-  arena->Quarantine();
-  arena->Free(second, 64);
-  EXPECT_EQ(arena->used_bytes(), 128u);
-  void* third = arena->Allocate(64);
-  EXPECT_NE(third, first);
-  EXPECT_NE(third, second);
-  arena->Release();  // the other quarantine lasts
-  EXPECT_EQ(arena->used_bytes(), 192u);
-  arena->Release();
-  EXPECT_EQ(arena->used_bytes(), 64u);
-  EXPECT_EQ(arena->Allocate(64), first);
-  arena->Free(third, 64);  // after the quarantines: free at once
-  EXPECT_EQ(arena->used_bytes(), 64u);
-}
-
-TEST(ArenaView, ResolvesOnlyWhatIsInside) {
-  MappingCache mappings;
-  UniqueFd fd;
-  ASSERT_TRUE(CreateSharedMemory("test", kBytes, &fd).ok());
-  std::shared_ptr<Mapping> mapping;
-  ASSERT_TRUE(mappings.Map(fd.get(), kBytes, &mapping).ok());
-  const ArenaView view(mapping);
-  EXPECT_EQ(view.Resolve(64, 64), mapping->data() + 64);
-  EXPECT_NE(view.Resolve(kBytes, 0), nullptr);
-  EXPECT_EQ(view.Resolve(kBytes, 1), nullptr);
-  EXPECT_EQ(view.Resolve(kBytes - 1, 2), nullptr);
-  EXPECT_EQ(view.Resolve(~std::uint64_t{0} - 1, 64), nullptr);
-  EXPECT_EQ(view.Resolve(64, ~std::uint64_t{0} - 32), nullptr);
 }
 
 }  // namespace

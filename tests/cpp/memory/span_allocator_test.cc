@@ -16,7 +16,7 @@ TEST(SpanAllocator, GivesAlignedSpansUntilFull) {
   EXPECT_EQ(spans.Allocate(65), 256u);  // two units
   EXPECT_EQ(spans.Allocate(0), SpanAllocator::kNone);
   EXPECT_EQ(spans.used_bytes(), 256u);
-  spans.Free(192, 64);
+  spans.Free(192);
   EXPECT_EQ(spans.Allocate(65), SpanAllocator::kNone);
   EXPECT_EQ(spans.Allocate(0), 192u);
 }
@@ -36,7 +36,7 @@ TEST(SpanAllocator, JoinsNeighboursInEveryOrder) {
     SpanAllocator spans(0, 192);
     std::uint64_t offsets[3];
     for (auto& offset : offsets) offset = spans.Allocate(64);
-    for (const int i : order) spans.Free(offsets[i], 64);
+    for (const int i : order) spans.Free(offsets[i]);
     EXPECT_EQ(spans.Allocate(192), 0u);
   }
 }
@@ -63,13 +63,67 @@ TEST(SpanAllocator, RandomUseNeverOverlaps) {
       live[offset] = bytes;
     } else {
       auto victim = std::next(live.begin(), static_cast<long>(random() % live.size()));
-      spans.Free(victim->first, victim->second);
+      spans.Free(victim->first);
       live.erase(victim);
     }
   }
-  for (const auto& [offset, bytes] : live) spans.Free(offset, bytes);
+  for (const auto& [offset, bytes] : live) spans.Free(offset);
   EXPECT_EQ(spans.used_bytes(), 0u);
   EXPECT_EQ(spans.Allocate(kEnd), 0u);
+}
+
+TEST(SpanAllocator, TakesTheSpanThatFitsBest) {
+  SpanAllocator spans(0, 1 << 20);
+  const std::uint64_t large = spans.Allocate(100'000);
+  spans.Allocate(64);
+  const std::uint64_t small = spans.Allocate(10'000);
+  spans.Allocate(64);
+  spans.Free(large);
+  spans.Free(small);
+  EXPECT_EQ(spans.Allocate(9'990), small);
+  EXPECT_EQ(spans.Allocate(9'990), large);  // its front
+}
+
+TEST(SpanAllocator, FindsTheOnlySpanThatFits) {
+  // Of many of one class, which are nearly as long.
+  SpanAllocator spans(0, 1 << 20);
+  std::vector<std::uint64_t> offsets;
+  const std::uint64_t only = spans.Allocate(2111);
+  for (int i = 0; i < 50; ++i) {
+    spans.Allocate(64);
+    offsets.push_back(spans.Allocate(2048));
+  }
+  while (spans.Allocate(4096) != SpanAllocator::kNone) continue;
+  while (spans.Allocate(64) != SpanAllocator::kNone) continue;
+  spans.Free(only);
+  for (const std::uint64_t offset : offsets) spans.Free(offset);
+  EXPECT_EQ(spans.Allocate(2111), only);
+  EXPECT_EQ(spans.Allocate(2176), SpanAllocator::kNone);
+}
+
+TEST(SpanAllocator, KnowsWhatIsIdle) {
+  SpanAllocator spans(0, 1 << 20);
+  std::uint64_t offset, length;
+  EXPECT_FALSE(spans.TakeIdle(64, /*any=*/true, &offset, &length));  // never used
+  const std::uint64_t first = spans.Allocate(1000);
+  spans.Allocate(64);
+  const std::uint64_t second = spans.Allocate(500);
+  spans.Allocate(64);
+  spans.Free(first);
+  spans.Tick();
+  spans.Free(second);
+  spans.Tick();
+  ASSERT_TRUE(spans.TakeIdle(64, /*any=*/false, &offset, &length));
+  EXPECT_EQ(offset, first);
+  EXPECT_EQ(length, 1024u);
+  EXPECT_FALSE(spans.TakeIdle(64, /*any=*/false, &offset, &length));
+  spans.FreeWithoutMemory(first);
+  EXPECT_FALSE(spans.TakeIdle(600, /*any=*/true, &offset, &length));
+  ASSERT_TRUE(spans.TakeIdle(64, /*any=*/true, &offset, &length));
+  EXPECT_EQ(offset, second);
+  EXPECT_EQ(length, 512u);
+  spans.FreeWithoutMemory(second);
+  EXPECT_FALSE(spans.TakeIdle(64, /*any=*/true, &offset, &length));
 }
 
 }  // namespace

@@ -208,7 +208,7 @@ Attempt::Tensor Attempt::Place(std::size_t bytes, bool in_arena) {
 }
 
 void Attempt::Free(Tensor* tensor) {
-  if (tensor->arena != nullptr) tensor->arena->Free(tensor->data, tensor->bytes);
+  if (tensor->arena != nullptr) tensor->arena->Free(tensor->data);
 }
 
 Request Attempt::MakeRequest() {

@@ -76,7 +76,7 @@ class Attempt {
 
  private:
   struct Tensor {
-    Arena* arena = nullptr;  // nullptr: private memory
+    std::shared_ptr<Arena> arena;  // nullptr: private memory
     std::size_t bytes = 0;
     std::vector<std::byte> own;
     std::byte* data = nullptr;
