@@ -7,7 +7,9 @@
 // Ring second. The comm thread calls Listen first, looks at all it may wait for second, and passes what
 // Listen gave to Wait third. Ring's increment makes that Wait return at once if it came after Listen.
 // `sleeping_` only saves the system call: it is set before the kernel compares the word, and read after the
-// increment, both sequentially consistent, so one of the two sides sees the other.
+// increment, both sequentially consistent, so one of the two sides sees the other. A thread that stands in
+// for a sleeping comm thread (CommThread::Assist) hushes the bell, so that nobody pays for waking it, and
+// looks by itself; in the end Unhush passes on what rang too late for that.
 #ifndef TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_
 #define TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_
 
@@ -38,6 +40,15 @@ class Doorbell {
     sleeping_.store(1, std::memory_order_seq_cst);
     if (word_.load(std::memory_order_seq_cst) == heard) FutexWait(word_, heard, timeout);
     sleeping_.store(0, std::memory_order_seq_cst);
+  }
+
+  // Whoever stands in for the owner's comm thread. Hush: true when the comm thread sleeps, and now sleeps on
+  // whatever rings. Unhush, after a Hush that was true: wakes it if the bell has rung since `heard`, and
+  // from now on when it rings.
+  bool Hush() { return sleeping_.exchange(0, std::memory_order_seq_cst) != 0; }
+  void Unhush(std::uint32_t heard) {
+    sleeping_.store(1, std::memory_order_seq_cst);
+    if (RangSince(heard)) FutexWakeAll(word_);
   }
 
  private:

@@ -62,15 +62,16 @@ class LaunchLog {
 
   // Appends `item` (below 2^36). `weigh(open)` is given the weight of the open batch and returns what is open
   // after this entry: 0 seals the batch with it. It may be called more than once. False: the log is closed,
-  // and nothing was appended. Any thread of any process.
+  // and nothing was appended. Sets *at, unless nullptr, to the entry's position. Any thread of any process.
   template <typename Weigh>
-  bool Append(std::uint64_t item, Weigh weigh) {
+  bool Append(std::uint64_t item, Weigh weigh, std::uint64_t* at = nullptr) {
     std::uint64_t tail = tail_->load(std::memory_order_acquire);
     for (;;) {
       if ((tail & kClosedBit) != 0) return false;
       const std::uint64_t open = weigh(OpenOf(tail));
       const std::uint64_t position = PositionOf(tail);
       if (tail_->compare_exchange_weak(tail, MakeTail(position + 1, open), std::memory_order_seq_cst)) {
+        if (at != nullptr) *at = position;
         return Publish(position, item, open == 0 ? kSealsFlag : 0);
       }
     }

@@ -59,12 +59,12 @@ void Pause(int tries) {
   }
 }
 
-// Spinning saves a wake-up's few microseconds, where no other rank wants the core.
-std::chrono::microseconds SpinTime(int local_size) {
+// Spinning saves a wake-up's few microseconds, where nobody else wants the core.
+std::chrono::microseconds SpinTime(int cores_needed, int microseconds) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  const bool spare = ::sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 2 * local_size;
-  return std::chrono::microseconds(spare ? 30 : 0);
+  const bool spare = ::sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= cores_needed;
+  return std::chrono::microseconds(spare ? microseconds : 0);
 }
 
 }  // namespace
@@ -74,7 +74,10 @@ CommThread::CommThread(Communicator* communicator, Dispatcher* dispatcher)
       dispatcher_(dispatcher),
       pipeline_(communicator->index(), Windows(communicator), Progress(communicator),
                 static_cast<std::uint64_t>(communicator->config().chunk_bytes)),
-      spin_(SpinTime(communicator->job().size())),
+      // Besides a core for each rank's computing.
+      spin_(SpinTime(2 * communicator->job().size() + 1, 30)),
+      // Its caller does nothing else.
+      assist_spin_(SpinTime(communicator->job().size(), 100)),
       thread_(StartThread("smddp-comm", [this] { Run(); })) {}
 
 CommThread::~CommThread() {
@@ -106,10 +109,52 @@ void CommThread::AnswerLeavers() {
 }
 
 void CommThread::Run() {
+  std::unique_lock<std::mutex> following(following_);
   while (!stopping_.load(std::memory_order_seq_cst)) {
-    const std::uint32_t heard = communicator_->bell(communicator_->index()).Listen();
-    if (Step()) continue;
-    if (!stopping_.load(std::memory_order_seq_cst)) Sleep(heard);
+    const std::uint32_t heard = bell().Listen();
+    if (Step() || SpinUntilRung(heard, spin_)) continue;
+    if (stopping_.load(std::memory_order_seq_cst)) return;
+    following.unlock();
+    bell().Wait(heard, kSafetyNet);
+    following.lock();
+  }
+}
+
+bool CommThread::StandIn::Try() {
+  if (lock_.owns_lock()) return true;
+  lock_ = std::unique_lock<std::mutex>(comm_->following_, std::try_to_lock);
+  if (!lock_.owns_lock()) return false;
+  comm_->stood_in_ = true;
+  hushed_ = comm_->bell().Hush();
+  heard_ = comm_->bell().Listen();
+  return true;
+}
+
+bool CommThread::StandIn::Step() {
+  heard_ = comm_->bell().Listen();
+  return comm_->Step();
+}
+
+CommThread::StandIn::~StandIn() {
+  if (!lock_.owns_lock()) return;
+  comm_->stood_in_ = false;
+  lock_.unlock();
+  if (hushed_) comm_->bell().Unhush(heard_);
+}
+
+void CommThread::Assist(const std::function<void()>& submit, const std::atomic<bool>& ended) {
+  StandIn stand_in(this);
+  stand_in.Try();
+  submit();
+  Clock::time_point until = Clock::now() + assist_spin_;
+  while (!ended.load(std::memory_order_acquire)) {
+    const bool moved = stand_in.Try() && stand_in.Step();
+    const Clock::time_point now = Clock::now();
+    if (moved) {
+      until = now + assist_spin_;
+    } else if (now >= until) {
+      return;
+    }
   }
 }
 
@@ -153,34 +198,40 @@ bool CommThread::Step() {
   return true;
 }
 
+// In the middle of a batch.
 void CommThread::Sleep(std::uint32_t heard) {
-  Doorbell& bell = communicator_->bell(communicator_->index());
-  if (spin_.count() > 0) {
-    const auto until = std::chrono::steady_clock::now() + spin_;
-    do {
-      if (bell.RangSince(heard)) return;
-    } while (std::chrono::steady_clock::now() < until);
-  }
-  bell.Wait(heard, kSafetyNet);
+  if (!SpinUntilRung(heard, stood_in_ ? assist_spin_ : spin_)) bell().Wait(heard, kSafetyNet);
+}
+
+bool CommThread::SpinUntilRung(std::uint32_t heard, std::chrono::microseconds time) {
+  if (time.count() == 0) return false;
+  const Clock::time_point until = Clock::now() + time;
+  do {
+    if (bell().RangSince(heard)) return true;
+  } while (Clock::now() < until);
+  return false;
 }
 
 bool CommThread::FollowSmallLog() {
   LaunchLog& log = communicator_->segment().small_log();
   std::vector<Place> done;
+  bool moved = false;
   for (;; ++small_position_) {
     const LaunchLog::View view = log.Read(small_position_);
     if (view.state != LaunchLog::View::kItem) break;
-    AddSmall(view.item, &done);
+    AddSmall(small_position_, view.item, &done);
+    moved = true;
   }
-  if (done.empty()) return false;
+  if (!moved) return false;
   dispatcher_->Complete(done, /*small=*/true);
   return true;
 }
 
 // The last rank to arrive has made the results; they are there if the request is ready.
-void CommThread::AddSmall(std::uint64_t item, std::vector<Place>* done) {
+void CommThread::AddSmall(std::uint64_t position, std::uint64_t item, std::vector<Place>* done) {
   const Place place = Place::FromIndex(item);
-  const PendingTable::Shared pending = dispatcher_->pending().Find(place);
+  PendingTable::Shared pending;
+  if (dispatcher_->pending().WasTakenAhead(position, place, &pending)) return;
   if (pending != nullptr && dispatcher_->IsReady(*pending)) return done->push_back(place);
   communicator_->job().Abort("the small log is damaged: it names a request that rank " +
                              std::to_string(communicator_->job().rank()) +
@@ -230,7 +281,7 @@ void CommThread::RunBatch(LogEntry* last) {
   }
 
   while (last->ended() == BatchEnd::kRunning) {
-    const std::uint32_t heard = communicator_->bell(communicator_->index()).Listen();
+    const std::uint32_t heard = bell().Listen();
     if (Broken()) {
       last->End(BatchEnd::kAborted);
       break;
@@ -377,7 +428,7 @@ bool CommThread::RunStaged(const std::vector<Item>& items) {
   }
   pipeline_.Start(std::move(transfers));
   while (!pipeline_.done()) {
-    const std::uint32_t heard = communicator_->bell(communicator_->index()).Listen();
+    const std::uint32_t heard = bell().Listen();
     if (Broken()) return false;
     if (StepPipeline()) {
       communicator_->RingOthers();
@@ -458,7 +509,7 @@ void CommThread::SettleLogs() {
   for (const std::uint64_t end = small_log.TailFrom(small_position_); small_position_ < end;
        ++small_position_) {
     const LaunchLog::View view = small_log.Resolve(small_position_);
-    if (view.state == LaunchLog::View::kItem) AddSmall(view.item, &small);
+    if (view.state == LaunchLog::View::kItem) AddSmall(small_position_, view.item, &small);
   }
   for (const std::uint64_t end = launch_log.TailFrom(launch_position_); launch_position_ < end;
        ++launch_position_) {

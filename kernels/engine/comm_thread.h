@@ -18,6 +18,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <string>
@@ -44,7 +45,31 @@ class CommThread {
   // done; false when the job was aborted instead. Any thread but the engine's own.
   bool Leave();
 
+  // Calls `submit`, and then does the comm thread's work in this thread until `ended`, or until waiting for
+  // the other ranks no longer pays: for a thread that has nothing else to do. So nothing has to be woken.
+  void Assist(const std::function<void()>& submit, const std::atomic<bool>& ended);
+
  private:
+  // This thread in the comm thread's place, for as long as this lives and the comm thread sleeps.
+  class StandIn {
+   public:
+    explicit StandIn(CommThread* comm) : comm_(comm) {}
+    ~StandIn();
+    StandIn(const StandIn&) = delete;
+    StandIn& operator=(const StandIn&) = delete;
+
+    // False while the comm thread itself is at work, or another stand-in.
+    bool Try();
+    // As CommThread::Step.
+    bool Step();
+
+   private:
+    CommThread* const comm_;
+    std::unique_lock<std::mutex> lock_;
+    bool hushed_ = false;
+    std::uint32_t heard_ = 0;  // before the last step
+  };
+
   // A request of a batch.
   struct Item {
     PendingTable::Shared pending;
@@ -58,10 +83,11 @@ class CommThread {
     std::uint64_t weight;  // of its requests, see Weight
   };
 
+  Doorbell& bell() { return communicator_->bell(communicator_->index()); }
   void Run();
   bool Step();
   bool FollowSmallLog();
-  void AddSmall(std::uint64_t item, std::vector<Place>* done);
+  void AddSmall(std::uint64_t position, std::uint64_t item, std::vector<Place>* done);
   bool FollowLaunchLog();
   void RunBatch(LogEntry* last);
   bool Prepare(const std::vector<Place>& places, std::vector<Item>* shared, std::vector<Item>* own,
@@ -86,11 +112,18 @@ class CommThread {
   void AnswerLeavers();
   void EndJob();
   void Sleep(std::uint32_t heard);
+  bool SpinUntilRung(std::uint32_t heard, std::chrono::microseconds time);
 
   Communicator* const communicator_;
   Dispatcher* const dispatcher_;
   StagedPipeline pipeline_;
-  const std::chrono::microseconds spin_;
+  const std::chrono::microseconds spin_;         // before the comm thread sleeps
+  const std::chrono::microseconds assist_spin_;  // likewise a thread that stands in for it
+
+  // Of whoever follows the logs: the comm thread but while it sleeps, or its stand-in. Guards everything up
+  // to mu_.
+  std::mutex following_;
+  bool stood_in_ = false;
 
   std::uint64_t epoch_ = 0;  // the one that runs, or will once open_
   bool open_ = true;         // it has begun

@@ -4,6 +4,7 @@
 // finds that the other has left.
 #include "kernels/engine/dispatcher.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -11,6 +12,26 @@
 #include "kernels/common/config.h"
 
 namespace tf_smddp {
+
+namespace {
+
+// Not at a position of the small log.
+constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+
+// Entries that a comm thread which is not rung may leave unread. The small log has room for four to a slot,
+// of which readers in step use two (Note [The ring cannot overflow] in kernels/control/launch_log.h).
+std::size_t MostAhead(const Config& config) {
+  return static_cast<std::size_t>(std::min<std::int64_t>(config.table_slots, 1024));
+}
+
+}  // namespace
+
+// What has ended, and not been told.
+struct Dispatcher::Delivery {
+  std::vector<CompletionThread::Completion> completions;
+  std::vector<DoneCallback> quick;
+  bool retired = false;  // a generation, which a deferred request may wait for
+};
 
 Dispatcher::Dispatcher(Communicator* communicator, CompletionThread* completions, FailureMemory* memory,
                        StallWatch* stalls, CommunicatorCounters* counters, Timeline* timeline)
@@ -22,6 +43,7 @@ Dispatcher::Dispatcher(Communicator* communicator, CompletionThread* completions
       stalls_(stalls),
       counters_(counters),
       timeline_(timeline),
+      pending_(MostAhead(communicator->config())),
       sequencer_(memory, &communicator->segment().failure()) {}
 
 Dispatcher::~Dispatcher() {
@@ -56,13 +78,17 @@ std::uint64_t Dispatcher::Submit(Request request) {
   const std::uint64_t id = pending->id;
   const std::uint64_t epoch = pending->epoch;
   PendingTable::Added added = PendingTable::Added::kClosed;
+  std::uint64_t done_at = kNowhere;
   stalls_->Submitted(pending->manifest, communicator_->id(), pending->submitted);
   status = PlaceData(pending.get());
   if (status.ok()) {
     added = pending_.Add(pending, pending->open);
-    if (added == PendingTable::Added::kEntered && !Enter(*pending)) added = PendingTable::Added::kDeferred;
+    if (added == PendingTable::Added::kEntered && !Enter(*pending, &done_at)) {
+      added = PendingTable::Added::kDeferred;
+    }
   }
   sequencer_.Exit(epoch);
+  if (done_at != kNowhere) FinishAhead(*pending, done_at);
   if (added == PendingTable::Added::kEntered) return id;
   if (added == PendingTable::Added::kDeferred) {
     counters_->Deferred();
@@ -156,8 +182,9 @@ void Dispatcher::FreeSpans(const PendingRequest& pending) {
 }
 
 // `pending` is in pending_. From Arrive on, another thread may complete it: only what Submit wrote is read of
-// it. False when its place serves another ticket: then it is among the deferred ones.
-bool Dispatcher::Enter(const PendingRequest& pending) {
+// it. False when its place serves another ticket: then it is among the deferred ones. Sets *done_at when it
+// has been done on the spot: its position in the small log.
+bool Dispatcher::Enter(const PendingRequest& pending, std::uint64_t* done_at) {
   const Place place = pending.place();
   Manifest others;
   int other_member = -1;
@@ -167,7 +194,7 @@ bool Dispatcher::Enter(const PendingRequest& pending) {
       if (communicator_->ShutDownMask() != 0) communicator_->RingSelf();  // the comm thread looks closer
       return true;
     case Arrival::kLast:
-      Launch(pending);
+      Launch(pending, done_at);
       return true;
     case Arrival::kBusy:
       pending_.Defer(place);
@@ -187,7 +214,7 @@ bool Dispatcher::Enter(const PendingRequest& pending) {
   __builtin_unreachable();
 }
 
-void Dispatcher::Launch(const PendingRequest& pending) {
+void Dispatcher::Launch(const PendingRequest& pending, std::uint64_t* done_at) {
   const GroupPart group = pending.group();
   const Place place = pending.place();
   Work work;
@@ -200,13 +227,15 @@ void Dispatcher::Launch(const PendingRequest& pending) {
     work.collective->Direct(work.call, work.rank, work.inputs.data(), work.outputs.data(), 0,
                             work.call.count());
     counters_->Moved(pending.request.kind, Clock::now() - begin);
-    communicator_->segment().small_log().Append(place.index(),
-                                                [](std::uint64_t) { return std::uint64_t{0}; });
-    fusion_.AddElsewhere(group);
+    const auto seal = [](std::uint64_t) { return std::uint64_t{0}; };
+    communicator_->segment().small_log().Append(place.index(), seal, done_at);
+    communicator_->RingOthers();
+    // Its own comm thread need not know at once.
+    if (fusion_.AddElsewhere(group)) communicator_->RingAll();
   } else {
     fusion_.Add(place, pending.bytes, group);
+    communicator_->RingAll();
   }
-  communicator_->RingAll();
 }
 
 void Dispatcher::LaunchForOthers(const std::vector<Place>& places) {
@@ -287,7 +316,8 @@ bool Dispatcher::RetryDeferred() {
   for (; left > 0; --left) {
     const PendingTable::Shared pending = pending_.EnterDeferred(&cursor);
     if (pending == nullptr) break;
-    if (Enter(*pending)) entered = true;  // else it was busy still
+    std::uint64_t done_at = kNowhere;
+    if (Enter(*pending, &done_at)) entered = true;  // else it was busy still
   }
   return entered;
 }
@@ -319,30 +349,64 @@ void Dispatcher::CheckLeft(bool awaits_epoch) {
 
 void Dispatcher::Complete(const std::vector<Place>& places, bool small) {
   const Clock::time_point now = Clock::now();
-  std::vector<CompletionThread::Completion> completions;
-  bool retired = false;
+  Delivery delivery;
   for (const Place place : places) {
-    PendingTable::Shared pending = pending_.Take(place);
-    if (pending == nullptr) continue;  // a damaged log named a request that is not ours
-    const Request& request = pending->request;
-    if (pending->span != nullptr && FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs) {
-      std::memcpy(request.output, pending->span, pending->bytes);
-    }
-    FreeSpans(*pending);
-    retired |= communicator_->table().Acknowledge(place, communicator_->index());
-    if (request.pairing.kind == Pairing::kName) sequencer_.NameEnded(request.pairing.name, pending->epoch);
-    Cost& cost = pending->cost;
-    cost.small = small;
-    cost.in_place = pending->bytes > 0 && request.output == request.input;
-    if (cost.waiting == Clock::duration::zero())
-      cost.waiting = now - pending->submitted;  // in no batch of this rank's
-    counters_->Completed(request.kind, pending->bytes, cost);
-    if (timeline_->running()) timeline_->Add(request, pending->bytes, pending->submitted, cost, now);
-    completions.emplace_back(std::move(pending->request.done), Status());
+    const PendingTable::Shared pending = pending_.Take(place);
+    if (pending != nullptr)
+      Finish(pending, now, small, &delivery);  // else the log is damaged, and named it twice
   }
-  stalls_->Ended(completions.size());
-  completions_->Push(std::move(completions));
-  if (!retired) return;
+  Deliver(std::move(delivery));
+}
+
+// What this thread has done for all ranks is at an end for its own, too. Its comm thread would have to be
+// woken, and to wake the completion thread; and the rank that comes last is the one that all wait for.
+void Dispatcher::FinishAhead(const PendingRequest& pending, std::uint64_t position) {
+  const PendingTable::Shared taken = pending_.TakeAhead(pending.place(), pending.id, position);
+  if (taken == nullptr) {
+    communicator_->RingSelf();  // the comm thread has it already, or must catch up
+    return;
+  }
+  Delivery delivery;
+  Finish(taken, Clock::now(), /*small=*/true, &delivery);
+  for (CompletionThread::Completion& each : delivery.completions) {
+    delivery.quick.push_back(std::move(each.first));  // not the comm thread: nothing needs to be quick
+  }
+  delivery.completions.clear();
+  Deliver(std::move(delivery));
+}
+
+void Dispatcher::Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small,
+                        Delivery* delivery) {
+  const Request& request = pending->request;
+  if (pending->span != nullptr && FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs) {
+    std::memcpy(request.output, pending->span, pending->bytes);
+  }
+  FreeSpans(*pending);
+  delivery->retired |= communicator_->table().Acknowledge(pending->place(), communicator_->index());
+  if (request.pairing.kind == Pairing::kName) sequencer_.NameEnded(request.pairing.name, pending->epoch);
+  Cost& cost = pending->cost;
+  cost.small = small;
+  cost.in_place = pending->bytes > 0 && request.output == request.input;
+  if (cost.waiting == Clock::duration::zero()) {
+    cost.waiting = now - pending->submitted;  // in no batch of this rank's
+  }
+  counters_->Completed(request.kind, pending->bytes, cost);
+  if (timeline_->running()) timeline_->Add(request, pending->bytes, pending->submitted, cost, now);
+  if (request.quick) {
+    delivery->quick.push_back(std::move(pending->request.done));
+  } else {
+    delivery->completions.emplace_back(std::move(pending->request.done), Status());
+  }
+}
+
+void Dispatcher::Deliver(Delivery delivery) {
+  stalls_->Ended(delivery.completions.size() + delivery.quick.size());
+  completions_->Push(std::move(delivery.completions));
+  if (delivery.retired) RingDeferring();
+  for (const DoneCallback& done : delivery.quick) done(Status());
+}
+
+void Dispatcher::RingDeferring() {
   for (int member = 0; member < communicator_->size(); ++member) {
     if (communicator_->segment().member(member).deferring.load(std::memory_order_seq_cst) != 0) {
       communicator_->bell(member).Ring();

@@ -98,10 +98,15 @@ class Dispatcher {
   Status Describe(PendingRequest* pending);
   Status PlaceData(PendingRequest* pending);
   void FreeSpans(const PendingRequest& pending);
-  bool Enter(const PendingRequest& pending);
+  bool Enter(const PendingRequest& pending, std::uint64_t* done_at);
   std::uint64_t Missing(const PendingRequest& pending, bool entered);
-  void Launch(const PendingRequest& pending);
+  void Launch(const PendingRequest& pending, std::uint64_t* done_at);
+  struct Delivery;
+  void Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Delivery* delivery);
+  void Deliver(Delivery delivery);
+  void FinishAhead(const PendingRequest& pending, std::uint64_t position);
   void Failed(const PendingRequest& pending);
+  void RingDeferring();
   void FailOnMismatch(const PendingRequest& pending, const Manifest& others, int other_member);
   void Fail(std::uint64_t epoch, StepId step, const std::string& text);
   std::string RankName() const { return "rank " + std::to_string(communicator_->job().rank()); }

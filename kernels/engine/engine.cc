@@ -264,6 +264,13 @@ std::uint64_t Engine::Submit(Request request) {
   return 0;
 }
 
+void Engine::Assist(CommunicatorId id, const std::function<void()>& submit, const std::atomic<bool>& ended) {
+  const Inside inside(&inside_);
+  const std::shared_ptr<Membership> membership = CheckUsable().ok() ? communicators_->Find(id) : nullptr;
+  if (membership == nullptr) return submit();
+  membership->comm().Assist(submit, ended);
+}
+
 Status Engine::Stats(bool reset, EngineStats* stats) {
   const Inside inside(&inside_);
   if (InForkedChild()) {

@@ -42,6 +42,25 @@ PendingTable::Shared PendingTable::Take(Place place) {
   return pending;
 }
 
+PendingTable::Shared PendingTable::TakeAhead(Place place, std::uint64_t id, std::uint64_t position) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = entered_.find(place.index());
+  if (found == entered_.end() || found->second->id != id || ahead_.size() >= most_ahead_) return nullptr;
+  ahead_.insert(position);
+  Shared pending = std::move(found->second);
+  entered_.erase(found);
+  if (entered_.empty() && deferred_.empty()) emptied_.notify_all();
+  return pending;
+}
+
+bool PendingTable::WasTakenAhead(std::uint64_t position, Place place, Shared* found) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (ahead_.erase(position) != 0) return true;
+  const auto entry = entered_.find(place.index());
+  *found = entry == entered_.end() ? nullptr : entry->second;
+  return false;
+}
+
 PendingTable::Shared PendingTable::Find(Place place) {
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = entered_.find(place.index());

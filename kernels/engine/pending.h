@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "kernels/control/manifest.h"
@@ -47,6 +48,9 @@ struct PendingRequest {
 
 class PendingTable {
  public:
+  // `most_ahead`: how far the comm thread may lag behind what is taken ahead of it, in entries.
+  explicit PendingTable(std::size_t most_ahead) : most_ahead_(most_ahead) {}
+
   // Shared, because an abort may take a request out of the table while the thread that submitted it still
   // enters it.
   using Shared = std::shared_ptr<PendingRequest>;
@@ -63,6 +67,14 @@ class PendingTable {
 
   // Takes the request in `place`; nullptr when there is none. Comm thread.
   Shared Take(Place place);
+
+  // Takes the request in `place` ahead of the comm thread, which will come to it at `position` of the small
+  // log; nullptr when it is not `id`, or when the comm thread lags behind too far. Any thread.
+  Shared TakeAhead(Place place, std::uint64_t id, std::uint64_t position);
+
+  // Whether what the small log has at `position` was taken ahead; the answer is forgotten. If not, *found is
+  // what Find gives. Comm thread.
+  bool WasTakenAhead(std::uint64_t position, Place place, Shared* found);
 
   // The request in `place`, which stays there; nullptr when there is none. Any thread.
   Shared Find(Place place);
@@ -95,10 +107,12 @@ class PendingTable {
   }
 
  private:
+  const std::size_t most_ahead_;
   std::mutex mu_;
   std::condition_variable emptied_;
   std::unordered_map<std::uint64_t, Shared> entered_;  // by Place::index(); guarded by mu_
   std::deque<Shared> deferred_;                        // oldest first; guarded by mu_
+  std::unordered_set<std::uint64_t> ahead_;            // positions of the small log; guarded by mu_
   bool refusing_ = false;                              // guarded by mu_
   Status refusal_;                                     // guarded by mu_
 };

@@ -40,7 +40,7 @@ using StepId = std::int64_t;
 // Eager execution: each request stands for itself.
 inline constexpr StepId kNoStep = 0;
 
-// Called exactly once, never on the comm thread.
+// Called exactly once; on the comm thread, or whoever stands in for it, only where it is quick (Request).
 using DoneCallback = std::function<void(const Status&)>;
 
 // Makes room for an output whose shape only the meeting of all ranks settles. `rows` is how many rows of the
@@ -69,6 +69,9 @@ struct Request {
   StepId step = kNoStep;
   std::string label;  // for messages; may differ between ranks
   DoneCallback done;
+  // `done`, given a success, only takes note of it: it runs nothing of the user's, and nothing that waits. So
+  // it need not have a thread of its own.
+  bool quick = false;
 };
 
 }  // namespace tf_smddp

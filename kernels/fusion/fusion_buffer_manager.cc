@@ -11,8 +11,8 @@ bool FusionBufferManager::Add(Place place, std::uint64_t bytes, const GroupPart&
   });
 }
 
-void FusionBufferManager::AddElsewhere(const GroupPart& group) {
-  if (group.num_params > 0 && groups_->CountReady(group.ticket, group.num_params)) log_->SealOpen();
+bool FusionBufferManager::AddElsewhere(const GroupPart& group) {
+  return group.num_params > 0 && groups_->CountReady(group.ticket, group.num_params) && log_->SealOpen();
 }
 
 }  // namespace tf_smddp

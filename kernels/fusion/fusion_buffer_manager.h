@@ -30,8 +30,8 @@ class FusionBufferManager {
   bool Add(Place place, std::uint64_t bytes, const GroupPart& group);
 
   // Counts a ready request that went another way (a small one), so that its group's batch is sealed all the
-  // same. Any thread.
-  void AddElsewhere(const GroupPart& group);
+  // same. True when that has sealed something. Any thread.
+  bool AddElsewhere(const GroupPart& group);
 
   // Seals what is open, if anything. True when it did. Any thread.
   bool SealOpen() { return log_->SealOpen(); }

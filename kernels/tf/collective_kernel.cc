@@ -96,7 +96,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
     done();
     return;
   }
-  SubmitAsync(context, engine, step, std::move(requests), std::move(done));
+  SubmitAsync(context, engine, step, eager_, std::move(requests), std::move(done));
 }
 
 // By ticket where the graph draws one, else by name.

@@ -1,5 +1,6 @@
 #include "kernels/tf/submission.h"
 
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -31,7 +32,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
     for (int i = 0; i < context->num_inputs(); ++i) inputs_.push_back(context->input(i));
   }
 
-  void Run(std::vector<Request> requests) {
+  void Run(bool eager, std::vector<Request> requests) {
     step_->Join(communicator_);
     manager_ = context_->cancellation_manager();
     if (manager_ != nullptr) {
@@ -41,7 +42,17 @@ class Submission : public std::enable_shared_from_this<Submission> {
         return;
       }
     }
-    remaining_ = requests.size() + 1;  // one for this loop
+    remaining_ = requests.size() + 1;  // one for Submit's loop
+    if (!eager) return Submit(std::move(requests));
+    // All that follows an eager op is that the thread that waits for it is told. (DeregisterCallback can
+    // wait.)
+    for (Request& request : requests) request.quick = manager_ == nullptr;
+    // And that is this thread: it can do the engine's work meanwhile.
+    engine_->Assist(communicator_, [&] { Submit(std::move(requests)); }, ended_);
+  }
+
+ private:
+  void Submit(std::vector<Request> requests) {
     for (Request& request : requests) {
       request.done = [self = shared_from_this()](const Status& status) { self->EndOne(status); };
       const std::uint64_t id = engine_->Submit(std::move(request));
@@ -54,7 +65,6 @@ class Submission : public std::enable_shared_from_this<Submission> {
     EndOne(Status());
   }
 
- private:
   // While the op has not ended.
   std::string Reason() const { return "its step " + DescribeStepError(StepError(context_).Ask()); }
 
@@ -94,6 +104,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
     inputs_.clear();
     AsyncOpKernel::DoneCallback done = std::move(done_);
     done();  // `context_` is gone from here on
+    ended_.store(true, std::memory_order_release);
   }
 
   // What the engine refuses on this rank alone, the others don't know of yet.
@@ -115,6 +126,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
   std::vector<Tensor> inputs_;
   CancellationManager* manager_ = nullptr;
   CancellationToken token_ = 0;
+  std::atomic<bool> ended_{false};
 
   std::mutex mu_;
   std::size_t remaining_ = 0;       // guarded by mu_
@@ -126,10 +138,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
 }  // namespace
 
 void SubmitAsync(OpKernelContext* context, std::shared_ptr<Engine> engine, std::shared_ptr<Step> step,
-                 std::vector<Request> requests, AsyncOpKernel::DoneCallback done) {
+                 bool eager, std::vector<Request> requests, AsyncOpKernel::DoneCallback done) {
   const auto submission =
       std::make_shared<Submission>(context, std::move(engine), std::move(step), requests[0], std::move(done));
-  submission->Run(std::move(requests));
+  submission->Run(eager, std::move(requests));
 }
 
 }  // namespace tf_smddp

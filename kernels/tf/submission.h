@@ -14,10 +14,11 @@ namespace tf_smddp {
 
 // Submits `requests` (at least one; all of one communicator, and of `step`), whose `done` are set in here,
 // and calls `done` when the last one has ended; the op's status is that of the first one that failed. Keeps
-// the op's inputs alive until then. When TensorFlow cancels the step meanwhile, requests that still wait for
-// other ranks are withdrawn, with the error that the step failed with.
+// the op's inputs alive until then. `eager`: the caller waits for `done`. When TensorFlow cancels the step
+// meanwhile, requests that still wait for other ranks are withdrawn, with the error that the step failed
+// with.
 void SubmitAsync(tensorflow::OpKernelContext* context, std::shared_ptr<Engine> engine,
-                 std::shared_ptr<Step> step, std::vector<Request> requests,
+                 std::shared_ptr<Step> step, bool eager, std::vector<Request> requests,
                  tensorflow::AsyncOpKernel::DoneCallback done);
 
 }  // namespace tf_smddp

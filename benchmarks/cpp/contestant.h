@@ -1,0 +1,44 @@
+// Contestant: one rank's side of something that can allreduce: the engine, MPI, Gloo.
+//
+// Place in the stack: below sweep.h, which measures all of them in the same way. Needs the C++ library alone,
+// so that the compiler wrappers of an MPI can build it.
+#ifndef TF_SMDDP_BENCHMARKS_CPP_CONTESTANT_H_
+#define TF_SMDDP_BENCHMARKS_CPP_CONTESTANT_H_
+
+#include <cstddef>
+#include <vector>
+
+namespace tf_smddp::benchmarks {
+
+struct Tensor {
+  const float* input = nullptr;
+  float* output = nullptr;  // equal to `input`: in place
+  std::size_t count = 0;
+};
+
+// All of it on one thread. Any failure ends the process.
+class Contestant {
+ public:
+  virtual ~Contestant() = default;
+
+  virtual const char* name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Memory where this contestant likes a tensor best, aligned to 64 bytes; its content is undefined.
+  virtual float* Allocate(std::size_t count) = 0;
+  virtual void Free(float* data, std::size_t count) = 0;
+
+  // Sums each tensor over all ranks, in float32. Returns when this rank's outputs hold the results.
+  virtual void Allreduce(const std::vector<Tensor>& tensors) = 0;
+
+  // Returns when all ranks have called it. Not what is measured.
+  virtual void Barrier() = 0;
+
+  // The largest of all ranks' values, on all ranks. Not what is measured.
+  virtual double Max(double value) = 0;
+};
+
+}  // namespace tf_smddp::benchmarks
+
+#endif  // TF_SMDDP_BENCHMARKS_CPP_CONTESTANT_H_

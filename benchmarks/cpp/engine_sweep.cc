@@ -1,0 +1,190 @@
+// The engine alone, without TensorFlow: forks the ranks of a job on this host, and measures its allreduce.
+//
+//     bazel run -c opt //benchmarks/cpp:engine_sweep -- --ranks=2 --sizes=4,1048576
+//
+// Tensors lie in the ranks' arenas. A tensor, or a gradient set, is one group, as the op makes it.
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "benchmarks/cpp/contestant.h"
+#include "benchmarks/cpp/options.h"
+#include "benchmarks/cpp/sweep.h"
+#include "kernels/common/futex.h"
+#include "kernels/engine/engine.h"
+
+namespace tf_smddp::benchmarks {
+namespace {
+
+constexpr int kMaxRanks = 64;
+constexpr std::uint64_t kSpareArenaBytes = 64 << 20;  // for the engine's own use of it
+constexpr std::chrono::milliseconds kNap{100};
+
+// Where the ranks of a job meet between blocks. It is not the engine's, so it changes nothing there.
+struct Meeting {
+  std::atomic<std::uint32_t> arrived{0}, round{0};
+  double values[kMaxRanks] = {};
+};
+
+[[noreturn]] void Fail(const char* what, const std::string& why) {
+  std::fprintf(stderr, "engine_sweep: %s: %s\n", what, why.c_str());
+  std::exit(1);
+}
+
+class EngineContestant final : public Contestant {
+ public:
+  EngineContestant(std::unique_ptr<Engine> engine, Meeting* meeting)
+      : engine_(std::move(engine)), meeting_(meeting) {}
+  ~EngineContestant() override {
+    const Status status = engine_->Shutdown();
+    if (!status.ok()) Fail("shutdown", status.message());
+  }
+
+  const char* name() const override { return "tf_smddp"; }
+  int rank() const override { return engine_->config().rank; }
+  int size() const override { return engine_->config().size; }
+
+  float* Allocate(std::size_t count) override {
+    void* const data = engine_->arena()->Allocate(count * sizeof(float));
+    if (data == nullptr) Fail("arena", "is full");
+    return static_cast<float*>(data);
+  }
+  void Free(float* data, std::size_t) override { engine_->arena()->Free(data); }
+
+  void Allreduce(const std::vector<Tensor>& tensors) override {
+    std::uint64_t ticket = 0;
+    const Status drawn = engine_->DrawTicket(kWorld, kNoStep, &ticket);
+    if (!drawn.ok()) Fail("ticket", drawn.message());
+    pending_.store(static_cast<std::uint32_t>(tensors.size()), std::memory_order_relaxed);
+    ended_.store(false, std::memory_order_relaxed);
+    engine_->Assist(kWorld, [&] { Submit(tensors, ticket); }, ended_);
+    for (std::uint32_t left; (left = pending_.load(std::memory_order_acquire)) != 0;)
+      FutexWait(pending_, left, kNap);
+    engine_->EndGroup(kWorld, ticket, /*failed=*/false, "");
+  }
+
+  void Submit(const std::vector<Tensor>& tensors, std::uint64_t ticket) {
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      Request request;
+      request.shape = {static_cast<std::int64_t>(tensors[t].count)};
+      request.input = tensors[t].input;
+      request.output = tensors[t].output;
+      request.pairing.kind = Pairing::kGroup;
+      request.pairing.ticket = ticket;
+      request.pairing.param_index = static_cast<std::uint32_t>(t);
+      request.pairing.num_params = static_cast<std::uint32_t>(tensors.size());
+      request.done = [this](const Status& status) {
+        if (!status.ok()) Fail("allreduce", status.message());
+        if (pending_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+        ended_.store(true, std::memory_order_release);
+        FutexWakeAll(pending_);
+      };
+      request.quick = true;
+      engine_->Submit(std::move(request));
+    }
+  }
+
+  void Barrier() override {
+    const std::uint32_t round = meeting_->round.load();
+    if (meeting_->arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(size())) {
+      meeting_->arrived.store(0);
+      meeting_->round.store(round + 1);
+      FutexWakeAll(meeting_->round);
+      return;
+    }
+    while (meeting_->round.load() == round) FutexWait(meeting_->round, round, kNap);
+  }
+
+  double Max(double value) override {
+    meeting_->values[rank()] = value;
+    Barrier();
+    double largest = 0;
+    for (int r = 0; r < size(); ++r) largest = std::max(largest, meeting_->values[r]);
+    Barrier();
+    return largest;
+  }
+
+ private:
+  const std::unique_ptr<Engine> engine_;
+  Meeting* const meeting_;
+  std::atomic<std::uint32_t> pending_{0};
+  std::atomic<bool> ended_{false};
+};
+
+std::uint64_t ArenaBytes(const Options& options) {
+  std::uint64_t largest = 512 << 20;  // what a gradient set takes, with spans rounded up
+  for (const std::size_t bytes : options.sizes) largest = std::max<std::uint64_t>(largest, bytes);
+  return (largest * (options.in_place ? 1 : 2) + kSpareArenaBytes) / 4096 * 4096;
+}
+
+void RunRank(int rank, const Options& options, const std::string& directory, Meeting* meeting) {
+  Config config;
+  config.rank = config.local_rank = rank;
+  config.size = config.local_size = options.ranks;
+  config.rendezvous = directory;
+  config.arena_bytes = static_cast<std::int64_t>(ArenaBytes(options));
+  std::unique_ptr<Engine> engine;
+  const Status started = Engine::Start(config, std::make_shared<MappingCache>(), &engine);
+  if (!started.ok()) Fail("start", started.message());
+  EngineContestant contestant(std::move(engine), meeting);
+  RunSweep(contestant, options);
+}
+
+// Forks the ranks and waits for them. The first that fails ends the others. Returns the exit code.
+int RunJob(const Options& options) {
+  void* const page =
+      ::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  char directory[] = "/tmp/smddp-bench-XXXXXX";
+  if (page == MAP_FAILED || ::mkdtemp(directory) == nullptr)
+    Fail("set-up", "no memory, or /tmp cannot be written");
+  auto* const meeting = new (page) Meeting;
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const pid_t pid = ::fork();
+    if (pid < 0) Fail("fork", "failed");
+    if (pid == 0) {
+      ::alarm(static_cast<unsigned>(options.time_limit_seconds));
+      RunRank(rank, options, directory, meeting);
+      std::exit(0);
+    }
+    ranks.push_back(pid);
+  }
+  bool failed = false;
+  for (std::size_t ended = 0; ended < ranks.size(); ++ended) {
+    int status = 0;
+    const pid_t pid = ::wait(&status);
+    if (!failed && status != 0) {
+      failed = true;
+      std::fprintf(stderr, "engine_sweep: process %d ended with status %d\n", static_cast<int>(pid), status);
+      for (const pid_t rank : ranks) {
+        if (rank != pid) ::kill(rank, SIGTERM);
+      }
+    }
+  }
+  ::rmdir(directory);
+  return failed ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace tf_smddp::benchmarks
+
+int main(int argc, char** argv) {
+  const auto options = tf_smddp::benchmarks::ParseOptions(argc, argv);
+  if (options.ranks < 2 || options.ranks > tf_smddp::benchmarks::kMaxRanks) {
+    std::fprintf(stderr, "engine_sweep: --ranks must be 2 to %d\n", tf_smddp::benchmarks::kMaxRanks);
+    return 2;
+  }
+  return tf_smddp::benchmarks::RunJob(options);
+}

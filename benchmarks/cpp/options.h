@@ -1,0 +1,27 @@
+// Options: the command line of the C++ benchmarks, the same for the engine and its peers.
+#ifndef TF_SMDDP_BENCHMARKS_CPP_OPTIONS_H_
+#define TF_SMDDP_BENCHMARKS_CPP_OPTIONS_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tf_smddp::benchmarks {
+
+struct Options {
+  std::vector<std::size_t> sizes;  // --sizes=4,1024: bytes of the tensors of the sweep, multiples of 4
+  std::string set_file;            // --set=FILE: a gradient set instead: a line for each tensor, its elements
+  int blocks = 7;                  // --blocks=N: samples for each figure
+  double block_seconds = 0.02;     // --block-seconds=S: a block repeats what it measures for that long
+  bool in_place = true;            // --in-place=0: the output is another tensor
+  std::string output;              // --output=FILE: JSON lines; empty: standard output
+  int ranks = 2;                   // --ranks=N, where the program starts them itself
+  int time_limit_seconds = 600;    // --time-limit=S: then the program is ended
+};
+
+// Reads the command line; ends the process with a message and code 2 when it is wrong.
+Options ParseOptions(int argc, char** argv);
+
+}  // namespace tf_smddp::benchmarks
+
+#endif  // TF_SMDDP_BENCHMARKS_CPP_OPTIONS_H_
