@@ -11,6 +11,7 @@ from tf_smddp import _op_library, _tickets
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op
+from tf_smddp._conversion import to_tensor
 from tf_smddp._process_sets import ProcessSet, communicator_of
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._scaling import NONE, Scaling, scaling
@@ -75,7 +76,7 @@ def allreduce(
     factors = scaling(prescale_factor, postscale_factor, "allreduce")
     communicator = communicator_of(process_set, "allreduce")
     compressor = compressor_around_op(compression)
-    compressed, context = compressor.compress(as_dense(tensor if grad is None else grad))
+    compressed, context = compressor.compress(as_dense(tensor if grad is None else grad, "allreduce"))
     check_reducible(compressed, reduce_op, factors, "allreduce")
     tensor_name, node_name = _tickets.names(name, "SmddpAllreduce")
     reduced = _op_library.allreduce(
@@ -135,6 +136,7 @@ def grouped_allreduce(
         name or "SmddpGroupedAllreduce",
         communicator_of(process_set, "grouped_allreduce"),
         scaling(prescale_factor, postscale_factor, "grouped_allreduce"),
+        "grouped_allreduce",
         meet_by_labels=name is not None,
     )
 
@@ -147,6 +149,7 @@ def allreduce_group(
     node_name: str,
     communicator: int = 0,
     factors: Scaling = NONE,
+    caller: str = "allreduce",
     meet_by_labels: bool = False,
 ) -> List[tf.Tensor]:
     """Reduces a whole group, with a ticket of its own; the results in the same order.
@@ -162,14 +165,15 @@ def allreduce_group(
         node_name: the graph's nodes are called so.
         communicator: the ranks that take part.
         factors: as in `allreduce`.
+        caller: the user's function, for errors.
         meet_by_labels: whether, in a v1 graph, tensors meet by `labels`, which are all different then.
     """
     if not tensors:
         return []
     compressor = compressor_around_op(compression)
-    compressed = [compressor.compress(as_dense(tensor)) for tensor in tensors]
+    compressed = [compressor.compress(as_dense(tensor, caller)) for tensor in tensors]
     for tensor, _ in compressed:
-        check_reducible(tensor, reduce_op, factors, "allreduce")
+        check_reducible(tensor, reduce_op, factors, caller)
     if tf.executing_eagerly():
         reduced = _op_library.grouped_allreduce(
             [tensor for tensor, _ in compressed],
@@ -203,11 +207,12 @@ def allreduce_group(
     return [compressor.decompress(tensor, context) for tensor, (_, context) in zip(reduced, compressed)]
 
 
-def as_dense(tensor: Any) -> tf.Tensor:
+def as_dense(tensor: Any, caller: str) -> tf.Tensor:
     """Returns the tensor, converted to one if need be; IndexedSlices as a dense tensor.
 
     Raises:
-        TypeError: it is ragged or sparse in a way that has no common dense shape on all ranks.
+        TypeError: it is ragged or sparse in a way that has no common dense shape on all ranks, or cannot be
+            converted.
         ValueError: IndexedSlices without a dense shape.
     """
     if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
@@ -220,7 +225,7 @@ def as_dense(tensor: Any) -> tf.Tensor:
             f"tf_smddp cannot make {tensor!r} dense: it has no dense_shape. "
             "Give it one, or make it dense first."
         )
-    return tf.convert_to_tensor(tensor)
+    return to_tensor(tensor, caller)
 
 
 def check_reducible(tensor: tf.Tensor, reduce_op: ReduceOp, factors: Scaling, caller: str) -> None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_smddp import _op_library, _tickets
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
+from tf_smddp._conversion import to_tensor
 from tf_smddp._process_sets import ProcessSet, communicator_of, ranks_of
 from tf_smddp._rows import to_rows
 
@@ -71,7 +72,7 @@ def _check_splits(splits: Any, shape: tf.TensorShape, ranks: int) -> tf.Tensor:
                 f"{rows}. Give splits."
             )
         return tf.constant([], tf.int64)
-    vector = tf.convert_to_tensor(splits)
+    vector = to_tensor(splits, "alltoall", "splits as a vector of integers")
     if not vector.dtype.is_integer:
         raise TypeError(f"alltoall() needs splits of integers, but got {splits!r}.")
     if not vector.shape.is_compatible_with([ranks]):

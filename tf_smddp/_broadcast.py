@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_smddp import _op_library, _runtime, _tickets
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
+from tf_smddp._conversion import to_tensor
 from tf_smddp._process_sets import ProcessSet, communicator_of, ranks_of
 
 
@@ -43,7 +44,7 @@ def broadcast(
     check_call_site("broadcast")
     communicator = communicator_of(process_set, "broadcast")
     root_rank = check_root(root_rank, process_set, "broadcast")
-    return _broadcast(tf.convert_to_tensor(tensor), root_rank, name, communicator)
+    return _broadcast(to_tensor(tensor, "broadcast"), root_rank, name, communicator)
 
 
 @not_converted

@@ -60,7 +60,7 @@ def oob_allreduce(
     flat = tf.nest.flatten(tensor)
     if not flat:
         return tensor
-    compressed = [compressor.compress(as_dense(each)) for each in flat]
+    compressed = [compressor.compress(as_dense(each, "oob_allreduce")) for each in flat]
     for each, _ in compressed:
         check_reducible(each, reduce_op, NONE, "oob_allreduce")
     tensor_name, node_name = _tickets.names(name, "SmddpOobAllreduce")

@@ -9,6 +9,7 @@ from tensorflow.python.saved_model import save_context
 
 from tf_smddp import _op_library
 from tf_smddp._autograph import not_converted
+from tf_smddp._conversion import to_tensor
 
 
 @not_converted
@@ -29,9 +30,12 @@ def overlap(tensor: Any) -> tf.Tensor:
     Returns:
         The same.
 
+    Raises:
+        TypeError: it is no tensor, and cannot become one.
+
     Source: `smdistributed.dataparallel.tensorflow.overlap`, SageMaker Python SDK documentation.
     """
-    return _marked(tf.convert_to_tensor(tensor))
+    return _marked(to_tensor(tensor, "overlap"))
 
 
 @tf.custom_gradient

@@ -67,6 +67,7 @@ def reduce_gradients(
         reduce_op,
         f"{caller}_Allreduce",
         communicator,
+        caller=caller,
     )
     for i, result in zip(dense, results):
         reduced[i] = result

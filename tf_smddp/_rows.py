@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_smddp import _op_library
+from tf_smddp._conversion import to_tensor
 
 
 def to_rows(tensor: Any, caller: str, scalar_is_a_row: bool = False) -> tf.Tensor:
@@ -18,7 +19,7 @@ def to_rows(tensor: Any, caller: str, scalar_is_a_row: bool = False) -> tf.Tenso
         scalar_is_a_row: a scalar becomes a vector; also where the number of dimensions is unknown.
 
     Raises:
-        TypeError: it is ragged or sparse, or of a type that the ops don't take.
+        TypeError: it is ragged or sparse, cannot be converted, or is of a type that the ops don't take.
         ValueError: it is a scalar, and may not be.
     """
     if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices)):
@@ -26,7 +27,7 @@ def to_rows(tensor: Any, caller: str, scalar_is_a_row: bool = False) -> tf.Tenso
             f"{caller}() does not take {type(tensor).__name__}. Make it dense, or hand over its parts one by "
             "one."
         )
-    rows = tf.convert_to_tensor(tensor)
+    rows = to_tensor(tensor, caller)
     _op_library.check_dtype(rows, caller)
     if scalar_is_a_row and rows.shape.rank is None:
         return tf.reshape(

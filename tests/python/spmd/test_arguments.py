@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from modes import ALL_MODES
 from values import sum_of_ranks
 
 import tf_smddp as sdp
@@ -78,6 +79,53 @@ def test_bad_operation(op):
 def test_unsupported_type(collective):
     with pytest.raises(TypeError, match="does not take a tensor of type string, only: float16"):
         collective(tf.constant(["text"]))
+
+
+def no_tensors():
+    """Values that no tensor can be made of, and how an error shows them."""
+    return [
+        (object(), "<object object at .*> of type object"),
+        ({"loss": 1.0}, "{'loss': 1.0} of type dict"),
+        ([[1.0], [2.0, 3.0]], r"\[\[1.0\], \[2.0, 3.0\]\] of type list"),
+        ([1, "two"], r"\[1, 'two'\] of type list"),
+        ([*range(100), None], r"\[0, 1, 2, 3, 4, 5, \.\.\.\] of type list"),
+    ]
+
+
+@ALL_MODES
+@pytest.mark.parametrize(
+    ("name", "collective"),
+    [
+        ("allreduce", lambda x: sdp.allreduce(x, 0, 1)),
+        ("grouped_allreduce", lambda x: sdp.grouped_allreduce([1.0, x])),
+        ("broadcast", lambda x: sdp.broadcast(x, 0)),
+        ("allgather", sdp.allgather),
+        ("grouped_allgather", lambda x: sdp.grouped_allgather([1.0, x])),
+        ("reducescatter", sdp.reducescatter),
+        ("grouped_reducescatter", lambda x: sdp.grouped_reducescatter([[1.0], x])),
+        ("alltoall", sdp.alltoall),
+        ("alltoall", lambda x: sdp.alltoall([1.0], splits=x)),
+        ("overlap", sdp.overlap),
+    ],
+)
+def test_no_tensor(mode, name, collective):
+    for value, shown in no_tensors():
+        with pytest.raises(TypeError, match=rf"tf_smddp\.{name}\(\) takes .*, but got {shown}\. Make "):
+            mode(lambda value=value: collective(value))()
+
+
+@ALL_MODES
+def test_no_tensor_in_a_structure(mode):
+    for value in (object(), None, [[1.0], object()]):
+        with pytest.raises(TypeError, match=r"tf_smddp\.oob_allreduce\(\) takes a tensor.* but got "):
+            mode(lambda value=value: sdp.oob_allreduce({"loss": 1.0, "other": value}))()
+
+
+def test_no_tensor_leaves_no_trace(rank, size):
+    if rank == 0:
+        with pytest.raises(TypeError):
+            sdp.allreduce(object(), 0, 1)
+    assert float(sdp.allreduce(rank + 1.0, 0, 1, op=SUM)) == sum_of_ranks(size)
 
 
 @pytest.mark.parametrize("op", [SUM, sdp.ReduceOp.AVERAGE, sdp.ReduceOp.PRODUCT])

@@ -1,0 +1,36 @@
+"""What users hand over as a tensor, made one.
+
+Everything public that converts an argument does it here, so that a value which cannot be converted is the
+same error in every mode: TensorFlow's own depends on the mode, and does not say whose argument it was.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+import tensorflow as tf
+
+_shortened = reprlib.Repr()
+_shortened.maxother = _shortened.maxstring = 80
+
+
+def to_tensor(value: Any, caller: str, what: str = "a tensor") -> tf.Tensor:
+    """Returns the value as a tensor.
+
+    Args:
+        value: a user's.
+        caller: the user's function, for errors.
+        what: what it takes there, for errors.
+
+    Raises:
+        TypeError: TensorFlow cannot make a tensor of it.
+    """
+    try:
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"tf_smddp.{caller}() takes {what}, or what becomes one (a variable, a NumPy array, numbers), "
+            f"but got {_shortened.repr(value)} of type {type(value).__name__}. Make numbers of one type and "
+            "a rectangular shape of it first; broadcast_object() and allgather_object() take any object."
+        ) from error
