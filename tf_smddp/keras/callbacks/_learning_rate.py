@@ -5,13 +5,14 @@ Not collectives: every rank computes the same rate by itself.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Dict, Optional, Union
 
 import tensorflow as tf
 
 from tf_smddp._runtime import size
 from tf_smddp.keras.callbacks._momentum import MomentumCorrection
-from tf_smddp.keras.callbacks._variables import trainable_of
+from tf_smddp.keras.callbacks._variables import trainable_of, value_of
 
 
 class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
@@ -90,13 +91,16 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         """Keras's hook."""
         if logs is not None:
             optimizer = self.model.optimizer
-            logs["lr" if hasattr(optimizer, "lr") else "learning_rate"] = float(optimizer.learning_rate)
+            logs["lr" if hasattr(optimizer, "lr") else "learning_rate"] = value_of(optimizer.learning_rate)
 
     def _in_range(self) -> bool:
         return self.start_epoch <= self._epoch and (self.end_epoch is None or self._epoch < self.end_epoch)
 
     def _steps(self) -> int:
-        steps = self.steps_per_epoch or (self.params or {}).get("steps")
+        known = self.params or {}
+        steps = self.steps_per_epoch or known.get("steps")
+        if not steps and known.get("samples") and known.get("batch_size"):  # Keras 2 in a v1 graph
+            steps = math.ceil(known["samples"] / known["batch_size"])
         if not steps:
             raise ValueError(
                 f"{type(self).__name__} changes the learning rate within an epoch, but Keras does not know "
@@ -108,10 +112,10 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         multiplier = self.multiplier(epoch) if callable(self.multiplier) else self.multiplier
         rate = self.initial_lr * multiplier
         optimizer = self.model.optimizer
-        before = float(optimizer.learning_rate)
+        before = value_of(optimizer.learning_rate)
         optimizer.learning_rate = rate
         # As the optimizer holds it: rounded, so that an unchanged rate is seen to be so.
-        after = float(optimizer.learning_rate)
+        after = value_of(optimizer.learning_rate)
         if self._correction and before > 0 and after != before:
             self._correction.scale(optimizer, trainable_of(self.model), after / before)
 
@@ -162,7 +166,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         """Keras's hook."""
         super().on_epoch_end(epoch, logs)
         if self.verbose and epoch == self.warmup_epochs - 1:
-            rate = float(self.model.optimizer.learning_rate)
+            rate = value_of(self.model.optimizer.learning_rate)
             print(f"\nEpoch {epoch + 1}: the warm-up is over, the learning rate is {rate:g}.")
 
     def _fraction(self, epoch: float) -> float:

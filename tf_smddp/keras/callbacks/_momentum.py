@@ -20,7 +20,7 @@ class MomentumCorrection:
     def __init__(self) -> None:
         """Starts without an optimizer."""
         self._ids: Tuple[int, ...] = ()
-        self._scale: Optional[Callable[[tf.Tensor], None]] = None
+        self._scale: Optional[Callable[[float], None]] = None
 
     def scale(self, optimizer: Any, trainable: List[Any], factor: float) -> None:
         """Multiplies the velocities by `factor`; nothing for an optimizer without momentum or variables."""
@@ -29,8 +29,9 @@ class MomentumCorrection:
             return
         ids = tuple(map(id, velocities))
         if self._scale is None or ids != self._ids:
-            self._ids, self._scale = ids, _scaler(velocities)
-        self._scale(tf.constant(factor, tf.float64))
+            make_scaler = _scaler if tf.executing_eagerly() else _scaler_in_session
+            self._ids, self._scale = ids, make_scaler(velocities)
+        self._scale(factor)
 
 
 def velocities_of(optimizer: Any, trainable: List[Any]) -> List[Any]:
@@ -46,10 +47,23 @@ def velocities_of(optimizer: Any, trainable: List[Any]) -> List[Any]:
     return list(getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or [])
 
 
-def _scaler(velocities: List[Any]) -> Callable[[tf.Tensor], None]:
+def _scaler(velocities: List[Any]) -> Callable[[float], None]:
+    @tf.function
     def scale(factor: tf.Tensor) -> None:
         for velocity in velocities:
             velocity.assign(velocity * tf.cast(factor, velocity.dtype))
 
-    function: Callable[[tf.Tensor], None] = tf.function(scale)
-    return function
+    return lambda factor: scale(tf.constant(factor, tf.float64))
+
+
+def _scaler_in_session(velocities: List[Any]) -> Callable[[float], None]:
+    """Likewise for Keras 2 in a v1 graph."""
+    factor = tf.compat.v1.placeholder(tf.float64, [])
+    scaled = tf.group(
+        *(velocity.assign(velocity * tf.cast(factor, velocity.dtype)) for velocity in velocities)
+    )
+
+    def scale(value: float) -> None:
+        tf.compat.v1.keras.backend.get_session().run(scaled, {factor: value})
+
+    return scale

@@ -49,6 +49,12 @@ def trainable_of(model: Any) -> List[Any]:
     return _created(model, "trainable_variables")
 
 
+def value_of(variable: Any) -> float:
+    """Returns the value of a scalar variable, or of a number; in a v1 graph the one in Keras's session."""
+    in_session = tf.is_tensor(variable) and not tf.executing_eagerly()
+    return float(tf.compat.v1.keras.backend.get_value(variable) if in_session else variable)
+
+
 def _created(model: Any, attribute: str) -> List[Any]:
     try:
         return list(getattr(model, attribute))
