@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, TypeVar, cast
 
 import tensorflow as tf
@@ -15,4 +16,11 @@ def not_converted(function: Function) -> Function:
     Our functions decide in Python alone. Converting them would slow down each first trace, and would leave a
     file per function in the temporary directory when the process is killed.
     """
-    return cast(Function, tf.autograph.experimental.do_not_convert(function))
+    in_a_function = tf.autograph.experimental.do_not_convert(function)
+
+    # Takes over the mark by which AutoGraph knows what not to convert. Eager calls need no more.
+    @functools.wraps(in_a_function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return (function if tf.executing_eagerly() else in_a_function)(*args, **kwargs)
+
+    return cast(Function, called)

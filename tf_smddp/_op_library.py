@@ -6,9 +6,11 @@ here: which ticket an op carries (_tickets.py), checks of users' arguments (the 
 
 from __future__ import annotations
 
-from typing import ContextManager, List, Optional, Sequence, Tuple
+import functools
+from typing import Any, Callable, ContextManager, List, Optional, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.framework import auto_control_deps
 
 from tf_smddp import _library
@@ -53,11 +55,35 @@ SUPPORTED_DTYPES = (
 )
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _on_cpu(emit: Function) -> Function:
+    """Decorator for what emits an op: puts it on the CPU, where its only kernel is, in any device scope.
+
+    TensorFlow would do so by itself, but not where soft placement is off: that is the default of v1 sessions.
+    It copies inputs from other devices, and results to them. An eager call outside of a scope is left alone.
+    """
+
+    @functools.wraps(emit)
+    def placed(*args: Any, **kwargs: Any) -> Any:
+        # What TensorFlow's own functions of ops look at; the public ways to ask cost twice as much.
+        thread = context.context()._thread_local_data
+        if thread.is_eager and not thread.device_name:
+            return emit(*args, **kwargs)
+        with tf.device("CPU:0"):
+            return emit(*args, **kwargs)
+
+    return cast(Function, placed)
+
+
+@_on_cpu
 def ticket(communicator: int = 0) -> tf.Tensor:
     """Draws the next ticket of this rank: an int64 scalar."""
     return _ops.smddp_ticket(communicator=communicator, eager=tf.executing_eagerly(), name="SmddpTicket")
 
 
+@_on_cpu
 def step_mark(communicator: int) -> tf.Tensor:
     """What an op that pairs by name has instead of a ticket: an int64 scalar, -1."""
     # It runs at the beginning of the step, whatever its op waits for.
@@ -65,6 +91,7 @@ def step_mark(communicator: int) -> tf.Tensor:
         return _ops.smddp_step_mark(communicator=communicator, name="SmddpStepMark")
 
 
+@_on_cpu
 def allreduce(
     tensor: tf.Tensor,
     group_ticket: tf.Tensor,
@@ -92,6 +119,7 @@ def allreduce(
     return scaling.after([reduced])[0]
 
 
+@_on_cpu
 def grouped_allreduce(
     tensors: Sequence[tf.Tensor],
     group_ticket: tf.Tensor,
@@ -114,6 +142,7 @@ def grouped_allreduce(
     )
 
 
+@_on_cpu
 def oob_allreduce(
     tensors: Sequence[tf.Tensor],
     reduce_op: ReduceOp,
@@ -149,11 +178,13 @@ def oob_allreduce(
     return reduced
 
 
+@_on_cpu
 def overlap(tensor: tf.Tensor) -> tf.Tensor:
     """Emits one SmddpOverlap."""
     return _ops.smddp_overlap(tensor=tensor, name="SmddpOverlap")
 
 
+@_on_cpu
 def allgather(
     tensor: tf.Tensor, group_ticket: tf.Tensor, tensor_name: str, name: str, communicator: int = 0
 ) -> tf.Tensor:
@@ -168,6 +199,7 @@ def allgather(
     )
 
 
+@_on_cpu
 def grouped_allgather(
     tensors: Sequence[tf.Tensor],
     group_ticket: tf.Tensor,
@@ -188,6 +220,7 @@ def grouped_allgather(
     )
 
 
+@_on_cpu
 def reducescatter(
     tensor: tf.Tensor,
     group_ticket: tf.Tensor,
@@ -211,6 +244,7 @@ def reducescatter(
     return scaling.after([scattered])[0]
 
 
+@_on_cpu
 def grouped_reducescatter(
     tensors: Sequence[tf.Tensor],
     group_ticket: tf.Tensor,
@@ -235,6 +269,7 @@ def grouped_reducescatter(
     )
 
 
+@_on_cpu
 def alltoall(
     tensor: tf.Tensor,
     splits: tf.Tensor,
@@ -256,6 +291,7 @@ def alltoall(
     return result.output, result.received_splits
 
 
+@_on_cpu
 def broadcast(
     tensor: tf.Tensor,
     root_rank: int,
@@ -281,6 +317,7 @@ def broadcast(
         )
 
 
+@_on_cpu
 def barrier(tensor_name: str, pair_by_name: bool, name: str, communicator: int = 0) -> tf.Operation | None:
     """Emits one SmddpBarrier; the operation in a graph, None in eager mode, where it has then happened."""
     with _marked(pair_by_name, communicator):
