@@ -138,7 +138,7 @@ def open_log(name: str) -> pathlib.Path:
 
 def cpp_sources() -> List[str]:
     """Returns our C++ files, as clang-format wants them."""
-    folders = ("kernels", "ops", "tests/cpp", "benchmarks")
+    folders = ("kernels", "ops", "tests/cpp", "tests/python", "benchmarks")
     return sorted(
         str(path) for folder in folders for end in ("*.h", "*.cc") for path in (ROOT / folder).rglob(end)
     )
