@@ -9,6 +9,9 @@ explains, counts as one failure.
 """
 
 import argparse
+import concurrent.futures
+import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -17,18 +20,21 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
-from typing import Dict, List, NamedTuple, Optional, Set
+from typing import Callable, Dict, List, NamedTuple, Optional, Set
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "logs"
 LINT_BIN = ROOT / ".venv" / "lint" / "bin"
-SPMD_SIZES = (1, 2, 3)
 # In tests/python: the same on every TensorFlow, so the first is enough.
 ONE_TENSORFLOW = ("launcher", "launchers", "test_schedules.py")
 SHOWN_LINES = 100
+# Parts that run at once share these.
+_output_lock = threading.Lock()
+_running: Set[int] = set()
 
 
 class Result(NamedTuple):
@@ -86,6 +92,7 @@ def run(command: List[str], log: pathlib.Path, limit_s: int, **popen) -> int:
             start_new_session=True,
             **popen,
         )
+        _running.add(process.pid)
         try:
             return process.wait(limit_s)
         except BaseException as error:
@@ -102,6 +109,8 @@ def run(command: List[str], log: pathlib.Path, limit_s: int, **popen) -> int:
                 raise
             out.write(f"\nended after its time limit of {limit_s} s\n".encode())
             return 124
+        finally:
+            _running.discard(process.pid)
 
 
 def kill_group(group: int) -> None:
@@ -117,13 +126,14 @@ def finish(name: str, counts: Counts, code: int, start: float, log: pathlib.Path
     failed = len(counts.failed)
     if code != 0 and failed == 0:
         failed = 1
-    if failed:
-        lines = log.read_text(errors="replace").splitlines()
-        print(f"--- {name}: exit code {code}, the last lines of {log.relative_to(ROOT)}:")
-        print("\n".join(lines[-SHOWN_LINES:]))
-        print("---")
     result = Result(name, len(counts.passed), failed, len(counts.skipped), time.monotonic() - start)
-    print(result.line(), flush=True)
+    with _output_lock:
+        if failed:
+            lines = log.read_text(errors="replace").splitlines()
+            print(f"--- {name}: exit code {code}, the last lines of {log.relative_to(ROOT)}:")
+            print("\n".join(lines[-SHOWN_LINES:]))
+            print("---")
+        print(result.line(), flush=True)
     return result
 
 
@@ -134,6 +144,20 @@ def open_log(name: str) -> pathlib.Path:
     log = LOGS / f"{name.replace(' ', '-')}.log"
     log.write_bytes(b"")
     return log
+
+
+def run_at_once(runs: List[Callable[[], Result]]) -> List[Result]:
+    """Runs parts at the same time; returns their results in the same order."""
+    with concurrent.futures.ThreadPoolExecutor(len(runs)) as pool:
+        futures = [pool.submit(each) for each in runs]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            # Such as Ctrl-C, which only this thread gets. The others end with their processes.
+            for group in list(_running):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGTERM)
+            raise
 
 
 def cpp_sources() -> List[str]:
@@ -334,18 +358,34 @@ def run_part(part: str, tensorflows: List[str]) -> List[Result]:
         return [run_pytest("model", LINT_BIN / "python", [str(ROOT / "tests" / "model")], 1200)]
     if part == "bench":
         return [run_bench(tensorflows[0])]
-    results = []
-    for version in tensorflows:
-        python = venv_python(version)
-        tests = ROOT / "tests" / "python"
-        ignored = ("spmd", *ONE_TENSORFLOW)
-        plain = [str(tests), *(f"--ignore={tests / name}" for name in ignored)]
-        results.append(run_pytest(f"python tf-{version}", python, plain, 900))
-        for name in ONE_TENSORFLOW if version == tensorflows[0] else ():
-            label = name.removeprefix("test_").removesuffix(".py")
-            results.append(run_pytest(f"python tf-{version} {label}", python, [str(tests / name)], 900))
-        for size in SPMD_SIZES:
-            results.append(run_spmd(f"python tf-{version} np-{size}", python, size, 600))
+    return run_python(tensorflows)
+
+
+def run_python(tensorflows: List[str]) -> List[Result]:
+    """The Python tests. What does not keep two cores busy runs beside another such part."""
+    tests = ROOT / "tests" / "python"
+    pythons = [(f"python tf-{version}", venv_python(version)) for version in tensorflows]
+    ignored = [f"--ignore={tests / name}" for name in ("spmd", *ONE_TENSORFLOW)]
+    # Whole jobs often wait: for a start, a death, a stall.
+    results = run_at_once(
+        [
+            functools.partial(run_pytest, name, python, [str(tests), *ignored], 1200)
+            for name, python in pythons
+        ]
+    )
+    name, python = pythons[0]
+    results.append(run_pytest(f"{name} schedules", python, [str(tests / "test_schedules.py")], 900))
+    results += run_at_once(
+        [
+            functools.partial(run_pytest, f"{name} {folder}", python, [str(tests / folder)], 900)
+            for folder in ("launcher", "launchers")
+        ]
+    )
+    results += run_at_once(
+        [functools.partial(run_spmd, f"{name} np-1", python, 1, 600) for name, python in pythons]
+    )
+    for size in (2, 3):
+        results += [run_spmd(f"{name} np-{size}", python, size, 600) for name, python in pythons]
     return results
 
 
