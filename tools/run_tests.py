@@ -366,13 +366,15 @@ def run_python(tensorflows: List[str]) -> List[Result]:
     tests = ROOT / "tests" / "python"
     pythons = [(f"python tf-{version}", venv_python(version)) for version in tensorflows]
     ignored = [f"--ignore={tests / name}" for name in ("spmd", *ONE_TENSORFLOW)]
-    # Whole jobs often wait: for a start, a death, a stall.
-    results = run_at_once(
-        [
-            functools.partial(run_pytest, name, python, [str(tests), *ignored], 1200)
-            for name, python in pythons
-        ]
-    )
+    results = []
+    for name, python in pythons:
+        # Whole jobs often wait: for a start, a death, a stall.
+        results += run_at_once(
+            [
+                functools.partial(run_pytest, name, python, [str(tests), *ignored], 1200),
+                functools.partial(run_spmd, f"{name} np-1", python, 1, 900),
+            ]
+        )
     name, python = pythons[0]
     results.append(run_pytest(f"{name} schedules", python, [str(tests / "test_schedules.py")], 900))
     results += run_at_once(
@@ -380,9 +382,6 @@ def run_python(tensorflows: List[str]) -> List[Result]:
             functools.partial(run_pytest, f"{name} {folder}", python, [str(tests / folder)], 900)
             for folder in ("launcher", "launchers")
         ]
-    )
-    results += run_at_once(
-        [functools.partial(run_spmd, f"{name} np-1", python, 1, 600) for name, python in pythons]
     )
     for size in (2, 3):
         results += [run_spmd(f"{name} np-{size}", python, size, 600) for name, python in pythons]
