@@ -91,7 +91,7 @@ class EngineContestant final : public Contestant {
         ended_.store(true, std::memory_order_release);
         FutexWakeAll(pending_);
       };
-      request.quick = true;
+      request.quick = request.assisted = true;
       engine_->Submit(std::move(request));
     }
   }

@@ -42,10 +42,10 @@ class Doorbell {
     sleeping_.store(0, std::memory_order_seq_cst);
   }
 
-  // Whoever stands in for the owner's comm thread. Hush: true when the comm thread sleeps, and now sleeps on
-  // whatever rings. Unhush, after a Hush that was true: wakes it if the bell has rung since `heard`, and
-  // from now on when it rings.
-  bool Hush() { return sleeping_.exchange(0, std::memory_order_seq_cst) != 0; }
+  // Whoever stands in for the owner's comm thread. From Hush on, the comm thread, if it sleeps, sleeps on
+  // whatever rings. Unhush wakes it if the bell has rung since `heard`, and from now on when it rings. (It
+  // may not sleep: then the next ring costs a system call more.)
+  void Hush() { sleeping_.store(0, std::memory_order_seq_cst); }
   void Unhush(std::uint32_t heard) {
     sleeping_.store(1, std::memory_order_seq_cst);
     if (RangSince(heard)) FutexWakeAll(word_);

@@ -14,6 +14,9 @@ namespace {
 // A lost wake-up would be a bug (Note [No lost wake-up]); this bounds what one could cost.
 constexpr std::chrono::milliseconds kSafetyNet{1000};
 
+// From the publishing of something to the ringing for it, on a rank that is not held up.
+constexpr std::chrono::microseconds kRingFollows{1};
+
 // Adds the time of its life to a total.
 class Stopwatch {
  public:
@@ -125,7 +128,7 @@ bool CommThread::StandIn::Try() {
   lock_ = std::unique_lock<std::mutex>(comm_->following_, std::try_to_lock);
   if (!lock_.owns_lock()) return false;
   comm_->stood_in_ = true;
-  hushed_ = comm_->bell().Hush();
+  comm_->bell().Hush();
   heard_ = comm_->bell().Listen();
   return true;
 }
@@ -135,20 +138,29 @@ bool CommThread::StandIn::Step() {
   return comm_->Step();
 }
 
+// What a rank publishes, it rings for next. Were the bell left in between, it would wake the comm thread for
+// nothing.
 CommThread::StandIn::~StandIn() {
   if (!lock_.owns_lock()) return;
+  while (comm_->SpinUntilRung(heard_, kRingFollows)) {
+    if (!Step()) break;
+  }
   comm_->stood_in_ = false;
   lock_.unlock();
-  if (hushed_) comm_->bell().Unhush(heard_);
+  comm_->bell().Unhush(heard_);
 }
 
+// `submit` may have to wait for the comm thread, so the place is taken after it.
 void CommThread::Assist(const std::function<void()>& submit, const std::atomic<bool>& ended) {
-  StandIn stand_in(this);
-  stand_in.Try();
   submit();
+  if (ended.load(std::memory_order_acquire)) return;
+  StandIn stand_in(this);
+  // It may have looked before something was submitted, and be about to sleep.
+  if (!stand_in.Try()) communicator_->RingSelf();
   Clock::time_point until = Clock::now() + assist_spin_;
-  while (!ended.load(std::memory_order_acquire)) {
+  for (;;) {
     const bool moved = stand_in.Try() && stand_in.Step();
+    if (ended.load(std::memory_order_acquire)) return;
     const Clock::time_point now = Clock::now();
     if (moved) {
       until = now + assist_spin_;
@@ -214,25 +226,26 @@ bool CommThread::SpinUntilRung(std::uint32_t heard, std::chrono::microseconds ti
 
 bool CommThread::FollowSmallLog() {
   LaunchLog& log = communicator_->segment().small_log();
-  std::vector<Place> done;
+  std::vector<PendingTable::Shared> done;
   bool moved = false;
   for (;; ++small_position_) {
     const LaunchLog::View view = log.Read(small_position_);
     if (view.state != LaunchLog::View::kItem) break;
-    AddSmall(small_position_, view.item, &done);
+    TakeSmall(view.item, &done);
     moved = true;
   }
-  if (!moved) return false;
-  dispatcher_->Complete(done, /*small=*/true);
-  return true;
+  if (!done.empty()) dispatcher_->Complete(done, /*small=*/true);
+  return moved;
 }
 
-// The last rank to arrive has made the results; they are there if the request is ready.
-void CommThread::AddSmall(std::uint64_t position, std::uint64_t item, std::vector<Place>* done) {
-  const Place place = Place::FromIndex(item);
-  PendingTable::Shared pending;
-  if (dispatcher_->pending().WasTakenAhead(position, place, &pending)) return;
-  if (pending != nullptr && dispatcher_->IsReady(*pending)) return done->push_back(place);
+// At small_position_. The last rank to arrive has made the results; they are there if the request is ready.
+void CommThread::TakeSmall(std::uint64_t item, std::vector<PendingTable::Shared>* done) {
+  bool ahead = false;
+  const auto ready = [this](const PendingRequest& pending) { return dispatcher_->IsReady(pending); };
+  PendingTable::Shared pending =
+      dispatcher_->pending().TakeInTurn(Place::FromIndex(item), small_position_, ready, &ahead);
+  if (pending != nullptr) return done->push_back(std::move(pending));
+  if (ahead) return;
   communicator_->job().Abort("the small log is damaged: it names a request that rank " +
                              std::to_string(communicator_->job().rank()) +
                              " has not submitted, or that is not ready");
@@ -301,9 +314,18 @@ void CommThread::RunBatch(LogEntry* last) {
       LogDebug("batch of " + std::to_string(places.size()) + " with " + std::to_string(bytes) + " bytes, " +
                std::to_string(staged.size()) + " staged");
     }
-    dispatcher_->Complete(places, /*small=*/false);
+    Complete(places);
   }
   // Aborted: EndEpoch or EndJob delivers the error with everything else.
+}
+
+void CommThread::Complete(const std::vector<Place>& places) {
+  std::vector<PendingTable::Shared> done;
+  for (const Place place : places) {
+    PendingTable::Shared pending = dispatcher_->pending().Take(place);
+    if (pending != nullptr) done.push_back(std::move(pending));  // else a damaged log named it twice
+  }
+  dispatcher_->Complete(done, /*small=*/false);
 }
 
 void CommThread::LogDebug(const std::string& text) const {
@@ -505,11 +527,12 @@ void CommThread::SettleLogs() {
   LaunchLog& launch_log = communicator_->segment().launch_log();
   small_log.Close();
   launch_log.Close();
-  std::vector<Place> small, done;
+  std::vector<PendingTable::Shared> small;
+  std::vector<Place> done;
   for (const std::uint64_t end = small_log.TailFrom(small_position_); small_position_ < end;
        ++small_position_) {
     const LaunchLog::View view = small_log.Resolve(small_position_);
-    if (view.state == LaunchLog::View::kItem) AddSmall(small_position_, view.item, &small);
+    if (view.state == LaunchLog::View::kItem) TakeSmall(view.item, &small);
   }
   for (const std::uint64_t end = launch_log.TailFrom(launch_position_); launch_position_ < end;
        ++launch_position_) {
@@ -523,7 +546,7 @@ void CommThread::SettleLogs() {
   }
   batch_.clear();
   dispatcher_->Complete(small, /*small=*/true);
-  dispatcher_->Complete(done, /*small=*/false);
+  Complete(done);
 }
 
 // Note [Leaving a communicator] in readiness_table.h.

@@ -66,7 +66,6 @@ class CommThread {
    private:
     CommThread* const comm_;
     std::unique_lock<std::mutex> lock_;
-    bool hushed_ = false;
     std::uint32_t heard_ = 0;  // before the last step
   };
 
@@ -87,7 +86,7 @@ class CommThread {
   void Run();
   bool Step();
   bool FollowSmallLog();
-  void AddSmall(std::uint64_t position, std::uint64_t item, std::vector<Place>* done);
+  void TakeSmall(std::uint64_t item, std::vector<PendingTable::Shared>* done);
   bool FollowLaunchLog();
   void RunBatch(LogEntry* last);
   bool Prepare(const std::vector<Place>& places, std::vector<Item>* shared, std::vector<Item>* own,
@@ -97,6 +96,7 @@ class CommThread {
   bool RunOwn(const std::vector<Item>& items);
   bool StepPipeline();
   bool RunStaged(const std::vector<Item>& items);
+  void Complete(const std::vector<Place>& places);
   void LogDebug(const std::string& text) const;
   static std::uint64_t Weight(const std::vector<Item>& items);
   void Charge(const std::vector<Item>& items, bool staged, const BatchCost& cost);

@@ -231,11 +231,12 @@ void Dispatcher::Launch(const PendingRequest& pending, std::uint64_t* done_at) {
     communicator_->segment().small_log().Append(place.index(), seal, done_at);
     communicator_->RingOthers();
     // Its own comm thread need not know at once.
-    if (fusion_.AddElsewhere(group)) communicator_->RingAll();
+    if (!fusion_.AddElsewhere(group)) return;
   } else {
     fusion_.Add(place, pending.bytes, group);
-    communicator_->RingAll();
   }
+  communicator_->RingOthers();
+  if (!pending.request.assisted) communicator_->RingSelf();
 }
 
 void Dispatcher::LaunchForOthers(const std::vector<Place>& places) {
@@ -347,14 +348,10 @@ void Dispatcher::CheckLeft(bool awaits_epoch) {
   if (!text.empty()) communicator_->job().Abort(text);
 }
 
-void Dispatcher::Complete(const std::vector<Place>& places, bool small) {
+void Dispatcher::Complete(const std::vector<PendingTable::Shared>& done, bool small) {
   const Clock::time_point now = Clock::now();
   Delivery delivery;
-  for (const Place place : places) {
-    const PendingTable::Shared pending = pending_.Take(place);
-    if (pending != nullptr)
-      Finish(pending, now, small, &delivery);  // else the log is damaged, and named it twice
-  }
+  for (const PendingTable::Shared& pending : done) Finish(pending, now, small, &delivery);
   Deliver(std::move(delivery));
 }
 

@@ -59,9 +59,9 @@ class Dispatcher {
   // or a caller for the next epoch (`awaits_epoch`). Comm thread.
   void CheckLeft(bool awaits_epoch);
 
-  // Requests in `places` have completed on all ranks, `small` ones or others: delivers them, and gives their
-  // generations back. Comm thread.
-  void Complete(const std::vector<Place>& places, bool small);
+  // Requests that have been taken from pending() have completed on all ranks, `small` ones or others:
+  // delivers them, and gives their generations back. Comm thread.
+  void Complete(const std::vector<PendingTable::Shared>& done, bool small);
 
   // What this rank is not in has become ready because this rank left: launches it. Comm thread.
   void LaunchForOthers(const std::vector<Place>& places);

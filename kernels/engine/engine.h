@@ -117,9 +117,9 @@ class Engine {
   Status StartTimeline(const std::string& path);
   Status StopTimeline();
 
-  // For a caller that only waits. Calls `submit`, which submits requests to communicator `id` from this
-  // thread; then, until `ended`, or while it pays, this thread does the engine's work there, so that no
-  // thread has to be woken. `ended` may be set later. Any thread but the engine's own.
+  // For a caller that only waits. Calls `submit`, which submits requests that say so to communicator `id`
+  // from this thread; then, until `ended`, or while it pays, this thread does the engine's work there, so
+  // that no thread has to be woken. `ended` may be set later. Any thread but the engine's own.
   void Assist(CommunicatorId id, const std::function<void()>& submit, const std::atomic<bool>& ended);
 
   // Leaves the job in good order; a second call does nothing. Requests that are pending are waited for when

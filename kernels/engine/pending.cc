@@ -35,11 +35,7 @@ void PendingTable::Defer(Place place) {
 PendingTable::Shared PendingTable::Take(Place place) {
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = entered_.find(place.index());
-  if (found == entered_.end()) return nullptr;
-  Shared pending = std::move(found->second);
-  entered_.erase(found);
-  if (entered_.empty() && deferred_.empty()) emptied_.notify_all();
-  return pending;
+  return found == entered_.end() ? nullptr : Remove(found);
 }
 
 PendingTable::Shared PendingTable::TakeAhead(Place place, std::uint64_t id, std::uint64_t position) {
@@ -47,18 +43,14 @@ PendingTable::Shared PendingTable::TakeAhead(Place place, std::uint64_t id, std:
   const auto found = entered_.find(place.index());
   if (found == entered_.end() || found->second->id != id || ahead_.size() >= most_ahead_) return nullptr;
   ahead_.insert(position);
-  Shared pending = std::move(found->second);
-  entered_.erase(found);
-  if (entered_.empty() && deferred_.empty()) emptied_.notify_all();
-  return pending;
+  return Remove(found);
 }
 
-bool PendingTable::WasTakenAhead(std::uint64_t position, Place place, Shared* found) {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (ahead_.erase(position) != 0) return true;
-  const auto entry = entered_.find(place.index());
-  *found = entry == entered_.end() ? nullptr : entry->second;
-  return false;
+PendingTable::Shared PendingTable::Remove(Entered::iterator entry) {
+  Shared pending = std::move(entry->second);
+  entered_.erase(entry);
+  if (entered_.empty() && deferred_.empty()) emptied_.notify_all();
+  return pending;
 }
 
 PendingTable::Shared PendingTable::Find(Place place) {

@@ -72,9 +72,17 @@ class PendingTable {
   // log; nullptr when it is not `id`, or when the comm thread lags behind too far. Any thread.
   Shared TakeAhead(Place place, std::uint64_t id, std::uint64_t position);
 
-  // Whether what the small log has at `position` was taken ahead; the answer is forgotten. If not, *found is
-  // what Find gives. Comm thread.
-  bool WasTakenAhead(std::uint64_t position, Place place, Shared* found);
+  // Takes the request in `place`, to which the comm thread has come at `position` of the small log. nullptr
+  // when it was taken ahead, which sets *ahead; when there is none; or when it is not `ready`, and stays.
+  // Comm thread.
+  template <typename Ready>
+  Shared TakeInTurn(Place place, std::uint64_t position, Ready ready, bool* ahead) {
+    std::lock_guard<std::mutex> lock(mu_);
+    *ahead = ahead_.erase(position) != 0;
+    if (*ahead) return nullptr;
+    const auto found = entered_.find(place.index());
+    return found == entered_.end() || !ready(*found->second) ? nullptr : Remove(found);
+  }
 
   // The request in `place`, which stays there; nullptr when there is none. Any thread.
   Shared Find(Place place);
@@ -107,14 +115,18 @@ class PendingTable {
   }
 
  private:
+  using Entered = std::unordered_map<std::uint64_t, Shared>;
+
+  Shared Remove(Entered::iterator entry);
+
   const std::size_t most_ahead_;
   std::mutex mu_;
   std::condition_variable emptied_;
-  std::unordered_map<std::uint64_t, Shared> entered_;  // by Place::index(); guarded by mu_
-  std::deque<Shared> deferred_;                        // oldest first; guarded by mu_
-  std::unordered_set<std::uint64_t> ahead_;            // positions of the small log; guarded by mu_
-  bool refusing_ = false;                              // guarded by mu_
-  Status refusal_;                                     // guarded by mu_
+  Entered entered_;                          // by Place::index(); guarded by mu_
+  std::deque<Shared> deferred_;              // oldest first; guarded by mu_
+  std::unordered_set<std::uint64_t> ahead_;  // positions of the small log; guarded by mu_
+  bool refusing_ = false;                    // guarded by mu_
+  Status refusal_;                           // guarded by mu_
 };
 
 }  // namespace tf_smddp

@@ -72,6 +72,8 @@ struct Request {
   // `done`, given a success, only takes note of it: it runs nothing of the user's, and nothing that waits. So
   // it need not have a thread of its own.
   bool quick = false;
+  // Submitted inside of Engine::Assist: the caller looks after it, and the comm thread is not woken.
+  bool assisted = false;
 };
 
 }  // namespace tf_smddp

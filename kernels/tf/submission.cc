@@ -46,8 +46,11 @@ class Submission : public std::enable_shared_from_this<Submission> {
     if (!eager) return Submit(std::move(requests));
     // All that follows an eager op is that the thread that waits for it is told. (DeregisterCallback can
     // wait.)
-    for (Request& request : requests) request.quick = manager_ == nullptr;
     // And that is this thread: it can do the engine's work meanwhile.
+    for (Request& request : requests) {
+      request.quick = manager_ == nullptr;
+      request.assisted = true;
+    }
     engine_->Assist(communicator_, [&] { Submit(std::move(requests)); }, ended_);
   }
 
