@@ -146,7 +146,6 @@ CommThread::StandIn::~StandIn() {
     if (!Step()) break;
   }
   comm_->stood_in_ = false;
-  lock_.unlock();
   comm_->bell().Unhush(heard_);
 }
 
@@ -154,6 +153,7 @@ CommThread::StandIn::~StandIn() {
 void CommThread::Assist(const std::function<void()>& submit, const std::atomic<bool>& ended) {
   submit();
   if (ended.load(std::memory_order_acquire)) return;
+  if (assist_spin_.count() == 0) return communicator_->RingSelf();  // other ranks want the core
   StandIn stand_in(this);
   // It may have looked before something was submitted, and be about to sleep.
   if (!stand_in.Try()) communicator_->RingSelf();
@@ -212,7 +212,10 @@ bool CommThread::Step() {
 
 // In the middle of a batch.
 void CommThread::Sleep(std::uint32_t heard) {
-  if (!SpinUntilRung(heard, stood_in_ ? assist_spin_ : spin_)) bell().Wait(heard, kSafetyNet);
+  if (SpinUntilRung(heard, stood_in_ ? assist_spin_ : spin_)) return;
+  if (stood_in_) bell().Unhush(heard);
+  bell().Wait(heard, kSafetyNet);
+  if (stood_in_) bell().Hush();
 }
 
 bool CommThread::SpinUntilRung(std::uint32_t heard, std::chrono::microseconds time) {
