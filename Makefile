@@ -24,6 +24,9 @@ venv_bin = .venv/tf-$(1)/bin
 # TensorFlow greets each rank with lines about its build; 1 leaves the warnings.
 in_venv = PATH="$(CURDIR)/$(call venv_bin,$(ONE_TF)):$$PATH" TF_CPP_MIN_LOG_LEVEL=$${TF_CPP_MIN_LOG_LEVEL:-1}
 
+# BENCH='engine sets --rounds 5' chooses what bench measures; PEERS='mpich gloo' what bench-peers installs.
+bench = TF_SMDDP_BENCH_PYTHON="$(CURDIR)/$(call venv_bin,$(ONE_TF))/python" .venv/bench/bin/python
+
 # What the installed package is made of.
 SOURCES := $(shell find kernels ops tf_smddp smddprun smdistributed smddpcommon.py third_party \
 	BUILD WORKSPACE .bazelrc setup.py pyproject.toml README.md tools/run_bazel.py \
@@ -34,14 +37,15 @@ help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
 	  while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 	@echo
-	@echo '  TF=2.15.1 or TF=2.21.0 chooses the TensorFlow, PYTHON=… the Python, NP=… the ranks of demo and bench.'
+	@echo '  TF=2.15.1 or TF=2.21.0 chooses the TensorFlow, PYTHON=… the Python, NP=… the ranks of demo;'
+	@echo '  BENCH=… what bench measures (--help lists it), PEERS=… what bench-peers installs.'
 
 .PHONY: demo
 demo: .venv/tf-$(ONE_TF)/.installed  ## Train a small CNN on real images with two ranks
 	$(in_venv) smddprun -np $(NP) python examples/digits.py
 
 .PHONY: test
-test: .venv/lint/.requirements launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run every test and the lint
+test: .venv/lint/.requirements .venv/bench/.requirements launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run every test and the lint
 	@$(PY) tools/run_tests.py lint layering cpp asan tsan model python bench $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
@@ -75,8 +79,12 @@ format: .venv/lint/.requirements  ## Format the Python and C++ files
 	@find kernels ops tests/cpp tests/python benchmarks -name '*.h' -o -name '*.cc' | xargs -r .venv/lint/bin/clang-format -i
 
 .PHONY: bench
-bench: .venv/tf-$(ONE_TF)/.installed  ## Measure allreduce from 4 B to 100 MB
-	$(in_venv) python benchmarks/allreduce.py -np $(NP)
+bench: .venv/bench/.requirements .venv/tf-$(ONE_TF)/.installed  ## Measure allreduce and training, beside the peers that are installed
+	$(bench) benchmarks/run.py $(BENCH)
+
+.PHONY: bench-peers
+bench-peers: .venv/bench/.requirements  ## Install the peers that bench compares with: MPI, Gloo, torch, Horovod
+	.venv/bench/bin/python benchmarks/setup_peers.py $(PEERS)
 
 .PHONY: wheel
 wheel: $(TEST_TF:%=dist/tf-%)  ## Build a wheel for each TensorFlow into dist/
@@ -105,6 +113,9 @@ launchers: system
 
 .venv/lint/.requirements: tools/requirements-lint.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh lint
+
+.venv/bench/.requirements: tools/requirements-bench.txt tools/setup_venv.sh | system
+	@tools/setup_venv.sh bench
 
 .venv/tf-%/.requirements: tools/requirements-test.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh tf-$*

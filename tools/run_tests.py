@@ -32,6 +32,8 @@ LINT_BIN = ROOT / ".venv" / "lint" / "bin"
 # In tests/python: the same on every TensorFlow, so the first is enough.
 ONE_TENSORFLOW = ("launcher", "launchers", "test_schedules.py")
 SHOWN_LINES = 100
+BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
+BENCH_KINDS = ("engine", "graph", "eager", "sets", "training", "scaling")
 # Parts that run at once share these.
 _output_lock = threading.Lock()
 _running: Set[int] = set()
@@ -316,12 +318,21 @@ def run_bench(version: str) -> Result:
         "--",
         "--benchmark_min_time=0.001",
     ]
-    allreduce = [str(ROOT / "benchmarks" / "allreduce.py"), "-np", "2", "--iterations", "2"]
+    bazel = [sys.executable, str(ROOT / "tools" / "run_bazel.py")]
+    folder = result_folder("bench")
+    sweeps = [
+        str(BENCH_PYTHON),
+        str(ROOT / "benchmarks" / "run.py"),
+        "--quick",
+        "--peers=",
+        f"--output={folder}",
+    ]
+    env = dict(venv_env(python), TF_SMDDP_BENCH_PYTHON=str(python))
     for name, command in (
-        ("benchmarks/cpp", [sys.executable, str(ROOT / "tools" / "run_bazel.py"), *cpp]),
-        ("benchmarks/allreduce.py", [str(python), *allreduce, "--max-bytes", str(1 << 20)]),
+        ("benchmarks/cpp", [*bazel, *cpp]),
+        *((f"benchmarks/run.py {kind}", [*sweeps, kind]) for kind in BENCH_KINDS),
     ):
-        tool_code = run(command, log, 300, cwd=result_folder("bench"), env=venv_env(python))
+        tool_code = run(command, log, 300, cwd=folder, env=env)
         (counts.failed if tool_code else counts.passed).add(name)
         code = code or tool_code
     return finish("bench", counts, code, start, log)
@@ -357,7 +368,9 @@ def run_part(part: str, tensorflows: List[str]) -> List[Result]:
     if part == "model":
         return [run_pytest("model", LINT_BIN / "python", [str(ROOT / "tests" / "model")], 1200)]
     if part == "bench":
-        return [run_bench(tensorflows[0])]
+        tests = [str(ROOT / "tests" / "benchmarks")]
+        arithmetic = run_pytest("benchmarks", LINT_BIN / "python", tests, 300)
+        return [arithmetic, run_bench(tensorflows[0])]
     return run_python(tensorflows)
 
 

@@ -1,15 +1,16 @@
 #!/bin/bash
-# Makes a virtual environment: setup_venv.sh tf-2.15.1 (TensorFlow and what the tests need), setup_venv.sh lint.
+# Makes a virtual environment: setup_venv.sh tf-2.15.1 (TensorFlow and what the tests need), setup_venv.sh lint,
+# setup_venv.sh bench (the driver of the benchmarks).
 # Starts from nothing each time, so that an interrupted installation leaves nothing half done.
 set -eu
 cd "$(dirname "$0")/.."
 
-name=${1:?usage: setup_venv.sh tf-VERSION|lint}
+name=${1:?usage: setup_venv.sh tf-VERSION|lint|bench}
 venv=.venv/$name
 case $name in
-  lint)
+  lint | bench)
     python=$(tools/choose_python.sh any)
-    packages=(-r tools/requirements-lint.txt)
+    packages=(-r "tools/requirements-$name.txt")
     ;;
   tf-*)
     version=${name#tf-}

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kPeriod = 251;  // a prime: no two chunks of a tensor have the same content
 constexpr int kMaxRepetitions = 100'000;
+constexpr double kLongBlockSeconds = 0.5;  // then three blocks must do
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -134,6 +135,8 @@ void Measure(Contestant& contestant, const Options& options, const std::vector<s
   for (int block = 0; block < options.blocks; ++block) {
     reduce_seconds.push_back(TimeBlock(contestant, reductions, reduce));
     copy_seconds.push_back(TimeBlock(contestant, copies, copy));
+    // Equal on all ranks, so all stop.
+    if (block >= 2 && reduce_seconds.back() * reductions > kLongBlockSeconds) break;
   }
   if (out == nullptr) return;
   std::fprintf(out,

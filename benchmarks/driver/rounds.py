@@ -1,0 +1,71 @@
+"""Runs a suite in rounds: ours, peer A, ours, peer B, …, each a fresh job.
+
+A peer is compared with the run of ours just before it, so a change of the machine's speed in the course of
+the measurement does not favour either. A round begins with another peer each time.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Callable, Dict, List, Sequence
+
+from peers.base import Implementation
+
+from driver.jobs import run_job
+from driver.suites import Suite
+
+Record = Dict
+
+
+def run_suite(
+    suite: Suite,
+    ours: Implementation,
+    peers: Sequence[Implementation],
+    rounds: int,
+    folder: pathlib.Path,
+    progress: Callable[[str], None],
+) -> List[Record]:
+    """Returns the records of all jobs: what they wrote, with "suite", "implementation", "pair" and "level".
+
+    "pair" is the same in the records of a peer's job and in those of the job of ours before it.
+
+    Args:
+        suite: what to run.
+        ours: its implementation of ours.
+        peers: installed ones that it is compared with; may be empty.
+        rounds: how often.
+        folder: for logs and what the jobs write.
+        progress: called with a line of text before each job.
+    """
+    records: List[Record] = []
+
+    def run(one: Implementation, pair: str) -> bool:
+        progress(f"{suite.title}: {one.title}")
+        output = folder / f"{suite.name}-{one.name}.jsonl"
+        job = one.job(suite.ranks, suite.options, output)
+        outcome = run_job(job, output, suite.limit_seconds, folder / f"{suite.name}-{one.name}.log")
+        about = {
+            "suite": suite.name,
+            "implementation": one.name,
+            "title": one.title,
+            "level": one.level,
+            "ours": one.ours,
+            "pair": pair,
+        }
+        records.extend({**record, **about} for record in outcome.records)
+        if outcome.error:
+            records.append({**about, "error": outcome.error})
+            progress(f"{suite.title}: {one.title}: {outcome.error}; its log is in {folder}")
+        return not outcome.error
+
+    excluded = set()
+    for number in range(rounds):
+        shift = number % max(1, len(peers))
+        turn = [peer for peer in [*peers[shift:], *peers[:shift]] if peer.name not in excluded]
+        for peer in turn or [None]:
+            pair = f"{number}/{peer.name if peer else ''}"
+            run(ours, pair)
+            # One that failed or did not end would do so again.
+            if peer and not run(peer, pair):
+                excluded.add(peer.name)
+    return records

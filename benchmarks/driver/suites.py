@@ -1,0 +1,69 @@
+"""Suites: what is compared with what. Each is run in rounds (rounds.py) and has a table and a plot."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Dict, List, Sequence, Tuple
+
+from workloads.options import WorkOptions, gradient_sets
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (
+    4,
+    64,
+    *(n * KIB for n in (1, 4, 16, 64, 256)),
+    *(n * MIB for n in (1, 4, 16, 25, 32, 64, 100, 256)),
+)
+QUICK_SIZES = (4, 64 * KIB, MIB)
+KERAS_RESNET50 = "keras_resnet50"
+
+# What is compared with what: like with like.
+LEVELS: Dict[str, Tuple[str, ...]] = {"engine": ("C++",), "graph": ("graph", "torch"), "eager": ()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """One implementation of ours, against its peers, with a number of ranks."""
+
+    name: str
+    title: str
+    ours: str
+    ranks: int
+    options: WorkOptions
+    limit_seconds: float = 240  # for each job
+
+    def peer_levels(self) -> Tuple[str, ...]:
+        """Returns the levels of the implementations that it is compared with."""
+        return LEVELS[self.ours]
+
+
+def suites(
+    kinds: Sequence[str], ranks: Sequence[int], python_ranks: Sequence[int], quick: bool
+) -> List[Suite]:
+    """Returns the suites of some kinds: "engine", "graph", "eager", "sets".
+
+    Args:
+        kinds: which.
+        ranks: the numbers of ranks for C++.
+        python_ranks: those for Python.
+        quick: few sizes and samples, to see whether it works.
+    """
+    sweep = (
+        WorkOptions(sizes=QUICK_SIZES, blocks=1, block_seconds=0.002) if quick else WorkOptions(sizes=SIZES)
+    )
+    found: List[Suite] = []
+    for n in ranks if "engine" in kinds else ():
+        found.append(Suite(f"engine-{n}", f"C++, in place, {n} ranks", "engine", n, sweep))
+        apart = dataclasses.replace(sweep, in_place=False)
+        found.append(Suite(f"engine-apart-{n}", f"C++, not in place, {n} ranks", "engine", n, apart))
+    for kind in ("graph", "eager"):
+        for n in python_ranks if kind in kinds else ():
+            found.append(Suite(f"{kind}-{n}", f"TensorFlow, {kind}, {n} ranks", kind, n, sweep))
+    names = [KERAS_RESNET50] if quick else gradient_sets()
+    for name in names if "sets" in kinds else ():
+        step = dataclasses.replace(sweep, sizes=(), gradient_set=name)
+        for ours in ("engine", "graph", "eager"):
+            n = ranks[0] if ours == "engine" else python_ranks[0]
+            title = f"{name} in one step, {'C++' if ours == 'engine' else ours}, {n} ranks"
+            found.append(Suite(f"{name}-{ours}-{n}", title, ours, n, step))
+    return found

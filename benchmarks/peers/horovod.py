@@ -1,0 +1,87 @@
+"""Horovod 0.28.1, built from PyPI's source against TensorFlow 2.15.1: it does not compile against later ones.
+
+Over MPI and over Gloo, each with a cycle of 0.1 ms instead of 1 ms: a cycle is how long a tensor may wait
+until it is negotiated, so this is in its favour. Gradients are reduced one op each, as its
+DistributedGradientTape does.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Dict, List, Optional
+
+from workloads.options import WorkOptions
+
+from peers import install, open_mpi
+from peers.base import Implementation, Job
+
+if TYPE_CHECKING:
+    from workloads.contestant import Contestant
+
+VERSION = "0.28.1"
+CYCLE_MS = "0.1"
+
+
+class Horovod(Implementation):
+    """Horovod, over MPI or Gloo."""
+
+    level = "graph"
+
+    def __init__(self, name: str, title: str, over: str) -> None:
+        self.name, self.title, self._over = name, title, over
+
+    def version(self) -> Optional[str]:
+        return install.package_version("horovod", "horovod")
+
+    def set_up(self) -> None:
+        install.debian("openmpi-bin", "libopenmpi-dev", "cmake", "g++", "make")
+        needed = ["setuptools<70", "wheel", "cffi", "cloudpickle", "psutil", "pyyaml", "packaging"]
+        python = install.venv("horovod", [*install.tensorflow_requirements(), *needed], install.TENSORFLOW)
+        if self.version() == VERSION:
+            return
+        print("Building Horovod, which takes some minutes", flush=True)
+        install.run(
+            [python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", f"horovod=={VERSION}"],
+            {
+                "HOROVOD_WITH_TENSORFLOW": "1",
+                "HOROVOD_WITHOUT_PYTORCH": "1",
+                "HOROVOD_WITHOUT_MXNET": "1",
+                "HOROVOD_WITH_MPI": "1",
+                "HOROVOD_WITH_GLOO": "1",
+                # Its CMake file looks for `python`.
+                "PATH": f"{python.parent}:/usr/bin:/bin",
+            },
+        )
+
+    def job(self, ranks: int, options: WorkOptions, output: pathlib.Path) -> Job:
+        python = install.venv_python("horovod")
+        worker = [str(python), *self.python_arguments(options, output)]
+        environment: Dict[str, str] = {"HOROVOD_CYCLE_TIME": CYCLE_MS}
+        if self._over == "mpi":
+            return Job([*open_mpi.launch(ranks), *worker], environment)
+        # horovodrun finds `python` there.
+        environment["PATH"] = f"{python.parent}:/usr/bin:/bin"
+        return Job([str(python.parent / "horovodrun"), "--gloo", "-np", str(ranks), *worker], environment)
+
+
+IMPLEMENTATIONS = [
+    Horovod("horovod_mpi", "Horovod, MPI", "mpi"),
+    Horovod("horovod_gloo", "Horovod, Gloo", "gloo"),
+]
+
+
+def join(mode: str) -> Contestant:
+    """Joins the job, and returns this rank."""
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+    from workloads.tensorflow_work import GraphContestant
+
+    class HorovodContestant(GraphContestant):
+        def close(self) -> None:
+            hvd.shutdown()
+
+    def reduce(tensors: List[tf.Tensor], label: str) -> List[tf.Tensor]:
+        return [hvd.allreduce(tensor, op=hvd.Sum, name=f"{label}.{i}") for i, tensor in enumerate(tensors)]
+
+    hvd.init()
+    return HorovodContestant(hvd.rank(), hvd.size(), reduce)

@@ -1,0 +1,57 @@
+"""Starts the ranks of peers that have no launcher of their own: launch.py RANKS COMMAND….
+
+Each gets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and PORTS (a free port of this machine for each rank,
+separated by commas). The first that fails ends the others; TERM is passed on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import List
+
+
+def free_ports(count: int) -> List[int]:
+    """Returns ports that were free a moment ago."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def main() -> int:
+    ranks, command = int(sys.argv[1]), sys.argv[2:]
+    master, *ports = free_ports(ranks + 1)
+    environment = dict(
+        os.environ,
+        WORLD_SIZE=str(ranks),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(master),
+        PORTS=",".join(map(str, ports)),
+    )
+    processes = [subprocess.Popen(command, env=dict(environment, RANK=str(rank))) for rank in range(ranks)]
+
+    def end(*_: object) -> None:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+
+    signal.signal(signal.SIGTERM, end)
+    code = 0
+    while any(process.poll() is None for process in processes):
+        failed = [process.returncode for process in processes if process.returncode]
+        if failed and not code:
+            code = failed[0]
+            end()
+        time.sleep(0.05)
+    return code or next((process.returncode for process in processes if process.returncode), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

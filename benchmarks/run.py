@@ -1,0 +1,124 @@
+"""Measures allreduce, gradient sets and training beside the peers: run.py [KIND…]; see docs/performance.md.
+
+    engine    the engine alone in C++, against MPI and Gloo in C++
+    graph     the op in a tf.function, against Horovod, MultiWorkerMirroredStrategy and torch
+    eager     the op in eager mode
+    sets      the gradients of ResNet50 and BERT-base in one step
+    training  a step with the plugin loaded, against stock TensorFlow; no communication
+    scaling   one rank with one thread against N ranks with one thread each
+
+Everything is kept as records in OUTPUT/results.jsonl; report.py makes tables and plots of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+from typing import Dict, List
+
+from driver import machine, report
+from driver.rounds import run_suite
+from driver.suites import suites
+from peers.base import ROOT, implementations
+from training import scaling, steps
+
+ALLREDUCE_KINDS = ("engine", "graph", "eager", "sets")
+KINDS = (*ALLREDUCE_KINDS, "training", "scaling")
+NEEDED_BY = {"engine": {"engine", "sets"}, "graph": {"graph", "eager", "sets", "training", "scaling"}}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure tf_smddp beside its peers.")
+    parser.add_argument("kind", nargs="*", help=f"of {', '.join(KINDS)}; default: all")
+    parser.add_argument("--rounds", type=int, default=3, help="jobs of each peer in a suite (default: 3)")
+    parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks in C++ (default: 2,4,8)")
+    parser.add_argument("--python-ranks", default="2", help="numbers of ranks in Python (default: 2)")
+    parser.add_argument(
+        "--peers", help="only these, by name, separated by commas; default: all that are installed"
+    )
+    parser.add_argument("--processes", type=int, default=5, help="of each kind, in training (default: 5)")
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=ROOT / ".cache" / "bench", help="folder for results"
+    )
+    parser.add_argument(
+        "--document", type=pathlib.Path, help="a document whose marked section is written anew"
+    )
+    parser.add_argument(
+        "--variant",
+        action="append",
+        metavar="NAME:VARIABLE=VALUE,…",
+        help="in training, the plugin with these variables; may be repeated (default: tf_smddp, with none)",
+    )
+    parser.add_argument("--quick", action="store_true", help="a few samples, to see that everything works")
+    found = parser.parse_args()
+    unknown = sorted(set(found.kind) - set(KINDS))
+    if unknown:
+        parser.error(f"no such kind: {', '.join(unknown)}")
+    found.kind = found.kind or list(KINDS)
+    return found
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    folder = arguments.output.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    every = {one.name: one for one in implementations()}
+    for name in ("engine", "graph"):  # one for C++, one for the plugin
+        if set(arguments.kind) & NEEDED_BY[name]:
+            every[name].set_up()
+    wanted = arguments.peers.split(",") if arguments.peers is not None else list(every)
+    versions = {name: one.version() for name, one in every.items()}
+    for name, one in every.items():
+        print(f"{one.title:30} {versions[name] or 'not installed'}", flush=True)
+    about: Dict = {"about": machine.describe(), "versions": {every[n].title: v for n, v in versions.items()}}
+    records: List[Dict] = [about]
+
+    def progress(text: str) -> None:
+        print(f"  {text}", flush=True)
+
+    ranks, python_ranks = (
+        [int(n) for n in text.split(",")] for text in (arguments.ranks, arguments.python_ranks)
+    )
+    if arguments.quick:
+        ranks, python_ranks, arguments.rounds, arguments.processes = ranks[:1], python_ranks[:1], 1, 1
+    for suite in suites(arguments.kind, ranks, python_ranks, arguments.quick):
+        ours = every[suite.ours]
+        rivals = [one for one in every.values() if not one.ours and one.level in suite.peer_levels()]
+        present = [one for one in rivals if versions[one.name] and one.name in wanted]
+        records.append(
+            {
+                "suite": suite.name,
+                "suite_title": suite.title,
+                "absent": [one.title for one in rivals if not versions[one.name]],
+            }
+        )
+        if not versions[ours.name]:
+            records.append({"suite": suite.name, "title": ours.title, "error": "not installed", "ours": True})
+            continue
+        records += run_suite(suite, ours, present, arguments.rounds, folder, progress)
+        print(report.suite_text(records, suite.name), flush=True)
+        _write(folder, records)
+    if "training" in arguments.kind:
+        variants = dict(map(steps.parse_variant, arguments.variant or ["tf_smddp"]))
+        records += steps.run(folder, arguments.processes, arguments.quick, progress, variants)
+        print(steps.text(records), flush=True)
+        _write(folder, records)
+    if "scaling" in arguments.kind:
+        records += scaling.run(folder, arguments.rounds, arguments.quick, progress)
+        print(scaling.text(records), flush=True)
+        _write(folder, records)
+    report.write(records, folder, arguments.document)
+    broken = [record for record in records if "error" in record and record.get("ours")]
+    for record in broken:
+        print(f"{record['title']}: {record['error']}; logs are in {folder}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _write(folder: pathlib.Path, records: List[Dict]) -> None:
+    (folder / "results.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Training scaling: one rank with one thread against N ranks with one thread each, and where the rest goes.
+
+Each round has two jobs of the same model and batch for each rank: one rank *alone*; and N ranks, whose steps
+reduce in one block (*together*) and do not in the next (*apart*). Each figure is a median over steps. What
+together takes longer than alone is split into
+
+    sharing         median(apart) − alone: caches and memory that the ranks share
+    imbalance       median over steps of the slowest rank's time (apart) − median(apart): who is ready waits
+    communication   together − the slowest rank's time (apart): what of the reductions is not hidden
+
+which add up to it. Differences of medians: on a machine that does other work, one may be negative.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import statistics
+from typing import Callable, Dict, List, Sequence
+
+from driver.figures import time_text
+from driver.tables import markdown
+
+from training.jobs import Size, train
+
+Record = Dict
+SIZES = {"digits": Size(32, 200), "resnet50": Size(4, 8)}
+QUICK_SIZES = {"digits": Size(8, 3)}
+JOBS = ("alone", "together")
+
+
+def run(folder: pathlib.Path, rounds: int, quick: bool, progress: Callable[[str], None]) -> List[Record]:
+    """Returns a record for each job: "scaling" (the model), "job", "ranks", "seconds", "slowest_seconds"."""
+    ranks = max(2, min(8, len(os.sched_getaffinity(0))))
+    records: List[Record] = []
+    for model, size in (QUICK_SIZES if quick else SIZES).items():
+        for _ in range(rounds):
+            for job in JOBS:
+                progress(f"training scaling, {model}: {job}")
+                output = folder / f"scaling-{model}-{job}.jsonl"
+                num_ranks = 1 if job == "alone" else ranks
+                outcome = train(model, size, output, num_ranks, reduce=job == "together", threads=1)
+                record: Record = {"scaling": model, "job": job, "ranks": num_ranks}
+                if outcome.error or not outcome.records:
+                    about = {"title": f"scaling {model}, {job}", "error": outcome.error, "ours": True}
+                    records.append({**record, **about})
+                    continue
+                records.append({**record, **_figures(outcome.records[0])})
+    return records
+
+
+def _figures(found: Record) -> Record:
+    apart: List[List[float]] = found["apart"]
+    steps, allreduce = len(apart[0]), found["allreduce"]
+    return {
+        "apart_seconds": _median_of_all(apart),
+        "slowest_seconds": statistics.median(max(step) for step in zip(*apart)),
+        "seconds": _median_of_all(found.get("together", apart)),
+        "moving_seconds": allreduce["moving_seconds"] / steps,
+        "bytes": allreduce["bytes"] / steps,
+        "staged_bytes": allreduce["staged_bytes"] / steps,
+        "in_place_bytes": allreduce.get("in_place_bytes", 0) / steps,
+    }
+
+
+def _median_of_all(by_rank: List[List[float]]) -> float:
+    return statistics.median(seconds for one in by_rank for seconds in one)
+
+
+def text(records: Sequence[Record]) -> str:
+    """Returns the table, or an empty string when nothing of this was measured."""
+    own = [record for record in records if "scaling" in record and "seconds" in record]
+    rows = []
+    for model in dict.fromkeys(record["scaling"] for record in own):
+
+        def median(job: str, field: str, model: str = model) -> float:
+            values = [r[field] for r in own if r["scaling"] == model and r["job"] == job]
+            return statistics.median(values) if values else float("nan")
+
+        alone, together = median("alone", "seconds"), median("together", "seconds")
+        apart, slowest = median("together", "apart_seconds"), median("together", "slowest_seconds")
+        moved = median("together", "bytes")
+        shares = [median("together", f"{how}_bytes") / moved for how in ("staged", "in_place") if moved]
+        parts = [apart - alone, slowest - apart, together - slowest]
+        rows.append(
+            [
+                f"{model}, {max(r['ranks'] for r in own if r['scaling'] == model)} ranks",
+                time_text(alone),
+                time_text(together),
+                f"{alone / together:.1%}",
+                *(f"{part / together:.1%}" for part in parts),
+                time_text(median("together", "moving_seconds")),
+                *(f"{share:.0%}" for share in shares),
+            ]
+        )
+    if not rows:
+        return ""
+    head = [
+        *("model", "one rank", "N ranks", "efficiency", "lost: sharing", "imbalance"),
+        *("communication", "moving bytes, by rank", "staged", "in place"),
+    ]
+    return "### Training scaling, one thread for each rank\n\n" + markdown(head, rows)

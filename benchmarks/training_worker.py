@@ -1,0 +1,114 @@
+"""One rank that trains: training_worker.py --model=… --output=FILE; run.py starts it.
+
+Writes one JSON line: the time of each step on each rank, without reductions ("apart") and with them
+("together"), and what the collectives have cost by stats().
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any, Dict, List
+
+import tensorflow as tf
+from training.models import make_task
+
+WARM_UP_STEPS = 3
+BLOCK_STEPS = 5
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train on synthetic batches, and time each step.")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--batch-size", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--plugin", action="store_true", help="import tf_smddp and call init()")
+    parser.add_argument(
+        "--reduce",
+        action="store_true",
+        help="average the gradients over all ranks, in every other block of steps",
+    )
+    parser.add_argument("--threads", type=int, default=0, help="of TensorFlow, in each pool; 0: its choice")
+    parser.add_argument("--output", required=True)
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
+    sdp: Any = None
+    if arguments.plugin:
+        import tf_smddp as sdp
+
+        sdp.init()
+    task = make_task(arguments.model, arguments.batch_size, seed=sdp.rank() if sdp else 0)
+    loss_function = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = tf.keras.optimizers.SGD(0.001, momentum=0.9)
+    optimizer.build(task.model.trainable_variables)
+
+    def make_step(reduce: bool) -> Any:
+        @tf.function
+        def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = loss_function(labels, task.model(images, training=True))
+            if reduce:
+                tape = sdp.DistributedGradientTape(tape)
+            gradients = tape.gradient(loss, task.model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, task.model.trainable_variables))
+            return loss
+
+        return step
+
+    def train(step: Any, steps: int) -> List[float]:
+        seconds = []
+        for _ in range(steps):
+            begin = time.perf_counter()
+            loss = float(step(task.images, task.labels))
+            seconds.append(time.perf_counter() - begin)
+        if not loss == loss:
+            raise AssertionError("the loss is no number")
+        return seconds
+
+    # Together and apart alternate, so that the machine's other work meets both.
+    works = {"apart": make_step(reduce=False)}
+    if arguments.reduce:
+        works["together"] = make_step(reduce=True)
+    for step in works.values():
+        train(step, WARM_UP_STEPS)
+    if sdp:
+        sdp.stats(reset=True)
+    seconds: Dict[str, List[float]] = {name: [] for name in works}
+    while len(seconds["apart"]) < arguments.steps:
+        for name, step in works.items():
+            if sdp:
+                sdp.barrier()
+            seconds[name] += train(step, min(BLOCK_STEPS, arguments.steps - len(seconds[name])))
+    record: Dict[str, Any] = {name: [own] for name, own in seconds.items()}
+    if sdp:
+        record = {name: sdp.allgather_object(own) for name, own in seconds.items()}
+        record["allreduce"] = sdp.stats()["collectives"]["allreduce"]
+    if arguments.reduce:
+        sdp.broadcast_variables(task.model.variables, root_rank=0)
+        optimizer_variables = optimizer.variables
+        if callable(optimizer_variables):
+            optimizer_variables = optimizer_variables()
+        sdp.broadcast_variables(optimizer_variables, root_rank=0)
+        train(works["together"], 2)
+        if not weights_are_equal(sdp, task.model):
+            raise AssertionError("the ranks' weights differ after steps that all began with the same")
+    if not sdp or sdp.rank() == 0:
+        with open(arguments.output, "w") as out:
+            out.write(json.dumps(record) + "\n")
+
+
+def weights_are_equal(sdp: Any, model: tf.keras.Model) -> bool:
+    """Whether all ranks have the same trained weights, to the bit. Collective."""
+    sums = [float(tf.reduce_sum(tf.cast(weight, tf.float64))) for weight in model.trainable_variables]
+    return all(found == sums for found in sdp.allgather_object(sums))
+
+
+if __name__ == "__main__":
+    main()
