@@ -6,13 +6,13 @@
 // chunk staged, a batch ended, a slot retired, the abort word set, a rank gone) publishes it first and calls
 // Ring second. The comm thread calls Listen first, looks at all it may wait for second, and passes what
 // Listen gave to Wait third. Ring's increment makes that Wait return at once if it came after Listen.
-// `sleeping_` only saves the system call: it is raised before the kernel compares the word, and read after the
-// increment, both sequentially consistent, so one of the two sides sees the other.
+// `sleeping_` only saves the system call: it is raised before the kernel compares the word, and read after
+// the increment, both sequentially consistent, so one of the two sides sees the other.
 //
-// A thread that stands in for a sleeping comm thread (CommThread::Assist) hushes the bell, so that nobody pays
-// for waking it, and looks by itself. In the end it calls Unhush, which wakes the comm thread if the bell has
-// rung since the stand-in last looked; again, `hushed_` is cleared before the word is read there, and read
-// after the increment in Ring.
+// A thread that stands in for a sleeping comm thread (CommThread::Assist) hushes the bell, so that nobody
+// pays for waking it, and looks by itself. In the end it calls Unhush, which wakes the comm thread if the
+// bell has rung since the stand-in last looked; again, `hushed_` is cleared before the word is read there,
+// and read after the increment in Ring.
 #ifndef TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_
 #define TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_
 

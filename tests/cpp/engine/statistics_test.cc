@@ -265,7 +265,8 @@ TEST(Statistics, ThreadsThatCountAtOnceLoseNothing) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (int time = 0; time < kTimes; ++time) {
-        counters.Completed(CollectiveKind::kAllgather, 3, {std::chrono::nanoseconds(2), {}, true, true, true});
+        counters.Completed(CollectiveKind::kAllgather, 3,
+                           {std::chrono::nanoseconds(2), {}, true, true, true});
       }
     });
   }
