@@ -31,18 +31,18 @@ inline constexpr std::uint64_t kNotInArena = ~std::uint64_t{0};
 // the parent writes.
 class Arena : private ForkGuarded {
  public:
-  // Makes and maps an arena of `bytes` bytes, a multiple of 64.
+  // Makes and maps an arena of `bytes` bytes, a multiple of 256.
   static Status Create(std::uint64_t bytes, MappingCache* mappings, std::shared_ptr<Arena>* arena);
 
   ~Arena() override;
 
-  // A span for `bytes` bytes aligned to 64, or nullptr when the arena is full, or in a forked child.
+  // A span for `bytes` bytes aligned to 256, or nullptr when the arena is full, or in a forked child.
   void* Allocate(std::uint64_t bytes);
 
   // Gives back a span.
   void Free(void* data);
 
-  // How long the span is that begins at `data`, rounded up to 64 bytes.
+  // How long the span is that begins at `data`, rounded up to 256 bytes.
   std::uint64_t BytesOf(const void* data) const;
 
   // From Quarantine on, Free keeps spans out of use: after a failure, peers may still read or write them.

@@ -52,14 +52,14 @@ TEST(Arena, KnowsItsSpans) {
   const auto arena = MakeArena(kMiB);
   ASSERT_NE(arena->Allocate(64), nullptr);
   void* span = arena->Allocate(100);
-  EXPECT_EQ(arena->OffsetOf(span, 100), 64u);
+  EXPECT_EQ(arena->OffsetOf(span, 100), 256u);
   EXPECT_EQ(arena->OffsetOf(span, kMiB), kNotInArena);  // reaches past the end
   int on_stack = 0;
   EXPECT_EQ(arena->OffsetOf(&on_stack, sizeof on_stack), kNotInArena);
   EXPECT_EQ(arena->Allocate(kMiB), nullptr);
-  EXPECT_EQ(arena->used_bytes(), 64u + 128u);
+  EXPECT_EQ(arena->used_bytes(), 256u + 256u);
   arena->Free(span);
-  EXPECT_EQ(arena->used_bytes(), 64u);
+  EXPECT_EQ(arena->used_bytes(), 256u);
 }
 
 TEST(Arena, QuarantineKeepsSpansOutOfUseUntilRelease) {
@@ -70,17 +70,17 @@ TEST(Arena, QuarantineKeepsSpansOutOfUseUntilRelease) {
   arena->Free(first);
   arena->Quarantine();
   arena->Free(second);
-  EXPECT_EQ(arena->used_bytes(), 128u);
+  EXPECT_EQ(arena->used_bytes(), 512u);
   void* third = arena->Allocate(64);
   EXPECT_NE(third, first);
   EXPECT_NE(third, second);
   arena->Release();  // the other quarantine lasts
-  EXPECT_EQ(arena->used_bytes(), 192u);
+  EXPECT_EQ(arena->used_bytes(), 768u);
   arena->Release();
-  EXPECT_EQ(arena->used_bytes(), 64u);
+  EXPECT_EQ(arena->used_bytes(), 256u);
   EXPECT_EQ(arena->Allocate(64), first);
   arena->Free(third);  // after the quarantines: free at once
-  EXPECT_EQ(arena->used_bytes(), 64u);
+  EXPECT_EQ(arena->used_bytes(), 256u);
 }
 
 TEST(ArenaView, ResolvesOnlyWhatIsInside) {
@@ -105,7 +105,7 @@ TEST(Arena, CountsWhatIsInUseAndWhatItRefused) {
   EXPECT_EQ(arena->BytesOf(first), 3 * kMiB);
   arena->Free(first);
   EXPECT_NE(arena->Allocate(100), nullptr);
-  EXPECT_EQ(arena->used_bytes(), 128u);
+  EXPECT_EQ(arena->used_bytes(), 256u);
   EXPECT_EQ(arena->peak_bytes(), 3 * kMiB);
   EXPECT_EQ(arena->refused(), 1u);
 }

@@ -10,22 +10,22 @@ namespace tf_smddp {
 namespace {
 
 TEST(SpanAllocator, GivesAlignedSpansUntilFull) {
-  SpanAllocator spans(128, 128 + 256);
-  EXPECT_EQ(spans.Allocate(1), 128u);
-  EXPECT_EQ(spans.Allocate(64), 192u);
-  EXPECT_EQ(spans.Allocate(65), 256u);  // two units
+  SpanAllocator spans(512, 512 + 1024);
+  EXPECT_EQ(spans.Allocate(1), 512u);
+  EXPECT_EQ(spans.Allocate(256), 768u);
+  EXPECT_EQ(spans.Allocate(257), 1024u);  // two units
   EXPECT_EQ(spans.Allocate(0), SpanAllocator::kNone);
-  EXPECT_EQ(spans.used_bytes(), 256u);
-  spans.Free(192);
-  EXPECT_EQ(spans.Allocate(65), SpanAllocator::kNone);
-  EXPECT_EQ(spans.Allocate(0), 192u);
+  EXPECT_EQ(spans.used_bytes(), 1024u);
+  spans.Free(768);
+  EXPECT_EQ(spans.Allocate(257), SpanAllocator::kNone);
+  EXPECT_EQ(spans.Allocate(0), 768u);
 }
 
 TEST(SpanAllocator, RefusesWhatCannotFit) {
-  SpanAllocator spans(0, 1024);
+  SpanAllocator spans(0, 4096);
   EXPECT_EQ(spans.Allocate(~std::uint64_t{0}), SpanAllocator::kNone);
-  EXPECT_EQ(spans.Allocate(1025), SpanAllocator::kNone);
-  SpanAllocator empty(64, 64);
+  EXPECT_EQ(spans.Allocate(4097), SpanAllocator::kNone);
+  SpanAllocator empty(256, 256);
   EXPECT_EQ(empty.Allocate(1), SpanAllocator::kNone);
 }
 
@@ -33,11 +33,11 @@ TEST(SpanAllocator, JoinsNeighboursInEveryOrder) {
   const std::vector<std::vector<int>> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                                 {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
   for (const auto& order : orders) {
-    SpanAllocator spans(0, 192);
+    SpanAllocator spans(0, 768);
     std::uint64_t offsets[3];
-    for (auto& offset : offsets) offset = spans.Allocate(64);
+    for (auto& offset : offsets) offset = spans.Allocate(256);
     for (const int i : order) spans.Free(offsets[i]);
-    EXPECT_EQ(spans.Allocate(192), 0u);
+    EXPECT_EQ(spans.Allocate(768), 0u);
   }
 }
 
@@ -86,19 +86,19 @@ TEST(SpanAllocator, TakesTheSpanThatFitsBest) {
 
 TEST(SpanAllocator, FindsTheOnlySpanThatFits) {
   // Of many of one class, which are nearly as long.
-  SpanAllocator spans(0, 1 << 20);
+  SpanAllocator spans(0, 1 << 22);
   std::vector<std::uint64_t> offsets;
-  const std::uint64_t only = spans.Allocate(2111);
+  const std::uint64_t only = spans.Allocate(8444);
   for (int i = 0; i < 50; ++i) {
     spans.Allocate(64);
-    offsets.push_back(spans.Allocate(2048));
+    offsets.push_back(spans.Allocate(8192));
   }
   while (spans.Allocate(4096) != SpanAllocator::kNone) continue;
   while (spans.Allocate(64) != SpanAllocator::kNone) continue;
   spans.Free(only);
   for (const std::uint64_t offset : offsets) spans.Free(offset);
-  EXPECT_EQ(spans.Allocate(2111), only);
-  EXPECT_EQ(spans.Allocate(2176), SpanAllocator::kNone);
+  EXPECT_EQ(spans.Allocate(8444), only);
+  EXPECT_EQ(spans.Allocate(8704), SpanAllocator::kNone);
 }
 
 TEST(SpanAllocator, KnowsWhatIsIdle) {
