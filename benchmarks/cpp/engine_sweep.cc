@@ -70,9 +70,17 @@ class EngineContestant final : public Contestant {
     pending_.store(static_cast<std::uint32_t>(tensors.size()), std::memory_order_relaxed);
     ended_.store(false, std::memory_order_relaxed);
     engine_->Assist(kWorld, [&] { Submit(tensors, ticket); }, ended_);
-    for (std::uint32_t left; (left = pending_.load(std::memory_order_acquire)) != 0;)
-      FutexWait(pending_, left, kNap);
+    if (!ended_.load(std::memory_order_acquire)) Sleep();
     engine_->EndGroup(kWorld, ticket, /*failed=*/false, "");
+  }
+
+  void Sleep() {
+    sleeps_.store(true, std::memory_order_seq_cst);
+    while (!ended_.load(std::memory_order_seq_cst)) {
+      const std::uint32_t left = pending_.load(std::memory_order_seq_cst);
+      if (left != 0) FutexWait(pending_, left, kNap);
+    }
+    sleeps_.store(false, std::memory_order_seq_cst);
   }
 
   void Submit(const std::vector<Tensor>& tensors, std::uint64_t ticket) {
@@ -88,8 +96,8 @@ class EngineContestant final : public Contestant {
       request.done = [this](const Status& status) {
         if (!status.ok()) Fail("allreduce", status.message());
         if (pending_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-        ended_.store(true, std::memory_order_release);
-        FutexWakeAll(pending_);
+        ended_.store(true, std::memory_order_seq_cst);
+        if (sleeps_.load(std::memory_order_seq_cst)) FutexWakeAll(pending_);
       };
       request.quick = request.assisted = true;
       engine_->Submit(std::move(request));
@@ -121,6 +129,7 @@ class EngineContestant final : public Contestant {
   Meeting* const meeting_;
   std::atomic<std::uint32_t> pending_{0};
   std::atomic<bool> ended_{false};
+  std::atomic<bool> sleeps_{false};
 };
 
 std::uint64_t ArenaBytes(const Options& options) {

@@ -21,6 +21,7 @@
 #include "kernels/engine/statistics.h"
 #include "kernels/engine/timeline.h"
 #include "kernels/engine/watcher.h"
+#include "kernels/memory/fork_guard.h"
 #include "kernels/reduce/reduce.h"
 
 namespace tf_smddp {
@@ -128,7 +129,7 @@ Status CheckSplits(const Request& request, std::size_t size) {
 }  // namespace
 
 Engine::Engine(const Config& config)
-    : config_(config), pid_(::getpid()), timeline_(std::make_unique<Timeline>()) {}
+    : config_(config), fork_depth_(ForkDepth()), timeline_(std::make_unique<Timeline>()) {}
 
 Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,
                      std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena) {
@@ -187,7 +188,7 @@ Engine::~Engine() {
   Shutdown();
 }
 
-bool Engine::InForkedChild() const { return ::getpid() != pid_; }
+bool Engine::InForkedChild() const { return ForkDepth() != fork_depth_; }
 
 Status Engine::CheckUsable() const {
   if (InForkedChild()) {

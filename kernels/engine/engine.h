@@ -9,8 +9,6 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_ENGINE_H_
 #define TF_SMDDP_KERNELS_ENGINE_ENGINE_H_
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -155,7 +153,7 @@ class Engine {
   void AbortWaiting(Membership& membership, bool agreements_only);
 
   const Config config_;
-  const pid_t pid_;
+  const int fork_depth_;
   std::atomic<bool> shut_down_{false};
   std::atomic<int> inside_{0};  // threads in a call that uses communicators_; Shutdown waits for them
   std::atomic<std::uint64_t> lone_tickets_{0};  // of a job of one rank

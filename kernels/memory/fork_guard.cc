@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -10,6 +11,7 @@ namespace tf_smddp {
 namespace {
 
 struct Registry {
+  std::atomic<int> depth{0};
   std::mutex mu;
   std::vector<ForkGuarded*> guarded;  // guarded by mu
 };
@@ -38,11 +40,14 @@ void AfterInParent() {
 }
 
 void AfterInChild() {
+  TheRegistry().depth.fetch_add(1, std::memory_order_relaxed);
   for (ForkGuarded* guarded : TheRegistry().guarded) guarded->AfterForkInChild();
   TheRegistry().mu.unlock();
 }
 
 }  // namespace
+
+int ForkDepth() { return TheRegistry().depth.load(std::memory_order_relaxed); }
 
 void WatchForks(ForkGuarded* guarded) {
   std::lock_guard<std::mutex> lock(TheRegistry().mu);

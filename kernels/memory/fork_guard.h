@@ -26,6 +26,10 @@ class ForkGuarded {
 void WatchForks(ForkGuarded* guarded);
 void UnwatchForks(ForkGuarded* guarded);
 
+// How many forks lie between the process in which this was first called, or anything watched, and this one: a
+// child sees one more than its parent. Costs no system call, as getpid() does. Any thread.
+int ForkDepth();
+
 }  // namespace tf_smddp
 
 #endif  // TF_SMDDP_KERNELS_MEMORY_FORK_GUARD_H_
