@@ -62,7 +62,8 @@ class LaunchLog {
 
   // Appends `item` (below 2^36). `weigh(open)` is given the weight of the open batch and returns what is open
   // after this entry: 0 seals the batch with it. It may be called more than once. False: the log is closed,
-  // and nothing was appended. Sets *at, unless nullptr, to the entry's position. Any thread of any process.
+  // and nothing was appended. Sets *at, unless nullptr, to the entry's position, which counts when it returns
+  // true. Any thread of any process.
   template <typename Weigh>
   bool Append(std::uint64_t item, Weigh weigh, std::uint64_t* at = nullptr) {
     std::uint64_t tail = tail_->load(std::memory_order_acquire);

@@ -87,8 +87,10 @@ std::uint64_t Dispatcher::Submit(Request request) {
       added = PendingTable::Added::kDeferred;
     }
   }
+  Delivery ahead;
+  if (done_at != kNowhere) FinishAhead(*pending, done_at, &ahead);
   sequencer_.Exit(epoch);
-  if (done_at != kNowhere) FinishAhead(*pending, done_at);
+  Deliver(std::move(ahead));  // only now: the callbacks may do anything
   if (added == PendingTable::Added::kEntered) return id;
   if (added == PendingTable::Added::kDeferred) {
     counters_->Deferred();
@@ -228,7 +230,8 @@ void Dispatcher::Launch(const PendingRequest& pending, std::uint64_t* done_at) {
                             work.call.count());
     counters_->Moved(pending.request.kind, Clock::now() - begin);
     const auto seal = [](std::uint64_t) { return std::uint64_t{0}; };
-    communicator_->segment().small_log().Append(place.index(), seal, done_at);
+    std::uint64_t position = 0;
+    if (communicator_->segment().small_log().Append(place.index(), seal, &position)) *done_at = position;
     communicator_->RingOthers();
     // Its own comm thread need not know at once.
     if (!fusion_.AddElsewhere(group)) return;
@@ -356,20 +359,19 @@ void Dispatcher::Complete(const std::vector<PendingTable::Shared>& done, bool sm
 }
 
 // What this thread has done for all ranks is at an end for its own, too. Its comm thread would have to be
-// woken, and to wake the completion thread; and the rank that comes last is the one that all wait for.
-void Dispatcher::FinishAhead(const PendingRequest& pending, std::uint64_t position) {
+// woken, and to wake the completion thread; and the rank that comes last is the one that all wait for. In the
+// epoch of the request: when that is over, its place in the table may be another's.
+void Dispatcher::FinishAhead(const PendingRequest& pending, std::uint64_t position, Delivery* delivery) {
   const PendingTable::Shared taken = pending_.TakeAhead(pending.place(), pending.id, position);
   if (taken == nullptr) {
     communicator_->RingSelf();  // the comm thread has it already, or must catch up
     return;
   }
-  Delivery delivery;
-  Finish(taken, Clock::now(), /*small=*/true, &delivery);
-  for (CompletionThread::Completion& each : delivery.completions) {
-    delivery.quick.push_back(std::move(each.first));  // not the comm thread: nothing needs to be quick
+  Finish(taken, Clock::now(), /*small=*/true, delivery);
+  for (CompletionThread::Completion& each : delivery->completions) {
+    delivery->quick.push_back(std::move(each.first));  // not the comm thread: nothing needs to be quick
   }
-  delivery.completions.clear();
-  Deliver(std::move(delivery));
+  delivery->completions.clear();
 }
 
 void Dispatcher::Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small,

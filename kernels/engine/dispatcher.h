@@ -104,7 +104,7 @@ class Dispatcher {
   struct Delivery;
   void Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Delivery* delivery);
   void Deliver(Delivery delivery);
-  void FinishAhead(const PendingRequest& pending, std::uint64_t position);
+  void FinishAhead(const PendingRequest& pending, std::uint64_t position, Delivery* delivery);
   void Failed(const PendingRequest& pending);
   void RingDeferring();
   void FailOnMismatch(const PendingRequest& pending, const Manifest& others, int other_member);
