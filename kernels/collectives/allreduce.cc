@@ -25,6 +25,9 @@ namespace {
 
 constexpr std::uint64_t kLineBytes = 64;
 
+// A result elsewhere that is as large as this is written past the cache.
+constexpr std::uint64_t kPastCacheBytes = 4 << 20;
+
 class Allreduce final : public Collective {
  public:
   Reach reach() const override { return Reach::kAllOutputs; }
@@ -38,8 +41,9 @@ class Allreduce final : public Collective {
       from[rank] = static_cast<const std::byte*>(inputs[rank]) + offset;
       to[rank] = static_cast<std::byte*>(outputs[rank]) + offset;
     }
-    Reduce({call.dtype, call.op, call.prescale, call.postscale}, from, call.num_ranks, to, call.num_ranks,
-           count);
+    const bool past_cache = call.count() * DTypeBytes(call.dtype) >= kPastCacheBytes;
+    Reduce({call.dtype, call.op, call.prescale, call.postscale, past_cache}, from, call.num_ranks, to,
+           call.num_ranks, count);
   }
 
   std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const override {

@@ -42,6 +42,11 @@ struct NativeElement {
   static HWY_INLINE void Store(hn::Vec<D> v, D d, Lane* p) {
     hn::StoreU(v, d, p);
   }
+  // Past the cache; p is aligned to the vector.
+  template <class D>
+  static HWY_INLINE void Stream(hn::Vec<D> v, D d, Lane* p) {
+    hn::Stream(v, d, p);  // a whole vector: no target's is shorter than 16 bytes, but the scalar one's
+  }
 };
 
 // What the others share: memory lanes of type T, as many as there are accumulator lanes.
@@ -57,6 +62,16 @@ struct WidenedElement {
   template <class D>
   static HWY_INLINE void Store(hn::Vec<hn::Rebind<T, D>> v, D /*d*/, Lane* p) {
     hn::StoreU(v, hn::Rebind<T, D>(), p);
+  }
+  template <class D>
+  static HWY_INLINE void Stream(hn::Vec<hn::Rebind<T, D>> v, D /*d*/, Lane* p) {
+    const hn::Rebind<T, D> dt;
+    // Highway streams at least 16 bytes, also of a shorter vector.
+    if constexpr (hn::MaxLanes(dt) * sizeof(T) >= 16) {
+      hn::Stream(v, dt, p);
+    } else {
+      hn::StoreU(v, dt, p);
+    }
   }
 };
 

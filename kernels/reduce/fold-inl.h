@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/reduce/elements-inl.h"
 #include "kernels/reduce/factors-inl.h"
@@ -85,7 +86,16 @@ HWY_INLINE void FoldVector(D d, const FoldArgs<typename Element::Acc>& args,
   }
 }
 
-template <class Element, class Op, bool kScaled>
+template <class Element, bool kStreams, class P, class D>
+HWY_INLINE void Put(P packed, D d, typename Element::Lane* output) {
+  if constexpr (kStreams) {
+    Element::Stream(packed, d, output);
+  } else {
+    Element::Store(packed, d, output);
+  }
+}
+
+template <class Element, class Op, bool kScaled, bool kStreams>
 HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
   using Lane = typename Element::Lane;
   using D = hn::ScalableTag<typename Element::Acc>;
@@ -132,10 +142,10 @@ HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
     const auto packed3 = Element::Pack(d, finisher.Finish(d, acc3));
     for (int k = 0; k < args.num_outputs; ++k) {
       Lane* output = static_cast<Lane*>(args.outputs[k]) + at;
-      Element::Store(packed0, d, output);
-      Element::Store(packed1, d, output + lanes);
-      Element::Store(packed2, d, output + 2 * lanes);
-      Element::Store(packed3, d, output + 3 * lanes);
+      Put<Element, kStreams>(packed0, d, output);
+      Put<Element, kStreams>(packed1, d, output + lanes);
+      Put<Element, kStreams>(packed2, d, output + 2 * lanes);
+      Put<Element, kStreams>(packed3, d, output + 3 * lanes);
     }
   }
   for (; e < args.count; e += lanes) {
@@ -151,7 +161,7 @@ void FoldBlock(const KernelArgs& args, std::size_t begin, std::size_t count, typ
   for (int i = 0; i < args.num_inputs; i += kMaxStreams) {
     const int group = HWY_MIN(args.num_inputs - i, kMaxStreams);
     const bool last = i + group == args.num_inputs;
-    Fold<Element, Op, kScaled>(
+    Fold<Element, Op, kScaled, false>(
         {args.inputs + i, group, args.outputs, num_written, args.factors, begin, count, carry, i == 0, last});
   }
   const Lane* result = static_cast<const Lane*>(args.outputs[0]) + begin;
@@ -164,8 +174,19 @@ template <class Element, class Op, bool kScaled>
 void FoldAll(const KernelArgs& args) {
   using Acc = typename Element::Acc;
   if (args.num_inputs <= kMaxStreams && args.num_outputs <= kMaxStreams) {
-    Fold<Element, Op, kScaled>({args.inputs, args.num_inputs, args.outputs, args.num_outputs, args.factors, 0,
-                                args.count, nullptr, true, true});
+    const FoldArgs<Acc> fold = {args.inputs,  args.num_inputs,
+                                args.outputs, args.num_outputs,
+                                args.factors, 0,
+                                args.count,   nullptr,
+                                true,         true};
+    if constexpr (Element::kHasFactors) {  // floats
+      if (args.past_cache) {
+        Fold<Element, Op, kScaled, true>(fold);
+        hwy::FlushStream();
+        return;
+      }
+    }
+    Fold<Element, Op, kScaled, false>(fold);
     return;
   }
   constexpr std::size_t kBlock = kBlockBytes / sizeof(Acc);

@@ -29,6 +29,7 @@ struct KernelArgs {
   int num_outputs;
   std::size_t count;
   Factors factors;
+  bool past_cache;  // outputs are aligned to 64 bytes, and none is an input: write them past the cache
 };
 
 using Kernel = void (*)(const KernelArgs& args);

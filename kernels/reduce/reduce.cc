@@ -1,6 +1,7 @@
 #include "kernels/reduce/reduce.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "kernels/reduce/float_environment.h"
@@ -12,6 +13,9 @@ namespace {
 // Small enough that a piece that was read for the first output is still in the L1 cache for the next.
 constexpr std::size_t kCopyBytes = 16 << 10;
 
+// Of the longest vector that is stored, in bytes.
+constexpr std::uintptr_t kStreamAlignment = 64;
+
 // One input, no factors: every operation is the identity.
 void Copy(const void* input, void* const* outputs, int num_outputs, std::size_t bytes) {
   const std::size_t piece_bytes = num_outputs == 1 ? bytes : kCopyBytes;
@@ -22,6 +26,14 @@ void Copy(const void* input, void* const* outputs, int num_outputs, std::size_t 
       std::memcpy(static_cast<char*>(outputs[k]) + begin, static_cast<const char*>(input) + begin, n);
     }
   }
+}
+
+bool CanStream(const void* const* inputs, int num_inputs, void* const* outputs, int num_outputs) {
+  for (int k = 0; k < num_outputs; ++k) {
+    if (reinterpret_cast<std::uintptr_t>(outputs[k]) % kStreamAlignment != 0) return false;
+    if (std::find(inputs, inputs + num_inputs, outputs[k]) != inputs + num_inputs) return false;
+  }
+  return true;
 }
 
 // Which file of kernels a type has, as an array indexed by TargetId.
@@ -61,7 +73,7 @@ const ReduceTargetInfo& BestTarget() {
 
 void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const void* const* inputs,
               int num_inputs, void* const* outputs, int num_outputs, std::size_t count) {
-  const auto& [dtype, op, prescale, postscale] = reduction;
+  const auto& [dtype, op, prescale, postscale, past_cache] = reduction;
   if (count == 0) return;
   if (num_inputs == 1 && prescale == 1.0 && postscale == 1.0) {
     return Copy(inputs[0], outputs, num_outputs, count * DTypeBytes(dtype));
@@ -69,7 +81,8 @@ void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const 
   const Factors factors = {prescale, op == ReduceOp::kAverage ? num_inputs : 1, postscale};
   const Kernel kernel = KernelsFor(dtype)[target.id](dtype, op);
   const ScopedIeeeEnvironment ieee;
-  kernel({inputs, num_inputs, outputs, num_outputs, count, factors});
+  const bool streams = past_cache && CanStream(inputs, num_inputs, outputs, num_outputs);
+  kernel({inputs, num_inputs, outputs, num_outputs, count, factors, streams});
 }
 
 void Reduce(const Reduction& reduction, const void* const* inputs, int num_inputs, void* const* outputs,

@@ -17,6 +17,10 @@ struct Reduction {
   ReduceOp op;
   double prescale = 1.0;
   double postscale = 1.0;
+  // The outputs are so large that they will not be in the cache any more when they are read. Then they are
+  // written past it, without being read first, where the type (floats), the alignment (64 bytes) and the
+  // aliasing (none) allow it. It changes no bit.
+  bool past_cache = false;
 };
 
 // Semantics: for every element e in [0, count): with x[i] = inputs[i][e] * prescale,

@@ -119,8 +119,11 @@ TEST_P(SweepTest, EqualsReference) {
                            << ReduceOpName(op) << ", " << num_inputs << " inputs, " << num_outputs
                            << " outputs, count " << count << ", misaligned by " << misalignment.first << "+k*"
                            << misalignment.step << (in_place ? ", in place" : ""));
-              Check({dtype, op}, inputs, expected, count, num_outputs, misalignment, in_place);
-              if (HasFatalFailure()) return;
+              for (const bool past_cache : {false, true}) {
+                Check({dtype, op, 1.0, 1.0, past_cache}, inputs, expected, count, num_outputs, misalignment,
+                      in_place);
+                if (HasFatalFailure()) return;
+              }
             }
           }
         }
@@ -176,6 +179,10 @@ TEST_P(FactorSweepTest, EqualsReference) {
                            << ", result times " << postscale << ", " << num_outputs << " outputs, count "
                            << count << (in_place ? ", in place" : ""));
               Check(reduction, inputs, expected, count, num_outputs, {1, 1}, in_place);
+              if (HasFatalFailure()) return;
+              Reduction past_cache = reduction;
+              past_cache.past_cache = true;
+              Check(past_cache, inputs, expected, count, num_outputs, {0, 0}, in_place);
               if (HasFatalFailure()) return;
             }
           }
