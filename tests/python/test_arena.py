@@ -232,6 +232,7 @@ report("used", sdp.stats()["arena_used_bytes"])
     )
     assert job.exit_code == 0, str(job)
     for report in job.reports:
-        assert report["late"] <= report["early"] * 1.1, str(job)
+        # In KiB. Which tensors are alive at once depends on threads; all that were ever made are 8 GB.
+        assert report["late"] <= report["early"] * 1.5, str(job)
         assert report["used"] < 1 << 20, str(job)
         assert report["staged"] == 0, str(job)
