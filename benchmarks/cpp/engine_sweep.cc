@@ -5,13 +5,11 @@
 // Tensors lie in the ranks' arenas. A tensor, or a gradient set, is one group, as the op makes it.
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -20,6 +18,7 @@
 #include <vector>
 
 #include "benchmarks/cpp/contestant.h"
+#include "benchmarks/cpp/fork_ranks.h"
 #include "benchmarks/cpp/options.h"
 #include "benchmarks/cpp/sweep.h"
 #include "kernels/common/futex.h"
@@ -151,7 +150,6 @@ void RunRank(int rank, const Options& options, const std::string& directory, Mee
   RunSweep(contestant, options);
 }
 
-// Forks the ranks and waits for them. The first that fails ends the others. Returns the exit code.
 int RunJob(const Options& options) {
   void* const page =
       ::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -159,31 +157,10 @@ int RunJob(const Options& options) {
   if (page == MAP_FAILED || ::mkdtemp(directory) == nullptr)
     Fail("set-up", "no memory, or /tmp cannot be written");
   auto* const meeting = new (page) Meeting;
-  std::vector<pid_t> ranks;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    const pid_t pid = ::fork();
-    if (pid < 0) Fail("fork", "failed");
-    if (pid == 0) {
-      ::alarm(static_cast<unsigned>(options.time_limit_seconds));
-      RunRank(rank, options, directory, meeting);
-      std::exit(0);
-    }
-    ranks.push_back(pid);
-  }
-  bool failed = false;
-  for (std::size_t ended = 0; ended < ranks.size(); ++ended) {
-    int status = 0;
-    const pid_t pid = ::wait(&status);
-    if (!failed && status != 0) {
-      failed = true;
-      std::fprintf(stderr, "engine_sweep: process %d ended with status %d\n", static_cast<int>(pid), status);
-      for (const pid_t rank : ranks) {
-        if (rank != pid) ::kill(rank, SIGTERM);
-      }
-    }
-  }
+  const int code =
+      ForkRanks("engine_sweep", options, [&](int rank) { RunRank(rank, options, directory, meeting); });
   ::rmdir(directory);
-  return failed ? 1 : 0;
+  return code;
 }
 
 }  // namespace

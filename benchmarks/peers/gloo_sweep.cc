@@ -7,19 +7,16 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
-#include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "benchmarks/cpp/contestant.h"
+#include "benchmarks/cpp/fork_ranks.h"
 #include "benchmarks/cpp/options.h"
 #include "benchmarks/cpp/sweep.h"
 
@@ -79,36 +76,9 @@ void RunRank(int rank, const Options& options, const std::string& directory) {
 int RunJob(const Options& options) {
   char directory[] = "/tmp/smddp-bench-gloo-XXXXXX";
   if (::mkdtemp(directory) == nullptr) return 1;
-  std::vector<pid_t> ranks;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    const pid_t pid = ::fork();
-    if (pid < 0) return 1;
-    if (pid == 0) {
-      ::alarm(static_cast<unsigned>(options.time_limit_seconds));
-      try {
-        RunRank(rank, options, directory);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "gloo_sweep, rank %d: %s\n", rank, error.what());
-        std::exit(1);
-      }
-      std::exit(0);
-    }
-    ranks.push_back(pid);
-  }
-  bool failed = false;
-  for (std::size_t ended = 0; ended < ranks.size(); ++ended) {
-    int status = 0;
-    const pid_t pid = ::wait(&status);
-    if (!failed && status != 0) {
-      failed = true;
-      std::fprintf(stderr, "gloo_sweep: process %d ended with status %d\n", static_cast<int>(pid), status);
-      for (const pid_t rank : ranks) {
-        if (rank != pid) ::kill(rank, SIGTERM);
-      }
-    }
-  }
+  const int code = ForkRanks("gloo_sweep", options, [&](int rank) { RunRank(rank, options, directory); });
   std::filesystem::remove_all(directory);
-  return failed ? 1 : 0;
+  return code;
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ from peers.base import BUILT, ROOT
 
 TENSORFLOW = "2.15.1"  # the last that Horovod and MultiWorkerMirroredStrategy work with
 CPP_FLAGS = ["-std=c++17", "-O3", "-march=native", f"-I{ROOT}"]
-CPP_SOURCES = [ROOT / "benchmarks" / "cpp" / name for name in ("sweep.cc", "options.cc")]
+CPP_SOURCES = [ROOT / "benchmarks" / "cpp" / name for name in ("fork_ranks.cc", "sweep.cc", "options.cc")]
 
 
 def run(command: Sequence[object], environment: Optional[Dict[str, str]] = None) -> None:

@@ -350,12 +350,11 @@ void CommThread::Charge(const std::vector<Item>& items, bool staged, const Batch
     const auto part = [share](Clock::duration time) {
       return Clock::duration(static_cast<Clock::rep>(share * static_cast<double>(time.count())));
     };
-    item.pending->cost = {cost.begin - item.pending->submitted + part(cost.waiting),
-                          part(cost.moving),
-                          staged,
-                          false,
-                          false,
-                          cost.begin};
+    Cost& own = item.pending->cost;
+    own.waiting = cost.begin - item.pending->submitted + part(cost.waiting);
+    own.moving = part(cost.moving);
+    own.staged = staged;
+    own.begun = cost.begin;
   }
 }
 
