@@ -68,7 +68,7 @@ class EngineContestant final : public Contestant {
     if (!drawn.ok()) Fail("ticket", drawn.message());
     pending_.store(static_cast<std::uint32_t>(tensors.size()), std::memory_order_relaxed);
     ended_.store(false, std::memory_order_relaxed);
-    engine_->Assist(kWorld, [&] { Submit(tensors, ticket); }, ended_);
+    engine_->Assist(kWorld, Caller::kWaits, [&] { Submit(tensors, ticket); }, ended_);
     if (!ended_.load(std::memory_order_acquire)) Sleep();
     engine_->EndGroup(kWorld, ticket, /*failed=*/false, "");
   }

@@ -35,6 +35,7 @@ CLAIMS = (
         "C++, in place, above 32 MiB, to the best peer", "engine-2", 32 * MIB + 1, EVERYTHING, (*_MPI, "gloo")
     ),
     Claim("graph, below 64 KiB, to the best in TensorFlow", "graph-2", 0, 64 * KIB - 1, _TENSORFLOW),
+    Claim("graph, below 64 KiB, to Horovod as it is", "graph-2", 0, 64 * KIB - 1, ("horovod",)),
     Claim("graph, 64 KiB and more, to the best in TensorFlow", "graph-2", 64 * KIB, EVERYTHING, _TENSORFLOW),
     Claim("graph, gradients of ResNet50, to torch", "keras_resnet50-graph-2", 0, EVERYTHING, ("torch_gloo",)),
     Claim(

@@ -1,6 +1,7 @@
 #include "kernels/engine/comm_thread.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -16,6 +17,12 @@ constexpr std::chrono::milliseconds kSafetyNet{1000};
 
 // From the publishing of something to the ringing for it, on a rank that is not held up.
 constexpr std::chrono::microseconds kRingFollows{1};
+
+// What is worth a rank's while: below, more chunks cost more than they save (measured with 2 ranks).
+constexpr std::uint64_t kLeastChunkBytes = 32 << 10;
+
+// Who goes on does not begin with more of other threads' work.
+constexpr std::uint64_t kMostInPassing = 8 << 20;
 
 // Adds the time of its life to a total.
 class Stopwatch {
@@ -62,12 +69,15 @@ void Pause(int tries) {
   }
 }
 
-// Spinning saves a wake-up's few microseconds, where nobody else wants the core.
-std::chrono::microseconds SpinTime(int cores_needed, int microseconds) {
+// Spinning saves a wake-up's few microseconds, where nobody else wants the core. `cores_needed` by all ranks.
+Clock::duration SpinTime(const Job& job, int cores_needed, int microseconds) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  const bool spare = ::sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= cores_needed;
-  return std::chrono::microseconds(spare ? microseconds : 0);
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return Clock::duration::zero();
+  int usable = CPU_COUNT(&cores);
+  // Who is bound has these for itself, as a rule.
+  if (usable < ::sysconf(_SC_NPROCESSORS_ONLN)) usable *= job.size();
+  return std::chrono::microseconds(usable >= cores_needed ? microseconds : 0);
 }
 
 }  // namespace
@@ -78,9 +88,10 @@ CommThread::CommThread(Communicator* communicator, Dispatcher* dispatcher)
       pipeline_(communicator->index(), Windows(communicator), Progress(communicator),
                 static_cast<std::uint64_t>(communicator->config().chunk_bytes)),
       // Besides a core for each rank's computing.
-      spin_(SpinTime(2 * communicator->job().size() + 1, 30)),
-      // Its caller does nothing else.
-      assist_spin_(SpinTime(communicator->job().size(), 100)),
+      own_spin_(SpinTime(communicator->job(), 2 * communicator->job().size() + 1, 30)),
+      waiting_(SpinTime(communicator->job(), communicator->job().size(), 100)),
+      passing_(SpinTime(communicator->job(), communicator->job().size(), 100)),
+      spin_(own_spin_),
       thread_(StartThread("smddp-comm", [this] { Run(); })) {}
 
 CommThread::~CommThread() {
@@ -95,27 +106,24 @@ bool CommThread::Leave() {
   {
     std::lock_guard<std::mutex> lock(mu_);
     leaving_.push_back(&left);
+    asked_to_leave_.store(true, std::memory_order_seq_cst);
   }
   communicator_->RingSelf();
   return left.get_future().get();
-}
-
-bool CommThread::asked_to_leave() {
-  std::lock_guard<std::mutex> lock(mu_);
-  return !leaving_.empty();
 }
 
 void CommThread::AnswerLeavers() {
   std::lock_guard<std::mutex> lock(mu_);
   for (std::promise<bool>* leaving : leaving_) leaving->set_value(gone_);
   leaving_.clear();
+  asked_to_leave_.store(false, std::memory_order_seq_cst);
 }
 
 void CommThread::Run() {
   std::unique_lock<std::mutex> following(following_);
   while (!stopping_.load(std::memory_order_seq_cst)) {
     const std::uint32_t heard = bell().Listen();
-    if (Step() || SpinUntilRung(heard, spin_)) continue;
+    if (Step() || SpinUntilRung(heard, own_spin_)) continue;
     if (stopping_.load(std::memory_order_seq_cst)) return;
     following.unlock();
     bell().Wait(heard, kSafetyNet);
@@ -128,6 +136,7 @@ bool CommThread::StandIn::Try() {
   lock_ = std::unique_lock<std::mutex>(comm_->following_, std::try_to_lock);
   if (!lock_.owns_lock()) return false;
   comm_->stood_in_ = true;
+  comm_->spin_ = spin_;
   comm_->bell().Hush();
   heard_ = comm_->bell().Listen();
   return true;
@@ -146,32 +155,52 @@ CommThread::StandIn::~StandIn() {
     if (!Step()) break;
   }
   comm_->stood_in_ = false;
+  comm_->spin_ = comm_->own_spin_;
+  *completed_ = std::move(comm_->held_);
+  comm_->held_.clear();
   comm_->bell().Unhush(heard_);
 }
 
 // `submit` may have to wait for the comm thread, so the place is taken after it.
-void CommThread::Assist(const std::function<void()>& submit, const std::atomic<bool>& ended) {
+void CommThread::Assist(Caller caller, const std::function<void()>& submit, const std::atomic<bool>& ended) {
   submit();
-  if (ended.load(std::memory_order_acquire)) return;
-  if (assist_spin_.count() == 0) return communicator_->RingSelf();  // other ranks want the core
-  StandIn stand_in(this);
-  // It may have looked before something was submitted, and be about to sleep.
-  if (!stand_in.Try()) communicator_->RingSelf();
-  Clock::time_point until = Clock::now() + assist_spin_;
-  for (;;) {
-    const bool moved = stand_in.Try() && stand_in.Step();
-    if (ended.load(std::memory_order_acquire)) return;
-    const Clock::time_point now = Clock::now();
-    if (moved) {
-      until = now + assist_spin_;
-    } else if (now >= until) {
-      return;
+  const bool waits = caller == Caller::kWaits;
+  SpinBudget& budget = waits ? waiting_ : passing_;
+  if (!ended.load(std::memory_order_acquire) && (waits || dispatcher_->pending().bytes() <= kMostInPassing)) {
+    const Clock::duration spin = budget.Next(Clock::now());
+    const Clock::duration most = waits ? Clock::duration::max() / 2 : 4 * spin;
+    if (spin > Clock::duration::zero()) {
+      StandInUntil(ended, spin, most) ? budget.Paid() : budget.InVain();
     }
   }
+  if (dispatcher_->TakeOwedRing()) communicator_->RingSelf();
+}
+
+// True when it has ended. Gives up when nothing has moved for `spin`, and in any case after `most`.
+bool CommThread::StandInUntil(const std::atomic<bool>& ended, Clock::duration spin, Clock::duration most) {
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point until = begin + spin;
+  for (bool more = true; more;) {
+    Completions completed;
+    {
+      StandIn stand_in(this, spin, &completed);
+      while (more && !stand_in.has_completed()) {
+        const bool moved = stand_in.Try() && stand_in.Step();
+        if (ended.load(std::memory_order_acquire)) break;
+        const Clock::time_point now = Clock::now();
+        if (moved) until = std::min(now + spin, begin + most);
+        more = now < until;
+      }
+    }
+    for (const auto& [done, status] : completed) done(status);
+    if (ended.load(std::memory_order_acquire)) return true;
+  }
+  return false;
 }
 
 // Does what can be done now. False when there was nothing.
 bool CommThread::Step() {
+  dispatcher_->TakeOwedRing();  // before looking at the logs
   if (communicator_->job().aborted()) {
     const bool now = !ended_;
     if (now) EndJob();
@@ -188,7 +217,8 @@ bool CommThread::Step() {
       return true;
     }
     dispatcher_->CheckLeft(
-        /*awaits_epoch=*/asked_to_leave());  // one that has shut down will not let it begin
+        /*awaits_epoch=*/asked_to_leave_.load(
+            std::memory_order_seq_cst));  // one that has shut down will not let it begin
     return false;
   }
   if (communicator_->segment().failure().Failed(epoch_)) {
@@ -200,7 +230,7 @@ bool CommThread::Step() {
   moved |= dispatcher_->RetryDeferred();
   dispatcher_->CheckLeft(/*awaits_epoch=*/false);
   if (moved) return true;
-  if (asked_to_leave()) {
+  if (asked_to_leave_.load(std::memory_order_seq_cst)) {
     LeaveNow();
     return true;
   }
@@ -212,13 +242,13 @@ bool CommThread::Step() {
 
 // In the middle of a batch.
 void CommThread::Sleep(std::uint32_t heard) {
-  if (SpinUntilRung(heard, stood_in_ ? assist_spin_ : spin_)) return;
+  if (SpinUntilRung(heard, spin_)) return;
   if (stood_in_) bell().Unhush(heard);
   bell().Wait(heard, kSafetyNet);
   if (stood_in_) bell().Hush();
 }
 
-bool CommThread::SpinUntilRung(std::uint32_t heard, std::chrono::microseconds time) {
+bool CommThread::SpinUntilRung(std::uint32_t heard, Clock::duration time) {
   if (time.count() == 0) return false;
   const Clock::time_point until = Clock::now() + time;
   do {
@@ -237,7 +267,7 @@ bool CommThread::FollowSmallLog() {
     TakeSmall(view.item, &done);
     moved = true;
   }
-  if (!done.empty()) dispatcher_->Complete(done, /*small=*/true);
+  if (!done.empty()) dispatcher_->Complete(done, /*small=*/true, holding());
   return moved;
 }
 
@@ -281,10 +311,10 @@ void CommThread::RunBatch(LogEntry* last) {
   // The same on all ranks, since it follows from the cells alone: each chunk that anybody can do, and the
   // part of each rank that has one of its own.
   ChunkPlan plan;
+  const std::uint64_t chunk_bytes = ChunkBytes(shared);
   for (const Item& item : shared) {
     const Call& call = item.work.call;
-    plan.Add(call.count(),
-             static_cast<std::uint64_t>(communicator_->config().chunk_bytes) / DTypeBytes(call.dtype));
+    plan.Add(call.count(), chunk_bytes / DTypeBytes(call.dtype));
   }
   std::uint64_t parts = 0;
   for (const Item& item : own) parts |= item.work.participants;
@@ -322,13 +352,23 @@ void CommThread::RunBatch(LogEntry* last) {
   // Aborted: EndEpoch or EndJob delivers the error with everything else.
 }
 
+// Of a batch: such that all ranks find something to do in a small one, too.
+std::uint64_t CommThread::ChunkBytes(const std::vector<Item>& shared) const {
+  std::uint64_t bytes = 0;
+  for (const Item& item : shared) bytes += item.work.call.count() * DTypeBytes(item.work.call.dtype);
+  const std::uint64_t each = bytes / static_cast<std::uint64_t>(communicator_->size());
+  const std::uint64_t rounded = (each + kLeastChunkBytes - 1) / kLeastChunkBytes * kLeastChunkBytes;
+  return std::min(std::max(rounded, kLeastChunkBytes),
+                  static_cast<std::uint64_t>(communicator_->config().chunk_bytes));
+}
+
 void CommThread::Complete(const std::vector<Place>& places) {
   std::vector<PendingTable::Shared> done;
   for (const Place place : places) {
     PendingTable::Shared pending = dispatcher_->pending().Take(place);
     if (pending != nullptr) done.push_back(std::move(pending));  // else a damaged log named it twice
   }
-  dispatcher_->Complete(done, /*small=*/false);
+  dispatcher_->Complete(done, /*small=*/false, holding());
 }
 
 void CommThread::LogDebug(const std::string& text) const {
@@ -448,7 +488,7 @@ bool CommThread::RunStaged(const std::vector<Item>& items) {
   for (const Item& item : items) {
     const Work& work = item.work;
     const auto rank = static_cast<std::size_t>(work.rank);
-    transfers.push_back({work.call, work.rank, work.members(), work.inputs[rank], work.outputs[rank]});
+    transfers.push_back({work.call, work.rank, work.members, work.inputs[rank], work.outputs[rank]});
   }
   pipeline_.Start(std::move(transfers));
   while (!pipeline_.done()) {
@@ -547,7 +587,7 @@ void CommThread::SettleLogs() {
     batch_.clear();
   }
   batch_.clear();
-  dispatcher_->Complete(small, /*small=*/true);
+  dispatcher_->Complete(small, /*small=*/true, holding());
   Complete(done);
 }
 

@@ -29,6 +29,7 @@
 #include "kernels/collectives/chunk_plan.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/dispatcher.h"
+#include "kernels/engine/spin_budget.h"
 #include "kernels/engine/statistics.h"
 #include "kernels/engine/work.h"
 
@@ -46,14 +47,19 @@ class CommThread {
   bool Leave();
 
   // Calls `submit`, and then does the comm thread's work in this thread until `ended`, or until waiting for
-  // the other ranks no longer pays: for a thread that has nothing else to do. So nothing has to be woken.
-  void Assist(const std::function<void()>& submit, const std::atomic<bool>& ended);
+  // the other ranks no longer pays. So nothing has to be woken.
+  void Assist(Caller caller, const std::function<void()>& submit, const std::atomic<bool>& ended);
 
  private:
+  using Completions = std::vector<CompletionThread::Completion>;
+
   // This thread in the comm thread's place, for as long as this lives and the comm thread sleeps.
   class StandIn {
    public:
-    explicit StandIn(CommThread* comm) : comm_(comm) {}
+    // `spin`: for how long it waits for other ranks within a step. What its steps complete is in `completed`
+    // in the end, to be called when this no longer lives: the callbacks may do anything.
+    StandIn(CommThread* comm, Clock::duration spin, Completions* completed)
+        : comm_(comm), spin_(spin), completed_(completed) {}
     ~StandIn();
     StandIn(const StandIn&) = delete;
     StandIn& operator=(const StandIn&) = delete;
@@ -62,9 +68,12 @@ class CommThread {
     bool Try();
     // As CommThread::Step.
     bool Step();
+    bool has_completed() const { return lock_.owns_lock() && !comm_->held_.empty(); }
 
    private:
     CommThread* const comm_;
+    const Clock::duration spin_;
+    Completions* const completed_;
     std::unique_lock<std::mutex> lock_;
     std::uint32_t heard_ = 0;  // before the last step
   };
@@ -91,6 +100,7 @@ class CommThread {
   void RunBatch(LogEntry* last);
   bool Prepare(const std::vector<Place>& places, std::vector<Item>* shared, std::vector<Item>* own,
                std::vector<Item>* staged);
+  std::uint64_t ChunkBytes(const std::vector<Item>& shared) const;
   void RunShared(const std::vector<Item>& items, const ChunkPlan& plan, LogEntry* last,
                  std::uint64_t total_units);
   bool RunOwn(const std::vector<Item>& items);
@@ -101,29 +111,34 @@ class CommThread {
   static std::uint64_t Weight(const std::vector<Item>& items);
   void Charge(const std::vector<Item>& items, bool staged, const BatchCost& cost);
   void AddDone(LogEntry* last, std::uint64_t total_units);
+  // Where completions go while a stand-in is at work.
+  Completions* holding() { return stood_in_ ? &held_ : nullptr; }
   bool Broken() { return communicator_->Broken(epoch_); }
 
   void EndEpoch();
   void BeginEpoch();
   void Restart(std::uint64_t epoch);
   void SettleLogs();
-  bool asked_to_leave();
   void LeaveNow();
   void AnswerLeavers();
   void EndJob();
   void Sleep(std::uint32_t heard);
-  bool SpinUntilRung(std::uint32_t heard, std::chrono::microseconds time);
+  bool SpinUntilRung(std::uint32_t heard, Clock::duration time);
+  bool StandInUntil(const std::atomic<bool>& ended, Clock::duration spin, Clock::duration most);
 
   Communicator* const communicator_;
   Dispatcher* const dispatcher_;
   StagedPipeline pipeline_;
-  const std::chrono::microseconds spin_;         // before the comm thread sleeps
-  const std::chrono::microseconds assist_spin_;  // likewise a thread that stands in for it
+  const Clock::duration own_spin_;  // before the comm thread sleeps
+  SpinBudget waiting_;              // likewise of who stands in for it and only waits
+  SpinBudget passing_;              // and of who goes on
 
   // Of whoever follows the logs: the comm thread but while it sleeps, or its stand-in. Guards everything up
   // to mu_.
   std::mutex following_;
   bool stood_in_ = false;
+  Clock::duration spin_;  // of whoever it is
+  Completions held_;      // of a stand-in
 
   std::uint64_t epoch_ = 0;  // the one that runs, or will once open_
   bool open_ = true;         // it has begun
@@ -136,6 +151,7 @@ class CommThread {
 
   std::mutex mu_;
   std::vector<std::promise<bool>*> leaving_;  // callers of Leave; guarded by mu_
+  std::atomic<bool> asked_to_leave_{false};   // there are some
   std::atomic<bool> stopping_{false};
   std::thread thread_;  // last: it uses the others
 };

@@ -48,8 +48,10 @@ Status CommunicatorSet::OpenWorld() {
   world.ranks.resize(static_cast<std::size_t>(config_.local_size));
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
   Status status = Join(kWorld, &world);
-  if (status.ok()) Add(kWorld, std::move(world));
-  return status;
+  if (!status.ok()) return status;
+  world_ = world.membership;
+  Add(kWorld, std::move(world));
+  return {};
 }
 
 Status CommunicatorSet::Join(CommunicatorId id, Known* known) {
@@ -211,6 +213,7 @@ std::vector<int> CommunicatorSet::RanksOf(CommunicatorId id) {
 }
 
 std::shared_ptr<Membership> CommunicatorSet::Find(CommunicatorId id) {
+  if (id == kWorld) return world_;
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = known_.find(id);
   return found == known_.end() ? nullptr : found->second.membership;

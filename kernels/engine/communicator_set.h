@@ -87,6 +87,8 @@ class CommunicatorSet {
   Timeline* const timeline_;
   FailureMemory memory_;
 
+  std::shared_ptr<Membership> world_;  // kWorld's, which is never removed; set once, by OpenWorld
+
   std::mutex changing_mu_;  // held while one is made or removed; taken before mu_
   // Guarded by changing_mu_. A number is not used again, since functions may hold it longer than its set
   // lives.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -17,6 +18,9 @@ namespace {
 
 // Not at a position of the small log.
 constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
+
+// Callbacks that a stand-in calls itself. What follows more of them had better begin beside the first ones.
+constexpr std::size_t kMostHeld = 4;
 
 // Entries that a comm thread which is not rung may leave unread. The small log has room for four to a slot,
 // of which readers in step use two (Note [The ring cannot overflow] in kernels/control/launch_log.h).
@@ -239,7 +243,8 @@ void Dispatcher::Launch(const PendingRequest& pending, std::uint64_t* done_at) {
     fusion_.Add(place, pending.bytes, group);
   }
   communicator_->RingOthers();
-  if (!pending.request.assisted) communicator_->RingSelf();
+  if (!pending.request.assisted) return communicator_->RingSelf();
+  owed_ring_.store(true, std::memory_order_seq_cst);
 }
 
 void Dispatcher::LaunchForOthers(const std::vector<Place>& places) {
@@ -351,11 +356,12 @@ void Dispatcher::CheckLeft(bool awaits_epoch) {
   if (!text.empty()) communicator_->job().Abort(text);
 }
 
-void Dispatcher::Complete(const std::vector<PendingTable::Shared>& done, bool small) {
+void Dispatcher::Complete(const std::vector<PendingTable::Shared>& done, bool small,
+                          std::vector<CompletionThread::Completion>* held) {
   const Clock::time_point now = Clock::now();
   Delivery delivery;
   for (const PendingTable::Shared& pending : done) Finish(pending, now, small, &delivery);
-  Deliver(std::move(delivery));
+  Deliver(std::move(delivery), held);
 }
 
 // What this thread has done for all ranks is at an end for its own, too. Its comm thread would have to be
@@ -398,9 +404,13 @@ void Dispatcher::Finish(const PendingTable::Shared& pending, Clock::time_point n
   }
 }
 
-void Dispatcher::Deliver(Delivery delivery) {
+void Dispatcher::Deliver(Delivery delivery, std::vector<CompletionThread::Completion>* held) {
   stalls_->Ended(delivery.completions.size() + delivery.quick.size());
-  completions_->Push(std::move(delivery.completions));
+  if (held != nullptr && held->size() + delivery.completions.size() <= kMostHeld) {
+    std::move(delivery.completions.begin(), delivery.completions.end(), std::back_inserter(*held));
+  } else {
+    completions_->Push(std::move(delivery.completions));
+  }
   if (delivery.retired) RingDeferring();
   for (const DoneCallback& done : delivery.quick) done(Status());
 }

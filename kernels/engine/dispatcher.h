@@ -60,8 +60,14 @@ class Dispatcher {
   void CheckLeft(bool awaits_epoch);
 
   // Requests that have been taken from pending() have completed on all ranks, `small` ones or others:
-  // delivers them, and gives their generations back. Comm thread.
-  void Complete(const std::vector<PendingTable::Shared>& done, bool small);
+  // delivers them, and gives their generations back. A few go to `held`, if that is not nullptr, for the
+  // caller to call. Comm thread.
+  void Complete(const std::vector<PendingTable::Shared>& done, bool small,
+                std::vector<CompletionThread::Completion>* held);
+
+  // Whether a caller that assists has launched something since the last look, of which the comm thread was
+  // not told. Whoever looks at the logs next, or rings, takes it. Any thread.
+  bool TakeOwedRing() { return owed_ring_.exchange(false, std::memory_order_seq_cst); }
 
   // What this rank is not in has become ready because this rank left: launches it. Comm thread.
   void LaunchForOthers(const std::vector<Place>& places);
@@ -103,7 +109,7 @@ class Dispatcher {
   void Launch(const PendingRequest& pending, std::uint64_t* done_at);
   struct Delivery;
   void Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Delivery* delivery);
-  void Deliver(Delivery delivery);
+  void Deliver(Delivery delivery, std::vector<CompletionThread::Completion>* held = nullptr);
   void FinishAhead(const PendingRequest& pending, std::uint64_t position, Delivery* delivery);
   void Failed(const PendingRequest& pending);
   void RingDeferring();
@@ -121,6 +127,7 @@ class Dispatcher {
   PendingTable pending_;
   Sequencer sequencer_;
   std::atomic<std::uint64_t> next_id_{1};
+  std::atomic<bool> owed_ring_{false};
 };
 
 }  // namespace tf_smddp

@@ -265,11 +265,12 @@ std::uint64_t Engine::Submit(Request request) {
   return 0;
 }
 
-void Engine::Assist(CommunicatorId id, const std::function<void()>& submit, const std::atomic<bool>& ended) {
+void Engine::Assist(CommunicatorId id, Caller caller, const std::function<void()>& submit,
+                    const std::atomic<bool>& ended) {
   const Inside inside(&inside_);
   const std::shared_ptr<Membership> membership = CheckUsable().ok() ? communicators_->Find(id) : nullptr;
   if (membership == nullptr) return submit();
-  membership->comm().Assist(submit, ended);
+  membership->comm().Assist(caller, submit, ended);
 }
 
 Status Engine::Stats(bool reset, EngineStats* stats) {

@@ -115,10 +115,11 @@ class Engine {
   Status StartTimeline(const std::string& path);
   Status StopTimeline();
 
-  // For a caller that only waits. Calls `submit`, which submits requests that say so to communicator `id`
-  // from this thread; then, until `ended`, or while it pays, this thread does the engine's work there, so
-  // that no thread has to be woken. `ended` may be set later. Any thread but the engine's own.
-  void Assist(CommunicatorId id, const std::function<void()>& submit, const std::atomic<bool>& ended);
+  // Calls `submit`, which submits requests that say so to communicator `id` from this thread; then, until
+  // `ended`, or while it pays, this thread does the engine's work there, so that no thread has to be woken.
+  // That includes calling what is `done`. `ended` may be set later. Any thread but the engine's own.
+  void Assist(CommunicatorId id, Caller caller, const std::function<void()>& submit,
+              const std::atomic<bool>& ended);
 
   // Leaves the job in good order; a second call does nothing. Requests that are pending are waited for when
   // all their ranks have arrived; one that still waits for a peer is an error on all ranks, and is reported

@@ -16,8 +16,10 @@ PendingTable::Added PendingTable::Add(const Shared& pending, bool open) {
   };
   if (in_place != entered_.end() && twin(in_place->second)) return Added::kTwin;
   if (std::any_of(deferred_.begin(), deferred_.end(), twin)) return Added::kTwin;
+  CountBytes(*pending);
   if (!open || in_place != entered_.end() || std::any_of(deferred_.begin(), deferred_.end(), same_place)) {
     deferred_.push_back(pending);
+    CountDeferred();
     return Added::kDeferred;
   }
   entered_[place.index()] = pending;
@@ -29,6 +31,7 @@ void PendingTable::Defer(Place place) {
   const auto found = entered_.find(place.index());
   if (found == entered_.end()) return;  // Close took it meanwhile
   deferred_.push_back(std::move(found->second));
+  CountDeferred();
   entered_.erase(found);
 }
 
@@ -49,6 +52,7 @@ PendingTable::Shared PendingTable::TakeAhead(Place place, std::uint64_t id, std:
 PendingTable::Shared PendingTable::Remove(Entered::iterator entry) {
   Shared pending = std::move(entry->second);
   entered_.erase(entry);
+  DiscountBytes(*pending);
   if (entered_.empty() && deferred_.empty()) emptied_.notify_all();
   return pending;
 }
@@ -70,15 +74,11 @@ PendingTable::Shared PendingTable::EnterDeferred(std::size_t* cursor) {
     Shared entering = deferred_[i];
     entered_[place] = entering;
     deferred_.erase(deferred_.begin() + static_cast<std::ptrdiff_t>(i));
+    CountDeferred();
     *cursor = i;
     return entering;
   }
   return nullptr;
-}
-
-bool PendingTable::has_deferred() {
-  std::lock_guard<std::mutex> lock(mu_);
-  return !deferred_.empty();
 }
 
 std::vector<PendingTable::Shared> PendingTable::TakeEpoch(std::uint64_t epoch) {
@@ -96,6 +96,8 @@ std::vector<PendingTable::Shared> PendingTable::TakeEpoch(std::uint64_t epoch) {
   for (Shared& pending : deferred_)
     (pending->epoch == epoch ? taken.emplace_back() : kept.emplace_back()) = pending;
   deferred_ = std::move(kept);
+  for (const Shared& pending : taken) DiscountBytes(*pending);
+  CountDeferred();
   if (entered_.empty() && deferred_.empty()) emptied_.notify_all();
   return taken;
 }
@@ -107,8 +109,10 @@ std::vector<PendingTable::Shared> PendingTable::Close(const Status& reason) {
   refusal_ = reason;
   for (auto& [place, pending] : entered_) all.push_back(std::move(pending));
   for (Shared& pending : deferred_) all.push_back(std::move(pending));
+  for (const Shared& pending : all) DiscountBytes(*pending);
   entered_.clear();
   deferred_.clear();
+  CountDeferred();
   emptied_.notify_all();
   return all;
 }

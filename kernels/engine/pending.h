@@ -5,6 +5,7 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 #define TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -91,7 +92,10 @@ class PendingTable {
   // and returns it; nullptr when there is none. Comm thread.
   Shared EnterDeferred(std::size_t* cursor);
 
-  bool has_deferred();
+  bool has_deferred() const { return num_deferred_.load(std::memory_order_seq_cst) != 0; }
+
+  // Of the inputs of all that is pending. Any thread.
+  std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
   // Takes everything that is of `epoch`.
   std::vector<Shared> TakeEpoch(std::uint64_t epoch);
@@ -118,12 +122,21 @@ class PendingTable {
   using Entered = std::unordered_map<std::uint64_t, Shared>;
 
   Shared Remove(Entered::iterator entry);
+  void CountBytes(const PendingRequest& pending) {
+    bytes_.fetch_add(pending.bytes, std::memory_order_relaxed);
+  }
+  void DiscountBytes(const PendingRequest& pending) {
+    bytes_.fetch_sub(pending.bytes, std::memory_order_relaxed);
+  }
+  void CountDeferred() { num_deferred_.store(deferred_.size(), std::memory_order_seq_cst); }
 
   const std::size_t most_ahead_;
   std::mutex mu_;
   std::condition_variable emptied_;
-  Entered entered_;                          // by Place::index(); guarded by mu_
-  std::deque<Shared> deferred_;              // oldest first; guarded by mu_
+  Entered entered_;              // by Place::index(); guarded by mu_
+  std::deque<Shared> deferred_;  // oldest first; guarded by mu_
+  std::atomic<std::size_t> num_deferred_{0};
+  std::atomic<std::uint64_t> bytes_{0};
   std::unordered_set<std::uint64_t> ahead_;  // positions of the small log; guarded by mu_
   bool refusing_ = false;                    // guarded by mu_
   Status refusal_;                           // guarded by mu_

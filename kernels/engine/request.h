@@ -50,6 +50,12 @@ using DoneCallback = std::function<void(const Status&)>;
 // rank): it must be quick, and must not call the engine. An error fails the request on all ranks.
 using AllocateOutput = std::function<Status(const std::vector<std::int64_t>& rows, void** output)>;
 
+// What the caller of Engine::Assist does next.
+enum class Caller {
+  kWaits,   // nothing, until its requests have ended
+  kGoesOn,  // something else: it stays for some microseconds at most, and only while that pays
+};
+
 struct Request {
   CommunicatorId communicator = kWorld;
   CollectiveKind kind = CollectiveKind::kAllreduce;

@@ -26,7 +26,13 @@ class Preparation {
       return Damaged("its participants");
     }
     work_->rank = CountBits(work_->participants & LowBits(index));
-    for (const int member : work_->members()) {
+    const auto count = static_cast<std::size_t>(CountBits(work_->participants));
+    work_->members.reserve(count);
+    for (std::uint64_t left = work_->participants; left != 0; left &= left - 1) {
+      work_->members.push_back(__builtin_ctzll(left));
+    }
+    cells_.reserve(count);
+    for (const int member : work_->members) {
       cells_.push_back(communicator_->table().CellOf(pending_.place(), member));
     }
     Status status = Describe();
@@ -109,7 +115,9 @@ class Preparation {
     const std::uint64_t element_bytes = DTypeBytes(call.dtype);
     const bool all_outputs = work_->collective->reach() == Collective::Reach::kAllOutputs;
     work_->reachable = true;
-    const std::vector<int> members = work_->members();
+    const std::vector<int>& members = work_->members;
+    work_->inputs.reserve(members.size());
+    work_->outputs.reserve(members.size());
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
       const std::uint64_t bytes = work_->collective->InputCount(call, static_cast<int>(rank)) * element_bytes;
       work_->inputs.push_back(nullptr);
@@ -155,13 +163,6 @@ class Preparation {
 };
 
 }  // namespace
-
-std::vector<int> Work::members() const {
-  std::vector<int> members;
-  for (std::uint64_t left = participants; left != 0; left &= left - 1)
-    members.push_back(__builtin_ctzll(left));
-  return members;
-}
 
 Status PrepareWork(Communicator* communicator, const PendingRequest& pending, Work* work) {
   return Preparation(communicator, pending, work).Run();

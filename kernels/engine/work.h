@@ -22,12 +22,11 @@ struct Work {
   std::uint64_t participants = 0;  // bits of members
   int rank = 0;                    // this rank's number among them
   bool reachable = false;          // Direct can run: what it reads and writes of other ranks lies in arenas
-  // By number among the participants; nullptr where it is private, or has no bytes. With Reach::kOwnOutput
-  // only this rank's output counts.
+  // All by number among the participants. `members`: of the communicator. The others are nullptr where it is
+  // private, or has no bytes; with Reach::kOwnOutput only this rank's output counts.
+  std::vector<int> members;
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
-
-  std::vector<int> members() const;  // of the communicator, by number among the participants
 };
 
 // Fills *work for a request that is ready. Errors: FailedPrecondition when a rank that it needs has left the

@@ -43,15 +43,15 @@ class Submission : public std::enable_shared_from_this<Submission> {
       }
     }
     remaining_ = requests.size() + 1;  // one for Submit's loop
-    if (!eager) return Submit(std::move(requests));
-    // All that follows an eager op is that the thread that waits for it is told. (DeregisterCallback can
-    // wait.)
-    // And that is this thread: it can do the engine's work meanwhile.
+    // All that follows an eager op is that the thread that waits for it is told, and that is this one.
+    // (DeregisterCallback can wait.)
     for (Request& request : requests) {
-      request.quick = manager_ == nullptr;
+      request.quick = eager && manager_ == nullptr;
       request.assisted = true;
     }
-    engine_->Assist(communicator_, [&] { Submit(std::move(requests)); }, ended_);
+    engine_->Assist(
+        communicator_, eager ? Caller::kWaits : Caller::kGoesOn, [&] { Submit(std::move(requests)); },
+        ended_);
   }
 
  private:

@@ -67,15 +67,18 @@ void RunRanks(int size, const RankBody& body, const Tweak& tweak, bool orderly) 
 
 std::vector<Status> AwaitAll(Engine& engine, std::vector<Request> requests) {
   std::vector<std::promise<Status>> outcomes(requests.size());
-  // Every second call, of whatever rank, waits as one does that has nothing else to do.
+  // Of all calls, of whatever ranks, half assist, as callers that only wait, or that go on.
   static std::atomic<unsigned> calls{0};
-  const bool assists = calls++ % 2 == 1;
+  const unsigned call = calls++ % 4;
+  const bool assists = call % 2 == 1;
+  const Caller caller = call == 1 ? Caller::kWaits : Caller::kGoesOn;
   const CommunicatorId communicator = requests.empty() ? kWorld : requests[0].communicator;
   std::atomic<std::size_t> left{requests.size()};
   std::atomic<bool> ended{requests.empty()};
   const auto submit = [&] {
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      requests[i].quick = requests[i].assisted = assists;
+      requests[i].assisted = assists;
+      requests[i].quick = assists && caller == Caller::kWaits;
       requests[i].done = [&outcome = outcomes[i], &left, &ended](const Status& status) {
         if (--left == 0) ended = true;
         outcome.set_value(status);
@@ -83,7 +86,7 @@ std::vector<Status> AwaitAll(Engine& engine, std::vector<Request> requests) {
       engine.Submit(std::move(requests[i]));
     }
   };
-  assists ? engine.Assist(communicator, submit, ended) : submit();
+  assists ? engine.Assist(communicator, caller, submit, ended) : submit();
   std::vector<Status> statuses;
   for (auto& outcome : outcomes) statuses.push_back(outcome.get_future().get());
   return statuses;
