@@ -83,7 +83,8 @@ class _SetTrial(_GraphTrial):
         self._value = tf.constant(0.0)
 
         def gradients(value: tf.Tensor) -> List[tf.Tensor]:
-            return [tf.fill(shape, value) for shape in shapes]
+            # Each with a value of its own, or TensorFlow would make those of one shape once.
+            return [tf.fill(shape, value + i) for i, shape in enumerate(shapes)]
 
         self._run = contestant._wrap(lambda value: contestant._reduce(gradients(value), "set"))
         self._baseline = contestant._wrap(gradients)

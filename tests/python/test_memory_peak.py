@@ -1,0 +1,70 @@
+"""The memory that a training run takes at its peak, with tensors in shared memory and without the plugin."""
+
+from harness import run_job
+
+# Proportional set sizes: pages that ranks share, of an arena or of TensorFlow's code, count once.
+TRAINING = """
+import json, os, sys, threading
+import tensorflow as tf
+
+peak = 0
+
+def sample():
+    global peak
+    with open("/proc/self/smaps_rollup") as lines:
+        peak = max(peak, next(int(line.split()[1]) for line in lines if line.startswith("Pss:")))
+
+stop = threading.Event()
+
+def watch():
+    while not stop.wait(0.02):
+        sample()
+
+if sys.argv[1] == "plugin":
+    import tf_smddp as sdp
+    sdp.init()
+x, y = tf.random.normal([256, 3000]), tf.random.normal([256, 3000])
+weights = [tf.Variable(0.02 * tf.random.normal([3000, 3000])) for _ in range(4)]
+moments = [tf.Variable(tf.zeros_like(weight)) for weight in weights]
+
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        hidden = x
+        for weight in weights:
+            hidden = tf.nn.relu(hidden @ weight)
+        loss = tf.reduce_mean((hidden - y) ** 2)
+    if sys.argv[1] == "plugin":
+        tape = sdp.DistributedGradientTape(tape)
+    for weight, moment, gradient in zip(weights, moments, tape.gradient(loss, weights)):
+        moment.assign(0.9 * moment + gradient)
+        weight.assign_sub(0.01 * moment)
+    return loss
+
+thread = threading.Thread(target=watch)
+thread.start()
+for _ in range(30):
+    step()
+stop.set()
+thread.join()
+found = {"peak": peak}
+if sys.argv[1] == "plugin":
+    found["staged"] = sdp.stats()["collectives"]["allreduce"]["staged_bytes"]
+    found["reduced"] = sdp.stats()["collectives"]["allreduce"]["bytes"]
+with open(f"{os.environ['TF_SMDDP_TEST_REPORTS']}/{os.environ['SMDDP_RANK']}", "w") as file:
+    file.writelines(json.dumps(item) + "\\n" for item in found.items())
+"""
+
+
+def test_training_takes_no_more_memory_than_without_the_plugin(tmp_path):
+    script = tmp_path / "training.py"
+    script.write_text(TRAINING)
+    peaks = {}
+    for variant in ("stock", "plugin"):
+        job = run_job(2, str(script), variant, seconds=120)
+        assert job.exit_code == 0, str(job)
+        peaks[variant] = sum(report["peak"] for report in job.reports)
+    for report in job.reports:
+        assert report["reduced"] == 30 * 4 * 9_000_000 * 4, str(job)
+        assert report["staged"] == 0, str(job)
+    assert peaks["plugin"] <= 1.1 * peaks["stock"], peaks
