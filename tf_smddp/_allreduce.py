@@ -155,7 +155,8 @@ def allreduce_group(
     """Reduces a whole group, with a ticket of its own; the results in the same order.
 
     In eager mode that is one op, since eager execution would wait for each tensor before it hands over the
-    next; in a graph one op for each tensor, so that each starts as soon as its tensor is there.
+    next; in a graph one op for each tensor, so that each starts as soon as its tensor is there; in a function
+    that XLA compiles one op again, whose kernel starts all tensors before it waits for any.
 
     Args:
         tensors: what to reduce, as in `allreduce`.
@@ -180,6 +181,17 @@ def allreduce_group(
             _tickets.draw_ticket(communicator),
             reduce_op,
             labels,
+            communicator,
+            factors,
+        )
+    elif _op_library.in_xla_context():
+        # Where tensors meet by name, and have none, their places in the op will do.
+        by_place = _tickets.pairs_by_name() and not meet_by_labels
+        reduced = _op_library.grouped_allreduce(
+            [tensor for tensor, _ in compressed],
+            _tickets.draw_ticket(communicator),
+            reduce_op,
+            [] if by_place else labels,
             communicator,
             factors,
         )

@@ -104,15 +104,20 @@ def _own_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Ten
     """Of the sums of all ranks' gradients, the rows that this rank put in.
 
     Where they lie depends on the other ranks' rows, which the forward op does not say; so the ranks tell each
-    other first. Then each gradient is reduced whole and cut. An alltoall of the rows would move half of that,
-    but would leave the sum to TensorFlow, which rounds 16-bit floats once for each rank.
+    other first; but in a function that XLA compiles, where all have the same number, as the forward op has
+    checked. Then each gradient is reduced whole and cut. An alltoall of the rows would move half of that, but
+    would leave the sum to TensorFlow, which rounds 16-bit floats once for each rank.
     """
     communicator = _communicator(op)
     own = tf.stack([tf.shape(op.inputs[i], out_type=tf.int64)[0] for i in positions])
-    rows_name, rows_node = _tickets.names(None, "SmddpAllgatherGradRows")
-    ticket = _draw_ticket(op, grads)
-    rows = _op_library.allgather(own[tf.newaxis], ticket, rows_name, rows_node, communicator)
-    before = tf.reduce_sum(rows[: process_set_of(communicator).rank()], axis=0)
+    rank = process_set_of(communicator).rank()
+    if _op_library.in_xla_context():
+        before = own * rank
+    else:
+        rows_name, rows_node = _tickets.names(None, "SmddpAllgatherGradRows")
+        ticket = _draw_ticket(op, grads)
+        rows = _op_library.allgather(own[tf.newaxis], ticket, rows_name, rows_node, communicator)
+        before = tf.reduce_sum(rows[:rank], axis=0)
     summed = _op_library.grouped_allreduce(
         grads,
         _draw_ticket(op, grads),

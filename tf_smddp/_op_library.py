@@ -10,8 +10,10 @@ import functools
 from typing import Any, Callable, ContextManager, List, Optional, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import auto_control_deps
+from tensorflow.python.ops import control_flow_util
 
 from tf_smddp import _library
 from tf_smddp._reduce_op import ReduceOp
@@ -58,23 +60,42 @@ SUPPORTED_DTYPES = (
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _on_cpu(emit: Function) -> Function:
-    """Decorator for what emits an op: puts it on the CPU, where its only kernel is, in any device scope.
+# What tf.xla.experimental.jit_scope(compile_ops=False) gives to the ops in it. A function that is compiled as
+# a whole (jit_compile=True) takes no notice of it.
+_NOT_CLUSTERED = {"_XlaCompile": attr_value_pb2.AttrValue(b=False)}
 
-    TensorFlow would do so by itself, but not where soft placement is off: that is the default of v1 sessions.
-    It copies inputs from other devices, and results to them. An eager call outside of a scope is left alone.
+
+def _on_cpu(emit: Function) -> Function:
+    """Decorator for what emits an op: puts it on the CPU, in any device scope, and outside of XLA's clusters.
+
+    The CPU: it has the only kernels. TensorFlow would do so by itself, but not where soft placement is off:
+    that is the default of v1 sessions. It copies inputs from other devices, and results to them. An eager call
+    outside of a scope is left alone.
+
+    Clusters: auto-clustering would take in an op that XLA can compile, and wait for its communication in the
+    middle of the cluster. So it splits there.
     """
 
     @functools.wraps(emit)
     def placed(*args: Any, **kwargs: Any) -> Any:
         # What TensorFlow's own functions of ops look at; the public ways to ask cost twice as much.
         thread = context.context()._thread_local_data
-        if thread.is_eager and not thread.device_name:
-            return emit(*args, **kwargs)
-        with tf.device("CPU:0"):
+        if thread.is_eager:
+            if not thread.device_name:
+                return emit(*args, **kwargs)
+            with tf.device("CPU:0"):
+                return emit(*args, **kwargs)
+        with tf.device("CPU:0"), tf.compat.v1.get_default_graph()._attr_scope(_NOT_CLUSTERED):
             return emit(*args, **kwargs)
 
     return cast(Function, placed)
+
+
+def in_xla_context() -> bool:
+    """Whether the graph that is being built is one that XLA compiles as a whole."""
+    if tf.executing_eagerly():
+        return False
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 @_on_cpu

@@ -12,18 +12,12 @@ using ::tensorflow::OpKernelContext;
 class BroadcastKernel : public CollectiveKernel {
  public:
   explicit BroadcastKernel(OpKernelConstruction* context)
-      : CollectiveKernel(context, CollectiveKind::kBroadcast, 1) {
-    OP_REQUIRES_OK(context, context->GetAttr("root_rank", &root_rank_));
-  }
+      : CollectiveKernel(context, CollectiveKind::kBroadcast, 1) {}
 
  protected:
   absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
-    (*requests)[0].root = root_rank_;
     return ForwardOutputs(context, requests);
   }
-
- private:
-  int root_rank_ = 0;
 };
 
 class BarrierKernel : public CollectiveKernel {

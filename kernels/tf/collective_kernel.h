@@ -1,15 +1,15 @@
-// CollectiveKernel: what the kernels of all collectives share: attributes, how a request is filled in, and
-// how an op that cannot be submitted lets the other ranks know.
+// CollectiveKernel: what the kernels of all collectives share: how a request is filled in, and how an op that
+// cannot be submitted lets the other ranks know.
 //
 // Place in the stack: under the kernels of the single collectives, which add their tensors. Not here: what
 // happens to requests (submission.h).
 #ifndef TF_SMDDP_KERNELS_TF_COLLECTIVE_KERNEL_H_
 #define TF_SMDDP_KERNELS_TF_COLLECTIVE_KERNEL_H_
 
-#include <string>
 #include <vector>
 
 #include "kernels/engine/request.h"
+#include "kernels/tf/collective_attributes.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_smddp {
@@ -38,21 +38,11 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
                                    int splits_output = -1);
 
  private:
-  absl::Status ReadAttributes(tensorflow::OpKernelConstruction* context, Pairing::Kind sequence);
   absl::Status MakeRequests(tensorflow::OpKernelContext* context, StepId step,
                             std::vector<Request>* requests);
   absl::Status ReadTicket(tensorflow::OpKernelContext* context, Pairing* pairing) const;
 
-  const CollectiveKind kind_;
-  const int tensors_;
-  bool has_ticket_ = false;
-  bool eager_ = false;
-  CommunicatorId communicator_ = kWorld;
-  ReduceOp op_ = ReduceOp::kSum;
-  double prescale_ = 1.0;
-  double postscale_ = 1.0;
-  Pairing pairing_;                  // without ticket and name
-  std::vector<std::string> labels_;  // one for each request
+  CollectiveAttributes attributes_;
 };
 
 }  // namespace tf_smddp

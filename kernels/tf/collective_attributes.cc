@@ -1,0 +1,85 @@
+#include "kernels/tf/collective_attributes.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace tf_smddp {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+
+absl::Status ReadReduction(OpKernelConstruction* context, CollectiveAttributes* attributes) {
+  std::string op;
+  TF_RETURN_IF_ERROR(context->GetAttr("reduce_op", &op));
+  if (!ParseReduceOp(op.c_str(), &attributes->op)) {
+    return absl::InvalidArgumentError("reduce_op '" + op + "' is not one of sum, average, min, max, product");
+  }
+  float prescale = 1.0F;
+  float postscale = 1.0F;
+  TF_RETURN_IF_ERROR(context->GetAttr("prescale", &prescale));
+  TF_RETURN_IF_ERROR(context->GetAttr("postscale", &postscale));
+  attributes->prescale = prescale;
+  attributes->postscale = postscale;
+  return absl::OkStatus();
+}
+
+absl::Status ReadPairing(OpKernelConstruction* context, Pairing::Kind sequence,
+                         CollectiveAttributes* attributes) {
+  Pairing& pairing = attributes->pairing;
+  pairing.num_params = static_cast<std::uint32_t>(std::max(attributes->tensors, 1));
+  if (context->HasAttr("num_params")) {
+    int param_index = 0;
+    int num_params = 1;
+    TF_RETURN_IF_ERROR(context->GetAttr("param_index", &param_index));
+    TF_RETURN_IF_ERROR(context->GetAttr("num_params", &num_params));
+    pairing.param_index = static_cast<std::uint32_t>(param_index);
+    pairing.num_params = static_cast<std::uint32_t>(num_params);
+  }
+  if (attributes->has_ticket) return absl::OkStatus();
+  bool by_name = false;
+  TF_RETURN_IF_ERROR(context->GetAttr("pair_by_name", &by_name));
+  pairing.kind = by_name ? Pairing::kName : sequence;
+  return absl::OkStatus();
+}
+
+absl::Status ReadLabels(OpKernelConstruction* context, CollectiveAttributes* attributes) {
+  std::vector<std::string>& labels = attributes->labels;
+  const std::string& node = context->def().name();
+  if (context->HasAttr("tensor_name")) {
+    labels.resize(1);
+    TF_RETURN_IF_ERROR(context->GetAttr("tensor_name", labels.data()));
+    if (labels[0].empty()) labels[0] = node;
+    return absl::OkStatus();
+  }
+  const auto tensors = static_cast<std::size_t>(attributes->tensors);
+  TF_RETURN_IF_ERROR(context->GetAttr("tensor_names", &labels));
+  if (!labels.empty() && labels.size() != tensors) {
+    return absl::InvalidArgumentError("tensor_names has " + std::to_string(labels.size()) + " names for " +
+                                      std::to_string(tensors) + " tensors; give one each, or none");
+  }
+  labels.resize(tensors);
+  for (std::size_t i = 0; i < tensors; ++i) {
+    if (labels[i].empty()) labels[i] = node + "/" + std::to_string(i);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CollectiveAttributes::Read(OpKernelConstruction* context, CollectiveKind kind, int tensors,
+                                        Pairing::Kind sequence, CollectiveAttributes* attributes) {
+  attributes->kind = kind;
+  attributes->tensors = tensors;
+  attributes->has_ticket = context->num_inputs() > tensors;
+  int communicator = 0;
+  TF_RETURN_IF_ERROR(context->GetAttr("communicator", &communicator));
+  attributes->communicator = static_cast<CommunicatorId>(communicator);
+  TF_RETURN_IF_ERROR(context->GetAttr("eager", &attributes->eager));
+  if (IsReduction(kind)) TF_RETURN_IF_ERROR(ReadReduction(context, attributes));
+  if (context->HasAttr("root_rank")) TF_RETURN_IF_ERROR(context->GetAttr("root_rank", &attributes->root));
+  TF_RETURN_IF_ERROR(ReadPairing(context, sequence, attributes));
+  return ReadLabels(context, attributes);
+}
+
+}  // namespace tf_smddp

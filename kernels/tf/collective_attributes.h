@@ -1,0 +1,38 @@
+// CollectiveAttributes: what a graph says about a collective op, the same for all of its kernels.
+//
+// Place in the stack: under the CPU kernels (collective_kernel.h) and the XLA kernels (xla/). Not here: what
+// is known only when the op runs: tensors and tickets.
+#ifndef TF_SMDDP_KERNELS_TF_COLLECTIVE_ATTRIBUTES_H_
+#define TF_SMDDP_KERNELS_TF_COLLECTIVE_ATTRIBUTES_H_
+
+#include <string>
+#include <vector>
+
+#include "kernels/engine/request.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tf_smddp {
+
+struct CollectiveAttributes {
+  CollectiveKind kind = CollectiveKind::kAllreduce;
+  int tensors = 0;  // how many inputs, the first ones, are reduced or moved
+  bool has_ticket = false;
+  bool eager = false;
+  CommunicatorId communicator = kWorld;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = -1;
+  Pairing pairing;                  // without ticket and name
+  std::vector<std::string> labels;  // one for each request
+
+  // Reads those of the op that is being constructed. The last input, if there is one more than `tensors`, is
+  // the ticket. Without one, and unless it pairs by name, the op has its place in `sequence`. Errors:
+  // InvalidArgument.
+  static absl::Status Read(tensorflow::OpKernelConstruction* context, CollectiveKind kind, int tensors,
+                           Pairing::Kind sequence, CollectiveAttributes* attributes);
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_TF_COLLECTIVE_ATTRIBUTES_H_

@@ -1,0 +1,56 @@
+// CallDescription: what a compiled program says of one call of ours: the text that XLA stores beside the call
+// and hands to it when it runs.
+//
+// Place in the stack: between what emits the calls (call_emitter.h) and what runs them (custom_calls.cc). It
+// holds no pointers, since a program may be kept and run later. No header of TensorFlow or XLA in here.
+#ifndef TF_SMDDP_KERNELS_TF_XLA_CALL_DESCRIPTION_H_
+#define TF_SMDDP_KERNELS_TF_XLA_CALL_DESCRIPTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/engine/request.h"
+
+namespace tf_smddp {
+
+struct CallDescription {
+  struct Tensor {
+    DType dtype = DType::kFloat32;
+    std::vector<std::int64_t> shape;  // of the input
+    std::string label;
+    std::uint32_t param_index = 0;
+    // How many rows of the output the program expects from each rank (kReducescatter: of this rank's shard);
+    // empty where the output is like the input.
+    std::vector<std::int64_t> rows;
+  };
+
+  CollectiveKind kind = CollectiveKind::kAllreduce;
+  CommunicatorId communicator = kWorld;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = -1;
+  bool has_ticket = false;                     // an operand says how the tensors pair
+  Pairing::Kind pairing = Pairing::kSequence;  // without one
+  std::uint32_t num_params = 1;
+  std::vector<std::int64_t> splits;  // kAlltoall
+  std::vector<Tensor> tensors;       // a barrier has one, without elements
+
+  // Of a call that starts or finishes one tensor of a group: the tensor's place among them in that order.
+  std::uint32_t place = 0;
+  std::uint32_t places = 1;
+
+  std::string Serialize() const;
+  // False for what Serialize did not write.
+  static bool Parse(const char* text, std::size_t length, CallDescription* description);
+
+  // The request of tensor number `index`; the rest of it, memory and `done`, is the caller's. `ticket`: the
+  // operand's value, if there is one; negative to pair by name.
+  Request MakeRequest(std::size_t index, std::int64_t ticket) const;
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_TF_XLA_CALL_DESCRIPTION_H_

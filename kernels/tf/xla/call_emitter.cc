@@ -1,0 +1,145 @@
+#include "kernels/tf/xla/call_emitter.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "kernels/tf/xla/custom_calls.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#if __has_include("xla/hlo/builder/xla_builder.h")
+#include "xla/hlo/builder/xla_builder.h"
+#else
+#include "xla/client/xla_builder.h"
+#endif
+#include "xla/layout_util.h"
+#include "xla/shape_util.h"
+
+namespace tf_smddp {
+namespace {
+
+using ::tensorflow::ScopedStepContainer;
+using ::xla::Shape;
+using ::xla::ShapeUtil;
+using ::xla::XlaOp;
+
+// The chain's last token, for as long as one computation is being compiled: TensorFlow makes a step container
+// for each, and empties it at the end.
+class Chain : public ::tensorflow::ResourceBase {
+ public:
+  explicit Chain(XlaOp first) : token(first) {}
+  std::string DebugString() const override { return "the chain of tf_smddp's calls"; }
+
+  XlaOp token;
+};
+
+// As memory has it: row-major.
+Shape Plain(Shape shape) {
+  ::xla::LayoutUtil::SetToDefaultLayout(&shape);
+  return shape;
+}
+
+Shape TokenShape() { return Plain(ShapeUtil::MakeShape(::xla::S64, {})); }
+
+}  // namespace
+
+absl::Status CallEmitter::Token(XlaOp** token) {
+  ::tensorflow::OpKernelContext* const context = context_->op_kernel_context();
+  // Outside of the lock of resources, which it takes.
+  ::xla::XlaBuilder* const builder = context_->builder();
+  Chain* chain = nullptr;
+  TF_RETURN_IF_ERROR(context->step_container()->LookupOrCreate<Chain>(
+      context->resource_manager(), "tf_smddp_chain", &chain, [builder](Chain** made) {
+        *made = new Chain(::xla::ConstantR0<std::int64_t>(builder, 0));
+        return absl::OkStatus();
+      }));
+  *token = &chain->token;
+  chain->Unref();  // the container holds it
+  return absl::OkStatus();
+}
+
+absl::Status CallEmitter::Call(const char* target, const CallDescription& description,
+                               std::vector<XlaOp> operands, const std::vector<Shape>& results,
+                               std::size_t aliased, std::vector<XlaOp>* outputs) {
+  ::xla::XlaBuilder* const builder = context_->builder();
+  XlaOp* token = nullptr;
+  TF_RETURN_IF_ERROR(Token(&token));
+  operands.push_back(*token);
+  std::vector<Shape> operand_shapes;
+  for (const XlaOp operand : operands) {
+    TF_ASSIGN_OR_RETURN(Shape shape, builder->GetShape(operand));
+    operand_shapes.push_back(Plain(std::move(shape)));
+  }
+  std::vector<Shape> result_shapes = results;
+  result_shapes.push_back(TokenShape());
+  using Index = ::xla::ShapeIndex;
+  std::vector<std::pair<Index, std::pair<std::int64_t, Index>>> aliases(aliased);
+  for (std::size_t i = 0; i < aliased; ++i) {
+    aliases[i].first.push_back(static_cast<std::int64_t>(i));
+    aliases[i].second.first = static_cast<std::int64_t>(i);
+  }
+  const XlaOp call =
+      ::xla::CustomCallWithLayout(builder, target, operands, ShapeUtil::MakeTupleShape(result_shapes),
+                                  operand_shapes, description.Serialize(), /*has_side_effect=*/true, aliases,
+                                  /*literal=*/nullptr, ::xla::CustomCallSchedule::SCHEDULE_NONE,
+                                  ::xla::CustomCallApiVersion::API_VERSION_STATUS_RETURNING_UNIFIED);
+  outputs->clear();
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    outputs->push_back(::xla::GetTupleElement(call, static_cast<std::int64_t>(i)));
+  }
+  *token = ::xla::GetTupleElement(call, static_cast<std::int64_t>(results.size()));
+  return builder->first_error();
+}
+
+absl::Status CallEmitter::Ticket(const CallDescription& description, XlaOp* ticket) {
+  std::vector<XlaOp> outputs;
+  TF_RETURN_IF_ERROR(Call(kTicketCall, description, {}, {TokenShape()}, 0, &outputs));
+  *ticket = outputs[0];
+  return absl::OkStatus();
+}
+
+absl::Status CallEmitter::Run(const CallDescription& description, const std::vector<XlaOp>& inputs,
+                              std::vector<XlaOp>* outputs) {
+  std::vector<Shape> results;
+  std::size_t aliased = 0;
+  if (description.kind != CollectiveKind::kBarrier) {
+    for (std::size_t i = 0; i < description.tensors.size(); ++i) {
+      TF_ASSIGN_OR_RETURN(Shape shape, context_->builder()->GetShape(inputs[i]));
+      const std::vector<std::int64_t>& rows = description.tensors[i].rows;
+      if (rows.empty()) {
+        ++aliased;
+      } else {
+        shape.set_dimensions(0, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+      }
+      results.push_back(Plain(std::move(shape)));
+    }
+  }
+  return Call(kRunCall, description, inputs, results, aliased, outputs);
+}
+
+absl::Status CallEmitter::RunGroup(const CallDescription& description, const std::vector<XlaOp>& tensors,
+                                   XlaOp ticket, std::vector<XlaOp>* outputs) {
+  const std::size_t count = tensors.size();
+  CallDescription one = description;
+  one.places = static_cast<std::uint32_t>(count);
+  std::vector<XlaOp> started(count);
+  std::vector<XlaOp> results;
+  for (const char* target : {kStartCall, kFinishCall}) {
+    const bool starts = target == kStartCall;
+    for (std::size_t place = 0; place < count; ++place) {
+      const std::size_t i = count - 1 - place;
+      one.place = static_cast<std::uint32_t>(place);
+      one.tensors = {description.tensors[i]};
+      std::vector<XlaOp> operands{starts ? tensors[i] : started[i]};
+      if (starts) operands.push_back(ticket);
+      TF_ASSIGN_OR_RETURN(Shape shape, context_->builder()->GetShape(tensors[i]));
+      TF_RETURN_IF_ERROR(Call(target, one, operands, {Plain(std::move(shape))}, 1, &results));
+      started[i] = results[0];
+    }
+  }
+  *outputs = started;
+  return absl::OkStatus();
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,54 @@
+// CallEmitter: puts our calls (custom_calls.cc) into the XLA computation that is being built.
+//
+// Place in the stack: between the XLA kernels and XLA's builder. Not here: what the calls do.
+//
+// Note [The chain]: XLA runs calls that don't depend on each other in any order, newer versions at once on
+// several threads, and that order differs from run to run and from rank to rank. So all of our calls in one
+// computation form one chain: each takes a token and leaves one. The chain's order is that of compilation,
+// which follows data and control edges, and else the names of the nodes: it is the same on all ranks. So at
+// most one thread of XLA's is blocked in our calls, and all ranks block in the same order. The computations
+// of a loop's body and of branches have chains of their own, since XLA gives them nothing from outside.
+#ifndef TF_SMDDP_KERNELS_TF_XLA_CALL_EMITTER_H_
+#define TF_SMDDP_KERNELS_TF_XLA_CALL_EMITTER_H_
+
+#include <vector>
+
+#include "kernels/tf/xla/call_description.h"
+#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
+
+namespace tf_smddp {
+
+class CallEmitter {
+ public:
+  // For the computation that `context` compiles an op of; both outlive it.
+  explicit CallEmitter(tensorflow::XlaOpKernelContext* context) : context_(context) {}
+
+  // Draws a ticket: an int64 scalar.
+  absl::Status Ticket(const CallDescription& description, xla::XlaOp* ticket);
+
+  // Runs a whole collective. `inputs`: its tensors, and the ticket if there is one. The outputs are like
+  // their inputs, and then XLA is told that they may take the inputs' place, or have the rows that the
+  // description expects. `outputs` are set for the tensors.
+  absl::Status Run(const CallDescription& description, const std::vector<xla::XlaOp>& inputs,
+                   std::vector<xla::XlaOp>* outputs);
+
+  // Starts all tensors of a group, the last one first, since that is how a backward pass makes them; then
+  // finishes all. What computes the tensors runs between the starts: XLA cannot put a finish before it, since
+  // each waits for all starts.
+  absl::Status RunGroup(const CallDescription& description, const std::vector<xla::XlaOp>& tensors,
+                        xla::XlaOp ticket, std::vector<xla::XlaOp>* outputs);
+
+ private:
+  absl::Status Token(xla::XlaOp** token);
+  // A call whose results are `results` and a token. The first `aliased` results take the place of the
+  // operands of those numbers.
+  absl::Status Call(const char* target, const CallDescription& description, std::vector<xla::XlaOp> operands,
+                    const std::vector<xla::Shape>& results, std::size_t aliased,
+                    std::vector<xla::XlaOp>* outputs);
+
+  tensorflow::XlaOpKernelContext* const context_;
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_TF_XLA_CALL_EMITTER_H_

@@ -1,0 +1,70 @@
+// The XLA kernels of what communicates nothing: tickets, step marks, and overlap.
+#include <cstdint>
+
+#include "kernels/tf/xla/call_emitter.h"
+#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
+#if __has_include("xla/hlo/builder/xla_builder.h")
+#include "xla/hlo/builder/xla_builder.h"
+#else
+#include "xla/client/xla_builder.h"
+#endif
+
+namespace tf_smddp {
+namespace {
+
+using ::tensorflow::OpKernelConstruction;
+using ::tensorflow::XlaExpression;
+using ::tensorflow::XlaOpKernel;
+using ::tensorflow::XlaOpKernelContext;
+
+class TicketXlaKernel : public XlaOpKernel {
+ public:
+  explicit TicketXlaKernel(OpKernelConstruction* context) : XlaOpKernel(context) {
+    int communicator = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("communicator", &communicator));
+    description_.communicator = static_cast<CommunicatorId>(communicator);
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    ::xla::XlaOp ticket;
+    OP_REQUIRES_OK(context, CallEmitter(context).Ticket(description_, &ticket));
+    context->SetOutput(0, ticket);
+  }
+
+ private:
+  CallDescription description_;
+};
+
+// A compiled program has no step that could fail between its ops: it runs as a whole.
+class StepMarkXlaKernel : public XlaOpKernel {
+ public:
+  using XlaOpKernel::XlaOpKernel;
+
+  void Compile(XlaOpKernelContext* context) override {
+    constexpr std::int64_t kByName = -1;
+    context->SetOutput(0, ::xla::ConstantR0<std::int64_t>(context->builder(), kByName));
+  }
+};
+
+// XLA moves no computation across a barrier, and fuses none.
+class OverlapXlaKernel : public XlaOpKernel {
+ public:
+  using XlaOpKernel::XlaOpKernel;
+
+  void Compile(XlaOpKernelContext* context) override {
+    const XlaExpression& input = context->InputExpression(0);
+    if (input.kind() == XlaExpression::Kind::kXlaOp) {
+      context->SetOutput(0, ::xla::OptimizationBarrier(context->Input(0)));
+    } else {
+      context->SetOutputExpression(0, input);  // a constant, for one: there is nothing to hold up
+    }
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("SmddpTicket").Device("XLA_CPU_JIT"), TicketXlaKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpStepMark").Device("XLA_CPU_JIT"), StepMarkXlaKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpOverlap").Device("XLA_CPU_JIT"), OverlapXlaKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpOverlap").Device("XLA_GPU_JIT"), OverlapXlaKernel);
+
+}  // namespace
+}  // namespace tf_smddp
