@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 from tf_smddp import _op_library, _runtime, _tickets
 from tf_smddp._process_sets import process_set_of
@@ -56,6 +57,8 @@ def _grouped_allgather_gradient(op: tf.Operation, *grads: Any) -> List[Optional[
 @tf.RegisterGradient("SmddpReducescatter")
 def _reducescatter_gradient(op: tf.Operation, grad: Any) -> Tuple[tf.Tensor, None]:
     dense = _scaled(op, tf.convert_to_tensor(grad))
+    if _is_compiled(op):
+        return _all_rows(op, [0], [dense])[0], None
     tensor_name, node_name = _tickets.names(None, "SmddpReducescatterGrad")
     ticket = _draw_ticket(op, [dense])
     return _op_library.allgather(dense, ticket, tensor_name, node_name, _communicator(op)), None
@@ -68,6 +71,8 @@ def _grouped_reducescatter_gradient(op: tf.Operation, *grads: Any) -> List[Optio
     if not dense:
         return [None] * len(op.inputs)
     scaled = [_scaled(op, grad) for grad in dense]
+    if _is_compiled(op):
+        return _at(positions, _all_rows(op, positions, scaled), len(op.inputs))
     names = _names("SmddpReducescatterGrad", positions)
     gathered = _op_library.grouped_allgather(
         scaled, _draw_ticket(op, scaled), names, communicator=_communicator(op)
@@ -85,7 +90,9 @@ def _alltoall_gradient(op: tf.Operation, grad: Any, _: Any) -> Tuple[tf.Tensor, 
     dense = tf.convert_to_tensor(grad)
     tensor_name, node_name = _tickets.names(None, "SmddpAlltoallGrad")
     ticket = _draw_ticket(op, [dense])
-    received = op.outputs[1]
+    # As many to each rank as from it; where the other is no constant to XLA.
+    evenly = _is_compiled(op) and op.inputs[1].shape.as_list() == [0]
+    received = op.inputs[1] if evenly else op.outputs[1]
     back, _ = _op_library.alltoall(dense, received, ticket, tensor_name, node_name, _communicator(op))
     return back, None, None
 
@@ -111,7 +118,7 @@ def _own_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Ten
     communicator = _communicator(op)
     own = tf.stack([tf.shape(op.inputs[i], out_type=tf.int64)[0] for i in positions])
     rank = process_set_of(communicator).rank()
-    if _op_library.in_xla_context():
+    if _is_compiled(op):
         before = own * rank
     else:
         rows_name, rows_node = _tickets.names(None, "SmddpAllgatherGradRows")
@@ -126,6 +133,34 @@ def _own_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Ten
         communicator,
     )
     return [total[before[i] : before[i] + own[i]] for i, total in enumerate(summed)]
+
+
+def _all_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    """All ranks' rows of what a reduce-scatter has shared out, in a function that XLA compiles.
+
+    XLA's allgather takes the same number of rows from each rank, and these may differ by one. So each rank
+    puts its own between zeros, and all add theirs up.
+    """
+    process_set = process_set_of(_communicator(op))
+    rank, size = process_set.rank(), process_set.size()
+    padded = []
+    for i, grad in zip(positions, grads):
+        rows = tf.shape(op.inputs[i])[0]
+        before = rank * (rows // size) + tf.minimum(rank, rows % size)
+        after = rows - before - tf.shape(grad)[0]
+        others = tf.zeros([tf.rank(grad) - 1, 2], tf.int32)
+        padded.append(tf.pad(grad, tf.concat([[[before, after]], others], axis=0)))
+    names = _names("SmddpReducescatterGrad", positions)
+    return _op_library.grouped_allreduce(
+        padded, _draw_ticket(op, padded), ReduceOp.SUM, names, _communicator(op)
+    )
+
+
+def _is_compiled(op: tf.Operation) -> bool:
+    """Whether XLA compiles the gradient of `op` as a whole: it has no dynamic shapes then."""
+    # The backward graph of a function that is differentiated from outside does not say so itself.
+    context = getattr(op, "_control_flow_context", None)
+    return _op_library.in_xla_context() or control_flow_util.GetContainingXLAContext(context) is not None
 
 
 def _scaled(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor:

@@ -69,8 +69,8 @@ def _on_cpu(emit: Function) -> Function:
     """Decorator for what emits an op: puts it on the CPU, in any device scope, and outside of XLA's clusters.
 
     The CPU: it has the only kernels. TensorFlow would do so by itself, but not where soft placement is off:
-    that is the default of v1 sessions. It copies inputs from other devices, and results to them. An eager call
-    outside of a scope is left alone.
+    that is the default of v1 sessions. It copies inputs from other devices, and results to them. An eager
+    call outside of a scope is left alone.
 
     Clusters: auto-clustering would take in an op that XLA can compile, and wait for its communication in the
     middle of the cluster. So it splits there.

@@ -14,6 +14,10 @@ import threading
 
 import pytest
 
+# Auto-clustering, where a test asks for it, on CPUs too and however small.
+os.environ["TF_XLA_FLAGS"] = (
+    f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_cpu_global_jit --tf_xla_min_cluster_size=1"
+)
 # TensorFlow's objects stay, and are many: looking through them again and again takes a fifth of the time.
 gc.disable()
 import tf_smddp as sdp  # noqa: E402

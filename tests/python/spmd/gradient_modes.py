@@ -20,6 +20,14 @@ def outside_of_a_function(loss, x):
     return eager(tf.function(loss), x)
 
 
+def compiled(loss, x):
+    return tf.function(lambda x: eager(loss, x), jit_compile=True)(x)
+
+
+def outside_of_a_compiled_function(loss, x):
+    return eager(tf.function(loss, jit_compile=True), x)
+
+
 def in_a_v1_session(loss, x):
     value = x.numpy()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -28,8 +36,13 @@ def in_a_v1_session(loss, x):
     return tf.constant(found)
 
 
-MODES = pytest.mark.parametrize(
-    "gradient_of",
-    [eager, inside_a_function, outside_of_a_function, in_a_v1_session],
-    ids=lambda mode: mode.__name__,
+def _modes(*which):
+    return pytest.mark.parametrize("gradient_of", which, ids=lambda mode: mode.__name__)
+
+
+# For what has shapes that XLA does not know beforehand.
+DYNAMIC_MODES = _modes(eager, inside_a_function, outside_of_a_function, in_a_v1_session)
+MODES = _modes(
+    eager, inside_a_function, outside_of_a_function, compiled, outside_of_a_compiled_function, in_a_v1_session
 )
+COMPILED_MODES = _modes(compiled, outside_of_a_compiled_function)

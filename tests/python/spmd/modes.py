@@ -8,18 +8,58 @@ def eager(function):
     return function
 
 
-def in_a_v1_session(function):
+def compiled(function):
+    """With XLA, as a whole."""
+    return tf.function(function, jit_compile=True)
+
+
+def clustered(function):
+    """With XLA, as much as auto-clustering takes; conftest.py lets it work on CPUs."""
+    graph = tf.function(function)
+
+    def run(*arguments):
+        tf.config.optimizer.set_jit(True)
+        try:
+            return graph(*arguments)
+        finally:
+            tf.config.optimizer.set_jit(False)
+
+    return run
+
+
+def in_a_v1_session(function, config=None):
     """In a graph of its own; values go in and come out."""
 
     def run(*arguments):
         values = tf.nest.map_structure(lambda tensor: tf.convert_to_tensor(tensor).numpy(), arguments)
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
             return session.run(function(*tf.nest.map_structure(tf.constant, values)))
 
     return run
 
 
-MODES = pytest.mark.parametrize("mode", [eager, tf.function], ids=["eager", "graph"])
-ALL_MODES = pytest.mark.parametrize(
-    "mode", [eager, tf.function, in_a_v1_session], ids=["eager", "graph", "v1"]
-)
+def in_a_clustered_v1_session(function):
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1
+    return in_a_v1_session(function, config)
+
+
+_NAMES = {
+    eager: "eager",
+    tf.function: "graph",
+    compiled: "jit",
+    clustered: "clustered",
+    in_a_v1_session: "v1",
+    in_a_clustered_v1_session: "v1_clustered",
+}
+
+
+def modes(*which):
+    return pytest.mark.parametrize("mode", which, ids=[_NAMES[mode] for mode in which])
+
+
+# For what has shapes that XLA does not know beforehand.
+DYNAMIC_MODES = modes(eager, tf.function, clustered)
+ALL_DYNAMIC_MODES = modes(eager, tf.function, clustered, in_a_v1_session, in_a_clustered_v1_session)
+MODES = modes(eager, tf.function, compiled, clustered)
+ALL_MODES = modes(*_NAMES)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from modes import ALL_MODES, MODES
+from modes import ALL_DYNAMIC_MODES, MODES, compiled
 from values import ALL_TYPES, assert_equal, of_rank
 
 import tf_smddp as sdp
@@ -55,7 +55,7 @@ def test_v1_session(rank, size):
                 assert_equal(result, gathered(dtype, size, ROWS["growing"]), dtype)
 
 
-@ALL_MODES
+@ALL_DYNAMIC_MODES
 def test_grouped(rank, size, mode):
     function = mode(lambda tensors: sdp.grouped_allgather(tensors, name="group"))
     tensors = [tf.constant(rows_of(dtype, rank, rank + i % 3, salt=i)) for i, dtype in enumerate(ALL_TYPES)]
@@ -63,6 +63,26 @@ def test_grouped(rank, size, mode):
         for i, result in enumerate(function(tensors)):
             assert_equal(result, gathered(ALL_TYPES[i], size, lambda r, i=i: r + i % 3, salt=i), ALL_TYPES[i])
     assert sdp.grouped_allgather([]) == []
+
+
+def test_compiled(rank, size):
+    """XLA's shapes are fixed: as many rows from each rank."""
+
+    @compiled
+    def function(tensors):
+        return [sdp.allgather(tensor) for tensor in tensors], sdp.grouped_allgather(tensors)
+
+    tensors = [tf.constant(rows_of(dtype, rank, 2, salt=i)) for i, dtype in enumerate(ALL_TYPES)]
+    for results in function(tensors):
+        for i, result in enumerate(results):
+            assert_equal(result, gathered(ALL_TYPES[i], size, lambda r: 2, salt=i), ALL_TYPES[i])
+
+
+def test_compiled_with_other_rows_on_each_rank(rank, size):
+    if size > 1:
+        with pytest.raises(tf.errors.InternalError, match=r"same number of rows .* jit_compile=False"):
+            compiled(sdp.allgather)(tf.zeros([rank + 1, 2]))
+    assert compiled(sdp.allgather)(tf.zeros([1, 2])).shape == (size, 2)
 
 
 @MODES

@@ -83,6 +83,39 @@ def test_without_splits(rank, size, mode):
     assert function(tf.zeros((0, 5))).shape == (0, 5)
 
 
+def test_compiled_with_constant_splits(rank, size):
+    """The same on all ranks: so what comes is known when XLA compiles it."""
+    splits = [target + 1 for target in range(size)]
+
+    @tf.function(jit_compile=True)
+    def function(rows):
+        return sdp.alltoall(rows, splits)
+
+    rows = tf.constant([[rank, target, i] for target in range(size) for i in range(splits[target])])
+    output, received_splits = function(rows)
+    assert output.numpy().tolist() == [
+        [source, rank, i] for source in range(size) for i in range(splits[rank])
+    ]
+    assert received_splits.numpy().tolist() == [splits[rank]] * size
+
+
+def test_compiled_with_splits_that_xla_cannot_know(size):
+    function = tf.function(sdp.alltoall, jit_compile=True)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="splits that are not known .* jit_compile=False"
+    ):
+        function(tf.zeros([size, 2]), tf.ones([size], tf.int32))
+
+
+def test_compiled_with_other_splits_on_each_rank(rank, size):
+    if size > 1:
+        splits = [2 * size if target == rank else 0 for target in range(size)]
+        splits[rank] += rank
+        with pytest.raises(tf.errors.InternalError, match=r"the same splits.* jit_compile=False"):
+            tf.function(lambda x: sdp.alltoall(x, splits), jit_compile=True)(tf.zeros([sum(splits), 2]))
+    assert tf.function(sdp.alltoall, jit_compile=True)(tf.zeros([size, 2])).shape == (size, 2)
+
+
 def test_a_large_tensor(rank, size):
     def splits(source, target):
         return 50000 + 1000 * source + target

@@ -8,7 +8,7 @@ with TensorFlow's own ops.
 import numpy as np
 import pytest
 import tensorflow as tf
-from gradient_modes import MODES, eager
+from gradient_modes import COMPILED_MODES, DYNAMIC_MODES, MODES, eager
 from values import own_rows
 
 import tf_smddp as sdp
@@ -40,7 +40,7 @@ def check(gradient, wanted):
     assert gradient.shape == wanted.shape
 
 
-@MODES
+@DYNAMIC_MODES
 @pytest.mark.parametrize(
     "rows", [lambda r: 2, lambda r: r, lambda r: 3 - r], ids=["equal", "growing", "shrinking"]
 )
@@ -48,6 +48,19 @@ def test_allgather(rank, size, gradient_of, rows):
     xs = [input_of(r, rows(r)) for r in range(size)]
     gradient = gradient_of(lambda x: loss_of(rank, sdp.allgather(x)), xs[rank])
     check(gradient, alone(lambda xs: [[tf.concat(xs, 0)]] * size, xs, rank))
+
+
+@COMPILED_MODES
+def test_what_is_compiled_gathers_as_many_rows_from_each_rank(rank, size, gradient_of):
+    xs = [input_of(r, 2) for r in range(size)]
+
+    def loss(x):
+        return loss_of(rank, sdp.allgather(x)) + loss_of(rank, sdp.grouped_allgather([x[:1], 2.0 * x])[1])
+
+    def simulate(xs):
+        return [[tf.concat(xs, 0), 2.0 * tf.concat(xs, 0)]] * size
+
+    check(gradient_of(loss, xs[rank]), alone(simulate, xs, rank))
 
 
 @MODES
@@ -65,7 +78,7 @@ def test_reducescatter(rank, size, gradient_of, op, rows):
     check(gradient, alone(simulate, xs, rank))
 
 
-@MODES
+@DYNAMIC_MODES
 def test_alltoall(rank, size, gradient_of):
     splits = [[(source + 2 * target) % 3 for target in range(size)] for source in range(size)]
     xs = [input_of(r, sum(splits[r])) for r in range(size)]
@@ -89,7 +102,7 @@ def test_alltoall_without_splits(rank, size, gradient_of):
     check(gradient, alone(simulate, xs, rank))
 
 
-@MODES
+@DYNAMIC_MODES
 @pytest.mark.parametrize("used", [(0, 1), (1,)], ids=["both", "one"])
 def test_grouped_allgather(rank, size, gradient_of, used):
     """The second of the group is of other rows, and integers in between have no gradient."""
@@ -183,7 +196,7 @@ SECOND = {
 }
 
 
-@MODES
+@DYNAMIC_MODES
 @pytest.mark.parametrize("collective", SECOND)
 def test_second_derivatives(rank, size, gradient_of, collective):
     """Of the sum of squares of the gradient, which all ranks' inputs are in."""

@@ -26,8 +26,8 @@ def test_every_reduction(rank, size, mode, dtype):
             sdp.allgather(sdp.grouped_reducescatter([x], op=SUM, **factors)[0]),
         ]
 
-    wanted = np.full(5, 4.0 * sum_of_ranks(size), dtype.as_numpy_dtype)
-    for result in function(tf.cast(tf.fill([5], rank + 1.0), dtype)):
+    wanted = np.full(6, 4.0 * sum_of_ranks(size), dtype.as_numpy_dtype)
+    for result in function(tf.cast(tf.fill([6], rank + 1.0), dtype)):
         assert_equal(result, wanted, dtype)
 
 
@@ -60,9 +60,9 @@ def test_a_factor_that_a_32_bit_float_cannot_hold(rank, size, mode):
             ),
         ]
 
-    x = np.full(3, rank + 1.0)
-    before = np.sum([np.full(3, r + 1.0) * third for r in range(size)], axis=0)
-    after = np.full(3, sum_of_ranks(size)) * third
+    x = np.full(6, rank + 1.0)
+    before = np.sum([np.full(6, r + 1.0) * third for r in range(size)], axis=0)
+    after = np.full(6, sum_of_ranks(size)) * third
     results = function(tf.constant(x))
     assert_equal(results[0], before)
     assert_equal(results[1], after)
