@@ -110,6 +110,7 @@ Status ValidateConfig(const Config& config) {
       CheckRange("SMDDP_STALL_WARNING, in milliseconds,", config.stall_warning_ms, 0, kLongestStall),
       CheckRange("SMDDP_STALL_TIMEOUT, in milliseconds,", config.stall_timeout_ms, 0, kLongestStall),
       CheckRange("SMDDP_LOG_LEVEL", config.log_level, 0, 4),
+      CheckRange("SMDDP_TEST_TRANSFER_DELAY_MS", config.test_transfer_delay_ms, 0, 60'000),
   };
   for (const Status& check : checks) {
     if (!check.ok()) return check;
@@ -145,6 +146,9 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_WARNING", &config->stall_warning_ms);
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_TIMEOUT", &config->stall_timeout_ms);
   if (status.ok()) status = ReadLogLevel(lookup, &config->log_level);
+  if (status.ok()) {
+    status = ReadInteger(lookup, "SMDDP_TEST_TRANSFER_DELAY_MS", &config->test_transfer_delay_ms);
+  }
   if (status.ok()) status = ValidateConfig(*config);
   return status;
 }

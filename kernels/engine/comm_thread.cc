@@ -308,6 +308,9 @@ void CommThread::RunBatch(LogEntry* last) {
     last->End(BatchEnd::kAborted);
     return;
   }
+  if (const std::int64_t delay = communicator_->config().test_transfer_delay_ms; delay > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(delay) * places.size());
+  }
   // The same on all ranks, since it follows from the cells alone: each chunk that anybody can do, and the
   // part of each rank that has one of its own.
   ChunkPlan plan;

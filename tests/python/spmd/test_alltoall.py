@@ -102,7 +102,7 @@ def test_compiled_with_constant_splits(rank, size):
 def test_compiled_with_splits_that_xla_cannot_know(size):
     function = tf.function(sdp.alltoall, jit_compile=True)
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="splits that are not known .* jit_compile=False"
+        tf.errors.InvalidArgumentError, match=r"splits that are not known .* jit_compile=False"
     ):
         function(tf.zeros([size, 2]), tf.ones([size], tf.int32))
 
