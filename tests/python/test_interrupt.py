@@ -34,6 +34,7 @@ def session():
 run("eager", lambda: sdp.allreduce([1.0], 0, 1, name='total'))
 run("barrier", lambda: sdp.barrier(name='total'))
 run("function", tf.function(lambda: sdp.allreduce([1.0], 0, 1, name='total')))
+run("compiled", tf.function(lambda: sdp.allreduce([1.0], 0, 1, name='total'), jit_compile=True))
 run("session", session)
 sdp.barrier()
 sdp.shutdown()
@@ -54,7 +55,7 @@ def job():
     return run_job(2, SCRIPT)
 
 
-@pytest.mark.parametrize("wait", ["eager", "barrier", "function", "session"])
+@pytest.mark.parametrize("wait", ["eager", "barrier", "function", "compiled", "session"])
 def test_ctrl_c_in_a_collective(job, wait):
     assert job.exit_code == 0, job
     waiting, interrupted = (report[wait] for report in job.reports)

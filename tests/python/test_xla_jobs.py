@@ -1,0 +1,195 @@
+"""Compiled functions in jobs of their own: a rank that dies, the library loaded late, clusters, training."""
+
+import os
+import signal
+import time
+
+import pytest
+from harness import RunningJob, run_job
+
+TRAINING = """
+sdp.init()
+report("pid", os.getpid())
+weights = [tf.Variable(tf.zeros([30000 * (i + 1)])) for i in range(4)]
+
+@tf.function(jit_compile=True)
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_sum(weight * weight) for weight in weights])
+    gradients = sdp.DistributedGradientTape(tape).gradient(loss, weights)
+    for weight, gradient in zip(weights, gradients):
+        weight.assign_sub(0.1 * gradient)
+
+step()
+sdp.barrier()
+report("training", True)
+try:
+    while True:
+        step()
+except tf.errors.OpError as error:
+    report("when", time.time())
+    report("error", error.message)
+    report("usable", float(tf.function(tf.reduce_sum, jit_compile=True)(tf.ones([3]))))
+"""
+
+
+def test_killed():
+    with RunningJob(3, TRAINING) as running:
+        pids = running.wait_for("pid")
+        running.wait_for("training")
+        time.sleep(0.3)
+        killed = time.time()
+        os.kill(pids[1], signal.SIGKILL)
+        job = running.finish()
+    for rank in (0, 2):
+        report = job.reports[rank]
+        assert report["when"] - killed < 5.0
+        assert f"rank 1 (pid {pids[1]})" in report["error"], str(job)
+        assert report["usable"] == 3.0
+    assert not job.leftovers
+
+
+LATE = """
+import tensorflow as tf
+
+# XLA has its kernels from here on.
+assert float(tf.function(lambda x: x * 2.0, jit_compile=True)(tf.constant(1.0))) == 2.0
+
+import tf_smddp as sdp
+
+sdp.init()
+total = tf.function(lambda x: sdp.allreduce(x, 0, 1, op=sdp.ReduceOp.SUM), jit_compile=True)
+assert float(total(tf.constant(1.0))) == sdp.size()
+"""
+
+
+def test_loaded_after_the_first_compiled_function(tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
+    job = run_job(2, str(script))
+    assert job.exit_code == 0, str(job)
+
+
+def test_a_program_outlives_shutdown():
+    job = run_job(
+        1,
+        """
+sdp.init()
+function = tf.function(lambda x: sdp.allreduce(x, 0, 1, op=sdp.ReduceOp.SUM), jit_compile=True)
+assert float(function(1.0)) == 1.0
+sdp.shutdown()
+try:
+    function(1.0)
+except tf.errors.InternalError as error:
+    report("error", error.message)
+sdp.init()
+report("again", float(function(1.0)))
+""",
+        launcher=False,
+    )
+    assert "tf_smddp is not initialized" in job.reports[0]["error"], str(job)
+    assert job.reports[0]["again"] == 1.0
+
+
+CLUSTERS = """
+import glob
+sdp.init()
+
+def modules(mark):
+    before = set(glob.glob(f"{sys.argv[1]}/module_*before_optimizations.txt"))
+    weights = [tf.Variable(tf.eye(8)) for _ in range(3)]
+
+    @tf.function
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            for weight in weights:
+                x = mark(tf.tanh(tf.matmul(x, weight)) * 2.0)
+            loss = tf.reduce_sum(x)
+        return tape.gradient(loss, weights)
+
+    tf.config.optimizer.set_jit(True)
+    found = gradients(tf.ones([2, 8]))
+    after = set(glob.glob(f"{sys.argv[1]}/module_*before_optimizations.txt"))
+    return len(after - before), [float(tf.reduce_sum(gradient)) for gradient in found]
+
+report("without", modules(lambda x: x))
+report("with", modules(sdp.overlap))
+"""
+
+
+def test_clusters_split_at_overlap(tmp_path, monkeypatch):
+    """Counted by the modules that XLA dumps."""
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text")
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit")
+    job = run_job(1, CLUSTERS, str(tmp_path))
+    (without, wanted), (marked, found) = (job.reports[0][key] for key in ("without", "with"))
+    print(f"{without} modules without overlap, {marked} with")
+    assert without >= 1
+    assert marked >= without + 2
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
+DIGITS = """
+import numpy as np
+from sklearn.datasets import load_digits
+
+sdp.init()
+tf.keras.utils.set_random_seed(1)
+images, labels = load_digits(return_X_y=True)
+images, labels = (images / 16.0).astype(np.float32)[..., None], labels.astype(np.int64)
+train_x, train_y, test_x, test_y = images[:1536], labels[:1536], images[1536:, :, 0], labels[1536:]
+mine = train_x[sdp.rank() :: sdp.size(), :, 0], train_y[sdp.rank() :: sdp.size()]
+BATCH = 96 // sdp.size()
+LOSS = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+def model():
+    tf.keras.utils.set_random_seed(1)
+    return tf.keras.Sequential(
+        [tf.keras.Input([64]), tf.keras.layers.Dense(64, "relu"), tf.keras.layers.Dense(10)]
+    )
+
+def accuracy(trained):
+    return float(np.mean(np.argmax(trained(test_x).numpy(), -1) == test_y))
+
+def fit(jit):
+    trained = model()
+    optimizer = sdp.DistributedOptimizer(tf.keras.optimizers.Adam(1e-2))
+    trained.compile(optimizer, LOSS, jit_compile=jit)
+    trained.fit(*mine, batch_size=BATCH, epochs=5, shuffle=False, verbose=0)
+    return trained
+
+def loop(jit):
+    trained = model()
+    optimizer = tf.keras.optimizers.Adam(1e-2)
+    optimizer.build(trained.trainable_variables)
+
+    @tf.function(jit_compile=jit)
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = LOSS(y, trained(x, training=True))
+        gradients = sdp.DistributedGradientTape(tape).gradient(loss, trained.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, trained.trainable_variables))
+        return sdp.oob_allreduce(loss)
+
+    for _ in range(5):
+        for begin in range(0, len(mine[0]), BATCH):
+            step(tf.constant(mine[0][begin : begin + BATCH]), tf.constant(mine[1][begin : begin + BATCH]))
+    return trained
+
+for way in (fit, loop):
+    for jit in (False, True):
+        trained = way(jit)
+        weights = [weight.numpy().tobytes() for weight in trained.trainable_variables]
+        assert sdp.allgather_object(weights) == [weights] * sdp.size()
+        report(f"{way.__name__} {jit}", accuracy(trained))
+"""
+
+
+def test_digits():
+    """fit and a loop, compiled and not: equally good, and the same weights on all ranks."""
+    job = run_job(2, DIGITS, seconds=180)
+    assert job.exit_code == 0, str(job)
+    print(job.reports[0])
+    for way in ("fit", "loop"):
+        assert job.reports[0][f"{way} False"] > 0.85
+        assert abs(job.reports[0][f"{way} True"] - job.reports[0][f"{way} False"]) < 0.02
