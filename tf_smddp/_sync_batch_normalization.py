@@ -115,11 +115,6 @@ class _Keras2(tf.keras.layers.BatchNormalization):
 class _Keras3(tf.keras.layers.BatchNormalization):
     """Keras 3: the statistics come from `_moments`, which is called in training only."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        # XLA cannot compile our ops; jit_compile="auto" heeds this.
-        self.supports_jit = False
-
     def _moments(self, inputs: tf.Tensor, mask: Any) -> Tuple[tf.Tensor, tf.Tensor]:
         if not _synchronizes():
             return super()._moments(inputs, mask)
@@ -140,7 +135,7 @@ class SyncBatchNormalization(_Flavour):
 
     Collective in training: every rank must call the layer, in the same order as its other collectives,
     forward and backward. Inference communicates nothing; before `init`, and in a job of one rank, this is the
-    stock layer. Not under `jit_compile=True` yet.
+    stock layer.
 
     Models with it are saved, in every format, as models with the stock layer, and load without tf_smddp. To
     load one and go on training it with all ranks' statistics, pass
