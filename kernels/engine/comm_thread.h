@@ -124,6 +124,7 @@ class CommThread {
   void EndJob();
   void Sleep(std::uint32_t heard);
   bool SpinUntilRung(std::uint32_t heard, Clock::duration time);
+  bool MayStandInPassing();
   bool StandInUntil(const std::atomic<bool>& ended, Clock::duration spin, Clock::duration most);
 
   Communicator* const communicator_;

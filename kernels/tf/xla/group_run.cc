@@ -57,7 +57,7 @@ Status GroupRun::Start(std::size_t place, Request request) {
 Status GroupRun::Finish(std::size_t place) {
   if (!assisted_) {
     assisted_ = true;
-    engine_->Assist(communicator_, [] {}, idle_);
+    engine_->Assist(communicator_, Caller::kWaits, [] {}, idle_);
   }
   Status status;
   {
@@ -87,7 +87,7 @@ Status GroupRun::Run(std::vector<Request> requests) {
     std::lock_guard<std::mutex> lock(mu_);
     if (--under_way_ == 0) idle_.store(true, std::memory_order_release);
   };
-  engine_->Assist(communicator_, submit, idle_);
+  engine_->Assist(communicator_, Caller::kWaits, submit, idle_);
   const Status refused = FirstError();
   if (!refused.ok()) {
     WithdrawAll(refused);
