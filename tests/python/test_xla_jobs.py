@@ -120,7 +120,7 @@ report("with", modules(sdp.overlap))
 def test_clusters_split_at_overlap(tmp_path, monkeypatch):
     """Counted by the modules that XLA dumps."""
     monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text")
-    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit")
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit --tf_xla_min_cluster_size=1")
     job = run_job(1, CLUSTERS, str(tmp_path))
     (without, wanted), (marked, found) = (job.reports[0][key] for key in ("without", "with"))
     print(f"{without} modules without overlap, {marked} with")

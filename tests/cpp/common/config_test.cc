@@ -52,7 +52,8 @@ TEST(Config, ReadsEverything) {
                               {"SMDDP_BOOTSTRAP_TIMEOUT", "7"},
                               {"SMDDP_STALL_WARNING", "2.5"},
                               {"SMDDP_STALL_TIMEOUT", "90"},
-                              {"SMDDP_LOG_LEVEL", "debug"}},
+                              {"SMDDP_LOG_LEVEL", "debug"},
+                              {"SMDDP_TEST_TRANSFER_DELAY_MS", "250"}},
                              &config);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(config.rank, 2);
@@ -67,6 +68,7 @@ TEST(Config, ReadsEverything) {
   EXPECT_EQ(config.stall_warning_ms, 2500);
   EXPECT_EQ(config.stall_timeout_ms, 90'000);
   EXPECT_EQ(config.log_level, 0);
+  EXPECT_EQ(config.test_transfer_delay_ms, 250);
 }
 
 TEST(Config, TakesWhatALauncherSays) {
@@ -138,6 +140,7 @@ TEST(Config, ErrorsNameTheVariableAndTheValue) {
   ExpectError({{"SMDDP_BUCKET_CAP_BYTES", "200"}}, "SMDDP_BUCKET_CAP_BYTES=200 is not a multiple of 128");
   ExpectError({{"SMDDP_CHUNK_BYTES", "1030"}}, "SMDDP_CHUNK_BYTES=1030 is not a multiple of 128");
   ExpectError({{"SMDDP_TABLE_SLOTS", "100"}}, "SMDDP_TABLE_SLOTS=100 is not a power of two");
+  ExpectError({{"SMDDP_TEST_TRANSFER_DELAY_MS", "-1"}}, "SMDDP_TEST_TRANSFER_DELAY_MS=-1 is outside");
   ExpectError({{"SMDDP_LOG_LEVEL", "loud"}}, "SMDDP_LOG_LEVEL='loud' is not one of debug, info");
   ExpectError({{"SMDDP_RANK", "3"},
                {"SMDDP_SIZE", "4"},

@@ -144,7 +144,9 @@ def test_the_ranks_disagree(rank, size):
 
     lengths = [LARGE, LARGE + (rank == 1), 3]
     for _ in range(3):
-        with pytest.raises(tf.errors.InternalError, match=r"different collectives .*rank \d has .*rank \d has "):
+        with pytest.raises(
+            tf.errors.InternalError, match=r"different collectives .*rank \d has .*rank \d has "
+        ):
             function([tf.ones([length]) for length in lengths])
         (first, *_), _ = function([tf.ones([LARGE])] * 3)
         assert first.numpy().tolist() == [float(size)] * LARGE

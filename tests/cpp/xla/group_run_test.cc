@@ -1,0 +1,137 @@
+// The requests of a group in a compiled program: started one by one, finished one by one, and all over when
+// one has failed.
+#include "kernels/tf/xla/group_run.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/cpp/testing/ranks.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+// Small, large, none.
+const std::vector<std::size_t> kCounts = {3, 100'000, 0, 40'000};
+
+// A group's buffers, reduced in place.
+struct Buffers {
+  Buffers() {
+    for (const std::size_t count : kCounts) tensors.emplace_back(count, 1.0f);
+  }
+  Request RequestOf(std::size_t index, std::uint64_t ticket) {
+    std::vector<float>& tensor = tensors[index];
+    return InGroup(MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, tensor.data(),
+                               tensor.data(), static_cast<std::int64_t>(tensor.size())),
+                   ticket, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(tensors.size()));
+  }
+
+  std::vector<std::vector<float>> tensors;
+};
+
+std::shared_ptr<Engine> Shared(Engine& engine) { return {std::shared_ptr<Engine>(), &engine}; }
+
+void Expect(const Buffers& buffers, float value) {
+  for (std::size_t i = 0; i < kCounts.size(); ++i) {
+    EXPECT_EQ(buffers.tensors[i], std::vector<float>(kCounts[i], value)) << i;
+  }
+}
+
+class GroupRuns : public ::testing::TestWithParam<int> {};
+
+TEST_P(GroupRuns, StartThenFinish) {
+  RunRanks(GetParam(), [](int, Engine& engine) {
+    for (int step = 0; step < 20; ++step) {
+      Buffers buffers;
+      const std::uint64_t number =
+          GroupRun::Keep(std::make_shared<GroupRun>(Shared(engine), kWorld, kCounts.size()));
+      const std::shared_ptr<GroupRun> run = GroupRun::Find(number);
+      ASSERT_NE(run, nullptr);
+      const std::uint64_t ticket = DrawTicket(engine);
+      for (std::size_t i = 0; i < kCounts.size(); ++i) {
+        ASSERT_TRUE(run->Start(i, buffers.RequestOf(kCounts.size() - 1 - i, ticket)).ok());
+      }
+      for (std::size_t i = 0; i < kCounts.size(); ++i) ASSERT_TRUE(run->Finish(i).ok());
+      GroupRun::Forget(number);
+      EXPECT_EQ(GroupRun::Find(number), nullptr);
+      Expect(buffers, static_cast<float>(engine.config().size));
+    }
+  });
+}
+
+TEST_P(GroupRuns, AllInOneCall) {
+  RunRanks(GetParam(), [](int, Engine& engine) {
+    for (int step = 0; step < 20; ++step) {
+      Buffers buffers;
+      const std::uint64_t ticket = DrawTicket(engine);
+      std::vector<Request> requests;
+      for (std::size_t i = 0; i < kCounts.size(); ++i) requests.push_back(buffers.RequestOf(i, ticket));
+      const auto run = std::make_shared<GroupRun>(Shared(engine), kWorld, kCounts.size());
+      ASSERT_TRUE(run->Run(std::move(requests)).ok());
+      Expect(buffers, static_cast<float>(engine.config().size));
+    }
+  });
+}
+
+// The last one differs between the ranks. The buffers are gone when the error is there: under
+// AddressSanitizer a late write would be seen.
+TEST_P(GroupRuns, NothingIsUnderWayAfterAnError) {
+  if (GetParam() == 1) return;
+  RunRanks(GetParam(), [](int rank, Engine& engine) {
+    for (const bool at_once : {false, true}) {
+      auto buffers = std::make_unique<Buffers>();
+      if (rank == 1) buffers->tensors[1].resize(7, 1.0f);
+      const auto run = std::make_shared<GroupRun>(Shared(engine), kWorld, kCounts.size());
+      std::uint64_t ticket = 0;
+      // A rank that is late gets the error here.
+      Status status = engine.DrawTicket(kWorld, kNoStep, &ticket);
+      if (status.ok() && at_once) {
+        std::vector<Request> requests;
+        for (std::size_t i = 0; i < kCounts.size(); ++i) requests.push_back(buffers->RequestOf(i, ticket));
+        status = run->Run(std::move(requests));
+      } else {
+        for (std::size_t i = 0; status.ok() && i < kCounts.size(); ++i) {
+          status = run->Start(i, buffers->RequestOf(i, ticket));
+        }
+        for (std::size_t i = 0; status.ok() && i < kCounts.size(); ++i) status = run->Finish(i);
+      }
+      buffers.reset();
+      EXPECT_NE(status.message().find("different collectives"), std::string::npos) << status.message();
+      // The next step is well.
+      Buffers next;
+      const auto again = std::make_shared<GroupRun>(Shared(engine), kWorld, kCounts.size());
+      const std::uint64_t next_ticket = DrawTicket(engine);
+      std::vector<Request> requests;
+      for (std::size_t i = 0; i < kCounts.size(); ++i) requests.push_back(next.RequestOf(i, next_ticket));
+      ASSERT_TRUE(again->Run(std::move(requests)).ok());
+      Expect(next, static_cast<float>(engine.config().size));
+    }
+  });
+}
+
+// Refused on one rank alone, in the middle: the others hear of it.
+TEST_P(GroupRuns, ARefusalIsToldToTheOthers) {
+  if (GetParam() == 1) return;
+  RunRanks(GetParam(), [](int rank, Engine& engine) {
+    Buffers buffers;
+    std::uint64_t ticket = 0;
+    const auto run = std::make_shared<GroupRun>(Shared(engine), kWorld, kCounts.size());
+    Status status = engine.DrawTicket(kWorld, kNoStep, &ticket);
+    for (std::size_t i = 0; status.ok() && i < kCounts.size(); ++i) {
+      Request request = buffers.RequestOf(i, ticket);
+      if (rank == 0 && i == 2) request.pairing.param_index = 99;
+      status = run->Start(i, std::move(request));
+    }
+    for (std::size_t i = 0; status.ok() && i < kCounts.size(); ++i) status = run->Finish(i);
+    EXPECT_FALSE(status.ok());
+    if (rank != 0) {
+      EXPECT_NE(status.message().find("rank 0"), std::string::npos) << status.message();
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, GroupRuns, ::testing::Values(1, 2, 3));
+
+}  // namespace
+}  // namespace tf_smddp::testing
