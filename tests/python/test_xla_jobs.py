@@ -186,7 +186,7 @@ for way in (fit, loop):
 
 
 def test_digits():
-    """fit and a loop, compiled and not: equally good, and the same weights on all ranks."""
+    """With fit and with a loop, compiled and not: equally good, and the same weights on all ranks."""
     job = run_job(2, DIGITS, seconds=180)
     assert job.exit_code == 0, str(job)
     print(job.reports[0])

@@ -95,11 +95,7 @@ def test_branches_and_loops(rank, size):
         for _ in tf.range(3):
             value = sdp.allreduce(value, 0, 1)
             value += sum(sdp.grouped_allreduce([value, x]))
-        if many:
-            value = sdp.broadcast(value, 0)
-        else:
-            value = -sdp.allreduce(value, 0, 1)
-        return value
+        return sdp.broadcast(value, 0) if many else -sdp.allreduce(value, 0, 1)
 
     def alone(many):
         value = float(sum_of_ranks(size))
