@@ -31,6 +31,8 @@ LOGS = ROOT / ".cache" / "logs"
 LINT_BIN = ROOT / ".venv" / "lint" / "bin"
 # In tests/python: the same on every TensorFlow, so the first is enough.
 ONE_TENSORFLOW = ("launcher", "launchers", "test_schedules.py")
+# It measures times, so nothing else runs beside it.
+OVERLAP = "test_xla_overlap.py"
 SHOWN_LINES = 100
 BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
 BENCH_KINDS = ("engine", "graph", "eager", "sets", "training", "scaling")
@@ -378,7 +380,7 @@ def run_python(tensorflows: List[str]) -> List[Result]:
     """The Python tests. What does not keep two cores busy runs beside another such part."""
     tests = ROOT / "tests" / "python"
     pythons = [(f"python tf-{version}", venv_python(version)) for version in tensorflows]
-    ignored = [f"--ignore={tests / name}" for name in ("spmd", *ONE_TENSORFLOW)]
+    ignored = [f"--ignore={tests / name}" for name in ("spmd", OVERLAP, *ONE_TENSORFLOW)]
     results = []
     for name, python in pythons:
         # Whole jobs often wait: for a start, a death, a stall.
@@ -388,6 +390,7 @@ def run_python(tensorflows: List[str]) -> List[Result]:
                 functools.partial(run_spmd, f"{name} np-1", python, 1, 900),
             ]
         )
+        results.append(run_pytest(f"{name} overlap", python, [str(tests / OVERLAP)], 300))
     name, python = pythons[0]
     results.append(run_pytest(f"{name} schedules", python, [str(tests / "test_schedules.py")], 900))
     results += run_at_once(
