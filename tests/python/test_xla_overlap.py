@@ -1,8 +1,9 @@
-"""Transfers run while the rest of the backward pass computes, in a graph and under XLA: measured.
+"""Transfers run while the rest of the backward pass computes, under XLA: measured.
 
 A transfer takes 200 ms, and the backward pass of each of the four layers longer. So of 800 ms only the last
 one is waited for. What does it is the chain of starts: calls that each wait for their own result, which is
-what an op for each tensor amounts to under jit_compile, have all of it exposed.
+what an op for each tensor amounts to under jit_compile, have all of it exposed. (In graphs without XLA:
+spmd/test_behind_the_backward_pass.py.)
 """
 
 import os
@@ -27,10 +28,10 @@ def exposed():
     return job.reports[0]["exposed"]
 
 
-@pytest.mark.parametrize("way", ["graph", "jit", "jit with overlap()", "auto-clustering with overlap()"])
+@pytest.mark.parametrize("way", ["jit", "jit with overlap()", "auto-clustering with overlap()"])
 def test_only_the_last_transfer_is_waited_for(exposed, way):
-    assert exposed[way]["exposed"] < 2.5 * DELAY
+    assert exposed[way] < 3 * DELAY
 
 
 def test_without_the_chain_all_are(exposed):
-    assert exposed["jit, tensor by tensor"]["exposed"] > 3 * DELAY
+    assert exposed["jit, tensor by tensor"] > 3.5 * DELAY
