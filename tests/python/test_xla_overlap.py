@@ -1,6 +1,6 @@
 """Transfers run while the rest of the backward pass computes, under XLA: measured.
 
-A transfer takes 200 ms, and the backward pass of each of the four layers longer. So of 800 ms only the last
+A transfer takes 100 ms, and the backward pass of each of the four layers longer. So of 400 ms only the last
 one is waited for. What does it is the chain of starts: calls that each wait for their own result, which is
 what an op for each tensor amounts to under jit_compile, have all of it exposed. (In graphs without XLA:
 spmd/test_behind_the_backward_pass.py.)
@@ -12,7 +12,7 @@ import pathlib
 import pytest
 from harness import RunningJob
 
-DELAY = 0.2
+DELAY = 0.1
 JOB = pathlib.Path(__file__).parent / "overlap_job.py"
 
 
