@@ -1,9 +1,9 @@
 """A job for test_xla_overlap.py: how much of its transfers a step has to wait for, in each way to run it.
 
 Four layers. A transfer takes as long as SMDDP_TEST_TRANSFER_DELAY_MS says, and a layer's backward pass longer
-than that. What is exposed is the time in which nothing is left to compute: from the start of the last transfer to
-the end of all; or, where each is waited for at once, all of their time. It is read from a timeline, since the
-time of a whole step depends on what else the machine does.
+than that. What is exposed is the time with nothing left to compute: from the start of the last transfer
+to the end of all; or, where each is waited for at once, all of their time. It is read from a timeline, since
+the time of a whole step depends on what else the machine does.
 """
 
 import json
@@ -15,8 +15,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
-# XLA's default there computes in breadth, and has the gradients all at the end (docs/api.md, "XLA"). It reads this
-# when it first compiles.
+# XLA's default there computes in breadth, and has the gradients all at the end (docs/api.md, "XLA"). It reads
+# this when it first compiles.
 if tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (2, 21):
     os.environ["XLA_FLAGS"] = (
         f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_enable_concurrency_optimized_scheduler=false"
