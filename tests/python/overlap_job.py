@@ -1,6 +1,6 @@
 """A job for test_xla_overlap.py: how much of its transfers a step has to wait for, in each way to run it.
 
-Four layers. A transfer takes as long as SMDDP_TEST_TRANSFER_DELAY_MS says, and a layer's backward pass longer
+Four layers. A transfer takes as many milliseconds as the argument says, and a layer's backward pass longer
 than that. What is exposed is the time with nothing left to compute: from the start of the last transfer
 to the end of all; or, where each is waited for at once, all of their time. It is read from a timeline, since
 the time of a whole step depends on what else the machine does.
@@ -9,22 +9,19 @@ the time of a whole step depends on what else the machine does.
 import json
 import os
 import shutil
+import sys
 import tempfile
 
 import tensorflow as tf
 
 import tf_smddp as sdp
 
-# XLA's default there computes in breadth, and has the gradients all at the end (docs/api.md, "XLA"). It reads
-# this when it first compiles.
-if tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (2, 21):
-    os.environ["XLA_FLAGS"] = (
-        f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_enable_concurrency_optimized_scheduler=false"
-    )
+# The backward pass of each layer needs the one above, as in any model: without tanh, XLA and
+# TensorFlow would be free to have all gradients at the end.
+LAYERS, ROWS, WIDTH = 4, 20480, 1024
+ROUNDS = 2
 
-LAYERS, ROWS, WIDTH = 4, 10240, 1024
-ROUNDS = 3
-
+os.environ["SMDDP_TEST_TRANSFER_DELAY_MS"] = sys.argv[1]
 sdp.init()
 weights = [
     tf.Variable(tf.random.stateless_normal([WIDTH, WIDTH], [i, 1]) / WIDTH**0.5, name=f"layer_{i}")
@@ -37,7 +34,7 @@ def local(x, marked=False):
     with tf.GradientTape() as tape:
         y = x
         for weight in weights:
-            y = tf.matmul(y, weight)
+            y = tf.tanh(tf.matmul(y, weight))
             y = sdp.overlap(y) if marked else y
         loss = tf.reduce_mean(y)
     return tape, loss
