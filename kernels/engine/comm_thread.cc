@@ -197,7 +197,7 @@ bool CommThread::StandInUntil(const std::atomic<bool>& ended, Clock::duration sp
         more = now < until;
       }
     }
-    for (const auto& [done, status] : completed) done(status);
+    for (const auto& [done, status] : completed) OwnCallbacks::Call(done, status);
     if (ended.load(std::memory_order_acquire)) return true;
   }
   return false;

@@ -29,6 +29,7 @@
 #include "kernels/collectives/chunk_plan.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/dispatcher.h"
+#include "kernels/engine/own_callbacks.h"
 #include "kernels/engine/spin_budget.h"
 #include "kernels/engine/statistics.h"
 #include "kernels/engine/work.h"
@@ -112,7 +113,7 @@ class CommThread {
   void Charge(const std::vector<Item>& items, bool staged, const BatchCost& cost);
   void AddDone(LogEntry* last, std::uint64_t total_units);
   // Where completions go while a stand-in is at work.
-  Completions* holding() { return stood_in_ ? &held_ : nullptr; }
+  Completions* holding() { return stood_in_ && !OwnCallbacks::TooDeep() ? &held_ : nullptr; }
   bool Broken() { return communicator_->Broken(epoch_); }
 
   void EndEpoch();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/common/config.h"
+#include "kernels/engine/own_callbacks.h"
 
 namespace tf_smddp {
 
@@ -374,6 +375,7 @@ void Dispatcher::FinishAhead(const PendingRequest& pending, std::uint64_t positi
     return;
   }
   Finish(taken, Clock::now(), /*small=*/true, delivery);
+  if (OwnCallbacks::TooDeep()) return;
   for (CompletionThread::Completion& each : delivery->completions) {
     delivery->quick.push_back(std::move(each.first));  // not the comm thread: nothing needs to be quick
   }
@@ -412,7 +414,7 @@ void Dispatcher::Deliver(Delivery delivery, std::vector<CompletionThread::Comple
     completions_->Push(std::move(delivery.completions));
   }
   if (delivery.retired) RingDeferring();
-  for (const DoneCallback& done : delivery.quick) done(Status());
+  for (const DoneCallback& done : delivery.quick) OwnCallbacks::Call(done, Status());
 }
 
 void Dispatcher::RingDeferring() {

@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -46,6 +49,36 @@ void RunGroupsAtOnce(Engine& engine, int rank, int size, int tickets, std::uint3
     ASSERT_TRUE(statuses[i].ok()) << statuses[i].message();
     for (const float value : tensors[i].data) ASSERT_EQ(value, tensors[i].expected);
   }
+}
+
+// As TensorFlow's executor may, where it runs the next op in the thread that has ended the last one. Were
+// each callback called from within the one before, the stack would not last.
+TEST(Order, CallbacksThatSubmitTheNextRequest) {
+  static thread_local int depth = 0;
+  std::atomic<int> deepest{0};
+  for (const std::int64_t count : {1, 3000}) {  // small, and by way of the launch log
+    RunRanks(2, [&, count](int, Engine& engine) {
+      int left = kThreadSanitizer ? 2'000 : 20'000;
+      std::vector<float> data(static_cast<std::size_t>(count));
+      std::promise<void> finished;
+      std::function<void()> next = [&] {
+        const auto ended = std::make_shared<std::atomic<bool>>(false);
+        Request request = AllreduceFloats(data, &data);
+        request.assisted = true;
+        request.done = [&, ended](const Status& status) {
+          EXPECT_TRUE(status.ok()) << status.message();
+          ended->store(true);
+          if (++depth > deepest.load()) deepest.store(depth);
+          --left > 0 ? next() : finished.set_value();
+          --depth;
+        };
+        engine.Assist(kWorld, Caller::kGoesOn, [&] { engine.Submit(std::move(request)); }, *ended);
+      };
+      next();
+      finished.get_future().get();
+    });
+  }
+  EXPECT_LT(deepest.load(), 20);
 }
 
 TEST(Order, ManyGroupsOfTheSameShapesAtOnce) {
