@@ -157,7 +157,9 @@ def _all_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Ten
 
 
 def _is_compiled(op: tf.Operation) -> bool:
-    """Whether XLA compiles the gradient of `op` as a whole: it has no dynamic shapes then."""
+    """Whether XLA has compiled `op`, and compiles its gradient: then neither has dynamic shapes."""
+    if not isinstance(op, tf.Operation):  # it ran in eager mode
+        return False
     # The backward graph of a function that is differentiated from outside does not say so itself.
     context = getattr(op, "_control_flow_context", None)
     return _op_library.in_xla_context() or control_flow_util.GetContainingXLAContext(context) is not None

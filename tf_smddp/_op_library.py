@@ -63,6 +63,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # What tf.xla.experimental.jit_scope(compile_ops=False) gives to the ops in it. A function that is compiled as
 # a whole (jit_compile=True) takes no notice of it.
 _NOT_CLUSTERED = {"_XlaCompile": attr_value_pb2.AttrValue(b=False)}
+_LAST = "_tf_smddp_last_compiled"
 
 
 def _on_cpu(emit: Function) -> Function:
@@ -85,10 +86,25 @@ def _on_cpu(emit: Function) -> Function:
                 return emit(*args, **kwargs)
             with tf.device("CPU:0"):
                 return emit(*args, **kwargs)
-        with tf.device("CPU:0"), tf.compat.v1.get_default_graph()._attr_scope(_NOT_CLUSTERED):
-            return emit(*args, **kwargs)
+        graph = tf.compat.v1.get_default_graph()
+        with tf.device("CPU:0"), graph._attr_scope(_NOT_CLUSTERED):
+            return _emit_in_order(graph, emit, args, kwargs) if in_xla_context() else emit(*args, **kwargs)
 
     return cast(Function, placed)
+
+
+def _emit_in_order(graph: Any, emit: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Emits an op behind the last one that was emitted here in this graph.
+
+    TensorFlow's own order leaves some of our ops out, and what stands in a function that XLA compiles. There
+    each call may block, so their order must be that of the program, on all ranks.
+    """
+    last = getattr(graph, _LAST, None)
+    with tf.control_dependencies([] if last is None else [last]):
+        emitted = emit(*args, **kwargs)
+    first = tf.nest.flatten(emitted)[0]
+    setattr(graph, _LAST, first if isinstance(first, tf.Operation) else first.op)
+    return emitted
 
 
 def in_xla_context() -> bool:

@@ -45,7 +45,7 @@ struct Config {
   std::int64_t stall_warning_ms = 60'000;     // a wait for other ranks that is worth a warning; 0: never
   std::int64_t stall_timeout_ms = 1'800'000;  // one without progress that ends the job; 0: never
   int log_level = 2;                          // LogLevel
-  std::int64_t test_transfer_delay_ms = 0;    // for tests: a large tensor takes so much longer
+  std::int64_t test_transfer_delay_ms = 0;    // for tests: each tensor of a batch takes so much longer
 };
 
 // The smallest arena.

@@ -18,6 +18,9 @@ constexpr std::chrono::milliseconds kSafetyNet{1000};
 // From the publishing of something to the ringing for it, on a rank that is not held up.
 constexpr std::chrono::microseconds kRingFollows{1};
 
+// Of a stand-in that is about to leave.
+constexpr int kLastSteps = 3;
+
 // What is worth a rank's while: below, more chunks cost more than they save (measured with 2 ranks).
 constexpr std::uint64_t kLeastChunkBytes = 32 << 10;
 
@@ -75,8 +78,11 @@ Clock::duration SpinTime(const Job& job, int cores_needed, int microseconds) {
   CPU_ZERO(&cores);
   if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return Clock::duration::zero();
   int usable = CPU_COUNT(&cores);
-  // Who is bound has these for itself, as a rule.
-  if (usable < ::sysconf(_SC_NPROCESSORS_ONLN)) usable *= job.size();
+  // Other launchers than ours bind each rank to cores of its own.
+  const std::string& launcher = job.config().launcher;
+  if (!launcher.empty() && launcher != kSmddprun && usable < ::sysconf(_SC_NPROCESSORS_ONLN)) {
+    usable *= job.size();
+  }
   return std::chrono::microseconds(usable >= cores_needed ? microseconds : 0);
 }
 
@@ -144,14 +150,16 @@ bool CommThread::StandIn::Try() {
 
 bool CommThread::StandIn::Step() {
   heard_ = comm_->bell().Listen();
-  return comm_->Step();
+  moved_ = comm_->Step();
+  return moved_;
 }
 
 // What a rank publishes, it rings for next. Were the bell left in between, it would wake the comm thread for
-// nothing.
+// nothing. A step that has moved something may have made more to do, of which nobody rings: that is for the
+// next step, or the comm thread.
 CommThread::StandIn::~StandIn() {
   if (!lock_.owns_lock()) return;
-  while (comm_->SpinUntilRung(heard_, kRingFollows)) {
+  for (int steps = 0; steps < kLastSteps && (moved_ || comm_->SpinUntilRung(heard_, kRingFollows)); ++steps) {
     if (!Step()) break;
   }
   comm_->stood_in_ = false;
@@ -159,6 +167,7 @@ CommThread::StandIn::~StandIn() {
   *completed_ = std::move(comm_->held_);
   comm_->held_.clear();
   comm_->bell().Unhush(heard_);
+  if (moved_) comm_->bell().Ring();
 }
 
 // `submit` may have to wait for the comm thread, so the place is taken after it.
@@ -298,7 +307,9 @@ bool CommThread::FollowLaunchLog() {
     if (view.state == LaunchLog::View::kItem) batch_.push_back(Place::FromIndex(view.item));
     const std::uint64_t position = launch_position_++;
     moved = true;
-    if (view.seals) RunBatch(&log.EntryAt(position));
+    if (!view.seals) continue;
+    RunBatch(&log.EntryAt(position));
+    if (stood_in_) break;  // it may have to go
   }
   return moved;
 }
@@ -306,11 +317,15 @@ bool CommThread::FollowLaunchLog() {
 void CommThread::RunBatch(LogEntry* last) {
   const std::vector<Place> places = std::move(batch_);
   batch_.clear();
+  in_batch_ = true;
+  if (!held_.empty()) dispatcher_->PassOn(std::move(held_));
+  held_.clear();
   const Clock::time_point begin = Clock::now();
   const Clock::duration moving_before = moving_;
   std::vector<Item> shared, own, staged;
   if (!Prepare(places, &shared, &own, &staged)) {
     last->End(BatchEnd::kAborted);
+    in_batch_ = false;
     return;
   }
   if (const std::int64_t delay = communicator_->config().test_transfer_delay_ms; delay > 0) {
@@ -342,6 +357,7 @@ void CommThread::RunBatch(LogEntry* last) {
     }
     if (last->ended() == BatchEnd::kRunning && !FollowSmallLog()) Sleep(heard);
   }
+  in_batch_ = false;
   if (last->ended() == BatchEnd::kComplete) {
     const Clock::duration moving = moving_ - moving_before;
     const BatchCost cost = {begin, Clock::now() - begin - moving, moving,

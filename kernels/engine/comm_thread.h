@@ -77,6 +77,7 @@ class CommThread {
     Completions* const completed_;
     std::unique_lock<std::mutex> lock_;
     std::uint32_t heard_ = 0;  // before the last step
+    bool moved_ = false;       // in it
   };
 
   // A request of a batch.
@@ -112,8 +113,8 @@ class CommThread {
   static std::uint64_t Weight(const std::vector<Item>& items);
   void Charge(const std::vector<Item>& items, bool staged, const BatchCost& cost);
   void AddDone(LogEntry* last, std::uint64_t total_units);
-  // Where completions go while a stand-in is at work.
-  Completions* holding() { return stood_in_ && !OwnCallbacks::TooDeep() ? &held_ : nullptr; }
+  // Where completions go while a stand-in is at work, and calls them soon.
+  Completions* holding() { return stood_in_ && !in_batch_ && !OwnCallbacks::TooDeep() ? &held_ : nullptr; }
   bool Broken() { return communicator_->Broken(epoch_); }
 
   void EndEpoch();
@@ -141,6 +142,7 @@ class CommThread {
   bool stood_in_ = false;
   Clock::duration spin_;  // of whoever it is
   Completions held_;      // of a stand-in
+  bool in_batch_ = false;
 
   std::uint64_t epoch_ = 0;  // the one that runs, or will once open_
   bool open_ = true;         // it has begun

@@ -65,6 +65,11 @@ class Dispatcher {
   void Complete(const std::vector<PendingTable::Shared>& done, bool small,
                 std::vector<CompletionThread::Completion>* held);
 
+  // Has `completions` called by the completion thread. Comm thread.
+  void PassOn(std::vector<CompletionThread::Completion> completions) {
+    completions_->Push(std::move(completions));
+  }
+
   // Whether a caller that assists has launched something since the last look, of which the comm thread was
   // not told. Whoever looks at the logs next, or rings, takes it. Any thread.
   bool TakeOwedRing() { return owed_ring_.exchange(false, std::memory_order_seq_cst); }

@@ -53,7 +53,7 @@ using AllocateOutput = std::function<Status(const std::vector<std::int64_t>& row
 // What the caller of Engine::Assist does next.
 enum class Caller {
   kWaits,   // nothing, until its requests have ended
-  kGoesOn,  // something else: it stays for some microseconds at most, and only while that pays
+  kGoesOn,  // something else: it stays for some microseconds, or a batch that begins then, while that pays
 };
 
 struct Request {

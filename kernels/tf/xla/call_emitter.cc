@@ -24,16 +24,6 @@ using ::xla::Shape;
 using ::xla::ShapeUtil;
 using ::xla::XlaOp;
 
-// The chain's last token, for as long as one computation is being compiled: TensorFlow makes a step container
-// for each, and empties it at the end.
-class Chain : public ::tensorflow::ResourceBase {
- public:
-  explicit Chain(XlaOp first) : token(first) {}
-  std::string DebugString() const override { return "the chain of tf_smddp's calls"; }
-
-  XlaOp token;
-};
-
 // As memory has it: row-major.
 Shape Plain(Shape shape) {
   ::xla::LayoutUtil::SetToDefaultLayout(&shape);
@@ -44,7 +34,21 @@ Shape TokenShape() { return Plain(ShapeUtil::MakeShape(::xla::S64, {})); }
 
 }  // namespace
 
-absl::Status CallEmitter::Token(XlaOp** token) {
+// The chain's last token, for as long as one computation is being compiled: TensorFlow makes a step container
+// for each, and empties it at the end.
+class CallEmitter::Chain : public ::tensorflow::ResourceBase {
+ public:
+  explicit Chain(XlaOp first) : token(first) {}
+  std::string DebugString() const override { return "the chain of tf_smddp's calls"; }
+
+  XlaOp token;
+  struct Ticket {
+    XlaOp late, drawn;
+  };
+  std::vector<Ticket> tickets;  // `drawn` is not valid yet where nothing has used it
+};
+
+absl::Status CallEmitter::FindChain(Chain** found) {
   ::tensorflow::OpKernelContext* const context = context_->op_kernel_context();
   // Outside of the lock of resources, which it takes.
   ::xla::XlaBuilder* const builder = context_->builder();
@@ -54,7 +58,7 @@ absl::Status CallEmitter::Token(XlaOp** token) {
         *made = new Chain(::xla::ConstantR0<std::int64_t>(builder, 0));
         return absl::OkStatus();
       }));
-  *token = &chain->token;
+  *found = chain;
   chain->Unref();  // the container holds it
   return absl::OkStatus();
 }
@@ -63,9 +67,9 @@ absl::Status CallEmitter::Call(const char* target, const CallDescription& descri
                                std::vector<XlaOp> operands, const std::vector<Shape>& results,
                                std::size_t aliased, std::vector<XlaOp>* outputs) {
   ::xla::XlaBuilder* const builder = context_->builder();
-  XlaOp* token = nullptr;
-  TF_RETURN_IF_ERROR(Token(&token));
-  operands.push_back(*token);
+  Chain* chain = nullptr;
+  TF_RETURN_IF_ERROR(FindChain(&chain));
+  operands.push_back(chain->token);
   std::vector<Shape> operand_shapes;
   for (const XlaOp operand : operands) {
     TF_ASSIGN_OR_RETURN(Shape shape, builder->GetShape(operand));
@@ -88,15 +92,34 @@ absl::Status CallEmitter::Call(const char* target, const CallDescription& descri
   for (std::size_t i = 0; i < results.size(); ++i) {
     outputs->push_back(::xla::GetTupleElement(call, static_cast<std::int64_t>(i)));
   }
-  *token = ::xla::GetTupleElement(call, static_cast<std::int64_t>(results.size()));
+  chain->token = ::xla::GetTupleElement(call, static_cast<std::int64_t>(results.size()));
   return builder->first_error();
 }
 
-absl::Status CallEmitter::Ticket(const CallDescription& description, XlaOp* ticket) {
-  std::vector<XlaOp> outputs;
-  TF_RETURN_IF_ERROR(Call(kTicketCall, description, {}, {TokenShape()}, 0, &outputs));
-  *ticket = outputs[0];
+absl::Status CallEmitter::LateTicket(XlaOp* ticket) {
+  Chain* chain = nullptr;
+  TF_RETURN_IF_ERROR(FindChain(&chain));
+  *ticket = ::xla::ConstantR0<std::int64_t>(context_->builder(), kLateTicket);
+  chain->tickets.push_back({*ticket, XlaOp()});
   return absl::OkStatus();
+}
+
+absl::Status CallEmitter::Drawn(const CallDescription& description, XlaOp first, XlaOp* ticket) {
+  Chain* chain = nullptr;
+  TF_RETURN_IF_ERROR(FindChain(&chain));
+  for (Chain::Ticket& known : chain->tickets) {
+    if (!known.late.IsIdenticalTo(*ticket)) continue;
+    if (!known.drawn.valid()) {
+      CallDescription draw;
+      draw.communicator = description.communicator;
+      std::vector<XlaOp> outputs;
+      TF_RETURN_IF_ERROR(Call(kTicketCall, draw, {first}, {TokenShape()}, 0, &outputs));
+      known.drawn = outputs[0];
+    }
+    *ticket = known.drawn;
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();  // from another computation, as it is
 }
 
 absl::Status CallEmitter::Run(const CallDescription& description, const std::vector<XlaOp>& inputs,
@@ -115,7 +138,9 @@ absl::Status CallEmitter::Run(const CallDescription& description, const std::vec
       results.push_back(Plain(std::move(shape)));
     }
   }
-  return Call(kRunCall, description, inputs, results, aliased, outputs);
+  std::vector<XlaOp> operands = inputs;
+  if (description.has_ticket) TF_RETURN_IF_ERROR(Drawn(description, inputs[0], &operands.back()));
+  return Call(kRunCall, description, std::move(operands), results, aliased, outputs);
 }
 
 absl::Status CallEmitter::RunGroup(const CallDescription& description, const std::vector<XlaOp>& tensors,
@@ -123,6 +148,7 @@ absl::Status CallEmitter::RunGroup(const CallDescription& description, const std
   const std::size_t count = tensors.size();
   CallDescription one = description;
   one.places = static_cast<std::uint32_t>(count);
+  TF_RETURN_IF_ERROR(Drawn(description, tensors.back(), &ticket));
   std::vector<XlaOp> started(count);
   std::vector<XlaOp> results;
   for (const char* target : {kStartCall, kFinishCall}) {

@@ -5,9 +5,14 @@
 // Note [The chain]: XLA runs calls that don't depend on each other in any order, newer versions at once on
 // several threads, and that order differs from run to run and from rank to rank. So all of our calls in one
 // computation form one chain: each takes a token and leaves one. The chain's order is that of compilation,
-// which follows data and control edges, and else the names of the nodes: it is the same on all ranks. So at
-// most one thread of XLA's is blocked in our calls, and all ranks block in the same order. The computations
-// of a loop's body and of branches have chains of their own, since XLA gives them nothing from outside.
+// which follows data and control edges; tf_smddp/_op_library.py adds control edges in program order, so it is
+// the same on all ranks. So at most one thread of XLA's is blocked in our calls, and all ranks block in the
+// same order. The computations of a loop's body and of branches have chains of their own, since XLA gives
+// them nothing from outside.
+//
+// Note [Late tickets]: control edges mean nothing to XLA, and a call that only draws a ticket needs no data:
+// it could draw before or after a loop that stands before it in the program. So the ticket op is no call. The
+// first call that uses the ticket has it drawn when its tensor is there.
 #ifndef TF_SMDDP_KERNELS_TF_XLA_CALL_EMITTER_H_
 #define TF_SMDDP_KERNELS_TF_XLA_CALL_EMITTER_H_
 
@@ -23,8 +28,8 @@ class CallEmitter {
   // For the computation that `context` compiles an op of; both outlive it.
   explicit CallEmitter(tensorflow::XlaOpKernelContext* context) : context_(context) {}
 
-  // Draws a ticket: an int64 scalar.
-  absl::Status Ticket(const CallDescription& description, xla::XlaOp* ticket);
+  // A ticket that is drawn when it is used: an int64 scalar.
+  absl::Status LateTicket(xla::XlaOp* ticket);
 
   // Runs a whole collective. `inputs`: its tensors, and the ticket if there is one. The outputs are like
   // their inputs, and then XLA is told that they may take the inputs' place, or have the rows that the
@@ -39,7 +44,12 @@ class CallEmitter {
                         xla::XlaOp ticket, std::vector<xla::XlaOp>* outputs);
 
  private:
-  absl::Status Token(xla::XlaOp** token);
+  class Chain;
+
+  absl::Status FindChain(Chain** chain);
+  // The ticket to use for `ticket`, which the tensor `first` is the first to use, or a later one; drawn if it
+  // is a late one.
+  absl::Status Drawn(const CallDescription& description, xla::XlaOp first, xla::XlaOp* ticket);
   // A call whose results are `results` and a token. The first `aliased` results take the place of the
   // operands of those numbers.
   absl::Status Call(const char* target, const CallDescription& description, std::vector<xla::XlaOp> operands,

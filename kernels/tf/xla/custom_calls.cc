@@ -74,19 +74,36 @@ AllocateOutput ExpectRows(const Call& call, std::size_t index) {
   };
 }
 
+Status Draw(const Call& call, std::int64_t* ticket) {
+  std::uint64_t drawn = 0;
+  Status status = call.engine->DrawTicket(call.description.communicator, kNoStep, &drawn);
+  *ticket = static_cast<std::int64_t>(drawn);
+  return status;
+}
+
+// The first operand is a tensor that must be there.
 Status DrawTicket(Call& call) {
-  std::uint64_t ticket = 0;
-  Status status = call.engine->DrawTicket(call.description.communicator, kNoStep, &ticket);
+  std::int64_t ticket = 0;
+  Status status = Draw(call, &ticket);
   if (!status.ok()) return status;
   std::memcpy(call.results[0], &ticket, sizeof ticket);
-  const std::int64_t token = call.Number(0);
+  const std::int64_t token = call.Number(1);
   std::memcpy(call.results[1], &token, sizeof token);
   return {};
+}
+
+// The operand's value; drawn here when it comes from another computation, a branch's or a loop's.
+Status TicketOf(const Call& call, std::int64_t* ticket) {
+  *ticket = call.ticket();
+  return call.description.has_ticket && *ticket == kLateTicket ? Draw(call, ticket) : Status();
 }
 
 // XLA has no use for the buffer until the call that finishes it, so the engine may write into it meanwhile.
 Status Start(Call& call) {
   const CallDescription& description = call.description;
+  std::int64_t ticket = 0;
+  Status status = TicketOf(call, &ticket);
+  if (!status.ok()) return status;
   std::uint64_t number = static_cast<std::uint64_t>(call.token());
   if (description.place == 0) {
     number =
@@ -97,11 +114,10 @@ Status Start(Call& call) {
   if (call.results[0] != call.operands[0] && call.Bytes(0) > 0) {
     std::memcpy(call.results[0], call.operands[0], call.Bytes(0));
   }
-  Request request = description.MakeRequest(0, call.ticket());
+  Request request = description.MakeRequest(0, ticket);
   request.input = call.results[0];
   request.output = call.results[0];
-  Status status = run->Start(description.place, std::move(request));
-  if (!status.ok()) GroupRun::Forget(number);
+  status = run->Start(description.place, std::move(request));
   call.SetToken(number);
   return status;
 }
@@ -122,16 +138,19 @@ Status Finish(Call& call) {
       std::memcpy(call.results[0], call.operands[0], bytes);
     }
   }
-  if (!status.ok() || description.place + 1 == description.places) GroupRun::Forget(number);
+  if (description.place + 1 == description.places) GroupRun::Forget(number);
   std::memcpy(call.results[1], &number, sizeof number);
   return status;
 }
 
 Status Run(Call& call) {
   const CallDescription& description = call.description;
+  std::int64_t ticket = 0;
+  Status status = TicketOf(call, &ticket);
+  if (!status.ok()) return status;
   std::vector<Request> requests;
   for (std::size_t i = 0; i < description.tensors.size(); ++i) {
-    Request request = description.MakeRequest(i, call.ticket());
+    Request request = description.MakeRequest(i, ticket);
     if (call.tensors() > 0) {
       request.input = call.operands[i];
       if (description.tensors[i].rows.empty()) {
@@ -161,8 +180,10 @@ void Execute(Status (*run)(Call&), void* results, const void** operands, const c
   } else {
     status = run(call);
   }
-  // No version exports a function for it.
-  if (!status.ok()) outcome->message = status.message();
+  if (status.ok()) return;
+  // XLA takes back all buffers of the program: also those of groups that stand in other chains.
+  GroupRun::WithdrawKept(status);
+  outcome->message = status.message();  // no version exports a function for it
 }
 
 void TicketCall(void* results, const void** operands, const char* text, std::size_t length,

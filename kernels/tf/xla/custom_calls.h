@@ -2,7 +2,12 @@
 #ifndef TF_SMDDP_KERNELS_TF_XLA_CUSTOM_CALLS_H_
 #define TF_SMDDP_KERNELS_TF_XLA_CUSTOM_CALLS_H_
 
+#include <cstdint>
+
 namespace tf_smddp {
+
+// The value of a ticket that has not been drawn (call_emitter.h, Note [Late tickets]).
+inline constexpr std::int64_t kLateTicket = -2;
 
 inline constexpr char kTicketCall[] = "tf_smddp_ticket";
 inline constexpr char kStartCall[] = "tf_smddp_start";

@@ -43,6 +43,16 @@ void GroupRun::Forget(std::uint64_t number) {
   registry.runs.erase(number);
 }
 
+void GroupRun::WithdrawKept(const Status& why) {
+  std::unordered_map<std::uint64_t, std::shared_ptr<GroupRun>> runs;
+  {
+    Registry& registry = TheRegistry();
+    std::lock_guard<std::mutex> lock(registry.mu);
+    runs.swap(registry.runs);
+  }
+  for (const auto& [number, run] : runs) run->WithdrawAll(why);
+}
+
 Status GroupRun::Start(std::size_t place, Request request) {
   Submit(place, std::move(request));
   Status status;

@@ -28,11 +28,13 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
   // Of `places` requests, all in `communicator`.
   GroupRun(std::shared_ptr<Engine> engine, CommunicatorId communicator, std::size_t places);
 
-  // A run that several calls share is known by a number, which is never 0. Take: also forgets it. nullptr:
-  // there is none of this number. Any thread.
+  // A run that several calls share is known by a number, which is never 0. nullptr: there is none of this
+  // number, or no more. Any thread.
   static std::uint64_t Keep(std::shared_ptr<GroupRun> run);
   static std::shared_ptr<GroupRun> Find(std::uint64_t number);
   static void Forget(std::uint64_t number);
+  // Withdraws what all of them have under way, waits until nothing is, and forgets them. Any thread.
+  static void WithdrawKept(const Status& why);
 
   // Submits the request of this place. An error: it was refused, and nothing of the group is under way any
   // more.

@@ -12,27 +12,19 @@
 namespace tf_smddp {
 namespace {
 
-using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::XlaExpression;
 using ::tensorflow::XlaOpKernel;
 using ::tensorflow::XlaOpKernelContext;
 
 class TicketXlaKernel : public XlaOpKernel {
  public:
-  explicit TicketXlaKernel(OpKernelConstruction* context) : XlaOpKernel(context) {
-    int communicator = 0;
-    OP_REQUIRES_OK(context, context->GetAttr("communicator", &communicator));
-    description_.communicator = static_cast<CommunicatorId>(communicator);
-  }
+  using XlaOpKernel::XlaOpKernel;
 
   void Compile(XlaOpKernelContext* context) override {
     ::xla::XlaOp ticket;
-    OP_REQUIRES_OK(context, CallEmitter(context).Ticket(description_, &ticket));
+    OP_REQUIRES_OK(context, CallEmitter(context).LateTicket(&ticket));
     context->SetOutput(0, ticket);
   }
-
- private:
-  CallDescription description_;
 };
 
 // A compiled program has no step that could fail between its ops: it runs as a whole.
