@@ -158,7 +158,7 @@ def _all_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Ten
 
 def _is_compiled(op: tf.Operation) -> bool:
     """Whether XLA has compiled `op`, and compiles its gradient: then neither has dynamic shapes."""
-    if not isinstance(op, tf.Operation):  # it ran in eager mode
+    if not tf.is_symbolic_tensor(op.inputs[0]):  # it ran in eager mode
         return False
     # The backward graph of a function that is differentiated from outside does not say so itself.
     context = getattr(op, "_control_flow_context", None)
