@@ -159,8 +159,9 @@ bool CommThread::StandIn::Step() {
 // next step, or the comm thread.
 CommThread::StandIn::~StandIn() {
   if (!lock_.owns_lock()) return;
-  for (int steps = 0; steps < kLastSteps && (moved_ || comm_->SpinUntilRung(heard_, kRingFollows)); ++steps) {
-    if (!Step()) break;
+  for (int steps = 0; steps < kLastSteps; ++steps) {
+    const bool rung = comm_->SpinUntilRung(heard_, kRingFollows);
+    if (!(rung || moved_) || !Step()) break;
   }
   comm_->stood_in_ = false;
   comm_->spin_ = comm_->own_spin_;
