@@ -19,7 +19,7 @@ import tf_smddp as sdp
 # The backward pass of each layer needs the one above, as in any model: without tanh, XLA and
 # TensorFlow would be free to have all gradients at the end.
 LAYERS, ROWS, WIDTH = 4, 20480, 1024
-ROUNDS = 2
+ROUNDS = 3
 
 os.environ["SMDDP_TEST_TRANSFER_DELAY_MS"] = sys.argv[1]
 sdp.init()
