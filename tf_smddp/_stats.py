@@ -38,8 +38,9 @@ def stats(reset: bool = False) -> Dict[str, Any]:
           completed), "errors" (that have ended with an error instead), "bytes" (of this rank's inputs),
           "staged_bytes" (of those, what went through windows since some rank's tensor lay in private
           memory), "in_place_bytes" (of those whose result took the place of the input), "small_calls" (that
-          the rank which came last did for all), "waiting_seconds" (for other ranks, added up over the
-          calls), "moving_seconds" (spent reading, combining and writing data).
+          the rank which came last did for all, or each rank for itself), "express_calls" (the latter of
+          these), "waiting_seconds" (for other ranks, added up over the calls), "moving_seconds" (spent
+          reading, combining and writing data).
         - "process_sets": a list with a dict for each set that this rank is in: "id", "ranks", "batches" (runs
           of requests that went out together), "batch_bytes" (of this rank's inputs in them), "deferred"
           (requests that had to wait for an earlier use of their tensor to end), "failures" (steps that failed

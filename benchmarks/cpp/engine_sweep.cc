@@ -63,14 +63,18 @@ class EngineContestant final : public Contestant {
   void Free(float* data, std::size_t) override { engine_->arena()->Free(data); }
 
   void Allreduce(const std::vector<Tensor>& tensors) override {
+    // One by itself pairs as an MPI's would; more of them are a group, as the op makes it.
+    const bool group = tensors.size() > 1;
     std::uint64_t ticket = 0;
-    const Status drawn = engine_->DrawTicket(kWorld, kNoStep, &ticket);
-    if (!drawn.ok()) Fail("ticket", drawn.message());
+    if (group) {
+      const Status drawn = engine_->DrawTicket(kWorld, kNoStep, &ticket);
+      if (!drawn.ok()) Fail("ticket", drawn.message());
+    }
     pending_.store(static_cast<std::uint32_t>(tensors.size()), std::memory_order_relaxed);
     ended_.store(false, std::memory_order_relaxed);
     engine_->Assist(kWorld, Caller::kWaits, [&] { Submit(tensors, ticket); }, ended_);
     if (!ended_.load(std::memory_order_acquire)) Sleep();
-    engine_->EndGroup(kWorld, ticket, /*failed=*/false, "");
+    if (group) engine_->EndGroup(kWorld, ticket, /*failed=*/false, "");
   }
 
   void Sleep() {
@@ -88,10 +92,12 @@ class EngineContestant final : public Contestant {
       request.shape = {static_cast<std::int64_t>(tensors[t].count)};
       request.input = tensors[t].input;
       request.output = tensors[t].output;
-      request.pairing.kind = Pairing::kGroup;
-      request.pairing.ticket = ticket;
-      request.pairing.param_index = static_cast<std::uint32_t>(t);
-      request.pairing.num_params = static_cast<std::uint32_t>(tensors.size());
+      if (tensors.size() > 1) {
+        request.pairing.kind = Pairing::kGroup;
+        request.pairing.ticket = ticket;
+        request.pairing.param_index = static_cast<std::uint32_t>(t);
+        request.pairing.num_params = static_cast<std::uint32_t>(tensors.size());
+      }
       request.done = [this](const Status& status) {
         if (!status.ok()) Fail("allreduce", status.message());
         if (pending_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;

@@ -46,6 +46,11 @@ class Allreduce final : public Collective {
            call.num_ranks, count);
   }
 
+  void DirectOwn(const Call& call, int, const void* const* inputs, void* output) const override {
+    Reduce({call.dtype, call.op, call.prescale, call.postscale}, inputs, call.num_ranks, &output, 1,
+           call.count());
+  }
+
   std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const override {
     return (call.count() + capacity - 1) / capacity;
   }

@@ -1,5 +1,7 @@
 #include "kernels/collectives/collective.h"
 
+#include "kernels/common/config.h"
+
 namespace tf_smddp {
 
 std::uint64_t Collective::InputCount(const Call& call, int) const { return call.count(); }
@@ -8,6 +10,12 @@ std::uint64_t Collective::OutputCount(const Call& call, int) const { return call
 
 std::vector<std::int64_t> Collective::OutputRows(const Call& call, int) const {
   return {static_cast<std::int64_t>(call.num_rows)};
+}
+
+void Collective::DirectOwn(const Call& call, int rank, const void* const* inputs, void* output) const {
+  void* outputs[kMaxLocalRanks] = {};
+  outputs[rank] = output;
+  Direct(call, rank, inputs, outputs, 0, OutputCount(call, rank));
 }
 
 const Collective& FindCollective(CollectiveKind kind) {

@@ -46,6 +46,7 @@ struct Config {
   std::int64_t stall_timeout_ms = 1'800'000;  // one without progress that ends the job; 0: never
   int log_level = 2;                          // LogLevel
   std::int64_t test_transfer_delay_ms = 0;    // for tests: each tensor of a batch takes so much longer
+  std::int64_t test_patience_us = 0;          // for tests, not read: in the express lane, with any cores
 };
 
 // The smallest arena.

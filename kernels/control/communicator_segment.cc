@@ -19,24 +19,26 @@ std::size_t LaunchLogEntries(std::size_t slots) { return 4 * slots; }
 
 std::size_t CommunicatorSegment::Layout::Bytes() const {
   const std::size_t bytes =
-      sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(slots)) + LaunchLog::Bytes(LaunchLogEntries(slots)) +
-      ReadinessTable::Bytes(slots, num_ranks) + static_cast<std::size_t>(num_ranks) * window_bytes;
+      sizeof(Fixed) + ExpressLane::Bytes(num_ranks) + LaunchLog::Bytes(SmallLogEntries(slots)) +
+      LaunchLog::Bytes(LaunchLogEntries(slots)) + ReadinessTable::Bytes(slots, num_ranks) +
+      static_cast<std::size_t>(num_ranks) * window_bytes;
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
+// Each part begins where the one before it ends.
 CommunicatorSegment::CommunicatorSegment(std::shared_ptr<Mapping> mapping, const Layout& layout,
                                          const AbortRecord* abort)
     : mapping_(std::move(mapping)),
       layout_(layout),
+      abort_(abort),
       fixed_(reinterpret_cast<Fixed*>(mapping_->data())),
-      small_log_(mapping_->data() + sizeof(Fixed), SmallLogEntries(layout.slots)),
-      launch_log_(mapping_->data() + sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(layout.slots)),
-                  LaunchLogEntries(layout.slots)),
-      table_(mapping_->data() + sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(layout.slots)) +
-                 LaunchLog::Bytes(LaunchLogEntries(layout.slots)),
-             layout.slots, layout.num_ranks, &fixed_->active, abort),
-      windows_(mapping_->data() + sizeof(Fixed) + LaunchLog::Bytes(SmallLogEntries(layout.slots)) +
-               LaunchLog::Bytes(LaunchLogEntries(layout.slots)) +
-               ReadinessTable::Bytes(layout.slots, layout.num_ranks)) {}
+      lane_(mapping_->data() + sizeof(Fixed)),
+      small_memory_(lane_ + ExpressLane::Bytes(layout.num_ranks)),
+      launch_memory_(small_memory_ + LaunchLog::Bytes(SmallLogEntries(layout.slots))),
+      table_memory_(launch_memory_ + LaunchLog::Bytes(LaunchLogEntries(layout.slots))),
+      small_log_(small_memory_, SmallLogEntries(layout.slots)),
+      launch_log_(launch_memory_, LaunchLogEntries(layout.slots)),
+      table_(table_memory_, layout.slots, layout.num_ranks, &fixed_->active, abort),
+      windows_(table_memory_ + ReadinessTable::Bytes(layout.slots, layout.num_ranks)) {}
 
 }  // namespace tf_smddp

@@ -2,7 +2,8 @@
 //
 // Place in the stack: above control/'s data structures and below job_segment.h, which says where it lies.
 //
-//   [ header | group counter | member records | small log | launch log | readiness table | windows ]
+//   [ header | group counter | member records | express lane | small log | launch log | readiness table
+//   | windows ]
 //
 // Members are counted within the communicator, 0 to num_ranks - 1. The windows of each belong to its comm
 // thread alone, so ranks can never wait for each other about space.
@@ -15,6 +16,7 @@
 #include <memory>
 
 #include "kernels/control/abort_record.h"
+#include "kernels/control/express_lane.h"
 #include "kernels/control/failure_record.h"
 #include "kernels/control/group_counter.h"
 #include "kernels/control/launch_log.h"
@@ -61,6 +63,8 @@ class CommunicatorSegment {
   std::atomic<std::uint64_t>& draining() { return fixed_->draining; }
   GroupCounter& groups() { return fixed_->groups; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
+  // Member `index`'s end of the lane; to be called once by each member.
+  ExpressLane OpenLane(int index) { return {lane_, layout_.num_ranks, index, abort_}; }
   LaunchLog& small_log() { return small_log_; }
   LaunchLog& launch_log() { return launch_log_; }
   ReadinessTable& table() { return table_; }
@@ -78,7 +82,12 @@ class CommunicatorSegment {
 
   const std::shared_ptr<Mapping> mapping_;
   const Layout layout_;
+  const AbortRecord* const abort_;
   Fixed* const fixed_;
+  std::byte* const lane_;
+  std::byte* const small_memory_;
+  std::byte* const launch_memory_;
+  std::byte* const table_memory_;
   LaunchLog small_log_;
   LaunchLog launch_log_;
   ReadinessTable table_;

@@ -1,13 +1,13 @@
 #include "kernels/engine/comm_thread.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "kernels/common/thread.h"
+#include "kernels/engine/spin_time.h"
 
 namespace tf_smddp {
 namespace {
@@ -17,6 +17,9 @@ constexpr std::chrono::milliseconds kSafetyNet{1000};
 
 // From the publishing of something to the ringing for it, on a rank that is not held up.
 constexpr std::chrono::microseconds kRingFollows{1};
+
+// How long a stand-in waits for news.
+constexpr std::chrono::microseconds kSpin{100};
 
 // Of a stand-in that is about to leave.
 constexpr int kLastSteps = 3;
@@ -72,20 +75,6 @@ void Pause(int tries) {
   }
 }
 
-// Spinning saves a wake-up's few microseconds, where nobody else wants the core. `cores_needed` by all ranks.
-Clock::duration SpinTime(const Job& job, int cores_needed, int microseconds) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return Clock::duration::zero();
-  int usable = CPU_COUNT(&cores);
-  // Other launchers than ours bind each rank to cores of its own.
-  const std::string& launcher = job.config().launcher;
-  if (!launcher.empty() && launcher != kSmddprun && usable < ::sysconf(_SC_NPROCESSORS_ONLN)) {
-    usable *= job.size();
-  }
-  return std::chrono::microseconds(usable >= cores_needed ? microseconds : 0);
-}
-
 }  // namespace
 
 CommThread::CommThread(Communicator* communicator, Dispatcher* dispatcher)
@@ -94,9 +83,10 @@ CommThread::CommThread(Communicator* communicator, Dispatcher* dispatcher)
       pipeline_(communicator->index(), Windows(communicator), Progress(communicator),
                 static_cast<std::uint64_t>(communicator->config().chunk_bytes)),
       // Besides a core for each rank's computing.
-      own_spin_(SpinTime(communicator->job(), 2 * communicator->job().size() + 1, 30)),
-      waiting_(SpinTime(communicator->job(), communicator->job().size(), 100)),
-      passing_(SpinTime(communicator->job(), communicator->job().size(), 100)),
+      own_spin_(
+          SpinTime(communicator->job(), 2 * communicator->job().size() + 1, std::chrono::microseconds(30))),
+      waiting_(SpinTime(communicator->job(), communicator->job().size(), kSpin)),
+      passing_(SpinTime(communicator->job(), communicator->job().size(), kSpin)),
       spin_(own_spin_),
       thread_(StartThread("smddp-comm", [this] { Run(); })) {}
 

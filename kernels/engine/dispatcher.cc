@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "kernels/common/config.h"
@@ -27,6 +28,19 @@ constexpr std::size_t kMostHeld = 4;
 // of which readers in step use two (Note [The ring cannot overflow] in kernels/control/launch_log.h).
 std::size_t MostAhead(const Config& config) {
   return static_cast<std::size_t>(std::min<std::int64_t>(config.table_slots, 1024));
+}
+
+Manifest ManifestOf(const Request& request) {
+  return MakeManifest({request.kind, request.dtype, request.op, request.prescale, request.postscale,
+                       request.root, request.pairing.param_index, request.pairing.num_params},
+                      request.shape, request.label);
+}
+
+// Of its input.
+std::uint64_t BytesOf(const Request& request) {
+  std::uint64_t bytes = DTypeBytes(request.dtype);
+  for (const std::int64_t dim : request.shape) bytes *= static_cast<std::uint64_t>(dim);
+  return bytes;
 }
 
 }  // namespace
@@ -49,14 +63,15 @@ Dispatcher::Dispatcher(Communicator* communicator, CompletionThread* completions
       counters_(counters),
       timeline_(timeline),
       pending_(MostAhead(communicator->config())),
-      sequencer_(memory, &communicator->segment().failure()) {}
+      sequencer_(memory, &communicator->segment().failure()),
+      express_(communicator) {}
 
 Dispatcher::~Dispatcher() {
   std::vector<CompletionThread::Completion> completions;
   const std::string text = " failed: the process set was removed meanwhile";
   for (PendingTable::Shared& pending : pending_.Close(Internal("the process set was removed"))) {
     FreeSpans(*pending);
-    Failed(*pending);
+    Failed(pending->request, pending->submitted, pending->cost);
     completions.emplace_back(std::move(pending->request.done),
                              Internal(DescribeManifest(pending->manifest) + text));
   }
@@ -69,23 +84,38 @@ void Dispatcher::Refuse(const Status& reason) {
   sequencer_.Close();
 }
 
-std::uint64_t Dispatcher::Submit(Request request) {
-  const auto pending = std::make_shared<PendingRequest>();
-  pending->id = next_id_.fetch_add(1);
-  pending->request = std::move(request);
-  pending->submitted = Clock::now();
-  Status status = Describe(pending.get());
+std::uint64_t Dispatcher::Submit(Request&& request) {
+  const Clock::time_point submitted = Clock::now();
+  const Manifest manifest = ManifestOf(request);
+  Sequencer::Position position;
+  bool tell = false;
+  Status status = sequencer_.Enter(request, &position, &tell);
   if (!status.ok()) {
-    Failed(*pending);
-    pending->request.done(status);
+    if (tell) FailStep(request.step, "on " + RankName() + ", " + status.message());
+    Failed(request, submitted, Cost());
+    request.done({status.code(), DescribeManifest(manifest) + " failed: " + status.message()});
     return 0;
   }
-  const std::uint64_t id = pending->id;
-  const std::uint64_t epoch = pending->epoch;
+  const std::uint64_t epoch = position.epoch;
+  if (RunExpress(request, manifest, position, submitted)) {
+    sequencer_.Exit(epoch);
+    OwnCallbacks::Call(request.done, Status());  // only now: it may do anything
+    return 0;
+  }
+  const auto pending = std::make_shared<PendingRequest>();
+  const std::uint64_t id = next_id_.fetch_add(1);
+  pending->id = id;
+  pending->request = std::move(request);
+  pending->manifest = manifest;
+  pending->ticket = position.ticket;
+  pending->epoch = epoch;
+  pending->open = position.open;
+  pending->bytes = BytesOf(pending->request);
+  pending->submitted = submitted;
   PendingTable::Added added = PendingTable::Added::kClosed;
   std::uint64_t done_at = kNowhere;
-  stalls_->Submitted(pending->manifest, communicator_->id(), pending->submitted);
-  status = PlaceData(pending.get());
+  status = communicator_->table().FindSlot(Sequencer::KeyOf(pending->request.pairing), &pending->slot);
+  if (status.ok()) status = PlaceData(pending.get());
   if (status.ok()) {
     added = pending_.Add(pending, pending->open);
     if (added == PendingTable::Added::kEntered && !Enter(*pending, &done_at)) {
@@ -116,36 +146,36 @@ std::uint64_t Dispatcher::Submit(Request request) {
   }
   FreeSpans(*pending);
   stalls_->Ended(1);
-  Failed(*pending);
+  Failed(pending->request, submitted, pending->cost);
   pending->request.done(status);
   return 0;
 }
 
-// Fills what follows from the request alone, and enters the epoch (Sequencer::Enter).
-Status Dispatcher::Describe(PendingRequest* pending) {
-  const Request& request = pending->request;
+// Says that the request has been submitted, and tries to end it at once, in the epoch of `position`, which
+// this thread is in. True when it is done, but for its callback.
+bool Dispatcher::RunExpress(const Request& request, const Manifest& manifest,
+                            const Sequencer::Position& position, Clock::time_point submitted) {
+  const std::uint64_t bytes = BytesOf(request);
+  std::optional<Express::Try> express;
+  if (position.open && !OwnCallbacks::TooDeep()) express.emplace(&express_, request, position.ticket, bytes);
+  stalls_->Submitted(manifest, communicator_->id(), submitted);  // while the other ranks' posts come
+  Cost cost;
+  if (!express.has_value() || !express->Run(&cost.moving)) return false;
+  // One rank for all.
   const Pairing& pairing = request.pairing;
-  pending->manifest = MakeManifest({request.kind, request.dtype, request.op, request.prescale,
-                                    request.postscale, request.root, pairing.param_index, pairing.num_params},
-                                   request.shape, request.label);
-  pending->bytes = DTypeBytes(request.dtype);
-  for (const std::int64_t dim : request.shape) pending->bytes *= static_cast<std::uint64_t>(dim);
-  Sequencer::Position position;
-  bool tell = false;
-  Status status = sequencer_.Enter(request, &position, &tell);
-  if (!status.ok()) {
-    if (tell) FailStep(request.step, "on " + RankName() + ", " + status.message());
-    return {status.code(), DescribeManifest(pending->manifest) + " failed: " + status.message()};
+  if (pairing.kind == Pairing::kGroup && pairing.num_params > 1 && communicator_->index() == 0 &&
+      fusion_.AddElsewhere({position.ticket, pairing.num_params})) {
+    communicator_->RingOthers();
+    owed_ring_.store(true, std::memory_order_seq_cst);
   }
-  pending->ticket = position.ticket;
-  pending->epoch = position.epoch;
-  pending->open = position.open;
-  status = communicator_->table().FindSlot(position.key, &pending->slot);
-  if (!status.ok()) {
-    sequencer_.Exit(position.epoch);
-    Fail(position.epoch, request.step, RankName() + ": " + status.message());
-  }
-  return status;
+  const Clock::time_point now = Clock::now();
+  cost.small = cost.express = true;
+  cost.in_place = bytes > 0 && request.output == request.input;
+  cost.waiting = now - submitted - cost.moving;
+  stalls_->Ended(1);
+  counters_->Completed(request.kind, bytes, cost);
+  if (timeline_->running()) timeline_->Add(request, bytes, submitted, cost, now);
+  return true;
 }
 
 // Says where the tensor lies in shared memory. A small one in private memory moves into a span, so that the
@@ -431,7 +461,7 @@ void Dispatcher::FailEpoch(std::uint64_t epoch, std::uint64_t origin, const std:
     const std::string error = DescribeManifest(pending->manifest) + " failed: " + text;
     memory_->RememberStep(pending->request.step, origin, error);
     FreeSpans(*pending);
-    Failed(*pending);
+    Failed(pending->request, pending->submitted, pending->cost);
     completions.emplace_back(std::move(pending->request.done), Internal(error));
   }
   stalls_->Ended(completions.size());
@@ -440,18 +470,17 @@ void Dispatcher::FailEpoch(std::uint64_t epoch, std::uint64_t origin, const std:
   completions_->Push(std::move(completions));
 }
 
-void Dispatcher::Failed(const PendingRequest& pending) {
-  counters_->Failed(pending.request.kind);
+void Dispatcher::Failed(const Request& request, Clock::time_point submitted, const Cost& cost) {
+  counters_->Failed(request.kind);
   if (!timeline_->running()) return;
-  timeline_->Add(pending.request, pending.bytes, pending.submitted, pending.cost, Clock::now(),
-                 /*failed=*/true);
+  timeline_->Add(request, BytesOf(request), submitted, cost, Clock::now(), /*failed=*/true);
 }
 
 void Dispatcher::FailAll(const std::string& text) {
   sequencer_.Close();
   std::vector<CompletionThread::Completion> completions;
   for (PendingTable::Shared& pending : pending_.Close(Internal(text))) {
-    Failed(*pending);
+    Failed(pending->request, pending->submitted, pending->cost);
     completions.emplace_back(std::move(pending->request.done),
                              Internal(DescribeManifest(pending->manifest) + " failed: " + text));
   }

@@ -14,6 +14,7 @@
 
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/completion_thread.h"
+#include "kernels/engine/express.h"
 #include "kernels/engine/failure_memory.h"
 #include "kernels/engine/pending.h"
 #include "kernels/engine/sequencer.h"
@@ -39,7 +40,7 @@ class Dispatcher {
 
   // Takes a valid request. Its callback is called later with the outcome, or at once, in this thread, when
   // the engine does not take it. Returns its id, or 0. Any thread.
-  std::uint64_t Submit(Request request);
+  std::uint64_t Submit(Request&& request);
 
   // Withdraws request `id` with `reason`, which fails the epoch for all ranks, unless the request is ready or
   // done already: then nothing happens. Any thread.
@@ -106,7 +107,8 @@ class Dispatcher {
   FusionBufferManager& fusion() { return fusion_; }
 
  private:
-  Status Describe(PendingRequest* pending);
+  bool RunExpress(const Request& request, const Manifest& manifest, const Sequencer::Position& position,
+                  Clock::time_point submitted);
   Status PlaceData(PendingRequest* pending);
   void FreeSpans(const PendingRequest& pending);
   bool Enter(const PendingRequest& pending, std::uint64_t* done_at);
@@ -116,7 +118,7 @@ class Dispatcher {
   void Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Delivery* delivery);
   void Deliver(Delivery delivery, std::vector<CompletionThread::Completion>* held = nullptr);
   void FinishAhead(const PendingRequest& pending, std::uint64_t position, Delivery* delivery);
-  void Failed(const PendingRequest& pending);
+  void Failed(const Request& request, Clock::time_point submitted, const Cost& cost);
   void RingDeferring();
   void FailOnMismatch(const PendingRequest& pending, const Manifest& others, int other_member);
   void Fail(std::uint64_t epoch, StepId step, const std::string& text);
@@ -131,6 +133,7 @@ class Dispatcher {
   Timeline* const timeline_;
   PendingTable pending_;
   Sequencer sequencer_;
+  Express express_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<bool> owed_ring_{false};
 };

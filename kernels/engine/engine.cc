@@ -126,6 +126,13 @@ Status CheckSplits(const Request& request, std::size_t size) {
                          std::to_string(request.shape[0]) + " rows");
 }
 
+// Where this thread is in Engine::Assist. What it submits there need not be counted and looked up again.
+struct Assisted {
+  const Engine* engine = nullptr;
+  Membership* membership = nullptr;
+};
+thread_local Assisted assisted;
+
 }  // namespace
 
 Engine::Engine(const Config& config)
@@ -229,11 +236,22 @@ Status Engine::CheckRequest(const Request& request, const std::vector<int>& rank
   return {};
 }
 
-std::uint64_t Engine::Submit(Request request) {
-  const Inside inside(&inside_);
+std::uint64_t Engine::SubmitTo(Membership* membership, Request&& request) {
   const CommunicatorId communicator = request.communicator;
+  const std::uint64_t id = membership->dispatcher().Submit(std::move(request));
+  return id == 0 ? 0 : static_cast<std::uint64_t>(communicator) << kNumberBits | id;
+}
+
+std::uint64_t Engine::Submit(Request request) {
   Status status = CheckUsable();
+  const CommunicatorId communicator = request.communicator;
+  if (assisted.engine == this && assisted.membership->communicator().id() == communicator && status.ok()) {
+    status = CheckRequest(request, assisted.membership->communicator().ranks());
+    if (status.ok()) return SubmitTo(assisted.membership, std::move(request));
+  }
+  const Inside inside(&inside_);
   std::shared_ptr<Membership> membership;
+  if (status.ok()) status = CheckUsable();  // since it is inside
   if (status.ok()) {
     membership = communicators_->Find(communicator);
     if (membership != nullptr) {
@@ -244,10 +262,7 @@ std::uint64_t Engine::Submit(Request request) {
       status = communicators_->WhyNot(communicator);
     }
   }
-  if (status.ok() && membership != nullptr) {
-    const std::uint64_t id = membership->dispatcher().Submit(std::move(request));
-    return id == 0 ? 0 : static_cast<std::uint64_t>(communicator) << kNumberBits | id;
-  }
+  if (status.ok() && membership != nullptr) return SubmitTo(membership.get(), std::move(request));
   const std::shared_ptr<CommunicatorCounters> counters =
       shut_down_.load() || InForkedChild() ? nullptr : communicators_->CountersOf(communicator);
   const Clock::time_point begin = Clock::now();
@@ -270,7 +285,10 @@ void Engine::Assist(CommunicatorId id, Caller caller, const std::function<void()
   const Inside inside(&inside_);
   const std::shared_ptr<Membership> membership = CheckUsable().ok() ? communicators_->Find(id) : nullptr;
   if (membership == nullptr) return submit();
+  const Assisted outer = assisted;
+  assisted = {this, membership.get()};
   membership->comm().Assist(caller, submit, ended);
+  assisted = outer;
 }
 
 Status Engine::Stats(bool reset, EngineStats* stats) {

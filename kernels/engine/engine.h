@@ -149,6 +149,7 @@ class Engine {
 
   Status CheckUsable() const;
   Status CheckRequest(const Request& request, const std::vector<int>& ranks) const;
+  static std::uint64_t SubmitTo(Membership* membership, Request&& request);
   void LeaveJob();
   void Finish(Membership& membership);
   void AbortWaiting(Membership& membership, bool agreements_only);

@@ -42,8 +42,8 @@ struct PendingRequest {
 
   Place place() const { return ReadinessTable::PlaceOf(slot, ticket); }
   GroupPart group() const {
-    return request.pairing.kind == Pairing::kGroup ? GroupPart{ticket, request.pairing.num_params}
-                                                   : GroupPart{};
+    if (request.pairing.kind == Pairing::kGroup) return {ticket, request.pairing.num_params};
+    return {0, 0, /*alone=*/request.quick};
   }
 };
 

@@ -69,7 +69,6 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
         memory_->RememberStep(request.step, last_.origin, last_.text);
         return Internal(last_.text);
       }
-      position->key = "group/" + std::to_string(pairing.param_index);
       position->ticket = pairing.ticket;
       const auto found = groups_.find(pairing.ticket);
       if (found != groups_.end()) {
@@ -90,11 +89,9 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
       break;
     }
     case Pairing::kSequence:
-      position->key = "sequence";
       position->ticket = Number(&next_sequence_);
       break;
     case Pairing::kOutOfBand:
-      position->key = "out of band";
       position->ticket = Number(&next_out_of_band_);
       break;
     case Pairing::kName: {
@@ -107,7 +104,6 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
                                "each its own name=");
       }
       name.under_way = true;
-      position->key = "name/" + pairing.name;
       position->ticket = Number(&name.ordinal);
       break;
     }
@@ -118,9 +114,18 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
   return {};
 }
 
-void Sequencer::Exit(std::uint64_t epoch) {
-  std::lock_guard<std::mutex> lock(mu_);
-  --inside_[epoch % 2];
+std::string Sequencer::KeyOf(const Pairing& pairing) {
+  switch (pairing.kind) {
+    case Pairing::kGroup:
+      return "group/" + std::to_string(pairing.param_index);
+    case Pairing::kSequence:
+      return "sequence";
+    case Pairing::kOutOfBand:
+      return "out of band";
+    case Pairing::kName:
+      return "name/" + pairing.name;
+  }
+  __builtin_unreachable();
 }
 
 void Sequencer::NameEnded(const std::string& name, std::uint64_t epoch) {
@@ -207,8 +212,7 @@ void Sequencer::Close() {
 }
 
 bool Sequencer::AllOut(std::uint64_t epoch) {
-  std::lock_guard<std::mutex> lock(mu_);
-  return inside_[epoch % 2] == 0;
+  return inside_[epoch % 2].load(std::memory_order_seq_cst) == 0;
 }
 
 void Sequencer::Settle(bool delivered) {

@@ -19,6 +19,7 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_SEQUENCER_H_
 #define TF_SMDDP_KERNELS_ENGINE_SEQUENCER_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -40,7 +41,6 @@ class Sequencer {
   Sequencer(FailureMemory* memory, const FailureRecord* record) : memory_(memory), record_(record) {}
 
   struct Position {
-    std::string key;
     std::uint64_t ticket = 0;  // within the key; its epoch is in the upper bits
     std::uint64_t epoch = 0;
     bool open = false;  // the epoch has begun; else the request must wait for it
@@ -55,7 +55,7 @@ class Sequencer {
   // same name is under way; then *tell says whether the other ranks, which may wait for this request, must be
   // told. Any thread but the engine's own.
   Status Enter(const Request& request, Position* position, bool* tell);
-  void Exit(std::uint64_t epoch);
+  void Exit(std::uint64_t epoch) { inside_[epoch % 2].fetch_sub(1, std::memory_order_seq_cst); }
 
   // A request of `epoch` that paired by `name` has ended. Any thread.
   void NameEnded(const std::string& name, std::uint64_t epoch);
@@ -85,6 +85,9 @@ class Sequencer {
 
   // The epoch of what is submitted now. Any thread.
   std::uint64_t epoch();
+
+  // The key that requests of this pairing have.
+  static std::string KeyOf(const Pairing& pairing);
 
   static std::uint64_t EpochOf(std::uint64_t ticket) { return ticket >> kNumberBits; }
 
@@ -133,7 +136,7 @@ class Sequencer {
   bool closed_ = false;
   std::uint64_t epoch_ = 0;
   bool open_ = true;
-  int inside_[2] = {0, 0};  // threads, by parity of the epoch
+  std::atomic<int> inside_[2] = {0, 0};  // threads, by parity of the epoch; raised with mu_ held
   std::uint64_t next_ticket_ = 0;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t next_out_of_band_ = 0;

@@ -34,6 +34,7 @@ std::string KindsToJson(const StatsByKind& kinds) {
             Field("errors", stats.errors) + ", " + Field("bytes", stats.bytes) + ", " +
             Field("staged_bytes", stats.staged_bytes) + ", " + Field("in_place_bytes", stats.in_place_bytes) +
             ", " + Field("small_calls", stats.small_calls) + ", " +
+            Field("express_calls", stats.express_calls) + ", " +
             Field("waiting_seconds", stats.waiting_seconds) + ", " +
             Field("moving_seconds", stats.moving_seconds) + "}";
   }
@@ -49,6 +50,7 @@ void CollectiveStats::Add(const CollectiveStats& other) {
   staged_bytes += other.staged_bytes;
   in_place_bytes += other.in_place_bytes;
   small_calls += other.small_calls;
+  express_calls += other.express_calls;
   waiting_seconds += other.waiting_seconds;
   moving_seconds += other.moving_seconds;
 }
@@ -68,7 +70,7 @@ void CommunicatorCounters::Completed(CollectiveKind kind, std::uint64_t bytes, c
   Add(&of.bytes, bytes);
   if (cost.staged) Add(&of.staged_bytes, bytes);
   if (cost.in_place) Add(&of.in_place_bytes, bytes);
-  if (cost.small) Add(&of.small_calls, 1);
+  if (cost.small) Add(cost.express ? &of.express_calls : &of.small_calls, 1);
   AddTime(&of.waiting_ns, cost.waiting);
   if (cost.moving != Clock::duration::zero()) AddTime(&of.moving_ns, cost.moving);
 }
@@ -93,7 +95,8 @@ void CommunicatorCounters::Take(bool reset, CommunicatorStats* stats) {
     to.bytes = Read(&of.bytes, reset);
     to.staged_bytes = Read(&of.staged_bytes, reset);
     to.in_place_bytes = Read(&of.in_place_bytes, reset);
-    to.small_calls = Read(&of.small_calls, reset);
+    to.express_calls = Read(&of.express_calls, reset);
+    to.small_calls = Read(&of.small_calls, reset) + to.express_calls;
     to.waiting_seconds = static_cast<double>(Read(&of.waiting_ns, reset)) * kNanosecond;
     to.moving_seconds = static_cast<double>(Read(&of.moving_ns, reset)) * kNanosecond;
   }

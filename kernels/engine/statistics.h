@@ -27,7 +27,8 @@ struct Cost {
   Clock::duration moving{};   // reading, combining and writing data
   bool staged = false;        // through windows, since some rank's tensor lay in private memory
   bool in_place = false;      // the result took the place of the input
-  bool small = false;         // by the rank that arrived last
+  bool small = false;         // without a batch: by the rank that arrived last,
+  bool express = false;       // or by each for itself (express.h)
   Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
 
@@ -38,7 +39,8 @@ struct CollectiveStats {
   std::uint64_t bytes = 0;   // of this rank's inputs; this and what follows is about `calls`
   std::uint64_t staged_bytes = 0;
   std::uint64_t in_place_bytes = 0;  // of those whose result took the place of the input
-  std::uint64_t small_calls = 0;
+  std::uint64_t small_calls = 0;     // without a batch
+  std::uint64_t express_calls = 0;   // of those, by each rank for itself
   double waiting_seconds = 0;
   double moving_seconds = 0;
 
@@ -91,8 +93,8 @@ class CommunicatorCounters {
   using Counter = std::atomic<std::uint64_t>;
 
   struct OfKind {
-    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, in_place_bytes{0}, small_calls{0}, waiting_ns{0},
-        moving_ns{0};
+    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, in_place_bytes{0}, small_calls{0},
+        express_calls{0}, waiting_ns{0}, moving_ns{0};  // small_calls: without those
   };
 
   static void Add(Counter* counter, std::uint64_t value) {

@@ -1,8 +1,8 @@
 // FusionBufferManager: puts ready requests into batches.
 //
 // Place in the stack: above control/. A batch is sealed by whoever appends the request that reaches the
-// bucket cap or completes its group, or by the first comm thread that runs out of sealed work: a request
-// never waits for company. Nothing is packed: a "fusion buffer" is a range of the launch log.
+// bucket cap, completes its group, or stands alone; or by the first comm thread that runs out of sealed work:
+// a request never waits for company. Nothing is packed: a "fusion buffer" is a range of the launch log.
 #ifndef TF_SMDDP_KERNELS_FUSION_FUSION_BUFFER_MANAGER_H_
 #define TF_SMDDP_KERNELS_FUSION_FUSION_BUFFER_MANAGER_H_
 
@@ -18,6 +18,7 @@ namespace tf_smddp {
 struct GroupPart {
   std::uint64_t ticket = 0;
   std::uint32_t num_params = 0;  // 0: it is in no group
+  bool alone = false;            // its caller waits for it, and submits nothing before
 };
 
 class FusionBufferManager {

@@ -23,15 +23,17 @@ class Outcome(NamedTuple):
     violation: str  # what was found to be wrong; "" if nothing was
 
 
-def explore(folder: pathlib.Path, defines: Sequence[str], optimised: bool = True) -> Outcome:
-    """Explores the model with `defines` ("RANKS=3") in the empty folder `folder`, until the first violation.
+def explore(
+    folder: pathlib.Path, defines: Sequence[str], optimised: bool = True, source: str = "engine"
+) -> Outcome:
+    """Explores `source`.pml with `defines` ("RANKS=3") in the empty `folder`, until the first violation.
 
     A model that is not `optimised` compiles three seconds faster, and runs slower.
 
     Raises RuntimeError if it cannot be explored whole; subprocess.TimeoutExpired if that takes too long.
     """
     options = [f"-D{define}" for define in defines]
-    _run(["spin", "-a", *options, str(FOLDER / "engine.pml")], folder)
+    _run(["spin", "-a", *options, str(FOLDER / f"{source}.pml")], folder)
     # COLLAPSE keeps each state whole, in a third of the memory; nothing here keeps less than a state.
     flags = ["-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=1024", f"-DMEMLIM={MAX_MEGABYTES}", "-DNOFAIR"]
     _run(["gcc", "-O1" if optimised else "-O0", "-w", *flags, "-o", "pan", "pan.c"], folder)
@@ -73,11 +75,13 @@ class Explorations:
         self._pool = concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0)))
         self._outcomes: Dict[str, concurrent.futures.Future] = {}
 
-    def start(self, name: str, defines: Sequence[str], optimised: bool = True) -> None:
+    def start(
+        self, name: str, defines: Sequence[str], optimised: bool = True, source: str = "engine"
+    ) -> None:
         """Starts one; `name` must be that of a new folder."""
         folder = self._folder / name
         folder.mkdir()
-        self._outcomes[name] = self._pool.submit(explore, folder, defines, optimised)
+        self._outcomes[name] = self._pool.submit(explore, folder, defines, optimised, source)
 
     def outcome(self, name: str) -> Outcome:
         """Waits for one that was started."""

@@ -64,6 +64,19 @@ MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "FORGETS_EXCUSED_STEP": ("STEPS=1", "FAILURES=2", "FAILING=3", "FAILS_WHEN=1", "CHUNKS=0"),
 }
 
+# Likewise of express_lane.pml, which stands by itself.
+LANE_SCENARIOS: Dict[str, Tuple[str, ...]] = {
+    "lane_of_two": ("MEMBERS=2", "OPERATIONS=4"),
+    "lane_of_three": ("MEMBERS=3", "OPERATIONS=2"),
+}
+LANE_MUTATIONS: Dict[str, Tuple[str, ...]] = {
+    "ONE_LOOK": ("MEMBERS=3", "OPERATIONS=1"),
+    "WITHDRAWS_UNASKED": ("MEMBERS=2", "OPERATIONS=1"),
+    "LOOKS_BEFORE_LEAVING": ("MEMBERS=2", "OPERATIONS=1"),
+    "LEAVING_COUNTS": ("MEMBERS=2", "OPERATIONS=1"),
+    "ONE_LINE": ("MEMBERS=2", "OPERATIONS=2"),
+}
+
 
 @pytest.fixture(scope="module")
 def explorations(tmp_path_factory, request):
@@ -71,15 +84,19 @@ def explorations(tmp_path_factory, request):
     for item in request.session.items:
         name = item.callspec.params
         if "scenario" in name:
-            started.start(name["scenario"], SCENARIOS[name["scenario"]])
+            scenario = name["scenario"]
+            source = "express_lane" if scenario in LANE_SCENARIOS else "engine"
+            started.start(scenario, {**SCENARIOS, **LANE_SCENARIOS}[scenario], source=source)
         else:
-            defines = (*MUTATIONS[name["mutation"]], f"BUG_{name['mutation']}")
-            started.start(name["mutation"], defines, optimised=False)  # most end early
+            mutation = name["mutation"]
+            source = "express_lane" if mutation in LANE_MUTATIONS else "engine"
+            defines = (*{**MUTATIONS, **LANE_MUTATIONS}[mutation], f"BUG_{mutation}")
+            started.start(mutation, defines, optimised=False, source=source)  # most end early
     yield started
     started.stop()
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *LANE_SCENARIOS])
 def test_holds(explorations, scenario, record_property):
     outcome = explorations.outcome(scenario)
     record_property("states", outcome.states)
@@ -88,7 +105,7 @@ def test_holds(explorations, scenario, record_property):
     assert outcome.violation == ""
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("mutation", [*MUTATIONS, *LANE_MUTATIONS])
 def test_found(explorations, mutation):
     outcome = explorations.outcome(mutation)
     print(f"{mutation}: {outcome.states} states, {outcome.seconds} s: {outcome.violation}")

@@ -56,7 +56,7 @@ void RunGroupsAtOnce(Engine& engine, int rank, int size, int tickets, std::uint3
 TEST(Order, CallbacksThatSubmitTheNextRequest) {
   static thread_local int depth = 0;
   std::atomic<int> deepest{0};
-  for (const std::int64_t count : {1, 3000}) {  // small, and by way of the launch log
+  for (const std::int64_t count : {1, 5000}) {  // small, and by way of the launch log
     RunRanks(2, [&, count](int, Engine& engine) {
       int left = kThreadSanitizer ? 2'000 : 20'000;
       std::vector<float> data(static_cast<std::size_t>(count));

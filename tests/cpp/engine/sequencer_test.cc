@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -83,12 +84,25 @@ TEST_F(SequencerTest, NumbersStartAnewInEachEpoch) {
   EXPECT_EQ(position_.epoch, 1u);
 }
 
+TEST_F(SequencerTest, KeysOfDifferentPairingsDiffer) {
+  std::set<std::string> keys;
+  Pairing pairing;
+  for (const auto kind : {Pairing::kGroup, Pairing::kSequence, Pairing::kOutOfBand, Pairing::kName}) {
+    pairing.kind = kind;
+    keys.insert(Sequencer::KeyOf(pairing));
+  }
+  pairing.name = "loss";
+  keys.insert(Sequencer::KeyOf(pairing));
+  pairing.kind = Pairing::kGroup;
+  pairing.param_index = 1;
+  keys.insert(Sequencer::KeyOf(pairing));
+  EXPECT_EQ(keys.size(), 6u);
+}
+
 TEST_F(SequencerTest, OutOfBandHasASequenceOfItsOwn) {
   EXPECT_TRUE(Submit(Pairing::kSequence, kFirst).ok());
-  const std::string key = position_.key;
   EXPECT_TRUE(Submit(Pairing::kOutOfBand, kFirst).ok());
   EXPECT_EQ(position_.ticket, 0u);
-  EXPECT_NE(position_.key, key);
   EXPECT_TRUE(Submit(Pairing::kOutOfBand, kFirst).ok());
   EXPECT_EQ(position_.ticket, 1u);
   EXPECT_TRUE(Submit(Pairing::kSequence, kFirst).ok());

@@ -300,15 +300,16 @@ TEST(Statistics, Json) {
   world.failures = 3;
   stats.communicators = {world, world};
   const std::string text = ToJson(stats);
-  for (const char* part : {"{\"rank\": 1, \"size\": 4, \"arena_bytes\": 1000, \"arena_used_bytes\": 0, "
-                           "\"arena_peak_bytes\": 0, \"arena_refused_calls\": 0, "
-                           "\"collectives\": {\"allreduce\": "
-                           "{\"calls\": 12, \"errors\": 0, \"bytes\": 0, \"staged_bytes\": 0, "
-                           "\"in_place_bytes\": 0, \"small_calls\": 0, \"waiting_seconds\": "
-                           "1.500000000, \"moving_seconds\": 0.000000000}, \"broadcast\": {",
-                           "\"process_sets\": [{\"id\": 0, \"ranks\": [0, 1], \"batches\": 0, "
-                           "\"batch_bytes\": 0, \"deferred\": 0, "
-                           "\"failures\": 3, \"collectives\": {\"allreduce\": {\"calls\": 0"}) {
+  for (const char* part :
+       {"{\"rank\": 1, \"size\": 4, \"arena_bytes\": 1000, \"arena_used_bytes\": 0, "
+        "\"arena_peak_bytes\": 0, \"arena_refused_calls\": 0, "
+        "\"collectives\": {\"allreduce\": "
+        "{\"calls\": 12, \"errors\": 0, \"bytes\": 0, \"staged_bytes\": 0, "
+        "\"in_place_bytes\": 0, \"small_calls\": 0, \"express_calls\": 0, \"waiting_seconds\": "
+        "1.500000000, \"moving_seconds\": 0.000000000}, \"broadcast\": {",
+        "\"process_sets\": [{\"id\": 0, \"ranks\": [0, 1], \"batches\": 0, "
+        "\"batch_bytes\": 0, \"deferred\": 0, "
+        "\"failures\": 3, \"collectives\": {\"allreduce\": {\"calls\": 0"}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }
   EXPECT_EQ(text.substr(text.size() - 4), "}}]}") << text;

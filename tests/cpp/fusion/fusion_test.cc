@@ -66,6 +66,12 @@ TEST_F(FusionTest, TheLastOfAGroupSeals) {
   EXPECT_EQ(Seals(), (std::vector<bool>{false, true}));
 }
 
+TEST_F(FusionTest, OneThatIsAloneSeals) {
+  EXPECT_TRUE(manager_.Add({0, 0}, 128, {}));
+  EXPECT_TRUE(manager_.Add({1, 0}, 128, {0, 0, /*alone=*/true}));
+  EXPECT_EQ(Seals(), (std::vector<bool>{false, true}));
+}
+
 TEST_F(FusionTest, TheLastOfAGroupSealsFromElsewhere) {
   const GroupPart group = {8, 2};
   EXPECT_TRUE(manager_.Add({0, 0}, 128, group));

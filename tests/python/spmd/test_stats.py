@@ -15,6 +15,7 @@ OF_A_KIND = {
     "staged_bytes",
     "in_place_bytes",
     "small_calls",
+    "express_calls",
     "waiting_seconds",
     "moving_seconds",
 }

@@ -1,0 +1,132 @@
+#include "kernels/control/express_lane.h"
+
+#include <sched.h>
+
+#include <cstring>
+
+namespace tf_smddp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of a post: | meeting: 42 bits | post: 20 bits | state: 2 bits |. Posts of one meeting are told apart, and
+// none is taken for one of the meeting two before. That both counts wrap does not matter.
+constexpr int kStateBits = 2, kPostBits = 20;
+constexpr std::uint64_t kWithdrawn = 0, kPosted = 1, kLeaving = 2;
+
+std::uint64_t MeetingBits(std::uint64_t word) { return word >> (kStateBits + kPostBits); }
+std::uint64_t StateOf(std::uint64_t word) { return word & ((std::uint64_t{1} << kStateBits) - 1); }
+
+// Between two looks at the clock, which takes longer than one at a post.
+constexpr unsigned kLooks = 16;
+
+// Who has waited for longer offers its core to others, of whom one may be waited for. Not before: whoever
+// gets it may keep it for milliseconds.
+constexpr std::chrono::microseconds kNoLongerBrief{200};
+
+}  // namespace
+
+std::uint64_t ExpressLane::WordOf(std::uint64_t meeting, std::uint64_t post, std::uint64_t state) {
+  const std::uint64_t low = post & ((std::uint64_t{1} << kPostBits) - 1);
+  return meeting << (kStateBits + kPostBits) | low << kStateBits | state;
+}
+
+std::size_t ExpressLane::Bytes(int num_members) {
+  return static_cast<std::size_t>(num_members) * 2 * (sizeof(Line) + kMostBytes);
+}
+
+ExpressLane::ExpressLane(std::byte* memory, int num_members, int member, const AbortRecord* abort)
+    : lines_(reinterpret_cast<Line*>(memory)),
+      rooms_(memory + static_cast<std::size_t>(num_members) * 2 * sizeof(Line)),
+      num_members_(num_members),
+      member_(member),
+      abort_(abort),
+      // No member's first post is in a state that zeros could be taken for.
+      meeting_(1) {}
+
+std::byte* ExpressLane::RoomOf(int member) const {
+  return rooms_ + (static_cast<std::size_t>(member) * 2 + meeting_ % 2) * kMostBytes;
+}
+
+void ExpressLane::Post(std::uint64_t what, const void* data, std::size_t bytes) {
+  Line& own = LineOf(member_);
+  what_ = what;
+  in_line_ = bytes <= kInlineBytes;
+  if (bytes > 0) std::memcpy(in_line_ ? own.data : RoomOf(member_), data, bytes);
+  own.what.store(what, std::memory_order_relaxed);
+  own.word.store(WordOf(meeting_, ++post_, kPosted), std::memory_order_seq_cst);
+}
+
+bool ExpressLane::Meet(std::chrono::nanoseconds patience, const void** inputs) {
+  if (!Wait(patience)) return false;
+  for (int member = 0; member < num_members_; ++member) {
+    inputs[member] = in_line_ ? LineOf(member).data : RoomOf(member);
+  }
+  ++meeting_;
+  return true;
+}
+
+bool ExpressLane::Wait(std::chrono::nanoseconds patience) {
+  Clock::time_point begin{};
+  bool stays = false;  // all had posted: it only remains to be seen whether all stay
+  for (unsigned looks = 1;; ++looks) {
+    const Seen seen = Look();
+    if (seen == Seen::kAll) return true;
+    if (seen == Seen::kNever) {
+      if (Withdraw()) return false;
+      continue;
+    }
+    if (looks % kLooks != 0) continue;
+    const Clock::time_point now = Clock::now();
+    if (begin == Clock::time_point{}) begin = now;
+    if (stays || now - begin > kNoLongerBrief) ::sched_yield();
+    if (stays) {
+      if (abort_->raised()) return false;  // by a death in the middle; everything ends now
+    } else if (now - begin >= patience) {
+      if (Withdraw()) return false;
+      stays = true;
+    }
+  }
+}
+
+ExpressLane::Seen ExpressLane::Look() const {
+  std::uint64_t words[kMaxLocalRanks];
+  for (const bool again : {false, true}) {
+    for (int member = 0; member < num_members_; ++member) {
+      if (member == member_) continue;
+      const Line& line = LineOf(member);
+      const std::uint64_t word = line.word.load(std::memory_order_seq_cst);
+      if (again && word != words[member]) return Seen::kSome;
+      if (MeetingBits(word) != MeetingBits(WordOf(meeting_, 0, 0))) return Seen::kSome;
+      const bool same = line.what.load(std::memory_order_acquire) == what_;
+      // What was withdrawn before says nothing about this.
+      if (StateOf(word) == kWithdrawn) return same ? Seen::kNever : Seen::kSome;
+      if (!same) return Seen::kNever;
+      if (StateOf(word) == kLeaving) return Seen::kSome;
+      words[member] = word;
+    }
+  }
+  return Seen::kAll;
+}
+
+bool ExpressLane::HasPosted(int member) const {
+  const Line& line = LineOf(member);
+  const std::uint64_t word = line.word.load(std::memory_order_seq_cst);
+  return MeetingBits(word) == MeetingBits(WordOf(meeting_, 0, 0)) && StateOf(word) != kWithdrawn &&
+         line.what.load(std::memory_order_acquire) == what_;
+}
+
+// False when all have posted, and this member has not withdrawn.
+bool ExpressLane::Withdraw() {
+  std::atomic<std::uint64_t>& word = LineOf(member_).word;
+  word.store(WordOf(meeting_, post_, kLeaving), std::memory_order_seq_cst);
+  for (int member = 0; member < num_members_; ++member) {
+    if (member == member_ || HasPosted(member)) continue;
+    word.store(WordOf(meeting_, post_, kWithdrawn), std::memory_order_seq_cst);
+    return true;
+  }
+  word.store(WordOf(meeting_, post_, kPosted), std::memory_order_seq_cst);
+  return false;
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,88 @@
+// ExpressLane: where the members of a communicator meet that come at the same time, with little data.
+//
+// Place in the stack: in the communicator's segment, above abort_record.h. Not here: what they meet about,
+// and what becomes of those who don't meet (kernels/engine/express.h).
+//
+// The readiness table takes any requests in any order, and a member may be asleep meanwhile; a meeting there
+// takes a dozen cache lines from core to core. Here a member *posts* one request at a time, its data beside
+// it, in a line of its own that nobody else writes to, and looks at the others' lines. All see whether all
+// have posted the same, and then each reads everybody's data. One who does not want to wait any longer
+// *withdraws* its post, and so does everyone else then.
+//
+// A member has two posts, for meetings of even and of odd number. Who has posted for meeting n + 1 has read
+// everything of meeting n, so a post for meeting n + 2 overwrites nothing that anyone may still read.
+//
+// Note [All meet or none]: a member may withdraw only if some member has not posted yet. It says so first
+// (kLeaving), then looks, and one that posts, posts first and looks then; all sequentially consistent. So
+// those who post later see it. Who finds everybody's post looks at all of them once more: had one been
+// leaving before the last one posted, it is seen now. So nobody meets without the one that leaves. One that
+// was leaving and finds that all have posted has come back, and stays until it is settled. Each settles it
+// within a few instructions, or dies, which aborts the job.
+#ifndef TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
+#define TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/common/config.h"
+#include "kernels/control/abort_record.h"
+
+namespace tf_smddp {
+
+// One member's end of it. One thread at a time, all of it.
+class ExpressLane {
+ public:
+  static constexpr std::size_t kMostBytes = 16 << 10;  // of one member's data
+
+  // Bytes that the lane of `num_members` takes.
+  static std::size_t Bytes(int num_members);
+
+  // A view of zeroed shared memory at `memory`, aligned to 64, for member `member`. The only one that this
+  // member ever makes, since it counts the meetings.
+  ExpressLane(std::byte* memory, int num_members, int member, const AbortRecord* abort);
+
+  // Posts `bytes` of `data`, at most kMostBytes, as a part of `what`. Meet must follow.
+  void Post(std::uint64_t what, const void* data, std::size_t bytes);
+
+  // Waits for all others to post the same, for about `patience`. False when they don't; then they don't meet
+  // either. When true, inputs[m] is what member m has posted, valid until the next Post.
+  bool Meet(std::chrono::nanoseconds patience, const void** inputs);
+
+ private:
+  static constexpr std::size_t kInlineBytes = 48;
+
+  struct alignas(64) Line {
+    std::atomic<std::uint64_t> word;  // see WordOf
+    std::atomic<std::uint64_t> what;
+    std::byte data[kInlineBytes];  // when there are no more bytes
+  };
+  enum class Seen {
+    kAll,    // everybody's post
+    kSome,   // not all yet
+    kNever,  // one has withdrawn, or posted something else
+  };
+
+  static std::uint64_t WordOf(std::uint64_t meeting, std::uint64_t post, std::uint64_t state);
+  bool HasPosted(int member) const;
+  Seen Look() const;
+  bool Withdraw();
+  bool Wait(std::chrono::nanoseconds patience);
+  Line& LineOf(int member) const { return lines_[member * 2 + static_cast<int>(meeting_ % 2)]; }
+  std::byte* RoomOf(int member) const;
+
+  Line* const lines_;
+  std::byte* const rooms_;  // for data of more than kInlineBytes
+  const int num_members_;
+  const int member_;
+  const AbortRecord* const abort_;
+  std::uint64_t meeting_ = 0;  // the next one; the same for all members
+  std::uint64_t post_ = 0;     // of this member, the last one
+  std::uint64_t what_ = 0;     // it is about
+  bool in_line_ = true;        // its data is in the line
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_

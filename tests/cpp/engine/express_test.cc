@@ -1,0 +1,200 @@
+// Small requests of ranks that come at the same time, and of such as don't.
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/engine/engine.h"
+#include "kernels/engine/statistics.h"
+#include "tests/cpp/testing/ranks.h"
+#include "tests/cpp/testing/sanitizers.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+constexpr int kRounds = kThreadSanitizer ? 90 : 900;
+
+// However few cores there are: with this patience all come at the same time.
+void BePatient(int, Config* config) { config->test_patience_us = 100'000; }
+
+// As a caller that has nothing else to do.
+Status Wait(Engine& engine, Request request) {
+  std::atomic<bool> ended{false};
+  Status outcome;
+  request.quick = request.assisted = true;
+  request.done = [&](const Status& status) {
+    outcome = status;
+    ended.store(true, std::memory_order_release);
+  };
+  const CommunicatorId communicator = request.communicator;
+  engine.Assist(communicator, Caller::kWaits, [&] { engine.Submit(std::move(request)); }, ended);
+  while (!ended.load(std::memory_order_acquire)) std::this_thread::yield();
+  return outcome;
+}
+
+CollectiveStats StatsOf(Engine& engine, CollectiveKind kind) {
+  EngineStats stats;
+  EXPECT_TRUE(engine.Stats(/*reset=*/false, &stats).ok());
+  return stats.collectives[static_cast<std::size_t>(kind)];
+}
+
+TEST(Express, AllreducesOfAllSizesAndPairings) {
+  for (const int size : {2, 3}) {
+    RunRanks(
+        size,
+        [size](int rank, Engine& engine) {
+          for (int round = 0; round < kRounds; ++round) {
+            // On both sides of what is put into a line, done by one rank, and taken by the lane.
+            const std::size_t counts[] = {0, 1, 12, 13, 1000, 1024, 1025, 4096, 4097};
+            const std::size_t count = counts[static_cast<std::size_t>(round) % 9];
+            std::vector<float> data(count, static_cast<float>(round + rank)), output(count);
+            Request request = AllreduceFloats(data, round % 2 == 0 ? &data : &output);
+            if (round % 3 == 1) request.pairing.kind = Pairing::kOutOfBand;
+            if (round % 3 == 2) request = InGroup(std::move(request), DrawTicket(engine), 0, 1);
+            const Status status = Wait(engine, std::move(request));
+            ASSERT_TRUE(status.ok()) << status.message();
+            const auto sum = static_cast<float>(size * round + size * (size - 1) / 2);
+            for (const float value : round % 2 == 0 ? data : output)
+              ASSERT_EQ(value, sum) << "round " << round;
+          }
+          const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
+          EXPECT_EQ(stats.calls, static_cast<std::uint64_t>(kRounds));
+          EXPECT_GT(stats.express_calls, static_cast<std::uint64_t>(kRounds / 2));
+          EXPECT_GE(stats.small_calls, stats.express_calls);
+        },
+        BePatient);
+  }
+}
+
+TEST(Express, BroadcastsAndBarriers) {
+  const int size = 3;
+  RunRanks(
+      size,
+      [](int rank, Engine& engine) {
+        for (int round = 0; round < kRounds; ++round) {
+          std::vector<float> data(20, static_cast<float>(round * 10 + rank)), output(20);
+          Request request = AllreduceFloats(data, round % 2 == 0 ? &data : &output);
+          request.kind = CollectiveKind::kBroadcast;
+          request.root = round % size;
+          ASSERT_TRUE(Wait(engine, std::move(request)).ok());
+          const auto expected = static_cast<float>(round * 10 + round % size);
+          for (const float value : round % 2 == 0 ? data : output) ASSERT_EQ(value, expected);
+          ASSERT_TRUE(Wait(engine, MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum,
+                                               nullptr, nullptr, 0))
+                          .ok());
+        }
+        EXPECT_GT(StatsOf(engine, CollectiveKind::kBroadcast).express_calls, 0u);
+        EXPECT_GT(StatsOf(engine, CollectiveKind::kBarrier).express_calls, 0u);
+      },
+      BePatient);
+}
+
+// Some are late, some are submitted by callers that don't stay, and groups have small and large tensors.
+TEST(Express, MixedWithEverythingElse) {
+  const int size = 2;
+  RunRanks(
+      size,
+      [](int rank, Engine& engine) {
+        std::mt19937 random(static_cast<unsigned>(rank));
+        for (int round = 0; round < kRounds / 10; ++round) {
+          const std::uint64_t ticket = DrawTicket(engine);
+          const std::vector<std::size_t> counts = {3, 50'000, 700, 5'000};
+          std::vector<std::vector<float>> tensors;
+          for (const std::size_t count : counts) {
+            tensors.emplace_back(count, static_cast<float>(round + rank));
+          }
+          std::vector<Status> outcomes(counts.size());
+          std::atomic<int> left{static_cast<int>(counts.size())};
+          std::atomic<bool> ended{false};
+          if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+          const auto submit = [&] {
+            for (std::uint32_t i = 0; i < counts.size(); ++i) {
+              Request request = InGroup(AllreduceFloats(tensors[i], &tensors[i]), ticket, i,
+                                        static_cast<std::uint32_t>(counts.size()));
+              request.assisted = random() % 4 != 0;
+              request.done = [&, i](const Status& status) {
+                outcomes[i] = status;
+                if (--left == 0) ended.store(true, std::memory_order_release);
+              };
+              engine.Submit(std::move(request));
+            }
+          };
+          engine.Assist(kWorld, round % 2 == 0 ? Caller::kWaits : Caller::kGoesOn, submit, ended);
+          while (!ended.load(std::memory_order_acquire)) std::this_thread::yield();
+          for (const Status& outcome : outcomes) ASSERT_TRUE(outcome.ok()) << outcome.message();
+          for (const std::vector<float>& tensor : tensors) {
+            for (const float value : tensor) ASSERT_EQ(value, static_cast<float>(2 * round + 1));
+          }
+        }
+      },
+      BePatient);
+}
+
+// Two threads of a rank, each with its own order, which the lane need not have.
+TEST(Express, TwoThreadsInTwoCommunicators) {
+  RunRanks(
+      2,
+      [](int rank, Engine& engine) {
+        CommunicatorId second = 0;
+        ASSERT_TRUE(engine.CreateCommunicator({0, 1}, &second).ok());
+        const auto work = [&](CommunicatorId communicator) {
+          for (int round = 0; round < kRounds; ++round) {
+            std::vector<float> data(9, static_cast<float>(round + rank));
+            Request request = AllreduceFloats(data, &data);
+            request.communicator = communicator;
+            ASSERT_TRUE(Wait(engine, std::move(request)).ok());
+            ASSERT_EQ(data[8], static_cast<float>(2 * round + 1));
+          }
+        };
+        std::thread other([&] { work(second); });
+        work(kWorld);
+        other.join();
+      },
+      BePatient);
+}
+
+// Differences are found as ever, and the ranks go on together.
+TEST(Express, DifferencesFailOnAllRanks) {
+  RunRanks(
+      2,
+      [](int rank, Engine& engine) {
+        for (int round = 0; round < kRounds / 10; ++round) {
+          std::vector<float> data(round % 5 == 4 ? static_cast<std::size_t>(3 + rank) : 3, 1.0f);
+          const Status status = Wait(engine, AllreduceFloats(data, &data));
+          if (round % 5 == 4) {
+            EXPECT_EQ(status.code(), StatusCode::kInternal);
+            EXPECT_NE(status.message().find("the ranks run different collectives"), std::string::npos)
+                << status.message();
+          } else {
+            ASSERT_TRUE(status.ok()) << status.message();
+            ASSERT_EQ(data[2], 2.0f);
+          }
+        }
+      },
+      BePatient);
+}
+
+// Not with SMDDP_SMALL_BYTES=0.
+TEST(Express, NotForAll) {
+  RunRanks(
+      2,
+      [](int, Engine& engine) {
+        std::vector<float> data(3, 1.0f);
+        for (int round = 0; round < 20; ++round) {
+          ASSERT_TRUE(Wait(engine, AllreduceFloats(data, &data)).ok());
+        }
+        EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).express_calls, 0u);
+        EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).small_calls, 0u);
+      },
+      [](int, Config* config) {
+        BePatient(0, config);
+        config->small_bytes = 0;
+      });
+}
+
+}  // namespace
+}  // namespace tf_smddp::testing

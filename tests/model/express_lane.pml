@@ -1,0 +1,197 @@
+/* kernels/control/express_lane.{h,cc}, by itself: members that take the same operations one after the other, each in the lane or, when
+   they don't meet there, the usual way, which ends once all have taken it. A member may go the usual way at once, and may stop waiting in
+   the lane at any moment. Were one to meet while another withdraws, they would wait for each other for ever. */
+
+#ifndef MEMBERS
+#define MEMBERS 3
+#endif
+#ifndef OPERATIONS
+#define OPERATIONS 2
+#endif
+
+#define WITHDRAWN 0
+#define POSTED 1
+#define LEAVING 2
+
+typedef Line {
+  byte meeting; /* these three are one word */
+  byte post;
+  byte state;
+  byte what;
+  byte data
+};
+Line lines[MEMBERS * 2];
+byte usual[OPERATIONS + 1]; /* members that take this operation the usual way */
+byte over;                  /* members whose program is */
+
+#ifdef BUG_ONE_LINE
+#define LINE(m) lines[(m) * 2]
+#else
+#define LINE(m) lines[(m) * 2 + meeting % 2]
+#endif
+#define ARRIVED(m) (LINE(m).meeting == meeting && LINE(m).state != WITHDRAWN)
+
+#ifdef BUG_ONE_LOOK
+#define PASSES 1
+#else
+#define PASSES 2
+#endif
+
+/* Look: sets `seen`. */
+#define ALL 0
+#define SOME 1
+#define NEVER 2
+inline Look() {
+  seen = ALL;
+  again = 0;
+  do
+  :: again < PASSES && seen == ALL ->
+    m = 0;
+    do
+    :: m == MEMBERS || seen != ALL -> break
+    :: m < MEMBERS && seen == ALL && m == me -> m++
+    :: m < MEMBERS && seen == ALL && m != me ->
+      d_step { /* the word */
+        state = LINE(m).state;
+        if
+        :: again && posts[m] != LINE(m).post * 4 + state -> seen = SOME
+        :: else -> skip
+        fi;
+        posts[m] = LINE(m).post * 4 + state;
+        if
+        :: LINE(m).meeting != meeting -> seen = SOME
+        :: else -> skip
+        fi
+      };
+      if
+      :: seen == ALL ->
+        d_step { /* what */
+          same = LINE(m).what == operation;
+          if
+          :: state == WITHDRAWN && same -> seen = NEVER
+          :: state == WITHDRAWN && !same -> seen = SOME
+          :: state != WITHDRAWN && !same -> seen = NEVER
+#ifdef BUG_LEAVING_COUNTS
+          :: state == LEAVING && same -> skip
+#else
+          :: state == LEAVING && same -> seen = SOME
+#endif
+          :: state == POSTED && same -> skip
+          fi;
+          state = 0;
+          same = 0
+        }
+      :: else
+      fi;
+      m++
+    od;
+    again++
+  :: else -> break
+  od;
+  atomic { m = 0; again = 0; posts[0] = 0; posts[1] = 0; posts[2] = 0; state = 0 }
+}
+
+/* Withdraw: sets `withdrawn`. */
+inline Withdraw() {
+#ifdef BUG_WITHDRAWS_UNASKED
+  LINE(me).state = WITHDRAWN;
+  withdrawn = 1
+#else
+#ifndef BUG_LOOKS_BEFORE_LEAVING
+  LINE(me).state = LEAVING;
+#endif
+  withdrawn = 0;
+  m = 0;
+  do
+  :: m < MEMBERS && !withdrawn && m != me ->
+    d_step { state = ARRIVED(m) };
+    if
+    :: state -> d_step { withdrawn = LINE(m).what != operation; state = 0 }
+    :: else -> withdrawn = 1
+    fi;
+    m++
+  :: m < MEMBERS && !withdrawn && m == me -> m++
+  :: else -> break
+  od;
+  m = 0;
+  if
+  :: withdrawn -> LINE(me).state = WITHDRAWN
+  :: else -> LINE(me).state = POSTED
+  fi
+#endif
+}
+
+proctype Member(byte me) {
+  byte operation = 1, meeting = 1, post = 0;
+  byte m, seen, again, state;
+  byte posts[3];
+  bit same, stays, withdrawn, meets;
+  do
+  :: operation > OPERATIONS -> break
+  :: else ->
+    meets = 0;
+    if
+    :: skip -> /* does not try */
+    :: skip ->
+      LINE(me).data = operation;
+      LINE(me).what = operation;
+      d_step {
+        post++;
+        LINE(me).meeting = meeting;
+        LINE(me).post = post;
+        LINE(me).state = POSTED
+      };
+      do
+      :: Look();
+        if
+        :: seen == ALL -> meets = 1; break
+        :: seen == NEVER ->
+          Withdraw();
+          if
+          :: withdrawn -> break
+          :: else
+          fi
+        :: seen == SOME && !stays -> /* it may wait no longer, or look again */
+          if
+          :: Withdraw();
+            if
+            :: withdrawn -> break
+            :: else -> stays = 1
+            fi
+          :: skip
+          fi
+        :: seen == SOME && stays
+        fi
+      od
+    fi;
+    atomic { stays = 0; seen = 0; withdrawn = 0 };
+    if
+    :: meets ->
+      do
+      :: m < MEMBERS -> assert(LINE(m).data == operation); m++
+      :: else -> break
+      od;
+      atomic { m = 0; meeting++ }
+    :: else ->
+      usual[operation]++;
+      usual[operation] == MEMBERS
+    fi;
+    operation++
+  od;
+  over++
+}
+
+/* Who waits in the lane looks for ever, so nobody stands still but those who wait the usual way. */
+active proctype Quiescence() {
+  timeout -> assert(over == MEMBERS)
+}
+
+init {
+  atomic {
+    run Member(0);
+    run Member(1);
+#if MEMBERS > 2
+    run Member(2)
+#endif
+  }
+}
