@@ -57,8 +57,9 @@ void ExpressLane::Post(std::uint64_t what, const void* data, std::size_t bytes) 
   own.word.store(WordOf(meeting_, ++post_, kPosted), std::memory_order_seq_cst);
 }
 
-bool ExpressLane::Meet(std::chrono::nanoseconds patience, const void** inputs) {
-  if (!Wait(patience)) return false;
+bool ExpressLane::Meet(std::chrono::nanoseconds patience, const void** inputs,
+                       std::chrono::nanoseconds* waited) {
+  if (!Wait(patience, waited)) return false;
   for (int member = 0; member < num_members_; ++member) {
     inputs[member] = in_line_ ? LineOf(member).data : RoomOf(member);
   }
@@ -66,8 +67,9 @@ bool ExpressLane::Meet(std::chrono::nanoseconds patience, const void** inputs) {
   return true;
 }
 
-bool ExpressLane::Wait(std::chrono::nanoseconds patience) {
+bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanoseconds* waited) {
   Clock::time_point begin{};
+  *waited = {};
   bool stays = false;  // all had posted: it only remains to be seen whether all stay
   for (unsigned looks = 1;; ++looks) {
     const Seen seen = Look();
@@ -79,10 +81,11 @@ bool ExpressLane::Wait(std::chrono::nanoseconds patience) {
     if (looks % kLooks != 0) continue;
     const Clock::time_point now = Clock::now();
     if (begin == Clock::time_point{}) begin = now;
-    if (stays || now - begin > kNoLongerBrief) ::sched_yield();
+    *waited = now - begin;
+    if (stays || *waited > kNoLongerBrief) ::sched_yield();
     if (stays) {
       if (abort_->raised()) return false;  // by a death in the middle; everything ends now
-    } else if (now - begin >= patience) {
+    } else if (*waited >= patience) {
       if (Withdraw()) return false;
       stays = true;
     }

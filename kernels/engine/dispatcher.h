@@ -108,7 +108,7 @@ class Dispatcher {
 
  private:
   bool RunExpress(const Request& request, const Manifest& manifest, const Sequencer::Position& position,
-                  Clock::time_point submitted);
+                  Clock::time_point* submitted);
   Status PlaceData(PendingRequest* pending);
   void FreeSpans(const PendingRequest& pending);
   bool Enter(const PendingRequest& pending, std::uint64_t* done_at);

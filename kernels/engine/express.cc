@@ -90,11 +90,11 @@ Express::Try::Try(Express* express, const Request& request, std::uint64_t ticket
   if (lock_.owns_lock()) express->lane_.Post(WhatOf(request, ticket), request.input, bytes);
 }
 
-bool Express::Try::Run(Clock::duration* moving) {
+bool Express::Try::Run(Cost* cost) {
   if (!lock_.owns_lock()) return false;
   const void* inputs[kMaxLocalRanks];
   std::atomic<unsigned>& in_vain = express_->in_vain_;
-  if (!express_->lane_.Meet(patience_, inputs)) {
+  if (!express_->lane_.Meet(patience_, inputs, &cost->waiting)) {
     in_vain.store(in_vain.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     lock_.unlock();
     return false;
@@ -115,7 +115,7 @@ bool Express::Try::Run(Clock::duration* moving) {
   call.num_rows = bytes_ / DTypeBytes(request_.dtype);
   FindCollective(request_.kind).DirectOwn(call, communicator->index(), inputs, request_.output);
   lock_.unlock();
-  if (worth_timing) *moving = Clock::now() - begin;
+  if (worth_timing) cost->moving = Clock::now() - begin;
   return true;
 }
 

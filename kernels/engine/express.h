@@ -35,9 +35,9 @@ class Express {
     // not worth it. Both outlive it.
     Try(Express* express, const Request& request, std::uint64_t ticket, std::uint64_t bytes);
 
-    // Once. True when all ranks have met, and the output is there; *moving is the time that it took to make
-    // it. Else nothing has been done. Waits for other ranks for some microseconds at most.
-    bool Run(Clock::duration* moving);
+    // Once. True when all ranks have met, and the output is there: of *cost, how long that took is set. Else
+    // nothing has been done. Waits for other ranks for some microseconds at most.
+    bool Run(Cost* cost);
 
    private:
     Express* const express_;

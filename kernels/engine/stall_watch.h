@@ -58,7 +58,7 @@ class StallWatch {
   void Stop();
 
   // This rank submits a request. Any thread; cheap.
-  void Submitted(const Manifest& manifest, CommunicatorId communicator, Clock::time_point now);
+  void Submitted(const Manifest& manifest, CommunicatorId communicator);
   // `count` of its requests have ended, well or not. Any thread; cheap.
   void Ended(std::uint64_t count) { own_.Ended(count); }
 

@@ -66,12 +66,12 @@ void CommunicatorCounters::AddTime(Counter* counter, Clock::duration time) {
 
 void CommunicatorCounters::Completed(CollectiveKind kind, std::uint64_t bytes, const Cost& cost) {
   OfKind& of = Of(kind);
-  Add(&of.calls, 1);
+  Add(cost.express ? &of.express_calls : &of.calls, 1);
   Add(&of.bytes, bytes);
   if (cost.staged) Add(&of.staged_bytes, bytes);
   if (cost.in_place) Add(&of.in_place_bytes, bytes);
-  if (cost.small) Add(cost.express ? &of.express_calls : &of.small_calls, 1);
-  AddTime(&of.waiting_ns, cost.waiting);
+  if (cost.small && !cost.express) Add(&of.small_calls, 1);
+  if (cost.waiting != Clock::duration::zero()) AddTime(&of.waiting_ns, cost.waiting);
   if (cost.moving != Clock::duration::zero()) AddTime(&of.moving_ns, cost.moving);
 }
 
@@ -90,12 +90,12 @@ void CommunicatorCounters::Take(bool reset, CommunicatorStats* stats) {
   for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
     OfKind& of = kinds_[kind];
     CollectiveStats& to = stats->collectives[kind];
-    to.calls = Read(&of.calls, reset);
+    to.express_calls = Read(&of.express_calls, reset);
+    to.calls = Read(&of.calls, reset) + to.express_calls;
     to.errors = Read(&of.errors, reset);
     to.bytes = Read(&of.bytes, reset);
     to.staged_bytes = Read(&of.staged_bytes, reset);
     to.in_place_bytes = Read(&of.in_place_bytes, reset);
-    to.express_calls = Read(&of.express_calls, reset);
     to.small_calls = Read(&of.small_calls, reset) + to.express_calls;
     to.waiting_seconds = static_cast<double>(Read(&of.waiting_ns, reset)) * kNanosecond;
     to.moving_seconds = static_cast<double>(Read(&of.moving_ns, reset)) * kNanosecond;

@@ -94,7 +94,7 @@ class CommunicatorCounters {
 
   struct OfKind {
     Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, in_place_bytes{0}, small_calls{0},
-        express_calls{0}, waiting_ns{0}, moving_ns{0};  // small_calls: without those
+        express_calls{0}, waiting_ns{0}, moving_ns{0};  // the other calls are without those
   };
 
   static void Add(Counter* counter, std::uint64_t value) {

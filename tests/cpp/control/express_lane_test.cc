@@ -37,6 +37,7 @@ class ExpressLaneTest : public ::testing::Test {
   const std::unique_ptr<AbortRecord> abort_ = std::make_unique<AbortRecord>();
   std::vector<std::unique_ptr<ExpressLane>> lanes_;
   std::array<const void*, kMaxLocalRanks> inputs_{};
+  std::chrono::nanoseconds waited_{};
 };
 
 TEST_F(ExpressLaneTest, WhoComesLastDoesNotWait) {
@@ -45,9 +46,10 @@ TEST_F(ExpressLaneTest, WhoComesLastDoesNotWait) {
   lanes_[0]->Post(1, &data[0], sizeof data[0]);
   lanes_[1]->Post(1, &data[1], sizeof data[1]);
   for (const int member : {1, 0}) {
-    ASSERT_TRUE(lanes_[static_cast<std::size_t>(member)]->Meet(microseconds(0), inputs_.data()));
+    ASSERT_TRUE(lanes_[static_cast<std::size_t>(member)]->Meet(microseconds(0), inputs_.data(), &waited_));
     EXPECT_EQ(*static_cast<const int*>(inputs_[0]), 7);
     EXPECT_EQ(*static_cast<const int*>(inputs_[1]), 8);
+    EXPECT_EQ(waited_.count(), 0);
   }
 }
 
@@ -56,19 +58,19 @@ TEST_F(ExpressLaneTest, WhoIsAloneGivesUpAndSoDoWhoComeLater) {
   for (std::uint64_t what = 1; what < 10; ++what) {
     for (const auto& lane : lanes_) {
       lane->Post(what, nullptr, 0);
-      EXPECT_FALSE(lane->Meet(microseconds(1), inputs_.data()));
+      EXPECT_FALSE(lane->Meet(microseconds(1), inputs_.data(), &waited_));
     }
   }
   // What was withdrawn does not stand in the way.
   for (const auto& lane : lanes_) lane->Post(10, nullptr, 0);
-  for (const auto& lane : lanes_) EXPECT_TRUE(lane->Meet(seconds(10), inputs_.data()));
+  for (const auto& lane : lanes_) EXPECT_TRUE(lane->Meet(seconds(10), inputs_.data(), &waited_));
 }
 
 TEST_F(ExpressLaneTest, DifferentThingsDoNotMeet) {
   Make(2);
   lanes_[0]->Post(1, nullptr, 0);
   lanes_[1]->Post(2, nullptr, 0);
-  for (const auto& lane : lanes_) EXPECT_FALSE(lane->Meet(milliseconds(10), inputs_.data()));
+  for (const auto& lane : lanes_) EXPECT_FALSE(lane->Meet(milliseconds(10), inputs_.data(), &waited_));
 }
 
 // One that has said that it may withdraw, and dies before it is settled.
@@ -80,7 +82,7 @@ TEST_F(ExpressLaneTest, ADeathInTheMiddleEndsWithTheJob) {
   word->fetch_xor(1 ^ 2);  // from posted to leaving
   std::atomic<bool> over{false};
   std::thread waits([&] {
-    EXPECT_FALSE(lanes_[0]->Meet(microseconds(1), inputs_.data()));
+    EXPECT_FALSE(lanes_[0]->Meet(microseconds(1), inputs_.data(), &waited_));
     over = true;
   });
   std::this_thread::sleep_for(milliseconds(50));
@@ -104,6 +106,7 @@ TEST_F(ExpressLaneTest, AllMeetOrNone) {
         std::mt19937 random(static_cast<unsigned>(member));
         ExpressLane& lane = *lanes_[static_cast<std::size_t>(member)];
         std::array<const void*, kMaxLocalRanks> inputs{};
+        std::chrono::nanoseconds waited{};
         std::vector<std::uint32_t> data(ExpressLane::kMostBytes / 4);
         for (int operation = 1; operation <= operations; ++operation) {
           const std::size_t counts[] = {0, 1, 12, 13, 500, data.size()};
@@ -114,7 +117,7 @@ TEST_F(ExpressLaneTest, AllMeetOrNone) {
           bool meets = false;
           if (random() % 50 != 0) {
             lane.Post(static_cast<std::uint64_t>(operation), data.data(), count * 4);
-            meets = lane.Meet(random() % 4 == 0 ? microseconds(0) : milliseconds(5), inputs.data());
+            meets = lane.Meet(random() % 4 == 0 ? microseconds(0) : milliseconds(5), inputs.data(), &waited);
           }
           const auto index = static_cast<std::size_t>(operation);
           if (meets) {
