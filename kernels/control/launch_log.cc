@@ -14,7 +14,7 @@ bool LaunchLog::Publish(std::uint64_t position, std::uint64_t item, std::uint64_
   // Only an abort can have settled this position before us.
   if (previous >> (kItemBits + 4) == StampOf(position)) return false;
   entry.end.store(static_cast<std::uint32_t>(BatchEnd::kRunning), std::memory_order_relaxed);
-  entry.next_chunk.store(0, std::memory_order_relaxed);
+  entry.claims.store(0, std::memory_order_relaxed);
   entry.done_units.store(0, std::memory_order_relaxed);
   return entry.word.compare_exchange_strong(previous, published, std::memory_order_seq_cst);
 }

@@ -37,8 +37,20 @@ enum class BatchEnd : std::uint32_t { kRunning = 0, kComplete = 1, kAborted = 2 
 struct alignas(64) LogEntry {
   std::atomic<std::uint64_t> word;        // LaunchLog's
   std::atomic<std::uint32_t> end;         // BatchEnd
-  std::atomic<std::uint32_t> next_chunk;  // claimed with fetch_add by comm threads
+  std::atomic<std::uint64_t> claims;      // of chunks, see Claim
   std::atomic<std::uint64_t> done_units;  // chunks done, and ranks done with their staged part
+
+  // Claims the next of `total` chunks (below 2^32) for the caller, from the first one on or, for others, from
+  // the last one back. So of tensors that are reduced again and again a rank has the same part each time, in
+  // its caches, as long as all are equally fast; and who is faster does more. False when all are claimed.
+  bool Claim(std::uint64_t total, bool from_behind, std::uint64_t* chunk) {
+    constexpr int kHalf = 32;
+    const std::uint64_t before =
+        claims.fetch_add(from_behind ? std::uint64_t{1} << kHalf : 1, std::memory_order_relaxed);
+    const std::uint64_t front = before & ((std::uint64_t{1} << kHalf) - 1), back = before >> kHalf;
+    *chunk = from_behind ? total - 1 - back : front;
+    return front + back < total;
+  }
 
   // The batch's one end. Returns the end it has after the call: `wanted`, or the other one if that came
   // first.

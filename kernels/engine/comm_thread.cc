@@ -457,8 +457,8 @@ bool CommThread::Prepare(const std::vector<Place>& places, std::vector<Item>* sh
 void CommThread::RunShared(const std::vector<Item>& items, const ChunkPlan& plan, LogEntry* last,
                            std::uint64_t total_units) {
   for (;;) {
-    const std::uint64_t chunk = last->next_chunk.fetch_add(1, std::memory_order_relaxed);
-    if (chunk >= plan.total() || Broken()) return;
+    std::uint64_t chunk;
+    if (!last->Claim(plan.total(), communicator_->index() % 2 == 1, &chunk) || Broken()) return;
     const ChunkPlan::Chunk part = plan.At(chunk);
     const Work& work = items[part.item].work;
     {

@@ -50,7 +50,9 @@ TEST_F(LaunchLogTest, EntriesOfManyLapsAreToldApart) {
     EXPECT_EQ(log_.Read(i).item, i);
     LogEntry& entry = log_.EntryAt(i);
     EXPECT_EQ(entry.ended(), BatchEnd::kRunning);
-    EXPECT_EQ(entry.next_chunk.fetch_add(1), 0u);
+    std::uint64_t chunk = 7;
+    EXPECT_TRUE(entry.Claim(2, /*from_behind=*/false, &chunk));
+    EXPECT_EQ(chunk, 0u);
     EXPECT_EQ(entry.done_units.fetch_add(1), 0u);
     EXPECT_EQ(entry.End(BatchEnd::kComplete), BatchEnd::kComplete);
   }
