@@ -6,13 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "kernels/tf/xla/builder.h"
 #include "kernels/tf/xla/custom_calls.h"
 #include "tensorflow/core/framework/resource_mgr.h"
-#if __has_include("xla/hlo/builder/xla_builder.h")
-#include "xla/hlo/builder/xla_builder.h"
-#else
-#include "xla/client/xla_builder.h"
-#endif
 #include "xla/layout_util.h"
 #include "xla/shape_util.h"
 

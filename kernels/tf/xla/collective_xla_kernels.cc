@@ -154,39 +154,48 @@ class GroupedAllreduceXlaKernel : public AllreduceXlaKernel {
   }
 };
 
-class AllgatherXlaKernel : public CollectiveXlaKernel {
+// What is common where the rows of the outputs depend on how many ranks there are.
+class RowsXlaKernel : public CollectiveXlaKernel {
  public:
-  explicit AllgatherXlaKernel(OpKernelConstruction* context)
-      : CollectiveXlaKernel(context, CollectiveKind::kAllgather, context->num_outputs()) {}
+  using CollectiveXlaKernel::CollectiveXlaKernel;
 
  protected:
-  absl::Status FillIn(XlaOpKernelContext*, CallDescription* description) override {
+  // The rows of an output, part by part, for an input of `rows` rows on rank `own` of `ranks`.
+  virtual std::vector<std::int64_t> OutputRows(std::int64_t rows, std::int64_t ranks,
+                                               std::int64_t own) const = 0;
+
+  absl::Status FillIn(XlaOpKernelContext*, CallDescription* description) final {
     std::int64_t ranks = 0;
     std::int64_t own = 0;
     TF_RETURN_IF_ERROR(FindRanks(&ranks, &own));
     for (CallDescription::Tensor& tensor : description->tensors) {
       TF_RETURN_IF_ERROR(CheckRows(tensor));
-      tensor.rows.assign(static_cast<std::size_t>(ranks), tensor.shape[0]);
+      tensor.rows = OutputRows(tensor.shape[0], ranks, own);
     }
     return absl::OkStatus();
   }
 };
 
-class ReducescatterXlaKernel : public CollectiveXlaKernel {
+class AllgatherXlaKernel : public RowsXlaKernel {
  public:
-  explicit ReducescatterXlaKernel(OpKernelConstruction* context)
-      : CollectiveXlaKernel(context, CollectiveKind::kReducescatter, context->num_outputs()) {}
+  explicit AllgatherXlaKernel(OpKernelConstruction* context)
+      : RowsXlaKernel(context, CollectiveKind::kAllgather, context->num_outputs()) {}
 
  protected:
-  absl::Status FillIn(XlaOpKernelContext*, CallDescription* description) override {
-    std::int64_t ranks = 0;
-    std::int64_t own = 0;
-    TF_RETURN_IF_ERROR(FindRanks(&ranks, &own));
-    for (CallDescription::Tensor& tensor : description->tensors) {
-      TF_RETURN_IF_ERROR(CheckRows(tensor));
-      tensor.rows = {tensor.shape[0] / ranks + (own < tensor.shape[0] % ranks ? 1 : 0)};
-    }
-    return absl::OkStatus();
+  std::vector<std::int64_t> OutputRows(std::int64_t rows, std::int64_t ranks, std::int64_t) const override {
+    return std::vector<std::int64_t>(static_cast<std::size_t>(ranks), rows);
+  }
+};
+
+class ReducescatterXlaKernel : public RowsXlaKernel {
+ public:
+  explicit ReducescatterXlaKernel(OpKernelConstruction* context)
+      : RowsXlaKernel(context, CollectiveKind::kReducescatter, context->num_outputs()) {}
+
+ protected:
+  std::vector<std::int64_t> OutputRows(std::int64_t rows, std::int64_t ranks,
+                                       std::int64_t own) const override {
+    return {rows / ranks + (own < rows % ranks ? 1 : 0)};
   }
 };
 

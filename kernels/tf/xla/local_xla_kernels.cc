@@ -1,13 +1,9 @@
 // The XLA kernels of what communicates nothing: tickets, step marks, and overlap.
 #include <cstdint>
 
+#include "kernels/tf/xla/builder.h"
 #include "kernels/tf/xla/call_emitter.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
-#if __has_include("xla/hlo/builder/xla_builder.h")
-#include "xla/hlo/builder/xla_builder.h"
-#else
-#include "xla/client/xla_builder.h"
-#endif
 
 namespace tf_smddp {
 namespace {
