@@ -44,6 +44,22 @@ ticket: -1.
 communicator: The ranks among which the step's collectives meet.
 )doc");
 
+REGISTER_OP("SmddpChain")
+    .Output("chain: resource")
+    .Attr("hand_back: bool = true")
+    .SetIsStateful()
+    // Without the shape of what it holds, which a variable has: so TensorFlow looks for no gradient of it.
+    .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Stands for the order of the collectives in a function that XLA compiles.
+
+A loop or a branch that takes it as an input stands in that order, with the collectives in it. Only XLA has a kernel
+for it; it holds nothing when the function runs.
+
+chain: The same for all of these ops in one computation.
+hand_back: Not in a loop's condition, which may change no resource: an op there says so, before all others of ours.
+)doc");
+
 REGISTER_OP("SmddpAllreduce")
     .Input("tensor: T")
     .Input("ticket: int64")

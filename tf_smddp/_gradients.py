@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
-from tf_smddp import _op_library, _runtime, _tickets
+from tf_smddp import _compiled_order, _op_library, _runtime, _tickets
 from tf_smddp._process_sets import process_set_of
 from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._scaling import NONE, Scaling
@@ -161,8 +160,7 @@ def _is_compiled(op: tf.Operation) -> bool:
     if not tf.is_symbolic_tensor(op.inputs[0]):  # it ran in eager mode
         return False
     # The backward graph of a function that is differentiated from outside does not say so itself.
-    context = getattr(op, "_control_flow_context", None)
-    return _op_library.in_xla_context() or control_flow_util.GetContainingXLAContext(context) is not None
+    return _op_library.in_xla_context() or _compiled_order.was_compiled(op.outputs[0].graph)
 
 
 def _scaled(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor:
@@ -239,6 +237,9 @@ def _draw_ticket(op: tf.Operation, grads: Sequence[tf.Tensor]) -> tf.Tensor:
     communicator = _communicator(op)
     if tf.executing_eagerly():
         return _tickets.draw_ticket(communicator)
+    graph = tf.compat.v1.get_default_graph()
+    if _is_compiled(op):
+        _compiled_order.mark(graph)
     # A tape's record of an op has no graph of its own, only its tensors have.
-    here = getattr(op.outputs[0], "graph", None) is tf.compat.v1.get_default_graph()
+    here = getattr(op.outputs[0], "graph", None) is graph
     return _tickets.draw_ticket(communicator, after=() if here else grads)

@@ -13,9 +13,8 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import auto_control_deps
-from tensorflow.python.ops import control_flow_util
 
-from tf_smddp import _library
+from tf_smddp import _compiled_order, _functions, _library
 from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._scaling import NONE, Scaling
 
@@ -26,16 +25,7 @@ _ops = _library.load()[0]
 # not merged. The price: one whose result nobody uses is pruned. These are the ops that take a ticket, and
 # the one that stands in for it: what they meet is settled by the ticket's place in the program, and not by
 # theirs. Broadcast, barrier and out-of-band allreduce must run, and in order, so they are not named.
-auto_control_deps.ASYNC_STATEFUL_OPS |= {
-    "SmddpAllgather",
-    "SmddpAllreduce",
-    "SmddpAlltoall",
-    "SmddpGroupedAllgather",
-    "SmddpGroupedAllreduce",
-    "SmddpGroupedReducescatter",
-    "SmddpReducescatter",
-    "SmddpStepMark",
-}
+auto_control_deps.ASYNC_STATEFUL_OPS |= {*_functions.TAKES_TICKET, "SmddpStepMark", "SmddpChain"}
 
 # What the ops take, see ops/.
 SUPPORTED_DTYPES = (
@@ -63,7 +53,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # What tf.xla.experimental.jit_scope(compile_ops=False) gives to the ops in it. A function that is compiled as
 # a whole (jit_compile=True) takes no notice of it.
 _NOT_CLUSTERED = {"_XlaCompile": attr_value_pb2.AttrValue(b=False)}
-_LAST = "_tf_smddp_last_compiled"
 
 
 def _on_cpu(emit: Function) -> Function:
@@ -88,30 +77,18 @@ def _on_cpu(emit: Function) -> Function:
                 return emit(*args, **kwargs)
         graph = tf.compat.v1.get_default_graph()
         with tf.device("CPU:0"), graph._attr_scope(_NOT_CLUSTERED):
-            return _emit_in_order(graph, emit, args, kwargs) if in_xla_context() else emit(*args, **kwargs)
+            if _compiled_order.is_compiled(graph):
+                return _compiled_order.emit(graph, emit, args, kwargs)
+            return emit(*args, **kwargs)
 
     return cast(Function, placed)
-
-
-def _emit_in_order(graph: Any, emit: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Emits an op behind the last one that was emitted here in this graph.
-
-    TensorFlow's own order leaves some of our ops out, and what stands in a function that XLA compiles. There
-    each call may block, so their order must be that of the program, on all ranks.
-    """
-    last = getattr(graph, _LAST, None)
-    with tf.control_dependencies([] if last is None else [last]):
-        emitted = emit(*args, **kwargs)
-    first = tf.nest.flatten(emitted)[0]
-    setattr(graph, _LAST, first if isinstance(first, tf.Operation) else first.op)
-    return emitted
 
 
 def in_xla_context() -> bool:
     """Whether the graph that is being built is one that XLA compiles as a whole."""
     if tf.executing_eagerly():
         return False
-    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+    return _compiled_order.is_compiled(tf.compat.v1.get_default_graph())
 
 
 @_on_cpu

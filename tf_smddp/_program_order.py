@@ -9,77 +9,46 @@ So we add what is missing: when TensorFlow ends a graph, each op that draws a pl
 itself or in a function that it calls, waits for the one before it. TensorFlow asks for the resources of each
 op then, in the order in which they were made; that hook is how we see them all.
 (tests/python/spmd/test_order.py)
+
+In a function that XLA compiles as a whole there is more to it: _compiled_order.py.
 """
 
 from __future__ import annotations
 
-from typing import Any, FrozenSet, Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
 
-# The ops that draw a ticket or a number of a sequence when they run.
-_DRAWS: FrozenSet[str] = frozenset(
-    ("SmddpTicket", "SmddpBroadcast", "SmddpBarrier", "SmddpOobAllreduce"),
-)
+from tf_smddp import _compiled_order, _functions
+
 _LAST = "_tf_smddp_last_in_order"
-_KNOWN = "_tf_smddp_draws"
 
 
 def _resolver(op: tf.Operation, reads: Any, writes: Any) -> bool:
     """Called for each op of a graph that gets automatic control dependencies; changes no resources."""
     del reads, writes
-    # Ops in v1 control flow must not wait for what is outside of it; there is none of ours in it.
-    if op._control_flow_context is None and _draws(op):
-        last = getattr(op.graph, _LAST, None)
-        # More than once for the same op, when another hook has changed its resources.
-        if last is not op:
-            if last is not None:
-                op._add_control_input(last)
-            setattr(op.graph, _LAST, op)
+    last = getattr(op.graph, _LAST, None)
+    # More than once for the same op, when another hook has changed its resources.
+    if last is not op and _wait(op, last):
+        setattr(op.graph, _LAST, op)
     return False
 
 
+def _wait(op: tf.Operation, last: tf.Operation | None) -> bool:
+    """Has the op wait for the last one in an order of ours, if it stands there; returns whether it does."""
+    takes_ticket = op.type in _functions.TAKES_TICKET
+    scope = op._control_flow_context
+    # Ops in v1 control flow must not wait for what is outside of it; there is none of ours in it.
+    if not (takes_ticket or _functions.draws(op)) or not (scope is None or scope.IsXLAContext()):
+        return False
+    if scope is not None or _compiled_order.is_compiled(op.graph):
+        _compiled_order.follow(op, last)
+    elif takes_ticket:
+        return False
+    elif last is not None:
+        op._add_control_input(last)
+    return True
+
+
 auto_control_deps.register_acd_resource_resolver(_resolver)
-
-
-def _draws(op: tf.Operation) -> bool:
-    """Whether the op draws, or a function that it runs."""
-    if op.type in _DRAWS:
-        return True
-    if any(_graph_draws(graph) for graph in _functions_of(op)):
-        return True
-    # A loop over a dataset is one op that runs the functions of the datasets before it.
-    return any(
-        tensor.dtype == tf.variant and _draws(tensor.op) for tensor in op.inputs if _is_dataset(tensor)
-    )
-
-
-def _is_dataset(tensor: tf.Tensor) -> bool:
-    return tensor.op.type.endswith(("Dataset", "DatasetV2", "DatasetV3"))
-
-
-def _graph_draws(graph: Any) -> bool:
-    known = getattr(graph, _KNOWN, None)
-    if known is None:
-        # A function that calls itself is asked about while it is being looked at: its other ops decide.
-        setattr(graph, _KNOWN, False)
-        known = any(_draws(op) for op in graph.get_operations())
-        setattr(graph, _KNOWN, known)
-    return known
-
-
-def _functions_of(op: tf.Operation) -> Iterator[Any]:
-    """The graphs of the functions that are attributes of the op, as far as TensorFlow keeps them."""
-    for attribute in op.op_def.attr:
-        if attribute.type == "func":
-            names = [op.get_attr(attribute.name).name]
-        elif attribute.type == "list(func)":
-            names = [function.name for function in op.get_attr(attribute.name)]
-        else:
-            continue
-        for name in names:
-            function = op.graph._get_function(name)
-            graph = getattr(function, "graph", None)
-            if graph is not None:
-                yield graph

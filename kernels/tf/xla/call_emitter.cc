@@ -2,12 +2,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "kernels/tf/xla/builder.h"
 #include "kernels/tf/xla/custom_calls.h"
+#include "tensorflow/compiler/tf2xla/xla_context.h"
+#include "tensorflow/compiler/tf2xla/xla_resource.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "xla/layout_util.h"
 #include "xla/shape_util.h"
@@ -15,7 +19,8 @@
 namespace tf_smddp {
 namespace {
 
-using ::tensorflow::ScopedStepContainer;
+using ::tensorflow::XlaContext;
+using ::tensorflow::XlaResource;
 using ::xla::Shape;
 using ::xla::ShapeUtil;
 using ::xla::XlaOp;
@@ -28,34 +33,63 @@ Shape Plain(Shape shape) {
 
 Shape TokenShape() { return Plain(ShapeUtil::MakeShape(::xla::S64, {})); }
 
+constexpr char kChainName[] = "tf_smddp_chain";
+
+XlaResource* FindResource(XlaContext* computation) {
+  for (const std::unique_ptr<XlaResource>& resource : computation->resources()) {
+    if (resource->name() == kChainName) return resource.get();
+  }
+  return nullptr;
+}
+
+// What holds the chain's end in this computation: what the one around it has handed in, or a new one, which
+// goes on from there unless nothing was handed in.
+XlaResource* ChainEnd(XlaContext* computation, ::xla::XlaBuilder* builder, bool hand_back) {
+  XlaResource* const handed_in = FindResource(computation);
+  if (handed_in != nullptr && hand_back) return handed_in;
+  return computation->AddResource(std::make_unique<XlaResource>(
+      XlaResource::kVariable, /*arg_num=*/-1, kChainName, ::tensorflow::DT_INT64, ::tensorflow::TensorShape(),
+      handed_in != nullptr ? handed_in->value() : ::xla::ConstantR0<std::int64_t>(builder, 0),
+      /*max_array_size=*/-1, /*tensor_array_gradients=*/std::set<std::string>(),
+      /*tensor_array_multiple_writes_aggregate=*/false));
+}
+
 }  // namespace
 
-// The chain's last token, for as long as one computation is being compiled: TensorFlow makes a step container
-// for each, and empties it at the end.
+// Kept for as long as one computation is being compiled: TensorFlow makes a step container for each, and
+// empties it at the end.
 class CallEmitter::Chain : public ::tensorflow::ResourceBase {
  public:
-  explicit Chain(XlaOp first) : token(first) {}
+  explicit Chain(XlaResource* end) : end(end) {}
   std::string DebugString() const override { return "the chain of tf_smddp's calls"; }
 
-  XlaOp token;
+  XlaResource* const end;  // its value is the last token; the computation owns it
   struct Ticket {
     XlaOp late, drawn;
   };
   std::vector<Ticket> tickets;  // `drawn` is not valid yet where nothing has used it
 };
 
-absl::Status CallEmitter::FindChain(Chain** found) {
+absl::Status CallEmitter::FindChain(Chain** found, bool hand_back) {
   ::tensorflow::OpKernelContext* const context = context_->op_kernel_context();
-  // Outside of the lock of resources, which it takes.
+  // Outside of the lock of resources, which these take.
+  XlaContext* const computation = context_->xla_context();
   ::xla::XlaBuilder* const builder = context_->builder();
   Chain* chain = nullptr;
   TF_RETURN_IF_ERROR(context->step_container()->LookupOrCreate<Chain>(
-      context->resource_manager(), "tf_smddp_chain", &chain, [builder](Chain** made) {
-        *made = new Chain(::xla::ConstantR0<std::int64_t>(builder, 0));
+      context->resource_manager(), kChainName, &chain, [=](Chain** made) {
+        *made = new Chain(ChainEnd(computation, builder, hand_back));
         return absl::OkStatus();
       }));
   *found = chain;
   chain->Unref();  // the container holds it
+  return absl::OkStatus();
+}
+
+absl::Status CallEmitter::ChainResource(bool hand_back, XlaResource** resource) {
+  Chain* chain = nullptr;
+  TF_RETURN_IF_ERROR(FindChain(&chain, hand_back));
+  *resource = chain->end;
   return absl::OkStatus();
 }
 
@@ -65,7 +99,7 @@ absl::Status CallEmitter::Call(const char* target, const CallDescription& descri
   ::xla::XlaBuilder* const builder = context_->builder();
   Chain* chain = nullptr;
   TF_RETURN_IF_ERROR(FindChain(&chain));
-  operands.push_back(chain->token);
+  operands.push_back(chain->end->value());
   std::vector<Shape> operand_shapes;
   for (const XlaOp operand : operands) {
     TF_ASSIGN_OR_RETURN(Shape shape, builder->GetShape(operand));
@@ -88,7 +122,8 @@ absl::Status CallEmitter::Call(const char* target, const CallDescription& descri
   for (std::size_t i = 0; i < results.size(); ++i) {
     outputs->push_back(::xla::GetTupleElement(call, static_cast<std::int64_t>(i)));
   }
-  chain->token = ::xla::GetTupleElement(call, static_cast<std::int64_t>(results.size()));
+  TF_RETURN_IF_ERROR(
+      chain->end->SetValue(::xla::GetTupleElement(call, static_cast<std::int64_t>(results.size()))));
   return builder->first_error();
 }
 

@@ -21,6 +21,7 @@ class GpuRefusal : public tensorflow::OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("SmddpTicket").Device("XLA_GPU_JIT"), GpuRefusal);
 REGISTER_KERNEL_BUILDER(Name("SmddpStepMark").Device("XLA_GPU_JIT"), GpuRefusal);
+REGISTER_KERNEL_BUILDER(Name("SmddpChain").Device("XLA_GPU_JIT"), GpuRefusal);
 REGISTER_KERNEL_BUILDER(Name("SmddpAllreduce").Device("XLA_GPU_JIT"), GpuRefusal);
 REGISTER_KERNEL_BUILDER(Name("SmddpGroupedAllreduce").Device("XLA_GPU_JIT"), GpuRefusal);
 REGISTER_KERNEL_BUILDER(Name("SmddpOobAllreduce").Device("XLA_GPU_JIT"), GpuRefusal);

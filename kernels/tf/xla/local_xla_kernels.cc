@@ -1,4 +1,4 @@
-// The XLA kernels of what communicates nothing: tickets, step marks, and overlap.
+// The XLA kernels of what communicates nothing: tickets, step marks, the chain, and overlap.
 #include <cstdint>
 
 #include "kernels/tf/xla/builder.h"
@@ -34,6 +34,22 @@ class StepMarkXlaKernel : public XlaOpKernel {
   }
 };
 
+class ChainXlaKernel : public XlaOpKernel {
+ public:
+  explicit ChainXlaKernel(::tensorflow::OpKernelConstruction* context) : XlaOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("hand_back", &hand_back_));
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    ::tensorflow::XlaResource* chain = nullptr;
+    OP_REQUIRES_OK(context, CallEmitter(context).ChainResource(hand_back_, &chain));
+    context->SetResourceOutput(0, chain);
+  }
+
+ private:
+  bool hand_back_ = true;
+};
+
 // XLA moves no computation across a barrier, and fuses none.
 class OverlapXlaKernel : public XlaOpKernel {
  public:
@@ -51,6 +67,7 @@ class OverlapXlaKernel : public XlaOpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("SmddpTicket").Device("XLA_CPU_JIT"), TicketXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpStepMark").Device("XLA_CPU_JIT"), StepMarkXlaKernel);
+REGISTER_KERNEL_BUILDER(Name("SmddpChain").Device("XLA_CPU_JIT"), ChainXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpOverlap").Device("XLA_CPU_JIT"), OverlapXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpOverlap").Device("XLA_GPU_JIT"), OverlapXlaKernel);
 

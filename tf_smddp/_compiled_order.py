@@ -1,0 +1,160 @@
+"""One order of our calls in a function that XLA compiles as a whole: that of the program, on all ranks.
+
+Place in the stack: below _op_library.py, which makes every op through emit(). Not here: the chain in which
+XLA's programs hold the calls, and why there is one (Note [The chain], kernels/tf/xla/call_emitter.h).
+
+Each call blocks there until all ranks have made it, so the order decides. The chain follows the order in
+which TensorFlow compiles the ops of a graph, and that is bound by nothing but edges; TensorFlow's own leave
+some of our ops out, and those in such a function. So:
+
+* Each op waits for the one that was made before it in the same graph. So do calls of functions, branches and
+  loops in which there are such ops, and what comes after them.
+* A branch or a loop is a computation of its own. Its graph takes the chain from the graph around it, a
+  resource (SmddpChain); and so on outwards, up to that of the function. TensorFlow hands the chain's end in
+  and out with it. A function that is called is no such thing: TensorFlow puts its ops in the call's place.
+* There, who waits for the call waits for the function's control outputs only. So the last op is one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional
+
+import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps, func_graph
+from tensorflow.python.ops import control_flow_util, control_flow_v2_func_graphs
+
+from tf_smddp import _functions, _library
+
+_ops = _library.load()[0]
+
+_CONTROL_FLOW = (
+    control_flow_v2_func_graphs.CondBranchFuncGraph,
+    control_flow_v2_func_graphs.WhileCondFuncGraph,
+    control_flow_v2_func_graphs.WhileBodyFuncGraph,
+)
+
+# What is known of a graph is kept in it, and goes with it.
+_MARK = "_tf_smddp_compiled"  # this function is compiled, though TensorFlow's own mark may be gone
+_LAST = "_tf_smddp_last_compiled"  # the op that the next one waits for
+_FIRST = "_tf_smddp_first_compiled"  # likewise the first one
+_SEEN = "_tf_smddp_seen_compiled"  # how many of the graph's ops have been looked at
+_TAKEN = "_tf_smddp_chain_taken"  # the chain is among the graph's inputs
+_CHAIN = "_tf_smddp_chain"  # what graphs within take, and what it waits for
+
+
+def is_compiled(graph: Any) -> bool:
+    """Whether the graph, which is being built, is or is in a function that XLA compiles as a whole."""
+    if control_flow_util.GraphOrParentsInXlaContext(graph):
+        return True
+    while graph is not None:
+        if getattr(graph, _MARK, False):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def was_compiled(graph: Any) -> bool:
+    """Whether the graph is that of a function with jit_compile=True, or of a branch or loop in one.
+
+    Not that of a function which is called there, and maybe elsewhere, too.
+    """
+    return getattr(_function_of(graph), _MARK, False)
+
+
+def mark(graph: Any) -> None:
+    """Notes that XLA compiles the function that the graph belongs to.
+
+    TensorFlow takes its own mark away when the function has been traced, and never gives one to the backward
+    function of one that is differentiated from outside.
+    """
+    setattr(_function_of(graph), _MARK, True)
+
+
+def _function_of(graph: Any) -> Any:
+    while isinstance(graph, _CONTROL_FLOW):
+        graph = graph.outer_graph
+    return graph
+
+
+def emit(graph: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Makes an op in a graph that is compiled, behind what was made there before."""
+    if control_flow_util.InXlaContext(_function_of(graph)):
+        mark(graph)
+    _take_chain(graph)
+    if not graph._add_control_dependencies:
+        _look_at_calls(graph)
+    with tf.control_dependencies(_last(graph)):
+        made = make(*args, **kwargs)
+    first = tf.nest.flatten(made)[0]
+    _set_last(graph, first if isinstance(first, tf.Operation) else first.op)
+    return made
+
+
+def follow(op: tf.Operation, last: Optional[tf.Operation]) -> None:
+    """Has an op that communicates, or calls what does, wait for `last`, in a graph that is compiled.
+
+    For graphs with automatic control dependencies, at their end: of all such ops, in the order of their
+    making.
+    """
+    _take_chain(op.graph)
+    last = last or getattr(op.graph, _FIRST, None)
+    if last is not None:
+        op._add_control_input(last)
+
+
+def _look_at_calls(graph: Any) -> None:
+    """Puts the calls in the order that have come since, in a graph without automatic control dependencies."""
+    ops = graph.get_operations()
+    for op in ops[getattr(graph, _SEEN, 0) :]:
+        if _functions.calls_what_draws(op):
+            follow(op, getattr(graph, _LAST, None))
+            _set_last(graph, op)
+    setattr(graph, _SEEN, len(ops))
+
+
+def _take_chain(graph: Any) -> None:
+    """Makes the chain an input of the graph, if it is a branch or of a loop."""
+    if not isinstance(graph, _CONTROL_FLOW) or getattr(graph, _TAKEN, False):
+        return
+    setattr(graph, _TAKEN, True)
+    graph.capture(_chain_in(graph.outer_graph))
+    if isinstance(graph, control_flow_v2_func_graphs.WhileCondFuncGraph):
+        first = _make_chain(graph, hand_back=False).op
+        setattr(graph, _FIRST, first)
+        setattr(graph, _LAST, first)
+
+
+def _chain_in(graph: Any) -> tf.Tensor:
+    """The chain, for the next branches or loop in the graph.
+
+    All branches of one op must take the same tensor, and so must a loop's body and condition: two would be
+    two resources to TensorFlow, each with an end of its own. So it stays the same until there is an op that
+    takes it, or another one that communicates.
+    """
+    _take_chain(graph)
+    last = _last(graph)
+    chain, before = getattr(graph, _CHAIN, (None, None))
+    if chain is None or chain.consumers() or before != last:
+        chain = _make_chain(graph)
+        setattr(graph, _CHAIN, (chain, last))
+    return chain
+
+
+def _make_chain(graph: Any, hand_back: bool = True) -> tf.Tensor:
+    with graph.as_default(), tf.device("CPU:0"), tf.control_dependencies(_last(graph)):
+        return _ops.smddp_chain(hand_back=hand_back, name="SmddpChain")
+
+
+def _last(graph: Any) -> List[tf.Operation]:
+    last = getattr(graph, _LAST, None)
+    return [] if last is None else [last]
+
+
+def _set_last(graph: Any, op: tf.Operation) -> None:
+    before = getattr(graph, _LAST, None)
+    setattr(graph, _LAST, op)
+    if isinstance(graph, func_graph.FuncGraph):
+        graph.control_outputs[:] = [other for other in graph.control_outputs if other is not before]
+        # TensorFlow adds the others itself, and takes none twice.
+        if not auto_control_deps.op_is_stateful(op):
+            graph.control_outputs.append(op)

@@ -1,0 +1,72 @@
+"""Which of our ops a function runs, itself or in the functions that it calls.
+
+Place in the stack: beside _op_library.py; the questions that the two orders ask (_program_order.py,
+_compiled_order.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, FrozenSet, Iterator
+
+import tensorflow as tf
+
+# The ops that draw a ticket or a number of a sequence when they run.
+DRAWS: FrozenSet[str] = frozenset(
+    ("SmddpTicket", "SmddpBroadcast", "SmddpBarrier", "SmddpOobAllreduce"),
+)
+# Those that take a ticket; in a program of XLA's the first that does also draws it.
+TAKES_TICKET: FrozenSet[str] = frozenset(
+    (
+        "SmddpAllgather",
+        "SmddpAllreduce",
+        "SmddpAlltoall",
+        "SmddpGroupedAllgather",
+        "SmddpGroupedAllreduce",
+        "SmddpGroupedReducescatter",
+        "SmddpReducescatter",
+    )
+)
+_KNOWN = "_tf_smddp_draws"
+
+
+def draws(op: tf.Operation) -> bool:
+    """Whether the op draws, or a function that it runs. Nothing communicates without."""
+    return op.type in DRAWS or calls_what_draws(op)
+
+
+def calls_what_draws(op: tf.Operation) -> bool:
+    """Whether a function that the op runs draws."""
+    if any(_graph_draws(graph) for graph in _functions_of(op)):
+        return True
+    # A loop over a dataset is one op that runs the functions of the datasets before it.
+    return any(tensor.dtype == tf.variant and draws(tensor.op) for tensor in op.inputs if _is_dataset(tensor))
+
+
+def _is_dataset(tensor: tf.Tensor) -> bool:
+    return tensor.op.type.endswith(("Dataset", "DatasetV2", "DatasetV3"))
+
+
+def _graph_draws(graph: Any) -> bool:
+    known = getattr(graph, _KNOWN, None)
+    if known is None:
+        # A function that calls itself is asked about while it is being looked at: its other ops decide.
+        setattr(graph, _KNOWN, False)
+        known = any(draws(op) for op in graph.get_operations())
+        setattr(graph, _KNOWN, known)
+    return known
+
+
+def _functions_of(op: tf.Operation) -> Iterator[Any]:
+    """The graphs of the functions that are attributes of the op, as far as TensorFlow keeps them."""
+    for attribute in op.op_def.attr:
+        if attribute.type == "func":
+            names = [op.get_attr(attribute.name).name]
+        elif attribute.type == "list(func)":
+            names = [function.name for function in op.get_attr(attribute.name)]
+        else:
+            continue
+        for name in names:
+            function = op.graph._get_function(name)
+            graph = getattr(function, "graph", None)
+            if graph is not None:
+                yield graph
