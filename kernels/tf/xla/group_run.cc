@@ -48,9 +48,11 @@ void GroupRun::WithdrawKept(const Status& why) {
   {
     Registry& registry = TheRegistry();
     std::lock_guard<std::mutex> lock(registry.mu);
-    runs.swap(registry.runs);
+    runs = registry.runs;
   }
   for (const auto& [number, run] : runs) run->WithdrawAll(why);
+  // Not before: a second thread with an error, too, must find them here and wait like this one.
+  for (const auto& [number, run] : runs) Forget(number);
 }
 
 Status GroupRun::Start(std::size_t place, Request request) {

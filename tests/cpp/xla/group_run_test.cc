@@ -2,8 +2,10 @@
 // one has failed.
 #include "kernels/tf/xla/group_run.h"
 
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -128,6 +130,50 @@ TEST_P(GroupRuns, ARefusalIsToldToTheOthers) {
     if (rank != 0) {
       EXPECT_NE(status.message().find("rank 0"), std::string::npos) << status.message();
     }
+  });
+}
+
+// A call of another chain has failed on rank 0, which the other ranks have not reached yet. The buffers are
+// gone then, as above.
+TEST_P(GroupRuns, AnErrorElsewhereWithdrawsWhatIsKept) {
+  if (GetParam() == 1) return;
+  std::promise<void> withdrawn;
+  std::shared_future<void> has_withdrawn = withdrawn.get_future().share();
+  RunRanks(GetParam(), [&](int rank, Engine& engine) {
+    std::uint64_t ticket = 0;
+    // A rank that is late gets the error here.
+    Status status = engine.DrawTicket(kWorld, kNoStep, &ticket);
+    auto buffers = std::make_unique<Buffers>();
+    const auto run = std::make_shared<GroupRun>(Shared(engine), kWorld, kCounts.size());
+    if (rank == 0) {
+      const std::uint64_t number = GroupRun::Keep(run);
+      for (std::size_t i = 0; i < kCounts.size(); ++i) {
+        ASSERT_TRUE(run->Start(i, buffers->RequestOf(i, ticket)).ok());
+      }
+      // Two threads, each with an error: neither comes back before all is over.
+      std::thread another([] { GroupRun::WithdrawKept(Internal("a call elsewhere")); });
+      GroupRun::WithdrawKept(Internal("a call elsewhere"));
+      buffers.reset();
+      EXPECT_EQ(GroupRun::Find(number), nullptr);
+      another.join();
+      withdrawn.set_value();
+    } else {
+      has_withdrawn.wait();
+      for (std::size_t i = 0; status.ok() && i < kCounts.size(); ++i) {
+        status = run->Start(i, buffers->RequestOf(i, ticket));
+      }
+      for (std::size_t i = 0; status.ok() && i < kCounts.size(); ++i) status = run->Finish(i);
+      EXPECT_NE(status.message().find("a call elsewhere"), std::string::npos) << status.message();
+    }
+    // The next step is well.
+    Buffers next;
+    const auto again = std::make_shared<GroupRun>(Shared(engine), kWorld, kCounts.size());
+    const std::uint64_t next_ticket = DrawTicket(engine);
+    for (std::size_t i = 0; i < kCounts.size(); ++i) {
+      ASSERT_TRUE(again->Start(i, next.RequestOf(i, next_ticket)).ok());
+    }
+    for (std::size_t i = 0; i < kCounts.size(); ++i) ASSERT_TRUE(again->Finish(i).ok());
+    Expect(next, static_cast<float>(engine.config().size));
   });
 }
 
