@@ -56,7 +56,7 @@ def _grouped_allgather_gradient(op: tf.Operation, *grads: Any) -> List[Optional[
 @tf.RegisterGradient("SmddpReducescatter")
 def _reducescatter_gradient(op: tf.Operation, grad: Any) -> Tuple[tf.Tensor, None]:
     dense = _scaled(op, tf.convert_to_tensor(grad))
-    if _is_compiled(op):
+    if _op_library.in_xla_context() or _is_compiled(op):
         return _all_rows(op, [0], [dense])[0], None
     tensor_name, node_name = _tickets.names(None, "SmddpReducescatterGrad")
     ticket = _draw_ticket(op, [dense])
@@ -70,7 +70,7 @@ def _grouped_reducescatter_gradient(op: tf.Operation, *grads: Any) -> List[Optio
     if not dense:
         return [None] * len(op.inputs)
     scaled = [_scaled(op, grad) for grad in dense]
-    if _is_compiled(op):
+    if _op_library.in_xla_context() or _is_compiled(op):
         return _at(positions, _all_rows(op, positions, scaled), len(op.inputs))
     names = _names("SmddpReducescatterGrad", positions)
     gathered = _op_library.grouped_allgather(
@@ -131,7 +131,16 @@ def _own_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Ten
         _names("SmddpAllgatherGrad", positions),
         communicator,
     )
-    return [total[before[i] : before[i] + own[i]] for i, total in enumerate(summed)]
+    return [
+        _cut(total, before[i], op.inputs[position])
+        for i, (position, total) in enumerate(zip(positions, summed))
+    ]
+
+
+def _cut(total: tf.Tensor, first: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """As many rows as `like` has, from `first` on. XLA need not know that one beforehand."""
+    others = tf.zeros([tf.rank(like) - 1], tf.int64)
+    return tf.slice(total, tf.concat([[first], others], axis=0), tf.shape(like, out_type=tf.int64))
 
 
 def _all_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Tensor]) -> List[tf.Tensor]:
@@ -157,7 +166,7 @@ def _all_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Ten
 
 def _is_compiled(op: tf.Operation) -> bool:
     """Whether XLA has compiled `op`, and compiles its gradient: then neither has dynamic shapes."""
-    if not tf.is_symbolic_tensor(op.inputs[0]):  # it ran in eager mode
+    if not tf.is_symbolic_tensor(op.inputs[0]):  # it ran in eager mode, with whatever the others had
         return False
     # The backward graph of a function that is differentiated from outside does not say so itself.
     return _op_library.in_xla_context() or _compiled_order.was_compiled(op.outputs[0].graph)

@@ -248,3 +248,27 @@ def test_overlap_in_a_function_that_is_compiled():
         y = function(x)
     assert y.numpy().tolist() == [3.0, 5.0]
     assert tape.gradient(y, x).numpy().tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x: sdp.allreduce(x, 0, 1),
+        lambda x: sdp.grouped_allreduce([x, 2.0 * x], op=SUM)[1],
+        lambda x: sdp.oob_allreduce(x),
+        lambda x: sdp.broadcast(x, 0),
+        lambda x: sdp.reducescatter(x, op=SUM),
+        lambda x: sdp.allgather(x[sdp.rank() :]),
+    ],
+    ids=["allreduce", "grouped_allreduce", "oob_allreduce", "broadcast", "reducescatter", "allgather"],
+)
+def test_the_gradient_of_what_ran_in_eager_mode(rank, size, forward):
+    """It is compiled with the function that asks for it, though the ranks' rows may differ."""
+    x = tf.fill([2 * size + 1, 2], rank + 1.0)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = forward(x)
+    upstream = tf.fill(y.shape, rank + 2.0)
+    wanted = tape.gradient(y, x, output_gradients=upstream)
+    found = compiled(lambda upstream: tape.gradient(y, x, output_gradients=upstream))(upstream)
+    np.testing.assert_array_equal(found, wanted)
