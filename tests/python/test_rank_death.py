@@ -8,14 +8,15 @@ import time
 import pytest
 from harness import RunningJob, run_job
 
-ROUNDS = 5
+ROUNDS = 6
 
 TRAINING = """
 sdp.init()
 report("pid", os.getpid())
+compiled = bool(sys.argv[1:])
 weights = [tf.Variable(tf.zeros([1000 * (i + 1)])) for i in range(8)]
 
-@tf.function
+@tf.function(jit_compile=compiled)
 def step():
     with tf.GradientTape() as tape:
         loss = tf.add_n([tf.reduce_sum(weight * weight) for weight in weights])
@@ -33,14 +34,16 @@ except tf.errors.OpError as error:
     report("when", time.time())
     report("type", type(error).__name__)
     report("error", error.message)
+    report("usable", float(tf.function(tf.reduce_sum, jit_compile=compiled)(tf.ones([3]))))
 """
 
 
 @pytest.mark.parametrize("round_number", range(ROUNDS))
 def test_killed(round_number):
+    """The last round is one of a training step that XLA compiles."""
     generator = random.Random(round_number)
     victim = round_number % 3
-    with RunningJob(3, TRAINING) as running:
+    with RunningJob(3, TRAINING, *["compiled"] * (round_number == ROUNDS - 1)) as running:
         running.wait_for("training")
         pid = running.reports()[victim]["pid"]
         time.sleep(generator.uniform(0.0, 0.5))
@@ -57,6 +60,7 @@ def test_killed(round_number):
         for text in (f"rank {victim}", str(pid), "SIGKILL"):
             assert text in report["error"], f"rank {rank} should say {text!r}: {job}"
         assert report["when"] - killed < 2.0, str(job)
+        assert report["usable"] == 3.0
 
 
 FAILING = """

@@ -1,53 +1,7 @@
-"""Compiled functions in jobs of their own: a rank that dies, the library loaded late, clusters, training."""
-
-import os
-import signal
-import time
+"""Compiled functions in jobs of their own: the library loaded late, clusters, training."""
 
 import pytest
-from harness import RunningJob, run_job
-
-TRAINING = """
-sdp.init()
-report("pid", os.getpid())
-weights = [tf.Variable(tf.zeros([30000 * (i + 1)])) for i in range(4)]
-
-@tf.function(jit_compile=True)
-def step():
-    with tf.GradientTape() as tape:
-        loss = tf.add_n([tf.reduce_sum(weight * weight) for weight in weights])
-    gradients = sdp.DistributedGradientTape(tape).gradient(loss, weights)
-    for weight, gradient in zip(weights, gradients):
-        weight.assign_sub(0.1 * gradient)
-
-step()
-sdp.barrier()
-report("training", True)
-try:
-    while True:
-        step()
-except tf.errors.OpError as error:
-    report("when", time.time())
-    report("error", error.message)
-    report("usable", float(tf.function(tf.reduce_sum, jit_compile=True)(tf.ones([3]))))
-"""
-
-
-def test_killed():
-    with RunningJob(3, TRAINING) as running:
-        pids = running.wait_for("pid")
-        running.wait_for("training")
-        time.sleep(0.3)
-        killed = time.time()
-        os.kill(pids[1], signal.SIGKILL)
-        job = running.finish()
-    for rank in (0, 2):
-        report = job.reports[rank]
-        assert report["when"] - killed < 5.0
-        assert f"rank 1 (pid {pids[1]})" in report["error"], str(job)
-        assert report["usable"] == 3.0
-    assert not job.leftovers
-
+from harness import run_job
 
 LATE = """
 import tensorflow as tf
