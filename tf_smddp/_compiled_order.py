@@ -12,11 +12,14 @@ some of our ops out, and those in such a function. So:
 * A branch or a loop is a computation of its own. Its graph takes the chain from the graph around it, a
   resource (SmddpChain); and so on outwards, up to that of the function. TensorFlow hands the chain's end in
   and out with it. A function that is called is no such thing: TensorFlow puts its ops in the call's place.
-* There, who waits for the call waits for the function's control outputs only. So the last op is one.
+* There, who waits for the call waits for the function's control outputs only. So the last op is one. Where a
+  function was traced before, for other callers, one waits for its results instead; its branches and loops
+  don't take the chain, and a warning says so.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
@@ -27,15 +30,10 @@ from tf_smddp import _functions, _library
 
 _ops = _library.load()[0]
 
-_CONTROL_FLOW = (
-    control_flow_v2_func_graphs.CondBranchFuncGraph,
-    control_flow_v2_func_graphs.WhileCondFuncGraph,
-    control_flow_v2_func_graphs.WhileBodyFuncGraph,
-)
-
 # What is known of a graph is kept in it, and goes with it.
 _MARK = "_tf_smddp_compiled"  # this function is compiled, though TensorFlow's own mark may be gone
 _LAST = "_tf_smddp_last_compiled"  # the op that the next one waits for
+_ORDERED = "_tf_smddp_ordered_compiled"  # its ops wait for each other, and callers for the last
 _FIRST = "_tf_smddp_first_compiled"  # likewise the first one
 _SEEN = "_tf_smddp_seen_compiled"  # how many of the graph's ops have been looked at
 _TAKEN = "_tf_smddp_chain_taken"  # the chain is among the graph's inputs
@@ -71,7 +69,7 @@ def mark(graph: Any) -> None:
 
 
 def _function_of(graph: Any) -> Any:
-    while isinstance(graph, _CONTROL_FLOW):
+    while isinstance(graph, _functions.CONTROL_FLOW):
         graph = graph.outer_graph
     return graph
 
@@ -80,6 +78,7 @@ def emit(graph: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Makes an op in a graph that is compiled, behind what was made there before."""
     if control_flow_util.InXlaContext(_function_of(graph)):
         mark(graph)
+    setattr(graph, _ORDERED, True)
     _take_chain(graph)
     if not graph._add_control_dependencies:
         _look_at_calls(graph)
@@ -90,16 +89,43 @@ def emit(graph: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return made
 
 
-def follow(op: tf.Operation, last: Optional[tf.Operation]) -> None:
+def follow(op: tf.Operation, last: Optional[tf.Operation]) -> tf.Operation:
     """Has an op that communicates, or calls what does, wait for `last`, in a graph that is compiled.
 
     For graphs with automatic control dependencies, at their end: of all such ops, in the order of their
     making.
+
+    Returns:
+        What the next one is to wait for.
     """
-    _take_chain(op.graph)
-    last = last or getattr(op.graph, _FIRST, None)
+    graph = op.graph
+    setattr(graph, _ORDERED, True)
+    _take_chain(graph)
+    last = last or getattr(graph, _FIRST, None)
     if last is not None:
         op._add_control_input(last)
+    return _end_of(op)
+
+
+def _end_of(op: tf.Operation) -> tf.Operation:
+    """What must have run when the op has: itself, unless it calls a function that was not traced for this."""
+    functions = list(_functions.functions_of(op))
+    if not functions or isinstance(functions[0], _functions.CONTROL_FLOW):
+        return op
+    if any(not getattr(inner, _TAKEN, False) for inner in _functions.branches_and_loops(op)):
+        warnings.warn(
+            f"tf_smddp: {functions[0].name}() has collectives in branches or loops, and was traced outside "
+            "of the function that XLA compiles and that calls it now. So they have no order beside "
+            "collectives that they don't depend on, and ranks may wait for each other: give the compiled "
+            "function a tf.function of its own",
+            stacklevel=2,
+        )
+    if all(getattr(function, _ORDERED, False) for function in functions) or not op.outputs:
+        return op
+    with op.graph.as_default(), tf.control_dependencies([op]):
+        end = tf.identity_n(op.outputs)[0].op
+    _add_control_output(op.graph, end)
+    return end
 
 
 def _look_at_calls(graph: Any) -> None:
@@ -107,14 +133,13 @@ def _look_at_calls(graph: Any) -> None:
     ops = graph.get_operations()
     for op in ops[getattr(graph, _SEEN, 0) :]:
         if _functions.calls_what_draws(op):
-            follow(op, getattr(graph, _LAST, None))
-            _set_last(graph, op)
+            _set_last(graph, follow(op, getattr(graph, _LAST, None)))
     setattr(graph, _SEEN, len(ops))
 
 
 def _take_chain(graph: Any) -> None:
-    """Makes the chain an input of the graph, if it is a branch or of a loop."""
-    if not isinstance(graph, _CONTROL_FLOW) or getattr(graph, _TAKEN, False):
+    """Makes the chain an input of the graph, if it is that of a branch or a loop."""
+    if not isinstance(graph, _functions.CONTROL_FLOW) or getattr(graph, _TAKEN, False):
         return
     setattr(graph, _TAKEN, True)
     graph.capture(_chain_in(graph.outer_graph))
@@ -155,6 +180,10 @@ def _set_last(graph: Any, op: tf.Operation) -> None:
     setattr(graph, _LAST, op)
     if isinstance(graph, func_graph.FuncGraph):
         graph.control_outputs[:] = [other for other in graph.control_outputs if other is not before]
-        # TensorFlow adds the others itself, and takes none twice.
-        if not auto_control_deps.op_is_stateful(op):
-            graph.control_outputs.append(op)
+    _add_control_output(graph, op)
+
+
+def _add_control_output(graph: Any, op: tf.Operation) -> None:
+    # TensorFlow adds what is stateful itself, and takes none twice.
+    if isinstance(graph, func_graph.FuncGraph) and not auto_control_deps.op_is_stateful(op):
+        graph.control_outputs.append(op)

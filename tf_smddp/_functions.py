@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, FrozenSet, Iterator
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_v2_func_graphs
 
 # The ops that draw a ticket or a number of a sequence when they run.
 DRAWS: FrozenSet[str] = frozenset(
@@ -26,6 +27,12 @@ TAKES_TICKET: FrozenSet[str] = frozenset(
         "SmddpReducescatter",
     )
 )
+# The graphs of branches and loops.
+CONTROL_FLOW = (
+    control_flow_v2_func_graphs.CondBranchFuncGraph,
+    control_flow_v2_func_graphs.WhileCondFuncGraph,
+    control_flow_v2_func_graphs.WhileBodyFuncGraph,
+)
 _KNOWN = "_tf_smddp_draws"
 
 
@@ -36,10 +43,20 @@ def draws(op: tf.Operation) -> bool:
 
 def calls_what_draws(op: tf.Operation) -> bool:
     """Whether a function that the op runs draws."""
-    if any(_graph_draws(graph) for graph in _functions_of(op)):
+    if any(_graph_draws(graph) for graph in functions_of(op)):
         return True
     # A loop over a dataset is one op that runs the functions of the datasets before it.
     return any(tensor.dtype == tf.variant and draws(tensor.op) for tensor in op.inputs if _is_dataset(tensor))
+
+
+def branches_and_loops(op: tf.Operation) -> Iterator[Any]:
+    """The graphs of the branches and loops that draw, in what the op runs."""
+    for graph in functions_of(op):
+        if _graph_draws(graph):
+            if isinstance(graph, CONTROL_FLOW):
+                yield graph
+            for inner in graph.get_operations():
+                yield from branches_and_loops(inner)
 
 
 def _is_dataset(tensor: tf.Tensor) -> bool:
@@ -56,7 +73,7 @@ def _graph_draws(graph: Any) -> bool:
     return known
 
 
-def _functions_of(op: tf.Operation) -> Iterator[Any]:
+def functions_of(op: tf.Operation) -> Iterator[Any]:
     """The graphs of the functions that are attributes of the op, as far as TensorFlow keeps them."""
     for attribute in op.op_def.attr:
         if attribute.type == "func":

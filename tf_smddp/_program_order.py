@@ -15,7 +15,7 @@ In a function that XLA compiles as a whole there is more to it: _compiled_order.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
@@ -28,27 +28,33 @@ _LAST = "_tf_smddp_last_in_order"
 def _resolver(op: tf.Operation, reads: Any, writes: Any) -> bool:
     """Called for each op of a graph that gets automatic control dependencies; changes no resources."""
     del reads, writes
-    last = getattr(op.graph, _LAST, None)
+    before, last = getattr(op.graph, _LAST, (None, None))
     # More than once for the same op, when another hook has changed its resources.
-    if last is not op and _wait(op, last):
-        setattr(op.graph, _LAST, op)
+    if before is not op:
+        then = _wait(op, last)
+        if then is not None:
+            setattr(op.graph, _LAST, (op, then))
     return False
 
 
-def _wait(op: tf.Operation, last: tf.Operation | None) -> bool:
-    """Has the op wait for the last one in an order of ours, if it stands there; returns whether it does."""
+def _wait(op: tf.Operation, last: Optional[tf.Operation]) -> Optional[tf.Operation]:
+    """Has the op wait for the last one in an order of ours, if it stands there.
+
+    Returns:
+        What the next one is to wait for; None if the op does not stand there.
+    """
     takes_ticket = op.type in _functions.TAKES_TICKET
     scope = op._control_flow_context
     # Ops in v1 control flow must not wait for what is outside of it; there is none of ours in it.
     if not (takes_ticket or _functions.draws(op)) or not (scope is None or scope.IsXLAContext()):
-        return False
+        return None
     if scope is not None or _compiled_order.is_compiled(op.graph):
-        _compiled_order.follow(op, last)
-    elif takes_ticket:
-        return False
-    elif last is not None:
+        return _compiled_order.follow(op, last)
+    if takes_ticket:
+        return None
+    if last is not None:
         op._add_control_input(last)
-    return True
+    return op
 
 
 auto_control_deps.register_acd_resource_resolver(_resolver)

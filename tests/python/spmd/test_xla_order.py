@@ -159,6 +159,18 @@ def other_collectives(x, n):
     return before, result, total(x, 5, out_of_band), total(x, 6, grouped), total(x, 7, gathered)
 
 
+traced_before = [tf.function(lambda x, factor=factor: total(x, factor)) for factor in (2, 3, 4)]
+
+
+def calls_of_what_was_traced_before(x, n):
+    """As other functions call it, which XLA does not compile; and names as above."""
+    results = []
+    for i, function in enumerate(traced_before):
+        with tf.name_scope(("abc", "cba")[sdp.rank() % 2][i]):
+            results.append(function(x))
+    return *results, total(x, 5)
+
+
 # What they return, for n=3, in units of the ranks' sum.
 PROGRAMS = {
     loop: (1, 15, 4),
@@ -170,6 +182,7 @@ PROGRAMS = {
     loop_in_branch: (1, 6, 4, 15),
     in_condition: (1, 9, 4),
     calls: (2, 3, 6, 12, 5, 2, 3),
+    calls_of_what_was_traced_before: (2, 3, 4, 5),
     functions: (1, 2, 3, 12, 3 * 5 + 3 * 12, 2, 3, 5),
     only_functions: (2, 3, 15, 12, 16),
     other_collectives: (1, 27, 5, 6, 7),
@@ -180,6 +193,8 @@ PROGRAMS = {
 def test_independent_collectives(rank, size, program):
     function = compiled(program)
     wanted = [float(units * sum_of_ranks(size)) for units in PROGRAMS[program]]
+    for traced in traced_before:
+        traced(tf.fill([500], 1.0))
     for _ in range(STEPS):
         results = function(tf.fill([500], rank + 1.0), tf.constant(3))
         assert [float(result) for result in results] == wanted
@@ -196,6 +211,16 @@ def test_only_a_loops_condition_communicates(rank, size):
     for _ in range(STEPS):
         results = function(tf.fill([500], rank + 1.0), tf.constant(limit))
         assert [float(result) for result in results] == [sum_of_ranks(size), 3.0, 3.0 * sum_of_ranks(size)]
+
+
+def test_a_loop_that_was_traced_before(rank, size):
+    """It works where data keeps the order, and says what it lacks."""
+    in_loop = tf.function(lambda x, n: times(n, x, 2))
+    x, n = tf.fill([500], rank + 1.0), tf.constant(3)
+    in_loop(x, n)
+    function = compiled(lambda x, n: in_loop(x + 0.0 * total(x, 1), n))
+    with pytest.warns(UserWarning, match="traced outside"):
+        assert float(function(x, n)) == 6.0 * sum_of_ranks(size)
 
 
 def gradient_inside(program):
