@@ -53,8 +53,8 @@ REGISTER_OP("SmddpChain")
     .Doc(R"doc(
 Stands for the order of the collectives in a function that XLA compiles.
 
-A loop or a branch that takes it as an input stands in that order, with the collectives in it. Only XLA has a kernel
-for it; it holds nothing when the function runs.
+A loop or a branch that takes it as an input stands in that order, with the collectives in it. It has a value while
+XLA compiles, and none when anything runs.
 
 chain: The same for all of these ops in one computation.
 hand_back: Not in a loop's condition, which may change no resource: an op there says so, before all others of ours.

@@ -15,6 +15,9 @@ some of our ops out, and those in such a function. So:
 * There, who waits for the call waits for the function's control outputs only. So the last op is one. Where a
   function was traced before, for other callers, one waits for its results instead; its branches and loops
   don't take the chain, and a warning says so.
+
+A function that was traced here, and is called elsewhere, too, keeps these edges there: its collectives run
+one after the other.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps, func_graph
-from tensorflow.python.ops import control_flow_util, control_flow_v2_func_graphs
+from tensorflow.python.ops import control_flow_ops, control_flow_util, control_flow_v2_func_graphs
 
 from tf_smddp import _functions, _library
 
@@ -36,6 +39,7 @@ _LAST = "_tf_smddp_last_compiled"  # the op that the next one waits for
 _ORDERED = "_tf_smddp_ordered_compiled"  # its ops wait for each other, and callers for the last
 _FIRST = "_tf_smddp_first_compiled"  # likewise the first one
 _SEEN = "_tf_smddp_seen_compiled"  # how many of the graph's ops have been looked at
+_LACKS = "_tf_smddp_lacks_chain"  # see _lacks_chain
 _TAKEN = "_tf_smddp_chain_taken"  # the chain is among the graph's inputs
 _CHAIN = "_tf_smddp_chain"  # what graphs within take, and what it waits for
 
@@ -62,8 +66,9 @@ def was_compiled(graph: Any) -> bool:
 def mark(graph: Any) -> None:
     """Notes that XLA compiles the function that the graph belongs to.
 
-    TensorFlow takes its own mark away when the function has been traced, and never gives one to the backward
-    function of one that is differentiated from outside.
+    TensorFlow forgets it: while a function is traced, the graph that calls it is in an XLA context, or, for
+    get_concrete_function(), its own is; and nothing is when the backward function of one that is
+    differentiated from outside is made.
     """
     setattr(_function_of(graph), _MARK, True)
 
@@ -74,10 +79,27 @@ def _function_of(graph: Any) -> Any:
     return graph
 
 
+def _mark_compiled(graph: Any) -> None:
+    """Marks the function with jit_compile=True in which the graph is being built."""
+    inner = None
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        # Not tf.xla.experimental.compile's, in which a part of a graph is.
+        if isinstance(context, control_flow_ops.XLAControlFlowContext):
+            # Its own, if it has made ops in it; else it is about to call the one below.
+            own = inner is None or any(
+                op._control_flow_context is context for op in reversed(graph.get_operations())
+            )
+            return mark(graph if own else inner)
+        if getattr(_function_of(graph), _MARK, False):
+            return
+        inner = graph
+        graph = getattr(graph, "outer_graph", None)
+
+
 def emit(graph: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Makes an op in a graph that is compiled, behind what was made there before."""
-    if control_flow_util.InXlaContext(_function_of(graph)):
-        mark(graph)
+    _mark_compiled(graph)
     setattr(graph, _ORDERED, True)
     _take_chain(graph)
     if not graph._add_control_dependencies:
@@ -99,6 +121,7 @@ def follow(op: tf.Operation, last: Optional[tf.Operation]) -> tf.Operation:
         What the next one is to wait for.
     """
     graph = op.graph
+    _mark_compiled(graph)
     setattr(graph, _ORDERED, True)
     _take_chain(graph)
     last = last or getattr(graph, _FIRST, None)
@@ -112,7 +135,7 @@ def _end_of(op: tf.Operation) -> tf.Operation:
     functions = list(_functions.functions_of(op))
     if not functions or isinstance(functions[0], _functions.CONTROL_FLOW):
         return op
-    if any(not getattr(inner, _TAKEN, False) for inner in _functions.branches_and_loops(op)):
+    if any(_lacks_chain(function) for function in functions):
         warnings.warn(
             f"tf_smddp: {functions[0].name}() has collectives in branches or loops, and was traced outside "
             "of the function that XLA compiles and that calls it now. So they have no order beside "
@@ -126,6 +149,20 @@ def _end_of(op: tf.Operation) -> tf.Operation:
         end = tf.identity_n(op.outputs)[0].op
     _add_control_output(op.graph, end)
     return end
+
+
+def _lacks_chain(graph: Any) -> bool:
+    """Whether the graph or what it calls has collectives in branches or loops without the chain."""
+    known = getattr(graph, _LACKS, None)
+    if known is None:
+        setattr(graph, _LACKS, False)  # for a function that calls itself
+        known = any(
+            (isinstance(inner, _functions.CONTROL_FLOW) and not getattr(inner, _TAKEN, False))
+            or _lacks_chain(inner)
+            for inner in _functions.drawing_functions(graph)
+        )
+        setattr(graph, _LACKS, known)
+    return known
 
 
 def _look_at_calls(graph: Any) -> None:

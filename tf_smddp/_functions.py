@@ -49,14 +49,20 @@ def calls_what_draws(op: tf.Operation) -> bool:
     return any(tensor.dtype == tf.variant and draws(tensor.op) for tensor in op.inputs if _is_dataset(tensor))
 
 
-def branches_and_loops(op: tf.Operation) -> Iterator[Any]:
-    """The graphs of the branches and loops that draw, in what the op runs."""
-    for graph in functions_of(op):
-        if _graph_draws(graph):
-            if isinstance(graph, CONTROL_FLOW):
-                yield graph
-            for inner in graph.get_operations():
-                yield from branches_and_loops(inner)
+def drawing_functions(graph: Any) -> Iterator[Any]:
+    """The graphs of the functions that the graph's ops run and that draw."""
+    for op in graph.get_operations():
+        for inner in functions_of(op):
+            if _graph_draws(inner):
+                yield inner
+
+
+def calls_compiled(op: tf.Operation) -> bool:
+    """Whether the op calls a function with jit_compile=True."""
+    try:
+        return bool(op.get_attr("_XlaMustCompile"))
+    except ValueError:
+        return False
 
 
 def _is_dataset(tensor: tf.Tensor) -> bool:

@@ -168,8 +168,15 @@ def _is_compiled(op: tf.Operation) -> bool:
     """Whether XLA has compiled `op`, and compiles its gradient: then neither has dynamic shapes."""
     if not tf.is_symbolic_tensor(op.inputs[0]):  # it ran in eager mode, with whatever the others had
         return False
-    # The backward graph of a function that is differentiated from outside does not say so itself.
-    return _op_library.in_xla_context() or _compiled_order.was_compiled(op.outputs[0].graph)
+    return _op_library.in_xla_context() or _in_compiled_function(op)
+
+
+def _in_compiled_function(op: tf.Operation) -> bool:
+    """Whether `op` is in a graph, and that is a compiled function's.
+
+    The backward graph of one that is differentiated from outside does not say so itself.
+    """
+    return tf.is_symbolic_tensor(op.outputs[0]) and _compiled_order.was_compiled(op.outputs[0].graph)
 
 
 def _scaled(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor:
@@ -247,7 +254,7 @@ def _draw_ticket(op: tf.Operation, grads: Sequence[tf.Tensor]) -> tf.Tensor:
     if tf.executing_eagerly():
         return _tickets.draw_ticket(communicator)
     graph = tf.compat.v1.get_default_graph()
-    if _is_compiled(op):
+    if _in_compiled_function(op):
         _compiled_order.mark(graph)
     # A tape's record of an op has no graph of its own, only its tensors have.
     here = getattr(op.outputs[0], "graph", None) is graph

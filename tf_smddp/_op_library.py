@@ -22,9 +22,10 @@ _ops = _library.load()[0]
 
 # Automatic control dependencies run stateful ops one after another, which would let no two gradients be in
 # flight at once. The ops named here are stateful all the same: a constant input is not folded and twins are
-# not merged. The price: one whose result nobody uses is pruned. These are the ops that take a ticket, and
-# the one that stands in for it: what they meet is settled by the ticket's place in the program, and not by
-# theirs. Broadcast, barrier and out-of-band allreduce must run, and in order, so they are not named.
+# not merged. The price: one whose result nobody uses is pruned (not in a function that XLA compiles). These
+# are the ops that take a ticket, and the one that stands in for it: what they meet is settled by the
+# ticket's place in the program, and not by theirs. Broadcast, barrier and out-of-band allreduce must run,
+# and in order, so they are not named.
 auto_control_deps.ASYNC_STATEFUL_OPS |= {*_functions.TAKES_TICKET, "SmddpStepMark", "SmddpChain"}
 
 # What the ops take, see ops/.

@@ -44,13 +44,16 @@ def _wait(op: tf.Operation, last: Optional[tf.Operation]) -> Optional[tf.Operati
         What the next one is to wait for; None if the op does not stand there.
     """
     takes_ticket = op.type in _functions.TAKES_TICKET
+    if not (takes_ticket or _functions.draws(op)):
+        return None
     scope = op._control_flow_context
     # Ops in v1 control flow must not wait for what is outside of it; there is none of ours in it.
-    if not (takes_ticket or _functions.draws(op)) or not (scope is None or scope.IsXLAContext()):
+    if scope is not None and not scope.IsXLAContext():
         return None
-    if scope is not None or _compiled_order.is_compiled(op.graph):
+    if _compiled_order.is_compiled(op.graph):
         return _compiled_order.follow(op, last)
-    if takes_ticket:
+    # Else one in XLA's scope calls a compiled function, or is in a part of the graph that is compiled.
+    if takes_ticket or not (scope is None or _functions.calls_compiled(op)):
         return None
     if last is not None:
         op._add_control_input(last)

@@ -105,6 +105,7 @@ class EngineContestant final : public Contestant {
         if (sleeps_.load(std::memory_order_seq_cst)) FutexWakeAll(pending_);
       };
       request.quick = request.assisted = true;
+      request.alone = tensors.size() == 1;
       engine_->Submit(std::move(request));
     }
   }

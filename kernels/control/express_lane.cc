@@ -53,7 +53,7 @@ void ExpressLane::Post(std::uint64_t what, const void* data, std::size_t bytes) 
   what_ = what;
   in_line_ = bytes <= kInlineBytes;
   if (bytes > 0) std::memcpy(in_line_ ? own.data : RoomOf(member_), data, bytes);
-  own.what.store(what, std::memory_order_relaxed);
+  own.what.store(what, std::memory_order_release);  // after what was withdrawn
   own.word.store(WordOf(meeting_, ++post_, kPosted), std::memory_order_seq_cst);
 }
 
@@ -72,7 +72,7 @@ bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanosecon
   *waited = {};
   bool stays = false;  // all had posted: it only remains to be seen whether all stay
   for (unsigned looks = 1;; ++looks) {
-    const Seen seen = Look();
+    const Seen seen = Look(stays);
     if (seen == Seen::kAll) return true;
     if (seen == Seen::kNever) {
       if (Withdraw()) return false;
@@ -84,7 +84,8 @@ bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanosecon
     *waited = now - begin;
     if (stays || *waited > kNoLongerBrief) ::sched_yield();
     if (stays) {
-      if (abort_->raised()) return false;  // by a death in the middle; everything ends now
+      // By a death in the middle, as a rule; everything ends now.
+      if (abort_->raised()) return Look(stays) == Seen::kAll;
     } else if (*waited >= patience) {
       if (Withdraw()) return false;
       stays = true;
@@ -92,24 +93,32 @@ bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanosecon
   }
 }
 
-ExpressLane::Seen ExpressLane::Look() const {
+ExpressLane::Seen ExpressLane::Look(bool stays) const {
   std::uint64_t words[kMaxLocalRanks];
   for (const bool again : {false, true}) {
+    Seen all = Seen::kAll;
     for (int member = 0; member < num_members_; ++member) {
       if (member == member_) continue;
-      const Line& line = LineOf(member);
-      const std::uint64_t word = line.word.load(std::memory_order_seq_cst);
-      if (again && word != words[member]) return Seen::kSome;
-      if (MeetingBits(word) != MeetingBits(WordOf(meeting_, 0, 0))) return Seen::kSome;
-      const bool same = line.what.load(std::memory_order_acquire) == what_;
-      // What was withdrawn before says nothing about this.
-      if (StateOf(word) == kWithdrawn) return same ? Seen::kNever : Seen::kSome;
-      if (!same) return Seen::kNever;
-      if (StateOf(word) == kLeaving) return Seen::kSome;
+      std::uint64_t word;
+      const Seen seen = LookAt(member, stays, &word);
+      if (seen == Seen::kNever) return seen;
+      if (seen == Seen::kSome || (again && word != words[member])) all = Seen::kSome;
       words[member] = word;
     }
+    if (all != Seen::kAll) return all;
   }
   return Seen::kAll;
+}
+
+ExpressLane::Seen ExpressLane::LookAt(int member, bool stays, std::uint64_t* word) const {
+  const Line& line = LineOf(member);
+  *word = line.word.load(std::memory_order_seq_cst);
+  if (MeetingBits(*word) != MeetingBits(WordOf(meeting_, 0, 0))) return Seen::kSome;
+  const bool same = line.what.load(std::memory_order_acquire) == what_;
+  // What was withdrawn before says nothing about this; but who stays has seen everybody's post for this.
+  if (StateOf(*word) == kWithdrawn) return same || stays ? Seen::kNever : Seen::kSome;
+  if (!same) return Seen::kNever;
+  return StateOf(*word) == kLeaving ? Seen::kSome : Seen::kAll;
 }
 
 bool ExpressLane::HasPosted(int member) const {

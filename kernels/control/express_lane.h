@@ -16,8 +16,10 @@
 // (kLeaving), then looks, and one that posts, posts first and looks then; all sequentially consistent. So
 // those who post later see it. Who finds everybody's post looks at all of them once more: had one been
 // leaving before the last one posted, it is seen now. So nobody meets without the one that leaves. One that
-// was leaving and finds that all have posted has come back, and stays until it is settled. Each settles it
-// within a few instructions, or dies, which aborts the job.
+// was leaving and finds that all have posted has come back, and stays until it is settled: until all are
+// found, or one that has withdrawn, whatever it has posted and withdrawn since. Each settles it within a few
+// instructions, or dies, which aborts the job. Then, and only then, those who stay cannot know: one may have
+// met where another sees the abort.
 #ifndef TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 #define TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 
@@ -67,7 +69,8 @@ class ExpressLane {
 
   static std::uint64_t WordOf(std::uint64_t meeting, std::uint64_t post, std::uint64_t state);
   bool HasPosted(int member) const;
-  Seen Look() const;
+  Seen Look(bool stays) const;
+  Seen LookAt(int member, bool stays, std::uint64_t* word) const;
   bool Withdraw();
   bool Wait(std::chrono::nanoseconds patience, std::chrono::nanoseconds* waited);
   Line& LineOf(int member) const { return lines_[member * 2 + static_cast<int>(meeting_ % 2)]; }

@@ -157,12 +157,15 @@ bool Dispatcher::RunExpress(const Request& request, const Manifest& manifest,
                             const Sequencer::Position& position, Clock::time_point* submitted) {
   const std::uint64_t bytes = BytesOf(request);
   std::optional<Express::Try> express;
-  if (position.open && !OwnCallbacks::TooDeep()) express.emplace(&express_, request, position.ticket, bytes);
+  if (position.open && !OwnCallbacks::TooDeep()) {
+    express.emplace(&express_, request, manifest, position.ticket, bytes);
+  }
   stalls_->Submitted(manifest, communicator_->id());  // while the other ranks' posts come
   Cost cost;
   const bool done = express.has_value() && express->Run(&cost);
   // After it, since looking at the clock takes a tenth of the time that it takes.
-  if (!done || timeline_->running()) *submitted = Clock::now() - cost.waiting - cost.moving;
+  const bool timed = timeline_->running();
+  if (!done || timed) *submitted = Clock::now() - cost.waiting - cost.moving;
   if (!done) return false;
   // One rank for all.
   const Pairing& pairing = request.pairing;
@@ -175,7 +178,7 @@ bool Dispatcher::RunExpress(const Request& request, const Manifest& manifest,
   cost.in_place = bytes > 0 && request.output == request.input;
   stalls_->Ended(1);
   counters_->Completed(request.kind, bytes, cost);
-  if (timeline_->running()) timeline_->Add(request, bytes, *submitted, cost, Clock::now());
+  if (timed) timeline_->Add(request, bytes, *submitted, cost, Clock::now());
   return true;
 }
 

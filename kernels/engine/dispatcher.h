@@ -39,7 +39,7 @@ class Dispatcher {
   void Refuse(const Status& reason);
 
   // Takes a valid request. Its callback is called later with the outcome, or at once, in this thread, when
-  // the engine does not take it. Returns its id, or 0. Any thread.
+  // the engine does not take it, or it is done. Returns its id, or 0. Any thread.
   std::uint64_t Submit(Request&& request);
 
   // Withdraws request `id` with `reason`, which fails the epoch for all ranks, unless the request is ready or

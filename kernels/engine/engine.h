@@ -86,7 +86,8 @@ class Engine {
   // Submits a request and returns its number, for Cancel; 0 when it was refused or is done already.
   //   Completion: `request.done` is called exactly once: with OK when the output holds the result and every
   //     rank's will; with an error otherwise, and then the output's content is undefined. On the completion
-  //     thread, or in this call when the engine refuses the request or the job has one rank.
+  //     thread, or in this call when the engine refuses the request, the job has one rank, or a request that
+  //     is `assisted` is done at once.
   //   Ownership: input and output stay valid and are not touched by others until then.
   //   Errors: InvalidArgument (op not defined for the type, root, splits or index out of range, not a member,
   //     a name that is under way already), FailedPrecondition (shut down, forked child, left), Internal

@@ -14,8 +14,8 @@ namespace {
 // that sleeps needs.
 constexpr std::chrono::microseconds kPatience{10}, kLongPatience{100};
 
-// As often in a row it may be in vain before it is tried for some tickets only: for multiples of two to the
-// power of kFewer, which grows with every try.
+// As often in a row it may be in vain before it is tried for some requests only: for one in two to the power
+// of kFewer, which grows with every try.
 constexpr unsigned kMostInVain = 4, kFewer = 5, kFewest = 10;
 
 // Up to so many times what one rank does for all, copying it and doing it everywhere takes less than sharing
@@ -26,7 +26,7 @@ constexpr std::uint64_t kTimesSmall = 4;
 constexpr std::uint64_t kTimedBytes = 1 << 10;
 
 std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  hash = ((hash + 0x9e3779b97f4a7c15u) ^ value) * 0xbf58476d1ce4e5b9u;
   return hash ^ hash >> 32;
 }
 
@@ -36,19 +36,18 @@ std::uint64_t Bits(double value) {
   return bits;
 }
 
-// Differs between requests that must not meet: of other tickets, or of other manifests (manifest.h).
-std::uint64_t WhatOf(const Request& request, std::uint64_t ticket) {
-  const Pairing& pairing = request.pairing;
-  std::uint64_t what = Mix(static_cast<std::uint64_t>(pairing.kind), ticket);
-  what = Mix(what, std::uint64_t{pairing.param_index} << 32 | pairing.num_params);
-  what =
-      Mix(what, static_cast<std::uint64_t>(request.kind) << 16 |
-                    static_cast<std::uint64_t>(request.dtype) << 8 | static_cast<std::uint64_t>(request.op));
-  what = Mix(what, Bits(request.prescale));
-  what = Mix(what, Bits(request.postscale));
-  what = Mix(what, static_cast<std::uint64_t>(request.root));
-  for (const std::int64_t dim : request.shape) what = Mix(what, static_cast<std::uint64_t>(dim));
-  return Mix(what, request.shape.size());
+// Differs between requests that must not meet: of other manifests, or tickets.
+std::uint64_t WhatOf(const Manifest& manifest, Pairing::Kind kind, std::uint64_t ticket) {
+  std::uint64_t what = 0;
+  for (const std::uint64_t part :
+       {static_cast<std::uint64_t>(kind), ticket, static_cast<std::uint64_t>(manifest.kind),
+        static_cast<std::uint64_t>(manifest.dtype), static_cast<std::uint64_t>(manifest.op),
+        static_cast<std::uint64_t>(manifest.shape_rank), static_cast<std::uint64_t>(manifest.root),
+        std::uint64_t{manifest.num_params}, std::uint64_t{manifest.param_index}, manifest.count,
+        manifest.dims_hash, Bits(manifest.prescale), Bits(manifest.postscale)}) {
+    what = Mix(what, part);
+  }
+  return what;
 }
 
 }  // namespace
@@ -74,20 +73,22 @@ bool Express::Suits(const Request& request, std::uint64_t bytes) const {
 }
 
 // 0: not this time.
-Clock::duration Express::Patience(std::uint64_t ticket) const {
+Clock::duration Express::Patience(std::uint64_t what) const {
   const unsigned in_vain = in_vain_.load(std::memory_order_relaxed);
   if (in_vain < kMostInVain) return patience_;
   const unsigned power = std::min(kFewer + (in_vain - kMostInVain), kFewest);
-  return ticket % (std::uint64_t{1} << power) == 0 ? long_patience_ : Clock::duration::zero();
+  return what % (std::uint64_t{1} << power) == 0 ? long_patience_ : Clock::duration::zero();
 }
 
-Express::Try::Try(Express* express, const Request& request, std::uint64_t ticket, std::uint64_t bytes)
+Express::Try::Try(Express* express, const Request& request, const Manifest& manifest, std::uint64_t ticket,
+                  std::uint64_t bytes)
     : express_(express), request_(request), bytes_(bytes) {
   if (!express->Suits(request, bytes)) return;
-  patience_ = express->Patience(ticket);
+  const std::uint64_t what = WhatOf(manifest, request.pairing.kind, ticket);
+  patience_ = express->Patience(what);
   if (patience_ == Clock::duration::zero()) return;
   lock_ = std::unique_lock<std::mutex>(express->mu_, std::try_to_lock);
-  if (lock_.owns_lock()) express->lane_.Post(WhatOf(request, ticket), request.input, bytes);
+  if (lock_.owns_lock()) express->lane_.Post(what, request.input, bytes);
 }
 
 bool Express::Try::Run(Cost* cost) {

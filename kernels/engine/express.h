@@ -5,10 +5,10 @@
 // from all inputs, and is done: there is no entry in the table or a log, nothing to acknowledge, and nobody
 // to be told. Those who don't meet take the usual way, all of them, where errors are found as well.
 //
-// Waiting here is in vain when the ranks come at different times. After some times in a row it is tried for
-// some requests only: those whose ticket is a multiple of 32, then of 64, and in the end of 1024. So all
-// ranks try it for the same ones. Then they wait for longer than a wake-up takes, or ranks that sleep
-// could not find back.
+// Waiting here is in vain when the ranks come at different times. After some times in a row a rank tries it
+// for every 32nd request only, then for every 64th, and in the end for every 1024th: which ones, follows from
+// what they are, so a rank that tries it more often also tries it for those. Then it waits for longer than a
+// wake-up takes, or ranks that sleep could not find back.
 #ifndef TF_SMDDP_KERNELS_ENGINE_EXPRESS_H_
 #define TF_SMDDP_KERNELS_ENGINE_EXPRESS_H_
 
@@ -17,6 +17,7 @@
 #include <mutex>
 
 #include "kernels/control/express_lane.h"
+#include "kernels/control/manifest.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/request.h"
 #include "kernels/engine/statistics.h"
@@ -31,12 +32,13 @@ class Express {
   // One request's try. Any thread.
   class Try {
    public:
-    // Posts `request`, which has `bytes` bytes, and `ticket`, in its epoch; or does nothing, where that is
-    // not worth it. Both outlive it.
-    Try(Express* express, const Request& request, std::uint64_t ticket, std::uint64_t bytes);
+    // Posts `request`, of which `manifest` is, and which has `bytes` bytes, and `ticket`, in its epoch; or
+    // does nothing, where that is not worth it. The first two outlive it.
+    Try(Express* express, const Request& request, const Manifest& manifest, std::uint64_t ticket,
+        std::uint64_t bytes);
 
     // Once. True when all ranks have met, and the output is there: of *cost, how long that took is set. Else
-    // nothing has been done. Waits for other ranks for some microseconds at most.
+    // nothing has been done. Waits for other ranks for 10 µs at most, or 100 after it has been in vain.
     bool Run(Cost* cost);
 
    private:
@@ -49,7 +51,7 @@ class Express {
 
  private:
   bool Suits(const Request& request, std::uint64_t bytes) const;
-  Clock::duration Patience(std::uint64_t ticket) const;
+  Clock::duration Patience(std::uint64_t what) const;
 
   Communicator* const communicator_;
   const std::uint64_t most_bytes_;

@@ -43,7 +43,7 @@ struct PendingRequest {
   Place place() const { return ReadinessTable::PlaceOf(slot, ticket); }
   GroupPart group() const {
     if (request.pairing.kind == Pairing::kGroup) return {ticket, request.pairing.num_params};
-    return {0, 0, /*alone=*/request.quick};
+    return {0, 0, request.alone};
   }
 };
 

@@ -78,6 +78,8 @@ struct Request {
   // `done`, given a success, only takes note of it: it runs nothing of the user's, and nothing that waits. So
   // it need not have a thread of its own.
   bool quick = false;
+  // Its caller submits nothing else before it has ended: a batch need not wait for more.
+  bool alone = false;
   // Submitted inside of Engine::Assist: the caller looks after it, and the comm thread is not woken.
   bool assisted = false;
 };

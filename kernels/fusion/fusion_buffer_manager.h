@@ -18,7 +18,7 @@ namespace tf_smddp {
 struct GroupPart {
   std::uint64_t ticket = 0;
   std::uint32_t num_params = 0;  // 0: it is in no group
-  bool alone = false;            // its caller waits for it, and submits nothing before
+  bool alone = false;            // and its caller submits nothing else before it has ended
 };
 
 class FusionBufferManager {

@@ -48,6 +48,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
     for (Request& request : requests) {
       request.quick = eager && manager_ == nullptr;
       request.assisted = true;
+      request.alone = eager && requests.size() == 1;
     }
     engine_->Assist(
         communicator_, eager ? Caller::kWaits : Caller::kGoesOn, [&] { Submit(std::move(requests)); },

@@ -84,7 +84,10 @@ Status GroupRun::Finish(std::size_t place) {
 
 Status GroupRun::Run(std::vector<Request> requests) {
   assisted_ = true;
-  for (Request& request : requests) request.assisted = true;
+  for (Request& request : requests) {
+    request.assisted = true;
+    request.alone = requests.size() == 1;
+  }
   const auto submit = [&] {
     // One more, so that it is not idle between two that end at once.
     {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <random>
 #include <thread>
@@ -73,22 +74,49 @@ TEST_F(ExpressLaneTest, DifferentThingsDoNotMeet) {
   for (const auto& lane : lanes_) EXPECT_FALSE(lane->Meet(milliseconds(10), inputs_.data(), &waited_));
 }
 
-// One that has said that it may withdraw, and dies before it is settled.
-TEST_F(ExpressLaneTest, ADeathInTheMiddleEndsWithTheJob) {
-  Make(2);
-  for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
-  // The first word of member 1's line for the first meeting; its lowest bits are the state (express_lane.cc).
-  auto* const word = reinterpret_cast<std::atomic<std::uint64_t>*>(&memory_[1 * 2 + 1]);
-  word->fetch_xor(1 ^ 2);  // from posted to leaving
-  std::atomic<bool> over{false};
-  std::thread waits([&] {
-    EXPECT_FALSE(lanes_[0]->Meet(microseconds(1), inputs_.data(), &waited_));
-    over = true;
-  });
-  std::this_thread::sleep_for(milliseconds(50));
-  EXPECT_FALSE(over);  // it cannot know
+// One that has said that it may withdraw, and then takes its time.
+class OneIsLeaving : public ExpressLaneTest {
+ protected:
+  // The first word of member 1's line for the first meeting: its lowest bits are the state (express_lane.cc).
+  enum State : std::uint64_t { kWithdrawn, kPosted, kLeaving };
+  void Change(State from, State to) {
+    auto* const word = reinterpret_cast<std::atomic<std::uint64_t>*>(&memory_[1 * 2 + 1]);
+    word->fetch_xor(from ^ to);
+  }
+
+  OneIsLeaving() {
+    Make(2);
+    for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
+    Change(kPosted, kLeaving);
+    meeting_ = std::async(std::launch::async,
+                          [this] { return lanes_[0]->Meet(microseconds(1), inputs_.data(), &waited_); });
+    // It cannot know yet.
+    EXPECT_EQ(meeting_.wait_for(milliseconds(50)), std::future_status::timeout);
+  }
+
+  std::future<bool> meeting_;
+};
+
+TEST_F(OneIsLeaving, AndStays) {
+  Change(kLeaving, kPosted);
+  EXPECT_TRUE(meeting_.get());
+}
+
+TEST_F(OneIsLeaving, AndWithdraws) {
+  Change(kLeaving, kWithdrawn);
+  EXPECT_FALSE(meeting_.get());
+}
+
+TEST_F(OneIsLeaving, AndHasWithdrawnSomethingElseSince) {
+  auto* const what = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_[1 * 2 + 1].bytes + 8);
+  what->store(2);
+  Change(kLeaving, kWithdrawn);
+  EXPECT_FALSE(meeting_.get());
+}
+
+TEST_F(OneIsLeaving, AndDies) {
   abort_->Raise("rank 1 died");
-  waits.join();
+  EXPECT_FALSE(meeting_.get());
 }
 
 // Members that come at different times, try or don't, and wait for longer or shorter: they meet all or none,
@@ -124,21 +152,21 @@ TEST_F(ExpressLaneTest, AllMeetOrNone) {
             ++met[index];
             for (int other = 0; other < members && count > 0; ++other) {
               const auto* posted = static_cast<const std::uint32_t*>(inputs[static_cast<std::size_t>(other)]);
-              ASSERT_EQ(posted[0], value + static_cast<std::uint32_t>(other));
-              ASSERT_EQ(posted[count - 1], value + static_cast<std::uint32_t>(other));
+              EXPECT_EQ(posted[0], value + static_cast<std::uint32_t>(other));
+              EXPECT_EQ(posted[count - 1], value + static_cast<std::uint32_t>(other));
             }
           } else {
             ++usual[index];
             while (usual[index] < members && met[index] == 0) std::this_thread::yield();
           }
-          ASSERT_TRUE(met[index] == 0 || usual[index] == 0) << "operation " << operation;
+          EXPECT_TRUE(met[index] == 0 || usual[index] == 0) << "operation " << operation;
         }
       });
     }
     for (std::thread& thread : threads) thread.join();
     int meetings = 0;
     for (const std::atomic<int>& each : met) meetings += each == members ? 1 : 0;
-    EXPECT_GT(meetings, operations / 100) << "of " << members << " members";
+    EXPECT_GT(meetings, 0) << "of " << members << " members";
     EXPECT_LT(meetings, operations);
   }
 }

@@ -63,7 +63,7 @@ TEST(Express, AllreducesOfAllSizesAndPairings) {
           }
           const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
           EXPECT_EQ(stats.calls, static_cast<std::uint64_t>(kRounds));
-          EXPECT_GT(stats.express_calls, static_cast<std::uint64_t>(kRounds / 2));
+          EXPECT_GT(stats.express_calls, 0u);
           EXPECT_GE(stats.small_calls, stats.express_calls);
         },
         BePatient);
@@ -134,27 +134,32 @@ TEST(Express, MixedWithEverythingElse) {
       BePatient);
 }
 
-// Two threads of a rank, each with its own order, which the lane need not have.
-TEST(Express, TwoThreadsInTwoCommunicators) {
+// Two threads of a rank, in two sequences of one communicator, whose requests look alike: which of them is in
+// the lane differs between the ranks. (Group ticket n and out-of-band ticket n ^ 2, among others.)
+TEST(Express, TwoThreadsInOneLane) {
   RunRanks(
       2,
       [](int rank, Engine& engine) {
-        CommunicatorId second = 0;
-        ASSERT_TRUE(engine.CreateCommunicator({0, 1}, &second).ok());
-        const auto work = [&](CommunicatorId communicator) {
+        const auto work = [&](Pairing::Kind kind, float salt) {
+          std::mt19937 random(static_cast<unsigned>(rank) + static_cast<unsigned>(salt));
           for (int round = 0; round < kRounds; ++round) {
-            std::vector<float> data(9, static_cast<float>(round + rank));
+            std::vector<float> data(1, salt + static_cast<float>(round + rank));
             Request request = AllreduceFloats(data, &data);
-            request.communicator = communicator;
-            ASSERT_TRUE(Wait(engine, std::move(request)).ok());
-            ASSERT_EQ(data[8], static_cast<float>(2 * round + 1));
+            request.pairing.num_params = 1;
+            request.pairing.kind = kind;
+            if (kind == Pairing::kGroup) request.pairing.ticket = DrawTicket(engine);
+            if (random() % 8 == 0) std::this_thread::yield();
+            const Status status = Wait(engine, std::move(request));
+            ASSERT_TRUE(status.ok()) << status.message();
+            ASSERT_EQ(data[0], 2 * salt + static_cast<float>(2 * round + 1));
           }
         };
-        std::thread other([&] { work(second); });
-        work(kWorld);
+        std::thread other([&] { work(Pairing::kOutOfBand, 100'000.0f); });
+        work(Pairing::kGroup, 0.0f);
         other.join();
+        EXPECT_GT(StatsOf(engine, CollectiveKind::kAllreduce).express_calls, 0u);
       },
-      BePatient);
+      [](int, Config* config) { config->test_patience_us = 200; });
 }
 
 // Differences are found as ever, and the ranks go on together.

@@ -272,3 +272,45 @@ def test_the_gradient_of_what_ran_in_eager_mode(rank, size, forward):
     wanted = tape.gradient(y, x, output_gradients=upstream)
     found = compiled(lambda upstream: tape.gradient(y, x, output_gradients=upstream))(upstream)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("collective", ["reducescatter", "allgather", "alltoall"])
+def test_gradients_of_a_compiled_function_from_outside(rank, size, collective):
+    """Rows that don't divide evenly: the gradients of what XLA has compiled know the shapes."""
+    rows = 2 * size if collective == "alltoall" else 2 * size + 1
+    gather = {
+        "reducescatter": lambda x: sdp.reducescatter(x, op=SUM),
+        "allgather": sdp.allgather,
+        "alltoall": sdp.alltoall,
+    }[collective]
+    forward = compiled(lambda x: tf.reduce_sum(gather(x)) * (rank + 1.0))
+
+    @tf.function
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = forward(x)
+        return tape.gradient(loss, x)
+
+    @tf.function
+    def plain(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(gather(x)) * (rank + 1.0)
+        return tape.gradient(loss, x)
+
+    x = tf.fill([rows, 3], rank + 1.0)
+    np.testing.assert_allclose(function(x), plain(x))
+
+
+def test_several_steps_in_one_execution(rank, size):
+    """Keras runs the compiled step in a loop that is not compiled."""
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.build((None, 2))
+    sdp.broadcast_variables(model.variables, root_rank=0)
+    optimizer = sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.01))
+    model.compile(optimizer, "mse", jit_compile=True, steps_per_execution=2)
+    model.fit(tf.fill([16, 2], rank + 1.0), tf.ones([16, 1]), batch_size=4, verbose=0)
+    assert int(optimizer.iterations) == 4
+    weights = sdp.allgather(tf.reshape(model.weights[0], [1, 2]))
+    np.testing.assert_array_equal(weights, tf.tile(weights[:1], [size, 1]))

@@ -213,6 +213,34 @@ def test_only_a_loops_condition_communicates(rank, size):
         assert [float(result) for result in results] == [sum_of_ranks(size), 3.0, 3.0 * sum_of_ranks(size)]
 
 
+def test_compiled_functions_in_branches_and_loops_of_one_that_is_not(rank, size):
+    step = compiled(lambda x: total(x, 2) + total(x, 3))
+
+    @tf.function
+    def function(x, n):
+        before = step(x)
+        in_loop = 0.0
+        for _ in tf.range(n):
+            in_loop += step(x)
+        if n > 2:
+            in_loop += step(x)
+        return before, in_loop, step(x)
+
+    for _ in range(STEPS):
+        results = function(tf.fill([500], rank + 1.0), tf.constant(3))
+        assert [float(result) for result in results] == [units * sum_of_ranks(size) for units in (5, 20, 5)]
+
+
+def test_a_function_that_was_traced_in_a_compiled_one(rank, size):
+    """It is called elsewhere, too."""
+    in_loop = tf.function(lambda x, n: times(n, x, 2))
+    function = compiled(lambda x, n: in_loop(x, n))
+    x, n = tf.fill([500], rank + 1.0), tf.constant(3)
+    for _ in range(2):
+        assert float(function(x, n)) == 6.0 * sum_of_ranks(size)
+        assert float(in_loop(x, n)) == 6.0 * sum_of_ranks(size)
+
+
 def test_a_loop_that_was_traced_before(rank, size):
     """It works where data keeps the order, and says what it lacks."""
     in_loop = tf.function(lambda x, n: times(n, x, 2))
@@ -223,19 +251,24 @@ def test_a_loop_that_was_traced_before(rank, size):
         assert float(function(x, n)) == 6.0 * sum_of_ranks(size)
 
 
+def weighted(results):
+    """The sum, each of them with a weight of its own: so their gradients differ."""
+    return tf.add_n([(k + 1.0) * result for k, result in enumerate(results)])
+
+
 def gradient_inside(program):
     @compiled
     def function(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.add_n(program(x, tf.constant(3)))
+            loss = weighted(program(x, tf.constant(3)))
         return loss, tf.reduce_sum(tape.gradient(loss, x)), total(x, 8)
 
     return function
 
 
 def gradient_from_outside(program):
-    forward = compiled(lambda x: tf.add_n(program(x, tf.constant(3))))
+    forward = compiled(lambda x: weighted(program(x, tf.constant(3))))
 
     @tf.function
     def function(x):
@@ -260,7 +293,7 @@ GRADIENTS = [
 def test_gradients(rank, size, differentiated, program):
     """Backward, too, there are loops and branches with collectives, and others beside them."""
     function = differentiated(program)
-    units = sum(PROGRAMS[program])
+    units = weighted([float(units) for units in PROGRAMS[program]]).numpy()
     wanted = [units * sum_of_ranks(size), units * size, 8 * sum_of_ranks(size)]
     for _ in range(STEPS):
         results = [float(result) for result in function(tf.fill([500], rank + 1.0))]
