@@ -1,6 +1,6 @@
-/* kernels/control/express_lane.{h,cc}, by itself: members that take the same operations one after the other, each in the lane or, when
-   they don't meet there, the usual way, which ends once all have taken it. A member may go the usual way at once, and may stop waiting in
-   the lane at any moment. Were one to meet while another withdraws, they would wait for each other for ever. */
+/* kernels/control/express_lane.{h,cc}, by itself: members that come to the same operations one after the other. Each takes an operation
+   in the lane or, when they don't meet there, the usual way, where it does not wait for the others. A member may go the usual way at once,
+   and may stop waiting in the lane at any moment. In the end all have taken an operation in the lane, or none has. */
 
 #ifndef MEMBERS
 #define MEMBERS 3
@@ -22,6 +22,8 @@ typedef Line {
 };
 Line lines[MEMBERS * 2];
 byte usual[OPERATIONS + 1]; /* members that take this operation the usual way */
+byte changes;               /* of words: who only looks again, looks when there is something new */
+#define CHANGED changes++
 byte over;                  /* members whose program is */
 
 #ifdef BUG_ONE_LINE
@@ -69,7 +71,12 @@ inline Look() {
           same = LINE(m).what == operation;
           if
           :: state == WITHDRAWN && same -> seen = NEVER
+#ifdef BUG_OLD_FORGOTTEN
           :: state == WITHDRAWN && !same -> seen = SOME
+#else
+          :: state == WITHDRAWN && !same && stays -> seen = NEVER
+          :: state == WITHDRAWN && !same && !stays -> seen = SOME
+#endif
           :: state != WITHDRAWN && !same -> seen = NEVER
 #ifdef BUG_LEAVING_COUNTS
           :: state == LEAVING && same -> skip
@@ -94,11 +101,11 @@ inline Look() {
 /* Withdraw: sets `withdrawn`. */
 inline Withdraw() {
 #ifdef BUG_WITHDRAWS_UNASKED
-  LINE(me).state = WITHDRAWN;
+  d_step { LINE(me).state = WITHDRAWN; CHANGED };
   withdrawn = 1
 #else
 #ifndef BUG_LOOKS_BEFORE_LEAVING
-  LINE(me).state = LEAVING;
+  d_step { LINE(me).state = LEAVING; CHANGED };
 #endif
   withdrawn = 0;
   m = 0;
@@ -115,15 +122,15 @@ inline Withdraw() {
   od;
   m = 0;
   if
-  :: withdrawn -> LINE(me).state = WITHDRAWN
-  :: else -> LINE(me).state = POSTED
+  :: withdrawn -> d_step { LINE(me).state = WITHDRAWN; CHANGED }
+  :: else -> d_step { LINE(me).state = POSTED; CHANGED }
   fi
 #endif
 }
 
 proctype Member(byte me) {
   byte operation = 1, meeting = 1, post = 0;
-  byte m, seen, again, state;
+  byte m, seen, again, state, seen_changes;
   byte posts[3];
   bit same, stays, withdrawn, meets;
   do
@@ -139,10 +146,12 @@ proctype Member(byte me) {
         post++;
         LINE(me).meeting = meeting;
         LINE(me).post = post;
-        LINE(me).state = POSTED
+        LINE(me).state = POSTED;
+        CHANGED
       };
       do
-      :: Look();
+      :: seen_changes = changes;
+        Look();
         if
         :: seen == ALL -> meets = 1; break
         :: seen == NEVER ->
@@ -160,11 +169,11 @@ proctype Member(byte me) {
             fi
           :: skip
           fi
-        :: seen == SOME && stays
+        :: seen == SOME && stays -> changes != seen_changes
         fi
       od
     fi;
-    atomic { stays = 0; seen = 0; withdrawn = 0 };
+    atomic { seen_changes = 0; stays = 0; seen = 0; withdrawn = 0 };
     if
     :: meets ->
       do
@@ -173,17 +182,21 @@ proctype Member(byte me) {
       od;
       atomic { m = 0; meeting++ }
     :: else ->
-      usual[operation]++;
-      usual[operation] == MEMBERS
+      usual[operation]++
     fi;
     operation++
   od;
   over++
 }
 
-/* Who waits in the lane looks for ever, so nobody stands still but those who wait the usual way. */
 active proctype Quiescence() {
-  timeout -> assert(over == MEMBERS)
+  byte o = 1;
+  timeout;
+  assert(over == MEMBERS);
+  do
+  :: o <= OPERATIONS -> assert(usual[o] == 0 || usual[o] == MEMBERS); o++
+  :: else -> break
+  od
 }
 
 init {

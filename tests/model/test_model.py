@@ -66,8 +66,8 @@ MUTATIONS: Dict[str, Tuple[str, ...]] = {
 
 # Likewise of express_lane.pml, which stands by itself.
 LANE_SCENARIOS: Dict[str, Tuple[str, ...]] = {
-    "lane_of_two": ("MEMBERS=2", "OPERATIONS=4"),
-    "lane_of_three": ("MEMBERS=3", "OPERATIONS=2"),
+    "lane_of_two": ("MEMBERS=2", "OPERATIONS=3"),
+    "lane_of_three": ("MEMBERS=3", "OPERATIONS=1"),
 }
 LANE_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "ONE_LOOK": ("MEMBERS=3", "OPERATIONS=1"),
@@ -75,6 +75,7 @@ LANE_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "LOOKS_BEFORE_LEAVING": ("MEMBERS=2", "OPERATIONS=1"),
     "LEAVING_COUNTS": ("MEMBERS=2", "OPERATIONS=1"),
     "ONE_LINE": ("MEMBERS=2", "OPERATIONS=2"),
+    "OLD_FORGOTTEN": ("MEMBERS=2", "OPERATIONS=2"),
 }
 
 
