@@ -46,7 +46,7 @@ class Allreduce final : public Collective {
            call.num_ranks, count);
   }
 
-  void DirectOwn(const Call& call, int, const void* const* inputs, void* output) const override {
+  void DirectOwn(const Call& call, const void* const* inputs, void* output) const override {
     Reduce({call.dtype, call.op, call.prescale, call.postscale}, inputs, call.num_ranks, &output, 1,
            call.count());
   }

@@ -25,7 +25,7 @@ class Broadcast final : public Collective {
     }
   }
 
-  void DirectOwn(const Call& call, int, const void* const* inputs, void* output) const override {
+  void DirectOwn(const Call& call, const void* const* inputs, void* output) const override {
     const void* const from = inputs[call.root];
     if (output != from) std::memcpy(output, from, call.count() * DTypeBytes(call.dtype));
   }

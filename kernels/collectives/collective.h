@@ -72,9 +72,9 @@ class Collective {
   virtual void Direct(const Call& call, int rank, const void* const* inputs, void* const* outputs,
                       std::uint64_t begin, std::uint64_t count) const = 0;
 
-  // Likewise, for little data: makes all of rank `rank`'s output, and no other, from all inputs, which are
-  // left as they are. `output` may be equal to inputs[rank].
-  virtual void DirectOwn(const Call& call, int rank, const void* const* inputs, void* output) const;
+  // Likewise, for little data: makes all of one rank's output from all inputs, of which `output` may be one.
+  // For kAllOutputs, and where there are bytes, only.
+  virtual void DirectOwn(const Call& call, const void* const* inputs, void* output) const;
 
   // The staged path: three steps that every rank does for every chunk, each after all ranks have done the one
   // before for this chunk. StageIn: put into the own window what others need. Combine: read all windows,

@@ -36,13 +36,6 @@ Manifest ManifestOf(const Request& request) {
                       request.shape, request.label);
 }
 
-// Of its input.
-std::uint64_t BytesOf(const Request& request) {
-  std::uint64_t bytes = DTypeBytes(request.dtype);
-  for (const std::int64_t dim : request.shape) bytes *= static_cast<std::uint64_t>(dim);
-  return bytes;
-}
-
 }  // namespace
 
 // What has ended, and not been told.
@@ -110,7 +103,7 @@ std::uint64_t Dispatcher::Submit(Request&& request) {
   pending->ticket = position.ticket;
   pending->epoch = epoch;
   pending->open = position.open;
-  pending->bytes = BytesOf(pending->request);
+  pending->bytes = InputBytes(pending->request);
   pending->submitted = submitted;
   PendingTable::Added added = PendingTable::Added::kClosed;
   std::uint64_t done_at = kNowhere;
@@ -155,7 +148,7 @@ std::uint64_t Dispatcher::Submit(Request&& request) {
 // `position`, which this thread is in. True when it is done, but for its callback.
 bool Dispatcher::RunExpress(const Request& request, const Manifest& manifest,
                             const Sequencer::Position& position, Clock::time_point* submitted) {
-  const std::uint64_t bytes = BytesOf(request);
+  const std::uint64_t bytes = InputBytes(request);
   std::optional<Express::Try> express;
   if (position.open && !OwnCallbacks::TooDeep()) {
     express.emplace(&express_, request, manifest, position.ticket, bytes);
@@ -477,7 +470,7 @@ void Dispatcher::FailEpoch(std::uint64_t epoch, std::uint64_t origin, const std:
 void Dispatcher::Failed(const Request& request, Clock::time_point submitted, const Cost& cost) {
   counters_->Failed(request.kind);
   if (!timeline_->running()) return;
-  timeline_->Add(request, BytesOf(request), submitted, cost, Clock::now(), /*failed=*/true);
+  timeline_->Add(request, InputBytes(request), submitted, cost, Clock::now(), /*failed=*/true);
 }
 
 void Dispatcher::FailAll(const std::string& text) {

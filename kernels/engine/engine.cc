@@ -59,12 +59,6 @@ void LogStart(const Config& config, Job* job) {
   logger.Log(LogLevel::kInfo, text + ", reductions on " + ReduceTarget());
 }
 
-std::uint64_t InputBytes(const Request& request) {
-  std::uint64_t bytes = DTypeBytes(request.dtype);
-  for (const std::int64_t dim : request.shape) bytes *= static_cast<std::uint64_t>(dim);
-  return bytes;
-}
-
 // A job of one rank: nobody to wait for.
 Status RunAlone(const Request& request) {
   const Collective& collective = FindCollective(request.kind);

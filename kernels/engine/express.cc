@@ -114,7 +114,7 @@ bool Express::Try::Run(Cost* cost) {
   call.num_ranks = communicator->size();
   call.root = request_.root < 0 ? -1 : communicator->IndexOf(request_.root);
   call.num_rows = bytes_ / DTypeBytes(request_.dtype);
-  FindCollective(request_.kind).DirectOwn(call, communicator->index(), inputs, request_.output);
+  FindCollective(request_.kind).DirectOwn(call, inputs, request_.output);
   lock_.unlock();
   if (worth_timing) cost->moving = Clock::now() - begin;
   return true;

@@ -84,6 +84,12 @@ struct Request {
   bool assisted = false;
 };
 
+inline std::uint64_t InputBytes(const Request& request) {
+  std::uint64_t bytes = DTypeBytes(request.dtype);
+  for (const std::int64_t dim : request.shape) bytes *= static_cast<std::uint64_t>(dim);
+  return bytes;
+}
+
 }  // namespace tf_smddp
 
 #endif  // TF_SMDDP_KERNELS_ENGINE_REQUEST_H_
