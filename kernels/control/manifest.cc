@@ -8,27 +8,27 @@ namespace tf_smddp {
 Manifest MakeManifest(const Traits& traits, const std::vector<std::int64_t>& shape,
                       const std::string& label) {
   Manifest manifest;
-  std::memset(&manifest, 0, sizeof manifest);
+  const bool reduces = IsReduction(traits.kind);
   manifest.kind = traits.kind;
   manifest.dtype = traits.dtype;
-  if (IsReduction(traits.kind)) {
-    manifest.op = traits.op;
-    manifest.prescale = traits.prescale;
-    manifest.postscale = traits.postscale;
-  }
+  manifest.op = reduces ? traits.op : ReduceOp{};
+  manifest.prescale = reduces ? traits.prescale : 0.0;
+  manifest.postscale = reduces ? traits.postscale : 0.0;
   manifest.shape_rank = static_cast<std::uint8_t>(std::min<std::size_t>(shape.size(), 255));
   manifest.root = traits.root;
   manifest.num_params = traits.num_params;
   manifest.param_index = traits.param_index;
   manifest.count = 1;
   manifest.dims_hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (std::size_t i = 0; i < Manifest::kShownDims; ++i) manifest.dims[i] = i < shape.size() ? shape[i] : 0;
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (i < Manifest::kShownDims) manifest.dims[i] = shape[i];
     if (i == 0 && RowsMayDiffer(traits.kind)) continue;
     manifest.count *= static_cast<std::uint64_t>(shape[i]);
     manifest.dims_hash = (manifest.dims_hash ^ static_cast<std::uint64_t>(shape[i])) * 0x100000001b3u;
   }
-  std::memcpy(manifest.label, label.data(), std::min<std::size_t>(label.size(), Manifest::kLabelBytes - 1));
+  const std::size_t label_bytes = std::min<std::size_t>(label.size(), Manifest::kLabelBytes - 1);
+  std::memcpy(manifest.label, label.data(), label_bytes);
+  std::memset(manifest.label + label_bytes, 0, Manifest::kLabelBytes - label_bytes);
   return manifest;
 }
 

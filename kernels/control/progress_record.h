@@ -25,9 +25,9 @@ namespace tf_smddp {
 class ProgressRecord {
  public:
   struct Submission {
-    Manifest manifest;
     std::uint64_t communicator;
     std::int64_t when_ns;  // of CLOCK_MONOTONIC, which the processes of a host share
+    Manifest manifest;     // last, since its label is last
   };
 
   // The rank has submitted a request, or `count` of its requests have ended, well or not. Any thread of that
@@ -35,11 +35,18 @@ class ProgressRecord {
   void Submitted(const Submission& submission) {
     const std::uint64_t number = submitted_.fetch_add(1, std::memory_order_seq_cst) + 1;
     Entry& entry = entries_[number % kEntries];
-    std::uint64_t words[kWords];
-    std::memcpy(words, &submission, sizeof submission);
+    // What follows the end of the label stays as it was.
+    const Manifest& manifest = submission.manifest;
+    const std::size_t label_bytes = ::strnlen(manifest.label, Manifest::kLabelBytes - 1) + 1;
+    const std::size_t bytes = offsetof(Submission, manifest) + offsetof(Manifest, label) + label_bytes;
+    const auto* from = reinterpret_cast<const std::byte*>(&submission);
     entry.stamp.store(0, std::memory_order_relaxed);
-    // A reader that sees one of these sees the stamp's change as well.
-    for (std::size_t i = 0; i < kWords; ++i) entry.words[i].store(words[i], std::memory_order_release);
+    for (std::size_t i = 0; i * sizeof(std::uint64_t) < bytes; ++i) {
+      std::uint64_t word;
+      std::memcpy(&word, from + i * sizeof word, sizeof word);
+      // A reader that sees one of these sees the stamp's change as well.
+      entry.words[i].store(word, std::memory_order_release);
+    }
     entry.stamp.store(number, std::memory_order_release);
   }
   void Ended(std::uint64_t count) { ended_.fetch_add(count, std::memory_order_seq_cst); }

@@ -87,7 +87,7 @@ void StallWatch::Stop() {
 // The count is published before asleep_ is read; the thread, which does the reverse, sees the request or is
 // woken.
 void StallWatch::Submitted(const Manifest& manifest, CommunicatorId communicator) {
-  own_.Submitted({manifest, communicator, CoarseNanoseconds()});
+  own_.Submitted({communicator, CoarseNanoseconds(), manifest});
   if (!asleep_.load(std::memory_order_seq_cst)) return;
   std::lock_guard<std::mutex> lock(mu_);
   asleep_.store(false, std::memory_order_seq_cst);

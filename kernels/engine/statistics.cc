@@ -2,14 +2,34 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <utility>
 
 namespace tf_smddp {
 namespace {
 
 constexpr double kNanosecond = 1e-9;
 
-std::uint64_t Read(std::atomic<std::uint64_t>* counter, bool reset) {
-  return reset ? counter->exchange(0, std::memory_order_relaxed) : counter->load(std::memory_order_relaxed);
+std::uint64_t Nanoseconds(Clock::duration time) {
+  const auto count = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
+}
+
+double Seconds(const std::atomic<std::uint64_t>& nanoseconds) {
+  return static_cast<double>(nanoseconds.load(std::memory_order_relaxed)) * kNanosecond;
+}
+
+template <typename Combine>
+void CombineAll(CollectiveStats* to, const CollectiveStats& other, Combine combine) {
+  to->calls = combine(to->calls, other.calls);
+  to->errors = combine(to->errors, other.errors);
+  to->bytes = combine(to->bytes, other.bytes);
+  to->staged_bytes = combine(to->staged_bytes, other.staged_bytes);
+  to->in_place_bytes = combine(to->in_place_bytes, other.in_place_bytes);
+  to->small_calls = combine(to->small_calls, other.small_calls);
+  to->express_calls = combine(to->express_calls, other.express_calls);
+  to->waiting_seconds = combine(to->waiting_seconds, other.waiting_seconds);
+  to->moving_seconds = combine(to->moving_seconds, other.moving_seconds);
 }
 
 // `"name": 12`
@@ -43,42 +63,38 @@ std::string KindsToJson(const StatsByKind& kinds) {
 
 }  // namespace
 
-void CollectiveStats::Add(const CollectiveStats& other) {
-  calls += other.calls;
-  errors += other.errors;
-  bytes += other.bytes;
-  staged_bytes += other.staged_bytes;
-  in_place_bytes += other.in_place_bytes;
-  small_calls += other.small_calls;
-  express_calls += other.express_calls;
-  waiting_seconds += other.waiting_seconds;
-  moving_seconds += other.moving_seconds;
-}
+void CollectiveStats::Add(const CollectiveStats& other) { CombineAll(this, other, std::plus<>()); }
+
+void CollectiveStats::Subtract(const CollectiveStats& other) { CombineAll(this, other, std::minus<>()); }
 
 void AddByKind(const StatsByKind& from, StatsByKind* to) {
   for (std::size_t kind = 0; kind < from.size(); ++kind) (*to)[kind].Add(from[kind]);
 }
 
-void CommunicatorCounters::AddTime(Counter* counter, Clock::duration time) {
-  const auto count = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-  Add(counter, static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0)));
-}
-
 void CommunicatorCounters::Completed(CollectiveKind kind, std::uint64_t bytes, const Cost& cost) {
-  OfKind& of = Of(kind);
-  Add(cost.express ? &of.express_calls : &of.calls, 1);
+  OfKind& of = Of(usual_, kind);
+  Add(&of.calls, 1);
   Add(&of.bytes, bytes);
   if (cost.staged) Add(&of.staged_bytes, bytes);
   if (cost.in_place) Add(&of.in_place_bytes, bytes);
-  if (cost.small && !cost.express) Add(&of.small_calls, 1);
-  if (cost.waiting != Clock::duration::zero()) AddTime(&of.waiting_ns, cost.waiting);
-  if (cost.moving != Clock::duration::zero()) AddTime(&of.moving_ns, cost.moving);
+  if (cost.small) Add(&of.small_calls, 1);
+  Add(&of.waiting_ns, Nanoseconds(cost.waiting));
+  Add(&of.moving_ns, Nanoseconds(cost.moving));
 }
 
-void CommunicatorCounters::Failed(CollectiveKind kind) { Add(&Of(kind).errors, 1); }
+void CommunicatorCounters::CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost) {
+  OfKind& of = Of(express_, kind);
+  AddAlone(&of.calls, 1);
+  AddAlone(&of.bytes, bytes);
+  if (cost.in_place) AddAlone(&of.in_place_bytes, bytes);
+  AddAlone(&of.waiting_ns, Nanoseconds(cost.waiting));
+  AddAlone(&of.moving_ns, Nanoseconds(cost.moving));
+}
+
+void CommunicatorCounters::Failed(CollectiveKind kind) { Add(&Of(usual_, kind).errors, 1); }
 
 void CommunicatorCounters::Moved(CollectiveKind kind, Clock::duration time) {
-  AddTime(&Of(kind).moving_ns, time);
+  Add(&Of(usual_, kind).moving_ns, Nanoseconds(time));
 }
 
 void CommunicatorCounters::RanBatch(std::uint64_t bytes) {
@@ -86,24 +102,39 @@ void CommunicatorCounters::RanBatch(std::uint64_t bytes) {
   Add(&batch_bytes_, bytes);
 }
 
+CollectiveStats CommunicatorCounters::Read(const OfKind& of) {
+  CollectiveStats stats;
+  stats.calls = of.calls.load(std::memory_order_relaxed);
+  stats.errors = of.errors.load(std::memory_order_relaxed);
+  stats.bytes = of.bytes.load(std::memory_order_relaxed);
+  stats.staged_bytes = of.staged_bytes.load(std::memory_order_relaxed);
+  stats.in_place_bytes = of.in_place_bytes.load(std::memory_order_relaxed);
+  stats.small_calls = of.small_calls.load(std::memory_order_relaxed);
+  stats.waiting_seconds = Seconds(of.waiting_ns);
+  stats.moving_seconds = Seconds(of.moving_ns);
+  return stats;
+}
+
 void CommunicatorCounters::Take(bool reset, CommunicatorStats* stats) {
-  for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-    OfKind& of = kinds_[kind];
-    CollectiveStats& to = stats->collectives[kind];
-    to.express_calls = Read(&of.express_calls, reset);
-    to.calls = Read(&of.calls, reset) + to.express_calls;
-    to.errors = Read(&of.errors, reset);
-    to.bytes = Read(&of.bytes, reset);
-    to.staged_bytes = Read(&of.staged_bytes, reset);
-    to.in_place_bytes = Read(&of.in_place_bytes, reset);
-    to.small_calls = Read(&of.small_calls, reset) + to.express_calls;
-    to.waiting_seconds = static_cast<double>(Read(&of.waiting_ns, reset)) * kNanosecond;
-    to.moving_seconds = static_cast<double>(Read(&of.moving_ns, reset)) * kNanosecond;
+  std::lock_guard<std::mutex> lock(mu_);
+  CommunicatorStats now;
+  for (std::size_t kind = 0; kind < usual_.size(); ++kind) {
+    now.collectives[kind] = Read(usual_[kind]);
+    CollectiveStats express = Read(express_[kind]);
+    express.small_calls = express.express_calls = express.calls;
+    now.collectives[kind].Add(express);
+    stats->collectives[kind] = now.collectives[kind];
+    stats->collectives[kind].Subtract(before_.collectives[kind]);
   }
-  stats->batches = Read(&batches_, reset);
-  stats->batch_bytes = Read(&batch_bytes_, reset);
-  stats->deferred = Read(&deferred_, reset);
-  stats->failures = Read(&failures_, reset);
+  now.batches = batches_.load(std::memory_order_relaxed);
+  now.batch_bytes = batch_bytes_.load(std::memory_order_relaxed);
+  now.deferred = deferred_.load(std::memory_order_relaxed);
+  now.failures = failures_.load(std::memory_order_relaxed);
+  stats->batches = now.batches - before_.batches;
+  stats->batch_bytes = now.batch_bytes - before_.batch_bytes;
+  stats->deferred = now.deferred - before_.deferred;
+  stats->failures = now.failures - before_.failures;
+  if (reset) before_ = std::move(now);
 }
 
 std::string ToJson(const EngineStats& stats) {

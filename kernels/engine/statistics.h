@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct Cost {
   bool staged = false;        // through windows, since some rank's tensor lay in private memory
   bool in_place = false;      // the result took the place of the input
   bool small = false;         // without a batch: by the rank that arrived last,
-  bool express = false;       // or by each for itself (express.h)
+  bool express = false;       // or in the express lane
   Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
 
@@ -40,11 +41,12 @@ struct CollectiveStats {
   std::uint64_t staged_bytes = 0;
   std::uint64_t in_place_bytes = 0;  // of those whose result took the place of the input
   std::uint64_t small_calls = 0;     // without a batch
-  std::uint64_t express_calls = 0;   // of those, by each rank for itself
+  std::uint64_t express_calls = 0;   // of those, in the express lane
   double waiting_seconds = 0;
   double moving_seconds = 0;
 
   void Add(const CollectiveStats& other);
+  void Subtract(const CollectiveStats& other);
 };
 
 using StatsByKind = std::array<CollectiveStats, kNumCollectiveKinds>;
@@ -78,6 +80,8 @@ struct EngineStats {
 class CommunicatorCounters {
  public:
   void Completed(CollectiveKind kind, std::uint64_t bytes, const Cost& cost);
+  // Likewise, of what ended in the express lane: by one thread at a time.
+  void CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost);
   void Failed(CollectiveKind kind);
   // This rank has done a small request for all.
   void Moved(CollectiveKind kind, Clock::duration time);
@@ -85,26 +89,36 @@ class CommunicatorCounters {
   void Deferred() { Add(&deferred_, 1); }
   void EpochFailed() { Add(&failures_, 1); }
 
-  // All counts so far; with `reset`, counts from 0 again. Nothing is lost or counted twice, but a request
-  // that ends meanwhile may be counted in parts. Leaves id and ranks alone.
+  // All counts since the last reset; with `reset`, this is one. Nothing is lost or counted twice, but a
+  // request that ends meanwhile may be counted in parts. Leaves id and ranks alone.
   void Take(bool reset, CommunicatorStats* stats);
 
  private:
   using Counter = std::atomic<std::uint64_t>;
 
   struct OfKind {
-    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, in_place_bytes{0}, small_calls{0},
-        express_calls{0}, waiting_ns{0}, moving_ns{0};  // the other calls are without those
+    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, in_place_bytes{0}, small_calls{0}, waiting_ns{0},
+        moving_ns{0};
   };
+  using OfKinds = std::array<OfKind, kNumCollectiveKinds>;
 
   static void Add(Counter* counter, std::uint64_t value) {
     counter->fetch_add(value, std::memory_order_relaxed);
   }
-  static void AddTime(Counter* counter, Clock::duration time);
-  OfKind& Of(CollectiveKind kind) { return kinds_[static_cast<std::size_t>(kind)]; }
+  // By the only thread that adds to it: takes a tenth of the time.
+  static void AddAlone(Counter* counter, std::uint64_t value) {
+    counter->store(counter->load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+  }
+  static CollectiveStats Read(const OfKind& of);
+  static OfKind& Of(OfKinds& kinds, CollectiveKind kind) { return kinds[static_cast<std::size_t>(kind)]; }
 
-  std::array<OfKind, kNumCollectiveKinds> kinds_;
+  // Since the communicator was made.
+  OfKinds usual_;    // all but what is in
+  OfKinds express_;  // the express lane
   Counter batches_{0}, batch_bytes_{0}, deferred_{0}, failures_{0};
+
+  std::mutex mu_;
+  CommunicatorStats before_;  // at the last reset; guarded by mu_
 };
 
 // One line of JSON.
