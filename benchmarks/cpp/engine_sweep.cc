@@ -65,16 +65,15 @@ class EngineContestant final : public Contestant {
   void Allreduce(const std::vector<Tensor>& tensors) override {
     // One by itself pairs as an MPI's would; more of them are a group, as the op makes it.
     const bool group = tensors.size() > 1;
-    std::uint64_t ticket = 0;
     if (group) {
-      const Status drawn = engine_->DrawTicket(kWorld, kNoStep, &ticket);
+      const Status drawn = engine_->DrawTicket(kWorld, kNoStep, &ticket_);
       if (!drawn.ok()) Fail("ticket", drawn.message());
     }
     pending_.store(static_cast<std::uint32_t>(tensors.size()), std::memory_order_relaxed);
     ended_.store(false, std::memory_order_relaxed);
-    engine_->Assist(kWorld, Caller::kWaits, [&] { Submit(tensors, ticket); }, ended_);
+    engine_->Assist(kWorld, Caller::kWaits, [this, &tensors] { Submit(tensors); }, ended_);
     if (!ended_.load(std::memory_order_acquire)) Sleep();
-    if (group) engine_->EndGroup(kWorld, ticket, /*failed=*/false, "");
+    if (group) engine_->EndGroup(kWorld, ticket_, /*failed=*/false, "");
   }
 
   void Sleep() {
@@ -86,7 +85,7 @@ class EngineContestant final : public Contestant {
     sleeps_.store(false, std::memory_order_seq_cst);
   }
 
-  void Submit(const std::vector<Tensor>& tensors, std::uint64_t ticket) {
+  void Submit(const std::vector<Tensor>& tensors) {
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       Request request;
       request.shape = {static_cast<std::int64_t>(tensors[t].count)};
@@ -94,13 +93,16 @@ class EngineContestant final : public Contestant {
       request.output = tensors[t].output;
       if (tensors.size() > 1) {
         request.pairing.kind = Pairing::kGroup;
-        request.pairing.ticket = ticket;
+        request.pairing.ticket = ticket_;
         request.pairing.param_index = static_cast<std::uint32_t>(t);
         request.pairing.num_params = static_cast<std::uint32_t>(tensors.size());
       }
       request.done = [this](const Status& status) {
         if (!status.ok()) Fail("allreduce", status.message());
-        if (pending_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+        // The last one need not count.
+        const bool last = pending_.load(std::memory_order_acquire) == 1;
+        if (!last && pending_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+        pending_.store(0, std::memory_order_relaxed);
         ended_.store(true, std::memory_order_seq_cst);
         if (sleeps_.load(std::memory_order_seq_cst)) FutexWakeAll(pending_);
       };
@@ -133,6 +135,7 @@ class EngineContestant final : public Contestant {
  private:
   const std::unique_ptr<Engine> engine_;
   Meeting* const meeting_;
+  std::uint64_t ticket_ = 0;  // of the group that is submitted
   std::atomic<std::uint32_t> pending_{0};
   std::atomic<bool> ended_{false};
   std::atomic<bool> sleeps_{false};

@@ -32,12 +32,13 @@ std::uint64_t ExpressLane::WordOf(std::uint64_t meeting, std::uint64_t post, std
 }
 
 std::size_t ExpressLane::Bytes(int num_members) {
-  return static_cast<std::size_t>(num_members) * 2 * (sizeof(Line) + kMostBytes);
+  return static_cast<std::size_t>(num_members) * (2 * (sizeof(Line) + kMostBytes) + sizeof(Finished));
 }
 
 ExpressLane::ExpressLane(std::byte* memory, int num_members, int member, const AbortRecord* abort)
     : lines_(reinterpret_cast<Line*>(memory)),
-      rooms_(memory + static_cast<std::size_t>(num_members) * 2 * sizeof(Line)),
+      finished_(reinterpret_cast<Finished*>(lines_ + num_members * 2)),
+      rooms_(reinterpret_cast<std::byte*>(finished_ + num_members)),
       num_members_(num_members),
       member_(member),
       abort_(abort),
@@ -91,6 +92,26 @@ bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanosecon
       stays = true;
     }
   }
+}
+
+bool ExpressLane::FinishTogether(std::chrono::nanoseconds* waited) {
+  const std::uint64_t meeting = meeting_ - 1;
+  finished_[member_].meeting.store(meeting, std::memory_order_release);
+  Clock::time_point begin{};
+  *waited = {};
+  unsigned looks = 0;
+  for (int member = 0; member < num_members_; ++member) {
+    // No later one: that takes this member.
+    while (finished_[member].meeting.load(std::memory_order_acquire) != meeting) {
+      if (++looks % kLooks != 0) continue;
+      if (abort_->raised()) return false;
+      const Clock::time_point now = Clock::now();
+      if (begin == Clock::time_point{}) begin = now;
+      *waited = now - begin;
+      if (*waited > kNoLongerBrief) ::sched_yield();
+    }
+  }
+  return true;
 }
 
 ExpressLane::Seen ExpressLane::Look(bool stays) const {

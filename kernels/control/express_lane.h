@@ -12,6 +12,9 @@
 // A member has two posts, for meetings of even and of odd number. Who has posted for meeting n + 1 has read
 // everything of meeting n, so a post for meeting n + 2 overwrites nothing that anyone may still read.
 //
+// Members that have met may share the work, and write to each other's memory. Then each says when its part is
+// done, and waits until all parts are.
+//
 // Note [All meet or none]: a member may withdraw only if some member has not posted yet. It says so first
 // (kLeaving), then looks, and one that posts, posts first and looks then; all sequentially consistent. So
 // those who post later see it. Who finds everybody's post looks at all of them once more: had one been
@@ -53,13 +56,21 @@ class ExpressLane {
   // it took, to some hundred nanoseconds.
   bool Meet(std::chrono::nanoseconds patience, const void** inputs, std::chrono::nanoseconds* waited);
 
+  // After a Meet that was true, by all members or none: says that this member's part of what they have met
+  // for is done, and waits until all parts are. False when the job is aborted before. *waited as above.
+  bool FinishTogether(std::chrono::nanoseconds* waited);
+
  private:
   static constexpr std::size_t kInlineBytes = 48;
 
   struct alignas(64) Line {
+    std::byte data[kInlineBytes];  // when there are no more bytes; first, so that a vector ends in the line
     std::atomic<std::uint64_t> word;  // see WordOf
     std::atomic<std::uint64_t> what;
-    std::byte data[kInlineBytes];  // when there are no more bytes
+  };
+  // The last meeting of which a member's part is done.
+  struct alignas(64) Finished {
+    std::atomic<std::uint64_t> meeting;
   };
   enum class Seen {
     kAll,    // everybody's post
@@ -77,6 +88,7 @@ class ExpressLane {
   std::byte* RoomOf(int member) const;
 
   Line* const lines_;
+  Finished* const finished_;
   std::byte* const rooms_;  // for data of more than kInlineBytes
   const int num_members_;
   const int member_;

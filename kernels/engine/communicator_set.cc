@@ -213,7 +213,8 @@ std::vector<int> CommunicatorSet::RanksOf(CommunicatorId id) {
 }
 
 std::shared_ptr<Membership> CommunicatorSet::Find(CommunicatorId id) {
-  if (id == kWorld) return world_;
+  // Without counting who has it, since it lives as long as this does.
+  if (id == kWorld) return {std::shared_ptr<Membership>(), world_.get()};
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = known_.find(id);
   return found == known_.end() ? nullptr : found->second.membership;

@@ -39,7 +39,8 @@ class CommunicatorSet {
   // Empty when there is no such communicator. Any thread.
   std::vector<int> RanksOf(CommunicatorId id);
 
-  // nullptr when this rank is not in it, there is none, or the job has one rank. Any thread.
+  // nullptr when this rank is not in it, there is none, or the job has one rank. kWorld's is not to be kept
+  // for longer than this. Any thread.
   std::shared_ptr<Membership> Find(CommunicatorId id);
 
   // "there is no process set 3", or "this rank is not in process set 3, which has ranks 0, 2". Any thread.

@@ -167,10 +167,10 @@ bool Dispatcher::RunExpress(const Request& request, const Manifest& manifest,
     communicator_->RingOthers();
     owed_ring_.store(true, std::memory_order_seq_cst);
   }
-  cost.small = cost.express = true;
+  cost.express = true;
   cost.in_place = bytes > 0 && request.output == request.input;
   stalls_->Ended(1);
-  counters_->Completed(request.kind, bytes, cost);
+  counters_->CompletedExpress(request.kind, bytes, cost);  // in this thread's turn
   if (timed) timeline_->Add(request, bytes, *submitted, cost, Clock::now());
   return true;
 }

@@ -73,7 +73,10 @@ class Dispatcher {
 
   // Whether a caller that assists has launched something since the last look, of which the comm thread was
   // not told. Whoever looks at the logs next, or rings, takes it. Any thread.
-  bool TakeOwedRing() { return owed_ring_.exchange(false, std::memory_order_seq_cst); }
+  bool TakeOwedRing() {
+    return owed_ring_.load(std::memory_order_seq_cst) &&
+           owed_ring_.exchange(false, std::memory_order_seq_cst);
+  }
 
   // What this rank is not in has become ready because this rank left: launches it. Comm thread.
   void LaunchForOthers(const std::vector<Place>& places);

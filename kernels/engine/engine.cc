@@ -21,6 +21,7 @@
 #include "kernels/engine/statistics.h"
 #include "kernels/engine/timeline.h"
 #include "kernels/engine/watcher.h"
+#include "kernels/engine/work.h"
 #include "kernels/memory/fork_guard.h"
 #include "kernels/reduce/reduce.h"
 
@@ -62,16 +63,8 @@ void LogStart(const Config& config, Job* job) {
 // A job of one rank: nobody to wait for.
 Status RunAlone(const Request& request) {
   const Collective& collective = FindCollective(request.kind);
-  Call call;
-  call.kind = request.kind;
-  call.dtype = request.dtype;
-  call.op = request.op;
-  call.prescale = request.prescale;
-  call.postscale = request.postscale;
+  Call call = CallOf(request);
   call.root = 0;
-  call.num_rows = request.shape.empty() ? 1 : static_cast<std::uint64_t>(request.shape[0]);
-  for (std::size_t i = 1; i < request.shape.size(); ++i)
-    call.row_count *= static_cast<std::uint64_t>(request.shape[i]);
   if (RowsMayDiffer(request.kind)) call.rows = {call.num_rows};
   void* output = request.output;
   if (collective.reach() == Collective::Reach::kOwnOutput) {
@@ -84,20 +77,20 @@ Status RunAlone(const Request& request) {
 }
 
 Status CheckReduction(const Request& request) {
-  const std::string what = std::string(CollectiveKindName(request.kind)) + " with ";
+  const auto what = [&request] { return std::string(CollectiveKindName(request.kind)) + " with "; };
   if (!ReduceOpDefined(request.dtype, request.op)) {
     return InvalidArgument(
-        what + "op " + ReduceOpName(request.op) + " is not defined for " + DTypeName(request.dtype) +
+        what() + "op " + ReduceOpName(request.op) + " is not defined for " + DTypeName(request.dtype) +
         (request.dtype == DType::kBool
              ? "; use min (logical and) or max (logical or), or cast"
              : ", which has no order; reduce the real and the imaginary part by themselves"));
   }
   if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
-    return InvalidArgument(what + "prescale " + std::to_string(request.prescale) + " and postscale " +
+    return InvalidArgument(what() + "prescale " + std::to_string(request.prescale) + " and postscale " +
                            std::to_string(request.postscale) + "; both must be finite");
   }
   if (!IsInexact(request.dtype) && (request.prescale != 1.0 || request.postscale != 1.0)) {
-    return InvalidArgument(what + "prescale " + std::to_string(request.prescale) + " and postscale " +
+    return InvalidArgument(what() + "prescale " + std::to_string(request.prescale) + " and postscale " +
                            std::to_string(request.postscale) + " is not defined for " +
                            DTypeName(request.dtype) + "; cast to a floating type first");
   }
@@ -203,7 +196,6 @@ Status Engine::CheckUsable() const {
 }
 
 Status Engine::CheckRequest(const Request& request, const std::vector<int>& ranks) const {
-  const std::string kind = CollectiveKindName(request.kind);
   if (IsReduction(request.kind)) {
     Status status = CheckReduction(request);
     if (!status.ok()) return status;
@@ -216,7 +208,8 @@ Status Engine::CheckRequest(const Request& request, const std::vector<int>& rank
                                 : ", which is not in process set " + std::to_string(request.communicator)));
   }
   if (FindCollective(request.kind).reach() == Collective::Reach::kOwnOutput && request.shape.empty()) {
-    return InvalidArgument(kind + " of a scalar, which has no rows; reshape it to [1]");
+    return InvalidArgument(std::string(CollectiveKindName(request.kind)) +
+                           " of a scalar, which has no rows; reshape it to [1]");
   }
   if (request.kind == CollectiveKind::kAlltoall) {
     Status status = CheckSplits(request, ranks.size());
@@ -236,13 +229,14 @@ std::uint64_t Engine::SubmitTo(Membership* membership, Request&& request) {
   return id == 0 ? 0 : static_cast<std::uint64_t>(communicator) << kNumberBits | id;
 }
 
-std::uint64_t Engine::Submit(Request request) {
-  Status status = CheckUsable();
+std::uint64_t Engine::Submit(Request&& request) {
   const CommunicatorId communicator = request.communicator;
-  if (assisted.engine == this && assisted.membership->communicator().id() == communicator && status.ok()) {
+  Status status;
+  if (assisted.engine == this && assisted.membership->communicator().id() == communicator) {
     status = CheckRequest(request, assisted.membership->communicator().ranks());
     if (status.ok()) return SubmitTo(assisted.membership, std::move(request));
   }
+  if (status.ok()) status = CheckUsable();
   const Inside inside(&inside_);
   std::shared_ptr<Membership> membership;
   if (status.ok()) status = CheckUsable();  // since it is inside

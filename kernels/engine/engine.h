@@ -93,7 +93,7 @@ class Engine {
   //     a name that is under way already), FailedPrecondition (shut down, forked child, left), Internal
   //     (failed or aborted).
   // Any thread.
-  std::uint64_t Submit(Request request);
+  std::uint64_t Submit(Request&& request);
 
   // Withdraws a request because its step failed or was cancelled here. If it had not met all its peers yet,
   // the epoch fails for all ranks with `reason`; otherwise it completes as if nothing had happened. Any

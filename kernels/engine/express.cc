@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string>
 
-#include "kernels/collectives/collective.h"
+#include "kernels/collectives/shard.h"
 #include "kernels/engine/spin_time.h"
+#include "kernels/engine/work.h"
 
 namespace tf_smddp {
 namespace {
@@ -22,12 +24,19 @@ constexpr unsigned kMostInVain = 4, kFewer = 5, kFewest = 10;
 // the work (measured with 2 ranks).
 constexpr std::uint64_t kTimesSmall = 4;
 
+// Above this, a tensor that can be shared is (measured with 2 ranks).
+constexpr std::uint64_t kMostCopied = 512;
+
 // Below this, looking at the clock takes longer than the work.
 constexpr std::uint64_t kTimedBytes = 1 << 10;
 
-std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
-  hash = ((hash + 0x9e3779b97f4a7c15u) ^ value) * 0xbf58476d1ce4e5b9u;
-  return hash ^ hash >> 32;
+// Where parts begin that ranks write at the same time.
+constexpr std::uint64_t kLineBytes = 64;
+
+// All bits of both, in all bits of the result.
+std::uint64_t Mix(std::uint64_t a, std::uint64_t b) {
+  const auto product = static_cast<unsigned __int128>(a ^ 0x9e3779b97f4a7c15u) * (b ^ 0xbf58476d1ce4e5b9u);
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
 std::uint64_t Bits(double value) {
@@ -36,27 +45,30 @@ std::uint64_t Bits(double value) {
   return bits;
 }
 
-// Differs between requests that must not meet: of other manifests, or tickets.
-std::uint64_t WhatOf(const Manifest& manifest, Pairing::Kind kind, std::uint64_t ticket) {
-  std::uint64_t what = 0;
-  for (const std::uint64_t part :
-       {static_cast<std::uint64_t>(kind), ticket, static_cast<std::uint64_t>(manifest.kind),
-        static_cast<std::uint64_t>(manifest.dtype), static_cast<std::uint64_t>(manifest.op),
-        static_cast<std::uint64_t>(manifest.shape_rank), static_cast<std::uint64_t>(manifest.root),
-        std::uint64_t{manifest.num_params}, std::uint64_t{manifest.param_index}, manifest.count,
-        manifest.dims_hash, Bits(manifest.prescale), Bits(manifest.postscale)}) {
-    what = Mix(what, part);
-  }
-  return what;
+// Differs between requests that must not meet: of other manifests, or tickets, or taken in another way.
+std::uint64_t WhatOf(const Manifest& manifest, Pairing::Kind kind, std::uint64_t ticket, bool shared) {
+  const auto traits =
+      static_cast<std::uint64_t>(kind) | static_cast<std::uint64_t>(shared) << 8 |
+      static_cast<std::uint64_t>(manifest.kind) << 16 | static_cast<std::uint64_t>(manifest.dtype) << 24 |
+      static_cast<std::uint64_t>(manifest.op) << 32 | static_cast<std::uint64_t>(manifest.shape_rank) << 40;
+  const auto root = static_cast<std::uint32_t>(manifest.root);
+  const std::uint64_t place = std::uint64_t{manifest.num_params} << 32 | manifest.param_index;
+  // The four go side by side.
+  const std::uint64_t a = Mix(traits, ticket), b = Mix(place, root),
+                      c = Mix(manifest.count, manifest.dims_hash),
+                      d = Mix(Bits(manifest.prescale), Bits(manifest.postscale));
+  return Mix(Mix(a, b + 1), Mix(c + 2, d + 3));
 }
 
 }  // namespace
 
 Express::Express(Communicator* communicator)
     : communicator_(communicator),
-      most_bytes_(std::min<std::uint64_t>(
+      most_copied_bytes_(std::min<std::uint64_t>(
           kTimesSmall * static_cast<std::uint64_t>(communicator->config().small_bytes),
           ExpressLane::kMostBytes)),
+      most_shared_bytes_(
+          most_copied_bytes_ > 0 && communicator->config().test_transfer_delay_ms == 0 ? kMostBytes : 0),
       patience_(SpinTime(communicator->job(), communicator->job().size(), kPatience)),
       long_patience_(SpinTime(communicator->job(), communicator->job().size(), kLongPatience)),
       lane_(communicator->segment().OpenLane(communicator->index())) {
@@ -66,10 +78,15 @@ Express::Express(Communicator* communicator)
 }
 
 bool Express::Suits(const Request& request, std::uint64_t bytes) const {
-  return patience_ > Clock::duration::zero() && request.assisted && bytes <= most_bytes_ &&
+  return patience_ > Clock::duration::zero() && request.assisted &&
+         (bytes <= most_copied_bytes_ || MayShare(request, bytes)) &&
          request.pairing.kind != Pairing::kName &&
          FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs &&
          communicator_->segment().active().load(std::memory_order_relaxed) == RankMask(communicator_->size());
+}
+
+bool Express::MayShare(const Request& request, std::uint64_t bytes) const {
+  return bytes > kMostCopied && bytes <= most_shared_bytes_ && request.pairing.num_params <= 1;
 }
 
 // 0: not this time.
@@ -84,39 +101,73 @@ Express::Try::Try(Express* express, const Request& request, const Manifest& mani
                   std::uint64_t bytes)
     : express_(express), request_(request), bytes_(bytes) {
   if (!express->Suits(request, bytes)) return;
-  const std::uint64_t what = WhatOf(manifest, request.pairing.kind, ticket);
+  Whereabouts own{};
+  if (express->MayShare(request, bytes)) {
+    const Arena& arena = express->communicator_->job().arena();
+    own = {arena.OffsetOf(request.input, bytes), arena.OffsetOf(request.output, bytes)};
+    shared_ = own.input_offset != kNotInArena && own.output_offset != kNotInArena;
+  }
+  if (!shared_ && bytes > express->most_copied_bytes_) return;
+  const std::uint64_t what = WhatOf(manifest, request.pairing.kind, ticket, shared_);
   patience_ = express->Patience(what);
   if (patience_ == Clock::duration::zero()) return;
-  lock_ = std::unique_lock<std::mutex>(express->mu_, std::try_to_lock);
-  if (lock_.owns_lock()) express->lane_.Post(what, request.input, bytes);
+  turn_ = std::unique_lock<Turn>(express->turn_, std::try_to_lock);
+  if (!turn_.owns_lock()) return;
+  shared_ ? express->lane_.Post(what, &own, sizeof own) : express->lane_.Post(what, request.input, bytes);
 }
 
 bool Express::Try::Run(Cost* cost) {
-  if (!lock_.owns_lock()) return false;
-  const void* inputs[kMaxLocalRanks];
+  if (!turn_.owns_lock()) return false;
+  const void* posted[kMaxLocalRanks];
   std::atomic<unsigned>& in_vain = express_->in_vain_;
-  if (!express_->lane_.Meet(patience_, inputs, &cost->waiting)) {
-    in_vain.store(in_vain.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    lock_.unlock();
-    return false;
-  }
-  in_vain.store(0, std::memory_order_relaxed);
-  if (bytes_ == 0) return true;
+  const bool met = express_->lane_.Meet(patience_, posted, &cost->waiting);
+  in_vain.store(met ? 0 : in_vain.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return met && (bytes_ == 0 || Finish(posted, cost));
+}
+
+bool Express::Try::Finish(const void* const* posted, Cost* cost) {
   const bool worth_timing = bytes_ >= kTimedBytes;
   const Clock::time_point begin = worth_timing ? Clock::now() : Clock::time_point{};
   Communicator* const communicator = express_->communicator_;
-  Call call;
-  call.kind = request_.kind;
-  call.dtype = request_.dtype;
-  call.op = request_.op;
-  call.prescale = request_.prescale;
-  call.postscale = request_.postscale;
+  Call call = CallOf(request_);
   call.num_ranks = communicator->size();
   call.root = request_.root < 0 ? -1 : communicator->IndexOf(request_.root);
-  call.num_rows = bytes_ / DTypeBytes(request_.dtype);
-  FindCollective(request_.kind).DirectOwn(call, inputs, request_.output);
-  lock_.unlock();
+  if (!shared_) {
+    FindCollective(call.kind).DirectOwn(call, posted, request_.output);
+  } else if (!DoPart(call, posted)) {
+    return false;
+  }
+  cost->begun = begin;
   if (worth_timing) cost->moving = Clock::now() - begin;
+  if (!shared_) return true;
+  Clock::duration waited;
+  const bool all = express_->lane_.FinishTogether(&waited);
+  cost->waiting += waited;
+  return all;
+}
+
+// This rank's part, for all ranks. False when the job is aborted for what another rank has posted.
+bool Express::Try::DoPart(const Call& call, const void* const* posted) const {
+  Communicator* const communicator = express_->communicator_;
+  const void* inputs[kMaxLocalRanks];
+  void* outputs[kMaxLocalRanks];
+  for (int member = 0; member < communicator->size(); ++member) {
+    Whereabouts where;
+    std::memcpy(&where, posted[member], sizeof where);
+    const ArenaView& view = communicator->view(member);
+    inputs[member] = view.Resolve(where.input_offset, bytes_);
+    outputs[member] = view.Resolve(where.output_offset, bytes_);
+    if (inputs[member] == nullptr || outputs[member] == nullptr) {
+      communicator->job().Abort("the express lane is damaged: rank " +
+                                std::to_string(communicator->rank_of(member)) +
+                                " has posted a place outside of its arena");
+      return false;
+    }
+  }
+  const Shard part =
+      ShardOf(call.count(), communicator->size(), communicator->index(), kLineBytes / DTypeBytes(call.dtype));
+  if (part.count == 0) return true;
+  FindCollective(call.kind).Direct(call, communicator->index(), inputs, outputs, part.begin, part.count);
   return true;
 }
 

@@ -61,7 +61,7 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
   // any.
   const bool over = pairing.kind == Pairing::kGroup && EpochOf(pairing.ticket) != epoch_;
   const bool other = over && !owed_.empty() && owed_.front().epoch != EpochOf(pairing.ticket);
-  Status status = other ? Status() : CheckOwed(request.step);
+  Status status = other || owed_.empty() ? Status() : CheckOwed(request.step);
   if (!status.ok()) return status;
   switch (pairing.kind) {
     case Pairing::kGroup: {

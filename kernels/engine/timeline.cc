@@ -83,7 +83,11 @@ void Timeline::Add(const Request& request, std::uint64_t bytes, Clock::time_poin
         std::string(",\n{\"ph\":\"") + phase + common + name + R"(,"ts":)" + Time(time) + arguments + "}";
   };
   const std::string name = Quoted(request.label.empty() ? kind : request.label);
-  const std::string way = failed ? "failed" : cost.small ? "small" : cost.staged ? "staged" : "direct";
+  std::string way = "direct";
+  if (cost.staged) way = "staged";
+  if (cost.small) way = "small";
+  if (cost.express) way = "express";
+  if (failed) way = "failed";
   add('b', submitted, name,
       R"(,"args":{"bytes":)" + std::to_string(bytes) + R"(,"dtype":")" + DTypeName(request.dtype) +
           R"(","process_set":)" + std::to_string(request.communicator) + R"(,"way":")" + way + "\"}");

@@ -50,17 +50,8 @@ class Preparation {
     const Request& request = pending_.request;
     Call& call = work_->call;
     work_->collective = &FindCollective(request.kind);
-    call.kind = request.kind;
-    call.dtype = request.dtype;
-    call.op = request.op;
-    call.prescale = request.prescale;
-    call.postscale = request.postscale;
+    call = CallOf(request);
     call.num_ranks = CountBits(work_->participants);
-    call.num_rows = request.shape.empty() ? 1 : static_cast<std::uint64_t>(request.shape[0]);
-    call.row_count = 1;
-    for (std::size_t i = 1; i < request.shape.size(); ++i) {
-      call.row_count *= static_cast<std::uint64_t>(request.shape[i]);
-    }
     if (request.kind == CollectiveKind::kBroadcast) {
       const int root = communicator_->IndexOf(request.root);
       if ((work_->participants >> root & 1) == 0) {
@@ -163,6 +154,20 @@ class Preparation {
 };
 
 }  // namespace
+
+Call CallOf(const Request& request) {
+  Call call;
+  call.kind = request.kind;
+  call.dtype = request.dtype;
+  call.op = request.op;
+  call.prescale = request.prescale;
+  call.postscale = request.postscale;
+  call.num_rows = request.shape.empty() ? 1 : static_cast<std::uint64_t>(request.shape[0]);
+  for (std::size_t i = 1; i < request.shape.size(); ++i) {
+    call.row_count *= static_cast<std::uint64_t>(request.shape[i]);
+  }
+  return call;
+}
 
 Status PrepareWork(Communicator* communicator, const PendingRequest& pending, Work* work) {
   return Preparation(communicator, pending, work).Run();

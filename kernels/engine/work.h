@@ -13,6 +13,7 @@
 #include "kernels/common/status.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/pending.h"
+#include "kernels/engine/request.h"
 
 namespace tf_smddp {
 
@@ -28,6 +29,9 @@ struct Work {
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
 };
+
+// What of a Call follows from the request alone: all but who takes part, and what lies in other ranks' cells.
+Call CallOf(const Request& request);
 
 // Fills *work for a request that is ready. Errors: FailedPrecondition when a rank that it needs has left the
 // communicator; Internal when shared memory is damaged. Any thread, between readiness and this rank's

@@ -74,13 +74,41 @@ TEST_F(ExpressLaneTest, DifferentThingsDoNotMeet) {
   for (const auto& lane : lanes_) EXPECT_FALSE(lane->Meet(milliseconds(10), inputs_.data(), &waited_));
 }
 
+TEST_F(ExpressLaneTest, FinishesWhenAllHave) {
+  Make(3);
+  for (std::uint64_t what = 1; what < 4; ++what) {
+    for (const auto& lane : lanes_) lane->Post(what, nullptr, 0);
+    for (const auto& lane : lanes_) ASSERT_TRUE(lane->Meet(seconds(10), inputs_.data(), &waited_));
+    std::vector<std::future<bool>> finishing;
+    for (const int member : {2, 0, 1}) {
+      for (auto& each : finishing) EXPECT_EQ(each.wait_for(milliseconds(20)), std::future_status::timeout);
+      finishing.push_back(std::async(std::launch::async, [this, member] {
+        std::chrono::nanoseconds waited{};
+        return lanes_[static_cast<std::size_t>(member)]->FinishTogether(&waited);
+      }));
+    }
+    for (auto& each : finishing) EXPECT_TRUE(each.get());
+  }
+}
+
+TEST_F(ExpressLaneTest, WhoMustFinishTogetherWithTheDeadDoesNot) {
+  Make(2);
+  for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
+  for (const auto& lane : lanes_) ASSERT_TRUE(lane->Meet(seconds(10), inputs_.data(), &waited_));
+  auto finishing = std::async(std::launch::async, [this] { return lanes_[0]->FinishTogether(&waited_); });
+  EXPECT_EQ(finishing.wait_for(milliseconds(20)), std::future_status::timeout);
+  abort_->Raise("rank 1 died");
+  EXPECT_FALSE(finishing.get());
+  EXPECT_GT(waited_, milliseconds(10));
+}
+
 // One that has said that it may withdraw, and then takes its time.
 class OneIsLeaving : public ExpressLaneTest {
  protected:
-  // The first word of member 1's line for the first meeting: its lowest bits are the state (express_lane.cc).
+  // Word 6 of member 1's line for the first meeting: its lowest bits are the state (express_lane.cc).
   enum State : std::uint64_t { kWithdrawn, kPosted, kLeaving };
   void Change(State from, State to) {
-    auto* const word = reinterpret_cast<std::atomic<std::uint64_t>*>(&memory_[1 * 2 + 1]);
+    auto* const word = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_[1 * 2 + 1].bytes + 6 * 8);
     word->fetch_xor(from ^ to);
   }
 
@@ -108,7 +136,7 @@ TEST_F(OneIsLeaving, AndWithdraws) {
 }
 
 TEST_F(OneIsLeaving, AndHasWithdrawnSomethingElseSince) {
-  auto* const what = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_[1 * 2 + 1].bytes + 8);
+  auto* const what = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_[1 * 2 + 1].bytes + 7 * 8);
   what->store(2);
   Change(kLeaving, kWithdrawn);
   EXPECT_FALSE(meeting_.get());

@@ -112,9 +112,12 @@ void RunRequests(Engine& engine, std::uint64_t seed, std::atomic<bool>* over) {
   std::mt19937_64 random(seed);  // the same on all ranks
   const int size = engine.config().size;
   constexpr std::size_t kFloats = 4000;
-  auto* in_arena = static_cast<float*>(engine.arena()->Allocate(kFloats * sizeof(float)));
+  std::vector<float*> in_arena;
   std::vector<float> in_private(kFloats, 1.0f);
-  std::memcpy(in_arena, in_private.data(), kFloats * sizeof(float));
+  for (int i = 0; i < 4; ++i) {
+    in_arena.push_back(static_cast<float*>(engine.arena()->Allocate(kFloats * sizeof(float))));
+    std::memcpy(in_arena.back(), in_private.data(), kFloats * sizeof(float));
+  }
   int refusals = 0;
   while (!over->load() && refusals < 3) {
     std::vector<std::vector<float>> outputs(4, std::vector<float>(kFloats));
@@ -122,8 +125,9 @@ void RunRequests(Engine& engine, std::uint64_t seed, std::atomic<bool>* over) {
     std::uint64_t ticket = 0;
     const bool grouped = random() % 2 == 0 && engine.DrawTicket(kWorld, kNoStep, &ticket).ok();
     for (std::uint32_t i = 0; i < 4; ++i) {
-      Request request =
-          RandomRequest(&random, size, random() % 2 == 0 ? in_arena : in_private.data(), &outputs[i]);
+      const bool shared = random() % 2 == 0, in_place = random() % 2 == 0;
+      Request request = RandomRequest(&random, size, shared ? in_arena[i] : in_private.data(), &outputs[i]);
+      if (shared && in_place && !request.allocate) request.output = in_arena[i];
       requests.push_back(grouped ? InGroup(std::move(request), ticket, i, 4) : std::move(request));
     }
     bool all_refused = true;
@@ -264,6 +268,45 @@ TEST(Corruption, AMovedPlaceIsRefused) {
       }
     }
   }
+}
+
+// As above, but rank 0 waits in the express lane, and what is moved is what it has posted there.
+TEST(Corruption, AMovedPlaceInTheLaneIsRefused) {
+  constexpr std::int64_t kCount = 2000;
+  constexpr std::uint64_t kBytes = kCount * sizeof(float);
+  std::atomic<bool> moved{false};
+  RunRanks(
+      2,
+      [&](int rank, Engine& engine) {
+        Arena& arena = *engine.arena();
+        ASSERT_NE(arena.Allocate(4096 * static_cast<std::uint64_t>(rank + 1)), nullptr);
+        auto* data = static_cast<float*>(arena.Allocate(kBytes));
+        std::fill_n(data, kCount, 1.0f);
+        Request request =
+            MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, data, data, kCount);
+        request.assisted = true;
+        std::promise<Status> outcome;
+        request.done = [&outcome](const Status& status) { outcome.set_value(status); };
+        std::thread mover([&, offset = arena.OffsetOf(data, kBytes)] {
+          while (rank == 0 && !moved.load()) {
+            std::this_thread::sleep_for(milliseconds(1));
+            const Region region = ControlRegions().back();
+            auto* words = reinterpret_cast<std::atomic<std::uint64_t>*>(region.data);
+            for (std::size_t i = 0; i + 1 < region.bytes / sizeof *words && !moved.load(); ++i) {
+              if (words[i].load() != offset || words[i + 1].load() != offset) continue;
+              words[i + 1].store(offset + (std::uint64_t{1} << 40));
+              moved.store(true);
+            }
+          }
+        });
+        while (rank == 1 && !moved.load()) std::this_thread::sleep_for(milliseconds(1));
+        std::atomic<bool> ended{false};
+        engine.Assist(kWorld, Caller::kGoesOn, [&] { engine.Submit(std::move(request)); }, ended);
+        const std::string told = outcome.get_future().get().message();
+        EXPECT_NE(told.find("the express lane is damaged: rank 0 has posted"), std::string::npos) << told;
+        mover.join();
+      },
+      [](int, Config* config) { config->test_patience_us = 20'000'000; }, /*orderly=*/false);
 }
 
 }  // namespace
