@@ -1,6 +1,7 @@
 /* kernels/control/express_lane.{h,cc}, by itself: members that come to the same operations one after the other. Each takes an operation
    in the lane or, when they don't meet there, the usual way, where it does not wait for the others. A member may go the usual way at once,
-   and may stop waiting in the lane at any moment. In the end all have taken an operation in the lane, or none has. */
+   and may stop waiting in the lane at any moment. In the end all have taken an operation in the lane, or none has. In every other
+   operation those who have met share the work, and end together. */
 
 #ifndef MEMBERS
 #define MEMBERS 3
@@ -22,6 +23,8 @@ typedef Line {
 };
 Line lines[MEMBERS * 2];
 byte usual[OPERATIONS + 1]; /* members that take this operation the usual way */
+byte parts[OPERATIONS + 1]; /* members that have done their part of it, in the lane */
+byte finished[MEMBERS];     /* the last meeting of which a member says so */
 byte changes;               /* of words: who only looks again, looks when there is something new */
 #define CHANGED changes++
 byte over;                  /* members whose program is */
@@ -180,6 +183,23 @@ proctype Member(byte me) {
       :: m < MEMBERS -> assert(LINE(m).data == operation); m++
       :: else -> break
       od;
+      m = 0;
+      if
+      :: operation % 2 == 0 -> /* FinishTogether */
+#ifdef BUG_FINISHED_FIRST
+        finished[me] = meeting;
+        parts[operation]++;
+#else
+        parts[operation]++;
+        finished[me] = meeting;
+#endif
+        do
+        :: m < MEMBERS && finished[m] == meeting -> m++
+        :: m == MEMBERS -> break
+        od;
+        assert(parts[operation] == MEMBERS)
+      :: else
+      fi;
       atomic { m = 0; meeting++ }
     :: else ->
       usual[operation]++
