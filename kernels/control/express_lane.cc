@@ -24,6 +24,28 @@ constexpr unsigned kLooks = 16;
 // gets it may keep it for milliseconds.
 constexpr std::chrono::microseconds kNoLongerBrief{200};
 
+// Of a loop that looks at what other members do.
+class Vigil {
+ public:
+  // *waited is how long it takes, to some hundred nanoseconds.
+  explicit Vigil(std::chrono::nanoseconds* waited) : waited_(waited) { *waited = {}; }
+
+  // After a look that was in vain: true every now and then, when *waited has just been set.
+  bool KnowsTime() {
+    if (++looks_ % kLooks != 0) return false;
+    const Clock::time_point now = Clock::now();
+    if (begin_ == Clock::time_point{}) begin_ = now;
+    *waited_ = now - begin_;
+    if (*waited_ > kNoLongerBrief) ::sched_yield();
+    return true;
+  }
+
+ private:
+  std::chrono::nanoseconds* const waited_;
+  unsigned looks_ = 0;
+  Clock::time_point begin_{};
+};
+
 }  // namespace
 
 std::uint64_t ExpressLane::WordOf(std::uint64_t meeting, std::uint64_t post, std::uint64_t state) {
@@ -69,22 +91,18 @@ bool ExpressLane::Meet(std::chrono::nanoseconds patience, const void** inputs,
 }
 
 bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanoseconds* waited) {
-  Clock::time_point begin{};
-  *waited = {};
+  Vigil vigil(waited);
   bool stays = false;  // all had posted: it only remains to be seen whether all stay
-  for (unsigned looks = 1;; ++looks) {
+  for (;;) {
     const Seen seen = Look(stays);
     if (seen == Seen::kAll) return true;
     if (seen == Seen::kNever) {
       if (Withdraw()) return false;
       continue;
     }
-    if (looks % kLooks != 0) continue;
-    const Clock::time_point now = Clock::now();
-    if (begin == Clock::time_point{}) begin = now;
-    *waited = now - begin;
-    if (stays || *waited > kNoLongerBrief) ::sched_yield();
+    if (!vigil.KnowsTime()) continue;
     if (stays) {
+      ::sched_yield();
       // By a death in the middle, as a rule; everything ends now.
       if (abort_->raised()) return Look(stays) == Seen::kAll;
     } else if (*waited >= patience) {
@@ -94,24 +112,23 @@ bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanosecon
   }
 }
 
-bool ExpressLane::FinishTogether(std::chrono::nanoseconds* waited) {
+bool ExpressLane::FinishTogether(std::chrono::nanoseconds limit, std::uint64_t* behind,
+                                 std::chrono::nanoseconds* waited) {
   const std::uint64_t meeting = meeting_ - 1;
   finished_[member_].meeting.store(meeting, std::memory_order_release);
-  Clock::time_point begin{};
-  *waited = {};
-  unsigned looks = 0;
-  for (int member = 0; member < num_members_; ++member) {
-    // No later one: that takes this member.
-    while (finished_[member].meeting.load(std::memory_order_acquire) != meeting) {
-      if (++looks % kLooks != 0) continue;
-      if (abort_->raised()) return false;
-      const Clock::time_point now = Clock::now();
-      if (begin == Clock::time_point{}) begin = now;
-      *waited = now - begin;
-      if (*waited > kNoLongerBrief) ::sched_yield();
+  Vigil vigil(waited);
+  for (;;) {
+    *behind = 0;
+    for (int member = 0; member < num_members_; ++member) {
+      // No later one: that takes this member.
+      const bool done = finished_[member].meeting.load(std::memory_order_acquire) == meeting;
+      if (!done) *behind |= std::uint64_t{1} << member;
     }
+    if (*behind == 0) return true;
+    if (!vigil.KnowsTime()) continue;
+    if (abort_->raised()) *behind = 0;
+    if (*behind == 0 || *waited > limit) return false;
   }
-  return true;
 }
 
 ExpressLane::Seen ExpressLane::Look(bool stays) const {

@@ -1,4 +1,4 @@
-// ExpressLane: where the members of a communicator meet that come at the same time, with little data.
+// ExpressLane: where the members of a communicator meet that come at the same time, and with what.
 //
 // Place in the stack: in the communicator's segment, above abort_record.h. Not here: what they meet about,
 // and what becomes of those who don't meet (kernels/engine/express.h).
@@ -22,7 +22,7 @@
 // was leaving and finds that all have posted has come back, and stays until it is settled: until all are
 // found, or one that has withdrawn, whatever it has posted and withdrawn since. Each settles it within a few
 // instructions, or dies, which aborts the job. Then, and only then, those who stay cannot know: one may have
-// met where another sees the abort.
+// met where another sees the abort, and write to the memory of that one, which must stay in place.
 #ifndef TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 #define TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 
@@ -57,8 +57,11 @@ class ExpressLane {
   bool Meet(std::chrono::nanoseconds patience, const void** inputs, std::chrono::nanoseconds* waited);
 
   // After a Meet that was true, by all members or none: says that this member's part of what they have met
-  // for is done, and waits until all parts are. False when the job is aborted before. *waited as above.
-  bool FinishTogether(std::chrono::nanoseconds* waited);
+  // for is done, and waits until all parts are. False when the job is aborted before; or when that takes
+  // longer than `limit`: then *behind has the bits of members whose part is not done, else none, and it is to
+  // be called again. *waited as above.
+  bool FinishTogether(std::chrono::nanoseconds limit, std::uint64_t* behind,
+                      std::chrono::nanoseconds* waited);
 
  private:
   static constexpr std::size_t kInlineBytes = 48;

@@ -95,6 +95,8 @@ std::uint64_t Dispatcher::Submit(Request&& request) {
     OwnCallbacks::Call(request.done, Status());  // only now: it may do anything
     return 0;
   }
+  // Others may have met this one, and be at work on its tensor.
+  if (communicator_->job().aborted()) communicator_->job().arena().Quarantine();
   const auto pending = std::make_shared<PendingRequest>();
   const std::uint64_t id = next_id_.fetch_add(1);
   pending->id = id;
@@ -219,6 +221,8 @@ void Dispatcher::FreeSpans(const PendingRequest& pending) {
 // it. False when its place serves another ticket: then it is among the deferred ones. Sets *done_at when it
 // has been done on the spot: its position in the small log.
 bool Dispatcher::Enter(const PendingRequest& pending, std::uint64_t* done_at) {
+  // The comm thread delivers the error. What has been done in part must not be done again.
+  if (communicator_->job().aborted()) return true;
   const Place place = pending.place();
   Manifest others;
   int other_member = -1;
@@ -503,16 +507,21 @@ std::uint64_t Dispatcher::Missing(const PendingRequest& pending, bool entered) {
 }
 
 void Dispatcher::CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting) {
-  pending_.ForEach([&](const PendingRequest& pending, bool entered) {
-    if (pending.submitted > before) return;
+  const auto add = [&](const Manifest& manifest, Clock::time_point since, std::uint64_t missing, bool ready) {
+    if (since > before || communicator_->ToRanks(missing) == 0) return;
     StallWatch::Waiting each;
-    each.missing = communicator_->ToRanks(Missing(pending, entered));
-    if (each.missing == 0) return;
+    each.missing = communicator_->ToRanks(missing);
     each.members = communicator_->ToRanks(~std::uint64_t{0});
-    each.submitted = pending.submitted;
-    each.request = {pending.manifest, communicator_->id(), entered && IsReady(pending)};
+    each.submitted = since;
+    each.request = {manifest, communicator_->id(), ready};
     waiting->push_back(each);
+  };
+  pending_.ForEach([&](const PendingRequest& pending, bool entered) {
+    if (pending.submitted > before) return;  // Missing takes its time
+    add(pending.manifest, pending.submitted, Missing(pending, entered), entered && IsReady(pending));
   });
+  const Express::Late late = express_.late();
+  add(late.manifest, late.since, late.behind, /*ready=*/true);
 }
 
 void Dispatcher::Cancel(std::uint64_t id, const std::string& reason) {

@@ -232,7 +232,9 @@ std::uint64_t Engine::SubmitTo(Membership* membership, Request&& request) {
 std::uint64_t Engine::Submit(Request&& request) {
   const CommunicatorId communicator = request.communicator;
   Status status;
-  if (assisted.engine == this && assisted.membership->communicator().id() == communicator) {
+  // Shutdown, an abort or a fork may have come meanwhile.
+  const bool usable = !shut_down_.load() && !InForkedChild() && (job_ == nullptr || !job_->aborted());
+  if (assisted.engine == this && assisted.membership->communicator().id() == communicator && usable) {
     status = CheckRequest(request, assisted.membership->communicator().ranks());
     if (status.ok()) return SubmitTo(assisted.membership, std::move(request));
   }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "kernels/collectives/shard.h"
 #include "kernels/engine/spin_time.h"
@@ -29,6 +30,10 @@ constexpr std::uint64_t kMostCopied = 512;
 
 // Below this, looking at the clock takes longer than the work.
 constexpr std::uint64_t kTimedBytes = 1 << 10;
+
+// For how long others may be late with their parts until it is told, and it does not wait for them without
+// sleeping.
+constexpr std::chrono::milliseconds kLate{5}, kNap{1};
 
 // Where parts begin that ranks write at the same time.
 constexpr std::uint64_t kLineBytes = 64;
@@ -99,13 +104,12 @@ Clock::duration Express::Patience(std::uint64_t what) const {
 
 Express::Try::Try(Express* express, const Request& request, const Manifest& manifest, std::uint64_t ticket,
                   std::uint64_t bytes)
-    : express_(express), request_(request), bytes_(bytes) {
+    : express_(express), request_(request), manifest_(manifest), bytes_(bytes) {
   if (!express->Suits(request, bytes)) return;
-  Whereabouts own{};
   if (express->MayShare(request, bytes)) {
     const Arena& arena = express->communicator_->job().arena();
-    own = {arena.OffsetOf(request.input, bytes), arena.OffsetOf(request.output, bytes)};
-    shared_ = own.input_offset != kNotInArena && own.output_offset != kNotInArena;
+    own_ = {arena.OffsetOf(request.input, bytes), arena.OffsetOf(request.output, bytes)};
+    shared_ = own_.input_offset != kNotInArena && own_.output_offset != kNotInArena;
   }
   if (!shared_ && bytes > express->most_copied_bytes_) return;
   const std::uint64_t what = WhatOf(manifest, request.pairing.kind, ticket, shared_);
@@ -113,7 +117,7 @@ Express::Try::Try(Express* express, const Request& request, const Manifest& mani
   if (patience_ == Clock::duration::zero()) return;
   turn_ = std::unique_lock<Turn>(express->turn_, std::try_to_lock);
   if (!turn_.owns_lock()) return;
-  shared_ ? express->lane_.Post(what, &own, sizeof own) : express->lane_.Post(what, request.input, bytes);
+  shared_ ? express->lane_.Post(what, &own_, sizeof own_) : express->lane_.Post(what, request.input, bytes);
 }
 
 bool Express::Try::Run(Cost* cost) {
@@ -140,10 +144,37 @@ bool Express::Try::Finish(const void* const* posted, Cost* cost) {
   cost->begun = begin;
   if (worth_timing) cost->moving = Clock::now() - begin;
   if (!shared_) return true;
-  Clock::duration waited;
-  const bool all = express_->lane_.FinishTogether(&waited);
+  Clock::duration waited{};
+  const bool all = AwaitParts(&waited);
   cost->waiting += waited;
   return all;
+}
+
+// False when the job was aborted first.
+bool Express::Try::AwaitParts(Clock::duration* waited) {
+  ExpressLane& lane = express_->lane_;
+  std::uint64_t behind;
+  if (lane.FinishTogether(kLate, &behind, waited)) return true;
+  const Clock::time_point since = Clock::now() - *waited;
+  bool done = false;
+  while (!done && behind != 0) {
+    express_->SetLate({manifest_, since, behind});
+    std::this_thread::sleep_for(kNap);
+    done = lane.FinishTogether(Clock::duration::zero(), &behind, waited);
+  }
+  express_->SetLate({});
+  *waited = Clock::now() - since;
+  return done;
+}
+
+void Express::SetLate(const Late& late) {
+  std::lock_guard<std::mutex> lock(mu_);
+  late_ = late;
+}
+
+Express::Late Express::late() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return late_;
 }
 
 // This rank's part, for all ranks. False when the job is aborted for what another rank has posted.
@@ -157,10 +188,13 @@ bool Express::Try::DoPart(const Call& call, const void* const* posted) const {
     const ArenaView& view = communicator->view(member);
     inputs[member] = view.Resolve(where.input_offset, bytes_);
     outputs[member] = view.Resolve(where.output_offset, bytes_);
-    if (inputs[member] == nullptr || outputs[member] == nullptr) {
-      communicator->job().Abort("the express lane is damaged: rank " +
-                                std::to_string(communicator->rank_of(member)) +
-                                " has posted a place outside of its arena");
+    const bool own = member == communicator->index();
+    if (inputs[member] == nullptr || outputs[member] == nullptr ||
+        OverlapInPart(inputs[member], outputs[member], bytes_) ||
+        (own && (where.input_offset != own_.input_offset || where.output_offset != own_.output_offset))) {
+      communicator->job().Abort("the express lane is damaged: the place of " + DescribeManifest(manifest_) +
+                                " that rank " + std::to_string(communicator->rank_of(member)) +
+                                " has posted cannot be");
       return false;
     }
   }

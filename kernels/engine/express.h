@@ -8,7 +8,8 @@
 //   copied   each posts its data, and makes its own output from all that were posted. For the smallest, from
 //            and to any memory.
 //   shared   each posts where its tensor lies in its arena, does its part for all, and waits until all have.
-//            For tensors in arenas that belong to no larger group, of which a batch is better made.
+//            For tensors in arenas that belong to no larger group, of which a batch is better made. One
+//            that lies in private memory on one rank meets nobody here.
 //
 // Waiting here is in vain when the ranks come at different times. After some times in a row a rank tries it
 // for every 32nd request only, then for every 64th, and in the end for every 1024th: which ones, follows from
@@ -48,11 +49,20 @@ class Express {
   // Up to so many bytes, anything here is tried for a request.
   static constexpr std::uint64_t kMostBytes = 1 << 20;
 
+  // What a request waits for that shares its work with others, of whom some are late with their parts.
+  struct Late {
+    Manifest manifest;
+    Clock::time_point since;
+    std::uint64_t behind = 0;  // bits of those members; 0: there is no such request
+  };
+  // Any thread.
+  Late late() const;
+
   // One request's try, by any thread. While one is in the lane, there is none of another thread in there.
   class Try {
    public:
     // Posts `request`, of which `manifest` is, and which has `bytes` bytes, and `ticket`, in its epoch; or
-    // does nothing, where that is not worth it. The first two outlive it.
+    // does nothing, where that is not worth it. The first three outlive it.
     Try(Express* express, const Request& request, const Manifest& manifest, std::uint64_t ticket,
         std::uint64_t bytes);
 
@@ -69,11 +79,14 @@ class Express {
 
     bool Finish(const void* const* posted, Cost* cost);
     bool DoPart(const Call& call, const void* const* posted) const;
+    bool AwaitParts(Clock::duration* waited);
 
     Express* const express_;
     const Request& request_;
+    const Manifest& manifest_;
     const std::uint64_t bytes_;
     bool shared_ = false;
+    Whereabouts own_{};  // if it is shared
     Clock::duration patience_{};
     std::unique_lock<Turn> turn_;  // held when it is posted
   };
@@ -82,6 +95,7 @@ class Express {
   bool Suits(const Request& request, std::uint64_t bytes) const;
   bool MayShare(const Request& request, std::uint64_t bytes) const;
   Clock::duration Patience(std::uint64_t what) const;
+  void SetLate(const Late& late);
 
   Communicator* const communicator_;
   const std::uint64_t most_copied_bytes_, most_shared_bytes_;
@@ -89,6 +103,8 @@ class Express {
   std::atomic<unsigned> in_vain_{0};          // times in a row
   Turn turn_;
   ExpressLane lane_;  // of whoever has the turn
+  mutable std::mutex mu_;
+  Late late_{};  // guarded by mu_
 };
 
 }  // namespace tf_smddp

@@ -51,7 +51,8 @@ class Sequencer {
   Status DrawTicket(StepId step, std::uint64_t* ticket);
 
   // Takes a request. May wait (Note [Turns]). On OK the caller is *inside* the epoch until it calls Exit; it
-  // must not wait for another rank in there. Errors: Internal as above, InvalidArgument when a request of the
+  // must not wait for another rank in there, but in the express lane: who has met others there waits for what
+  // they do before they wait for anything. Errors: Internal as above, InvalidArgument when a request of the
   // same name is under way; then *tell says whether the other ranks, which may wait for this request, must be
   // told. Any thread but the engine's own.
   Status Enter(const Request& request, Position* position, bool* tell);

@@ -140,13 +140,6 @@ class Preparation {
     return *address != nullptr;
   }
 
-  // A tensor is reduced in place or elsewhere, never over a part of itself.
-  static bool OverlapInPart(const void* input, const void* output, std::uint64_t bytes) {
-    if (input == nullptr || output == nullptr || input == output) return false;
-    const auto a = reinterpret_cast<std::uintptr_t>(input), b = reinterpret_cast<std::uintptr_t>(output);
-    return (a < b ? b - a : a - b) < bytes;
-  }
-
   Communicator* const communicator_;
   const PendingRequest& pending_;
   Work* const work_;
@@ -154,6 +147,12 @@ class Preparation {
 };
 
 }  // namespace
+
+bool OverlapInPart(const void* input, const void* output, std::uint64_t bytes) {
+  if (input == nullptr || output == nullptr || input == output) return false;
+  const auto a = reinterpret_cast<std::uintptr_t>(input), b = reinterpret_cast<std::uintptr_t>(output);
+  return (a < b ? b - a : a - b) < bytes;
+}
 
 Call CallOf(const Request& request) {
   Call call;

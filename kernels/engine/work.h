@@ -33,6 +33,9 @@ struct Work {
 // What of a Call follows from the request alone: all but who takes part, and what lies in other ranks' cells.
 Call CallOf(const Request& request);
 
+// A tensor is reduced in place or elsewhere, never over a part of itself.
+bool OverlapInPart(const void* input, const void* output, std::uint64_t bytes);
+
 // Fills *work for a request that is ready. Errors: FailedPrecondition when a rank that it needs has left the
 // communicator; Internal when shared memory is damaged. Any thread, between readiness and this rank's
 // Acknowledge.

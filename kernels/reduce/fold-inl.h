@@ -55,9 +55,9 @@ struct FoldArgs {
 // The first `lanes` lanes from p, the others 0.
 template <class Element, class D>
 HWY_INLINE hn::Vec<D> LoadPartial(D d, const typename Element::Lane* p, std::size_t lanes) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  // Such targets read single lanes, of 4 bytes and more; a vector out of what has just been copied in pieces
-  // makes the processor wait.
+#if HWY_TARGET == HWY_AVX3
+  // Here lanes that are masked out are not read. (AVX2's may be: that is up to the processor.) A vector out
+  // of what has just been copied in pieces makes the processor wait.
   using Acc = typename Element::Acc;
   if constexpr (std::is_same_v<Element, NativeElement<Acc>> && sizeof(Acc) >= 4) {
     return hn::MaskedLoad(hn::FirstN(d, lanes), d, p);

@@ -84,7 +84,8 @@ TEST_F(ExpressLaneTest, FinishesWhenAllHave) {
       for (auto& each : finishing) EXPECT_EQ(each.wait_for(milliseconds(20)), std::future_status::timeout);
       finishing.push_back(std::async(std::launch::async, [this, member] {
         std::chrono::nanoseconds waited{};
-        return lanes_[static_cast<std::size_t>(member)]->FinishTogether(&waited);
+        std::uint64_t behind = 0;
+        return lanes_[static_cast<std::size_t>(member)]->FinishTogether(seconds(10), &behind, &waited);
       }));
     }
     for (auto& each : finishing) EXPECT_TRUE(each.get());
@@ -95,11 +96,28 @@ TEST_F(ExpressLaneTest, WhoMustFinishTogetherWithTheDeadDoesNot) {
   Make(2);
   for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
   for (const auto& lane : lanes_) ASSERT_TRUE(lane->Meet(seconds(10), inputs_.data(), &waited_));
-  auto finishing = std::async(std::launch::async, [this] { return lanes_[0]->FinishTogether(&waited_); });
+  std::uint64_t behind = 0;
+  auto finishing = std::async(std::launch::async,
+                              [&] { return lanes_[0]->FinishTogether(seconds(10), &behind, &waited_); });
   EXPECT_EQ(finishing.wait_for(milliseconds(20)), std::future_status::timeout);
   abort_->Raise("rank 1 died");
   EXPECT_FALSE(finishing.get());
+  EXPECT_EQ(behind, 0u);
   EXPECT_GT(waited_, milliseconds(10));
+}
+
+TEST_F(ExpressLaneTest, SaysWhoIsBehind) {
+  Make(3);
+  for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
+  for (const auto& lane : lanes_) ASSERT_TRUE(lane->Meet(seconds(10), inputs_.data(), &waited_));
+  std::uint64_t behind = 0;
+  EXPECT_FALSE(lanes_[1]->FinishTogether(milliseconds(1), &behind, &waited_));
+  EXPECT_EQ(behind, 0b101u);
+  EXPECT_FALSE(lanes_[0]->FinishTogether(milliseconds(1), &behind, &waited_));
+  EXPECT_EQ(behind, 0b100u);
+  EXPECT_TRUE(lanes_[2]->FinishTogether(milliseconds(1), &behind, &waited_));
+  EXPECT_TRUE(lanes_[1]->FinishTogether(milliseconds(1), &behind, &waited_));
+  EXPECT_EQ(behind, 0u);
 }
 
 // One that has said that it may withdraw, and then takes its time.

@@ -3,18 +3,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/control/manifest.h"
 #include "kernels/engine/stall_report.h"
+#include "kernels/engine/statistics.h"
 #include "tests/cpp/testing/limited_ranks.h"
 #include "tests/cpp/testing/ranks.h"
 #include "tests/cpp/testing/sanitizers.h"
@@ -245,6 +249,61 @@ TEST(Stall, WhenTheLowestRankThatWaitsIsStoppedTheNextSpeaks) {
   const std::vector<RankEnd> ends = ranks.AwaitAll();
   for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
   ExpectParts(ends[1].log, {"rank 1 has waited", "for rank 2 at allreduce 'step'"});
+}
+
+// Whether it is stopped in the express lane, doing its part for all or not, or elsewhere: as likely as not in
+// the first.
+TEST(Stall, ARankThatIsStoppedInTheLane) {
+  constexpr int kStops = 3;
+  LimitedRanks ranks(
+      2,
+      [](int, Config* config) {
+        config->stall_warning_ms = kWarningMs;
+        config->test_patience_us = 100'000;
+      },
+      [](Engine& engine) {
+        constexpr std::int64_t kCount = 1 << 18;
+        auto* data = static_cast<float*>(engine.arena()->Allocate(kCount * sizeof(float)));
+        std::fill_n(data, kCount, 0.0f);
+        std::atomic<bool> over{false};
+        std::thread stops([&over, rank = engine.config().rank] {
+          for (int stop = 0; rank == 1 && stop < kStops; ++stop) {
+            SleepMs(50);
+            ::raise(SIGSTOP);
+          }
+          over = rank == 1;
+        });
+        Status outcome;
+        while (outcome.ok() && data[0] == 0.0f) {
+          data[0] = over ? 1.0f : 0.0f;
+          std::atomic<bool> ended{false};
+          Request request =
+              MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, data, data, kCount);
+          request.assisted = request.quick = true;
+          request.done = [&](const Status& status) {
+            outcome = status;
+            ended = true;
+          };
+          engine.Assist(kWorld, Caller::kWaits, [&] { engine.Submit(std::move(request)); }, ended);
+          while (!ended) SleepMs(1);
+        }
+        stops.join();
+        EngineStats stats;
+        if (!engine.Stats(/*reset=*/false, &stats).ok() ||
+            stats.collectives[static_cast<std::size_t>(CollectiveKind::kAllreduce)].express_calls == 0) {
+          return Internal("never in the lane");
+        }
+        return outcome;
+      });
+  for (int stop = 0; stop < kStops; ++stop) {
+    AwaitStop(ranks.pid(1));
+    SleepMs(3 * kWarningMs);
+    ::kill(ranks.pid(1), SIGCONT);
+  }
+  const std::vector<RankEnd> ends = ranks.AwaitAll();
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  EXPECT_GE(CountLines(ends[0].log, "for rank 1 at allreduce 'test'"), kStops) << ends[0].log;
+  EXPECT_GE(CountLines(ends[0].log, "rank 1 is stopped"), kStops) << ends[0].log;
 }
 
 TEST(Stall, ARankThatIsStoppedInABatch) {

@@ -1,6 +1,8 @@
 // What reduce.h promises beyond values: equal bits however a range is cut, and in any floating-point
 // environment of the thread; NaN, signed zeros, subnormals.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -84,6 +86,45 @@ TEST_P(SemanticsTest, CutsDoNotChangeBits) {
 }
 
 // Not the same as any pairwise or blocked order, nor with an accumulator of more bits.
+// A page, behind which there is memory that must not be touched.
+class LastPage {
+ public:
+  LastPage() : page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {
+    void* const data = ::mmap(nullptr, 2 * page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(data, MAP_FAILED);
+    end_ = static_cast<unsigned char*>(data) + page_;
+    EXPECT_EQ(::mprotect(end_, page_, PROT_NONE), 0);
+  }
+  ~LastPage() { ::munmap(end_ - page_, 2 * page_); }
+  LastPage(const LastPage&) = delete;
+  LastPage& operator=(const LastPage&) = delete;
+
+  unsigned char* end() const { return end_; }
+
+ private:
+  const std::size_t page_;
+  unsigned char* end_ = nullptr;
+};
+
+TEST_P(SemanticsTest, TouchesNothingBehindTheEnd) {
+  const LastPage pages[4];
+  for (int t = 0; t < kNumDTypes; ++t) {
+    const auto dtype = static_cast<DType>(t);
+    const ReduceOp op = ReduceOpDefined(dtype, ReduceOp::kSum) ? ReduceOp::kSum : ReduceOp::kMax;
+    const std::size_t element = DTypeBytes(dtype);
+    for (std::size_t count = 1; count <= 1 + 5 * 64 / element; ++count) {
+      for (const int num_outputs : {1, 2}) {
+        const std::size_t bytes = count * element;
+        const void* in[2] = {pages[0].end() - bytes, pages[1].end() - bytes};
+        void* out[2] = {pages[2].end() - bytes, pages[3].end() - bytes};
+        std::memset(out[0], 1, bytes);
+        ReduceOn(GetParam(), {dtype, op}, in, 2, out, num_outputs, count);
+        EXPECT_EQ(std::count(pages[2].end() - bytes, pages[2].end(), 0), static_cast<std::ptrdiff_t>(bytes));
+      }
+    }
+  }
+}
+
 TEST_P(SemanticsTest, AddsInIndexOrder) {
   EXPECT_EQ(Reduced<float>(ReduceOp::kSum, {0x1p24f, 1, 1, -0x1p24f}), 0);
   EXPECT_EQ(Reduced<float>(ReduceOp::kSum, {1, 1, 0x1p24f, -0x1p24f}), 2);
