@@ -316,7 +316,7 @@ TEST(Express, TwoThreadsInOneLane) {
         other.join();
         EXPECT_GT(StatsOf(engine, CollectiveKind::kAllreduce).express_calls, 0u);
       },
-      [](int, Config* config) { config->test_patience_us = 200; });
+      [](int, Config* config) { config->test_patience_us = 2'000; });
 }
 
 // Differences are found as ever, and the ranks go on together.
