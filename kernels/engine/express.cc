@@ -21,8 +21,8 @@ constexpr std::chrono::microseconds kPatience{10}, kLongPatience{100};
 // of kFewer, which grows with every try.
 constexpr unsigned kMostInVain = 4, kFewer = 5, kFewest = 10;
 
-// Up to so many times what one rank does for all, copying it and doing it everywhere takes less than sharing
-// the work (measured with 2 ranks).
+// Up to so many times what one rank does for all, copying it and doing it everywhere takes less than a batch
+// (measured with 2 ranks).
 constexpr std::uint64_t kTimesSmall = 4;
 
 // Above this, a tensor that can be shared is (measured with 2 ranks).
