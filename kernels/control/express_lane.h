@@ -1,4 +1,4 @@
-// ExpressLane: where the members of a communicator meet that come at the same time, and with what.
+// ExpressLane: where the members of a communicator meet that come at the same time, and see what each brings.
 //
 // Place in the stack: in the communicator's segment, above abort_record.h. Not here: what they meet about,
 // and what becomes of those who don't meet (kernels/engine/express.h).

@@ -25,8 +25,9 @@ constexpr unsigned kMostInVain = 4, kFewer = 5, kFewest = 10;
 // (measured with 2 ranks).
 constexpr std::uint64_t kTimesSmall = 4;
 
-// Above this, a tensor that can be shared is (measured with 2 ranks).
-constexpr std::uint64_t kMostCopied = 512;
+// Above the first and up to the second, a tensor that can be shared is. Below, copying it takes less; above,
+// what a batch costs besides no longer counts (measured with 2 ranks).
+constexpr std::uint64_t kMostCopied = 512, kMostShared = 1 << 20;
 
 // Below this, looking at the clock takes longer than the work.
 constexpr std::uint64_t kTimedBytes = 1 << 10;
@@ -73,7 +74,7 @@ Express::Express(Communicator* communicator)
           kTimesSmall * static_cast<std::uint64_t>(communicator->config().small_bytes),
           ExpressLane::kMostBytes)),
       most_shared_bytes_(
-          most_copied_bytes_ > 0 && communicator->config().test_transfer_delay_ms == 0 ? kMostBytes : 0),
+          most_copied_bytes_ > 0 && communicator->config().test_transfer_delay_ms == 0 ? kMostShared : 0),
       patience_(SpinTime(communicator->job(), communicator->job().size(), kPatience)),
       long_patience_(SpinTime(communicator->job(), communicator->job().size(), kLongPatience)),
       lane_(communicator->segment().OpenLane(communicator->index())) {

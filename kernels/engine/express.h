@@ -46,9 +46,6 @@ class Express {
   // Outlives it.
   explicit Express(Communicator* communicator);
 
-  // Up to so many bytes, anything here is tried for a request.
-  static constexpr std::uint64_t kMostBytes = 1 << 20;
-
   // What a request waits for that shares its work with others, of whom some are late with their parts.
   struct Late {
     Manifest manifest;
