@@ -58,7 +58,9 @@ def describe(process: psutil.Process) -> str:
 class Sweep:
     """Ends all processes of a job, in small turns, so that the caller can do other things in between.
 
-    It looks again at every turn, because a process that is being ended may have started another.
+    It looks again at every turn, because a process that is being ended may have started another. For the same
+    reason it is over only when two looks in succession find none: a process that begins after the list of
+    processes was read, and whose parent ends before it is looked at, is not seen by one look.
     """
 
     POLL_SECONDS = 0.05
@@ -76,14 +78,19 @@ class Sweep:
         self._escalation = escalation
         self._number = 0
         self._signalled: set[tuple[int, int]] = set()
+        self._found_none = False
         self.told: list[str] = []  # descriptions of the processes that got a signal
         self.remaining: list[psutil.Process] = []
 
     def turn(self, now: float) -> bool:
-        """Looks and signals once. Returns whether it is over: none left, or none that will go."""
+        """Looks and signals once. Returns whether it is over: none left, or none that will go.
+
+        Leave POLL_SECONDS between turns.
+        """
         self.remaining = find(self._job_id, self._sessions)
-        if not self.remaining:
+        if not self.remaining and self._found_none:
             return True
+        self._found_none = not self.remaining
         step = self._escalation.due(now)
         if step is Step.GIVE_UP:
             return True

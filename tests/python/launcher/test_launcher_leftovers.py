@@ -1,0 +1,72 @@
+"""The processes of a job that outlive its ranks, found while they come and go."""
+
+import os
+import signal
+import subprocess
+import uuid
+
+import psutil
+import pytest
+from launcher_harness import alive, wait_until
+
+from smddprun.escalation import Escalation
+from smddprun.leftovers import Sweep
+
+# On a line of input it leaves a process in a session of its own, and ends.
+PARENT = "read; setsid sleep 100 > /dev/null & echo $!; exit"
+
+
+@pytest.fixture
+def job_id():
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def parent(job_id):
+    process = subprocess.Popen(
+        ["bash", "-c", PARENT],
+        env={**os.environ, "SMDDP_JOB_ID": job_id},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield process
+
+
+def sweep_of(job_id):
+    escalation = Escalation()
+    escalation.begin(0.0, 0.0)
+    return Sweep(job_id, set(), escalation)
+
+
+def test_it_is_over_when_there_is_nobody(job_id):
+    sweep = sweep_of(job_id)
+    assert [sweep.turn(0.0), sweep.turn(0.05)] == [False, True]
+    assert not sweep.told and not sweep.remaining
+
+
+def test_a_process_that_begins_while_it_looks_is_found(parent, job_id, monkeypatch):
+    """Its parent is in the list of processes and has ended when it is looked at; it is not in the list."""
+    process_iter = psutil.process_iter
+    children = []
+
+    def list_then_let_the_parent_end():
+        listed = list(process_iter())
+        if not children:
+            output, _ = parent.communicate("go\n")
+            children.append(int(output))
+        return listed
+
+    monkeypatch.setattr(psutil, "process_iter", list_then_let_the_parent_end)
+    sweep = sweep_of(job_id)
+    try:
+        assert not sweep.turn(0.0) and not sweep.remaining
+        assert not sweep.turn(0.05)
+        assert [process.pid for process in sweep.remaining] == children
+        wait_until(lambda: not alive(children[0]), "it is ended")
+        assert [sweep.turn(0.1), sweep.turn(0.15)] == [False, True]
+        assert sweep.told == [f"{children[0]} (sleep 100)"]
+    finally:
+        if children and alive(children[0]):
+            os.kill(children[0], signal.SIGKILL)
