@@ -238,10 +238,9 @@ std::uint64_t Engine::Submit(Request&& request) {
     status = CheckRequest(request, assisted.membership->communicator().ranks());
     if (status.ok()) return SubmitTo(assisted.membership, std::move(request));
   }
-  if (status.ok()) status = CheckUsable();
   const Inside inside(&inside_);
   std::shared_ptr<Membership> membership;
-  if (status.ok()) status = CheckUsable();  // since it is inside
+  if (status.ok()) status = CheckUsable();
   if (status.ok()) {
     membership = communicators_->Find(communicator);
     if (membership != nullptr) {
