@@ -12,6 +12,7 @@ from smddprun import command, environment, options
 
 _USAGE = 2
 _CANNOT_START = 1
+_OUTPUT_LOST = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +57,7 @@ def _open_standard_descriptors() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
 
 
 def _become(words: list[str], environ: Mapping[str, str]) -> None:
@@ -98,11 +99,13 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
         raise options.UsageError(
             f"--output-dir {chosen.output_dir!r}: {error.strerror}; give a directory that you may write to"
         ) from error
-    signal_pipe = signals.SignalPipe()
-    signal_pipe.install()
-    guard = Guard(job_id, directory)
-    outlets = sinks.open_sinks(signal_pipe.wake)
-    run = job.Job(chosen, job_id, outlets, signal_pipe, guard)
+    try:
+        signal_pipe = signals.SignalPipe()
+        signal_pipe.install()
+        guard = Guard(job_id, directory)
+        run = job.Job(chosen, job_id, sinks.open_sinks(signal_pipe.wake), signal_pipe, guard)
+    except OSError as error:
+        return _fail(f"the launcher can't start: {error.strerror}; look at `ulimit -n -u`", _CANNOT_START)
     try:
         rendezvous.create(directory)
         if chosen.verbose:
@@ -115,12 +118,15 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
     except (rendezvous.RendezvousError, job.StartError) as error:
         run.say(str(error))
         exit_code = getattr(error, "exit_code", _CANNOT_START)
-    rendezvous.remove(directory)
+    try:
+        rendezvous.remove(directory)
+    except rendezvous.RendezvousError as error:
+        run.say(str(error))
     guard.dismiss()
     # From here on only output is left to be written, and its reader may be slow: a signal ends that.
     signal_pipe.restore_stopping()
-    run.close()
-    return exit_code
+    written = run.close()
+    return exit_code if written else exit_code or _OUTPUT_LOST
 
 
 if __name__ == "__main__":

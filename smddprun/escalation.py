@@ -42,6 +42,11 @@ class Escalation:
         if self._next is None or (self.deadline is not None and self._next <= step):
             self._next, self.deadline = step, now
 
+    def put_off(self, now: float, wait_seconds: float) -> None:
+        """Lets SIGTERM be due after `wait_seconds`, unless it has been due already."""
+        if self._next is Step.TERMINATE:
+            self.deadline = now + wait_seconds
+
     def due(self, now: float) -> Step | None:
         """The step that is due, once; None while there is none."""
         if self.deadline is None or now < self.deadline:

@@ -10,6 +10,7 @@ finds it), and with none of the launcher's descriptors (`smddprun … | tee` doe
 from __future__ import annotations
 
 import os
+import signal
 import time
 import traceback
 
@@ -28,19 +29,25 @@ class Guard:
         Args:
           job_id: the processes to end.
           directory: the rendezvous directory to remove; need not exist yet.
+
+        Raises:
+          OSError: no more processes, or descriptors.
         """
         read_end, self._write_end = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            try:
-                _run(read_end, job_id, directory)
-            except (
-                BaseException
-            ):  # nobody else could report it, and it must not run on into the launcher's code
-                traceback.print_exc()
-            finally:
-                os._exit(0)
+        ready, is_ready = os.pipe()
+        # Until the guard ignores them: they would reach this process twice, through the pipe that it has.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._pid = os.fork()
+            if self._pid == 0:
+                _run_and_exit(read_end, job_id, directory)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(read_end)
+        # Who kills this process's group from here on does not kill the guard.
+        os.close(is_ready)
+        os.read(ready, 1)
+        os.close(ready)
 
     def add_rank(self, pid: int) -> None:
         """Tells the guard of a rank: its pid is its session's id.
@@ -62,13 +69,22 @@ class Guard:
             return  # someone has killed the guard; the launcher alone does as long as it lives
 
 
+def _run_and_exit(read_end: int, job_id: str, directory: str) -> None:
+    try:
+        _run(read_end, job_id, directory)
+    except BaseException:  # nobody else could report it, and it must not run on into the launcher's code
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
 def _run(read_end: int, job_id: str, directory: str) -> None:
     os.setsid()
     signals.ignore_all()
-    _keep_only(read_end)
+    with open("/proc/self/comm", "w") as name:
+        name.write(leftovers.GUARD_NAME)
     os.chdir("/")
-    with open("/proc/self/comm", "w") as name:  # what ps and top show
-        name.write("smddprun-guard")
+    _keep_only(read_end)  # this closes `is_ready`, too
     told = b""
     while chunk := os.read(read_end, 4096):
         told += chunk
@@ -78,8 +94,8 @@ def _run(read_end: int, job_id: str, directory: str) -> None:
     escalation = Escalation(after_terminate=2.0)
     escalation.begin(time.monotonic(), 0.0)
     sweep = leftovers.Sweep(job_id, sessions, escalation)
-    while not sweep.turn(time.monotonic()):
-        time.sleep(sweep.POLL_SECONDS)
+    while not sweep.turn(now := time.monotonic()):
+        time.sleep(sweep.next_look - now)
     rendezvous.remove(directory)
 
 

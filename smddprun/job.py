@@ -7,6 +7,7 @@ is up. An idle job costs no CPU. Nothing here waits for anything else: outputs h
 from __future__ import annotations
 
 import functools
+import math
 import os
 import selectors
 import signal
@@ -30,6 +31,8 @@ from smddprun.sinks import LAUNCHER, PlainSink
 STOP_GRACE_SECONDS = 30.0
 # Helpers of the ranks (a `tee`, a resource tracker) end by themselves soon after them, if left alone.
 SETTLE_SECONDS = 1.0
+# epoll counts milliseconds in 32 bits.
+LONGEST_SLEEP_SECONDS = 3600.0
 # Two SIGINTs closer than this are one Ctrl-C: from the terminal, and passed on by a program around us.
 SAME_KEYSTROKE_SECONDS = 0.3
 
@@ -76,6 +79,7 @@ class Job:
         self._given_up = False
         self._escalation = Escalation()
         self._started_at = time.monotonic()
+        self._ends_at = math.inf if options.timeout is None else self._started_at + options.timeout
         self._timed_out = False
         self._stopped_by = 0
         self._interrupted_at: float | None = None
@@ -115,12 +119,17 @@ class Job:
             self.say(f"{self._num_ranks} ranks succeeded after {time.monotonic() - self._started_at:.1f} s")
         return outcome.exit_code
 
-    def close(self) -> None:
-        """Lets the zombies go, and waits until all output has been written."""
+    def close(self) -> bool:
+        """Lets the zombies go, and waits until all output has been written.
+
+        Returns:
+          Whether it could be written, or nobody wants it.
+        """
         for rank in self._ranks:
             rank.reap()
-        self._outputs.finish()
+        written = self._outputs.finish()
         self._selector.close()
+        return written
 
     def _start(self, place: environment.Place, command: Sequence[str], environ: Mapping[str, str]) -> None:
         rank = Rank(place, Tail())
@@ -154,7 +163,9 @@ class Job:
         self._outputs.drain()
 
     def _turn(self, deadline: float | None) -> None:
-        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        timeout = (
+            None if deadline is None else min(max(0.0, deadline - time.monotonic()), LONGEST_SLEEP_SECONDS)
+        )
         # epoll reports descriptors in the order in which they became ready, so deaths come in their true
         # order.
         for key, _ in self._selector.select(timeout):
@@ -163,14 +174,13 @@ class Job:
 
     def _next_deadline(self) -> float | None:
         deadlines = [self._escalation.deadline]
-        if self._options.timeout is not None and not self._timed_out:
-            deadlines.append(self._started_at + self._options.timeout)
+        if not self._timed_out and self._ends_at < math.inf:
+            deadlines.append(self._ends_at)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _check_limits(self) -> None:
         now = time.monotonic()
-        limit = self._options.timeout
-        if limit is not None and not self._timed_out and now >= self._started_at + limit:
+        if not self._timed_out and now >= self._ends_at:
             self._timed_out = True
             self._escalation.hasten(now, Step.TERMINATE)
         step = self._escalation.due(now)
@@ -221,10 +231,10 @@ class Job:
                 self._outputs.window_changed()
                 self._send(number)
             elif number == signal.SIGTSTP:
-                # The ranks' groups are orphaned ones for the kernel, which ignores SIGTSTP for those. SIGCONT
-                # follows.
+                # The ranks' groups are orphaned ones for the kernel, which ignores SIGTSTP for those.
                 self._send(signal.SIGSTOP)
-                os.kill(os.getpid(), signal.SIGSTOP)
+                self._signal_pipe.suspend()
+                self._send(signal.SIGCONT)
             elif number in STOPPING:
                 self._stop(number)
             else:
@@ -250,7 +260,11 @@ class Job:
             self._escalation.hasten(now, Step.KILL)
         sweep = Sweep(self._job_id, {rank.pid for rank in self._ranks}, self._escalation)
         while not sweep.turn(time.monotonic()):
-            self._turn(time.monotonic() + sweep.POLL_SECONDS)
+            self._turn(sweep.next_look)
+            now = time.monotonic()
+            if self._outputs.paused and not self._stopped_by and now < self._ends_at:
+                # They may be waiting for whoever reads our output, as the ranks would.
+                self._escalation.put_off(now, SETTLE_SECONDS)
         if sweep.told:
             self.say(f"ended {len(sweep.told)} processes that the ranks left behind: {', '.join(sweep.told)}")
         if sweep.remaining:

@@ -15,6 +15,12 @@ import psutil
 from smddprun.environment import belongs_to_job
 from smddprun.escalation import SIGNALS, Escalation, Step
 
+# As ps and top show the guard of a job. That of a job inside this one still has something to clear up when
+# its launcher has ended, and then ends by itself.
+GUARD_NAME = "smddprun-guard"
+
+_POLL_SECONDS = 0.05
+
 
 def find(job_id: str, sessions: Container[int]) -> list[psutil.Process]:
     """Living processes of the job, this process not among them.
@@ -46,6 +52,13 @@ def _send(process: psutil.Process, number: int) -> None:
         return  # ended by itself, or not ours to end; the next look shows which
 
 
+def _is_guard(process: psutil.Process) -> bool:
+    try:
+        return process.name() == GUARD_NAME
+    except psutil.Error:
+        return False  # it has ended
+
+
 def describe(process: psutil.Process) -> str:
     """As in '1234 (python worker.py)', with the command cut to a bearable length."""
     try:
@@ -63,8 +76,6 @@ class Sweep:
     processes was read, and whose parent ends before it is looked at, is not seen by one look.
     """
 
-    POLL_SECONDS = 0.05
-
     def __init__(self, job_id: str, sessions: Container[int], escalation: Escalation) -> None:
         """Signals nobody yet.
 
@@ -79,14 +90,15 @@ class Sweep:
         self._number = 0
         self._signalled: set[tuple[int, int]] = set()
         self._found_none = False
+        self.next_look = 0.0  # when the next turn is worth while
         self.told: list[str] = []  # descriptions of the processes that got a signal
         self.remaining: list[psutil.Process] = []
 
     def turn(self, now: float) -> bool:
-        """Looks and signals once. Returns whether it is over: none left, or none that will go.
-
-        Leave POLL_SECONDS between turns.
-        """
+        """Looks and signals once, if it is time. Returns whether it is over: none left, or none that go."""
+        if now < self.next_look:
+            return False
+        self.next_look = now + _POLL_SECONDS
         self.remaining = find(self._job_id, self._sessions)
         if not self.remaining and self._found_none:
             return True
@@ -97,7 +109,7 @@ class Sweep:
         if step is not None:
             self._number = SIGNALS[step]
         for process in self.remaining if self._number else ():
-            if (process.pid, self._number) not in self._signalled:
+            if (process.pid, self._number) not in self._signalled and not _is_guard(process):
                 if all(pid != process.pid for pid, _ in self._signalled):
                     self.told.append(describe(process))
                 self._signalled.add((process.pid, self._number))

@@ -9,7 +9,7 @@ from typing import Callable, NamedTuple
 
 from smddprun.lines import Tail
 from smddprun.sinks import PlainSink
-from smddprun.streams import Ends, Stream, copy_window_size, open_pipe, open_terminal
+from smddprun.streams import MAX_PIPE_BYTES, Ends, Stream, copy_window_size, open_pipe, open_terminal
 
 _STANDARD_FD = {"stdout": 1, "stderr": 2}
 
@@ -66,6 +66,7 @@ class Outputs:
         self._tag_output = tag_output
         self._output_dir = output_dir
         self._say = say
+        self._told_of_loss = False
         self._streams: list[Stream] = []
         self._terminals: list[tuple[int, Stream]] = []  # (the real one, the stream of rank 0's)
 
@@ -89,7 +90,7 @@ class Outputs:
         if self._output_dir is not None:
             path = os.path.join(self._output_dir, f"rank-{rank}.{name}")
             log = open(path, "wb", buffering=0)  # noqa: SIM115 - the stream owns it
-        ends: Ends = open_terminal(_STANDARD_FD[name]) if terminal else open_pipe()
+        ends: Ends = open_terminal(_STANDARD_FD[name]) if terminal else open_pipe(2 * self._num_ranks)
         stream = Stream(rank, name, ends.ours, sink, tail, prefix, log)
         if terminal:
             self._terminals.append((_STANDARD_FD[name], stream))
@@ -105,6 +106,7 @@ class Outputs:
     def turn(self) -> None:
         """After each turn of the main loop: sees to outputs that are too slow, have caught up, or broke."""
         for writer in self._writers():
+            writer.start()
             if not writer.paused and writer.backlog_bytes > writer.HIGH_BYTES:
                 writer.paused = True
                 self._each_stream_of(writer, lambda stream: self._selector.unregister(stream.fd))
@@ -112,6 +114,7 @@ class Outputs:
             if writer.paused and writer.backlog_bytes < writer.LOW_BYTES:
                 writer.paused = False
                 self._each_stream_of(writer, self._listen)
+        self._tell_of_loss()
         for stream in list(self._streams):
             if stream.log_error:
                 self._say(f"can't write {stream.log_name}: {stream.log_error.strerror}; the file ends here")
@@ -127,16 +130,30 @@ class Outputs:
                 copy_window_size(fd, stream.fd)
 
     def drain(self) -> None:
-        """Passes on what is left. All who could still write have ended, so there is an end to it."""
+        """Passes on what is left, and closes: who is still there, and writes, gets SIGPIPE."""
         for stream in list(self._streams):
-            while stream.read() > 0:
-                continue
+            left = MAX_PIPE_BYTES  # what comes after so much was written just now
+            while left > 0 and (count := stream.read()) > 0:
+                left -= count
             self._end(stream)
 
-    def finish(self) -> None:
-        """Returns when all has been written."""
-        for writer in self._writers():
+    def finish(self) -> bool:
+        """Returns when all has been written: whether it could be, or nobody wants it."""
+        for writer in self._writers():  # stderr last, which tells of the other
             writer.finish()
+            self._tell_of_loss()
+        return not any(writer.loss for writer in self._writers())
+
+    @property
+    def paused(self) -> bool:
+        """Whether the ranks' output is not read at the moment, since ours isn't."""
+        return any(writer.paused for writer in self._writers())
+
+    def _tell_of_loss(self) -> None:
+        loss = self._sinks["stdout"].writer.loss
+        if loss and not self._told_of_loss and self._sinks["stderr"] is not self._sinks["stdout"]:
+            self._told_of_loss = True
+            self._say(f"can't write stdout: {loss.strerror}; what follows is lost")
 
     def _writers(self) -> list:
         return list({id(sink): sink.writer for sink in self._sinks.values()}.values())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import shutil
 from collections.abc import Mapping
 
 # A unix socket's path must fit into 107 bytes, and the engine puts one with a short name into the directory.
@@ -13,7 +13,7 @@ _REMEDY = "set SMDDP_TMPDIR to a short path of a directory that you may write to
 
 
 class RendezvousError(Exception):
-    """The directory can't be made; the text says why and which variable to set."""
+    """The directory can't be made or removed; the text says why and what to do."""
 
 
 def choose(environ: Mapping[str, str], token: str) -> str:
@@ -56,11 +56,13 @@ def remove(path: str) -> None:
     """Removes the directory and what a rank that died too early has left in it.
 
     The engine removes it as soon as all ranks have connected, so often it is gone already.
+
+    Raises:
+      RendezvousError: it can't be removed whole.
     """
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(path):
-            os.unlink(os.path.join(path, name))
-        os.rmdir(path)
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):
+        raise RendezvousError(f"can't remove all of the directory {path}; look what is in it, and remove it")
 
 
 def _base(environ: Mapping[str, str]) -> tuple[str, str]:

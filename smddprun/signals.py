@@ -48,6 +48,16 @@ class SignalPipe:
             return []
 
     @staticmethod
+    def suspend() -> None:
+        """Does what SIGTSTP does by default: stops this process until SIGCONT comes.
+
+        Or nothing, where no shell could continue it: as the first process of a container or of a session.
+        """
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, _noop)
+
+    @staticmethod
     def restore_stopping() -> None:
         """Makes signals end this process at once again: for when there is nothing left to look after."""
         for number in STOPPING:

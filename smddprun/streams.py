@@ -12,7 +12,10 @@ from smddprun.lines import LineSplitter, Tail, tag
 from smddprun.sinks import PlainSink
 
 _READ_BYTES = 1 << 18
-_PIPE_BYTES = 1 << 20
+MAX_PIPE_BYTES = 1 << 20
+_MIN_PIPE_BYTES = 64 << 10  # as they are
+# A quarter of what a user's pipes may have before new ones, of any program, shrink to 8 KiB.
+_ALL_PIPES_BYTES = 16 << 20
 _F_SETPIPE_SZ = 1031  # Linux; Python has a name for it from 3.10 on
 
 
@@ -23,12 +26,13 @@ class Ends(NamedTuple):
     rank_end: int
 
 
-def open_pipe() -> Ends:
-    """A pipe with room for a burst of output."""
+def open_pipe(num_pipes: int) -> Ends:
+    """One of `num_pipes` pipes, with room for a burst of output."""
     ours, rank_end = os.pipe()
-    # Above this user's limit on pipe memory it is refused: the usual 64 KiB do as well, a little slower.
+    size = max(_MIN_PIPE_BYTES, min(MAX_PIPE_BYTES, _ALL_PIPES_BYTES // num_pipes))
+    # Above this user's limit on pipe memory it is refused: the usual size does as well, a little slower.
     with contextlib.suppress(OSError):
-        fcntl.fcntl(ours, _F_SETPIPE_SZ, _PIPE_BYTES)
+        fcntl.fcntl(ours, _F_SETPIPE_SZ, size)
     os.set_blocking(ours, False)
     return Ends(ours, rank_end)
 

@@ -8,6 +8,8 @@ much is waiting.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import select
 import threading
@@ -39,10 +41,24 @@ class Writer:
         self.paused = False  # set by the producer; asks for `wake`
         self.error: OSError | None = None
 
+    @property
+    def loss(self) -> OSError | None:
+        """Why something could not be written; None also when the reader has left, who wants no more."""
+        gone = (errno.EPIPE, errno.EIO) if os.isatty(self._fd) else (errno.EPIPE,)
+        return None if self.error is None or self.error.errno in gone else self.error
+
     def start(self) -> None:
-        """Starts the thread; what was written before has waited. After the last fork: the two clash."""
-        self._thread = threading.Thread(target=self._run, name=f"smddprun-writer-{self._fd}", daemon=True)
-        self._thread.start()
+        """Starts the thread, unless it runs; what was written before has waited.
+
+        After the last fork: the two clash. While the ranks have all threads that there may be, it does
+        nothing and is to be called again.
+        """
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name=f"smddprun-writer-{self._fd}", daemon=True)
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
 
     def write(self, data: bytes) -> None:
         """Queues the data. Never blocks; drops it when the output has broken."""
@@ -54,13 +70,14 @@ class Writer:
 
     def finish(self) -> None:
         """Returns when everything is written or the output has broken. Nothing may be written after."""
-        if self._thread is None:
-            self.start()
+        self.start()
         with self._changed:
             self._finishing = True
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
+        else:
+            self._run()
 
     def _run(self) -> None:
         while True:

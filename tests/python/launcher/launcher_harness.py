@@ -6,6 +6,7 @@ no process may have the mark, and the directory for rendezvous directories must 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import shutil
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import uuid
 from collections.abc import Sequence
@@ -30,6 +32,14 @@ WITHOUT_PIDFD = (
     "-c",
     "import os, sys; vars(os).pop('pidfd_open', None)\nfrom smddprun.__main__ import main\nsys.exit(main())",
 )
+
+
+def after(*statements: str) -> tuple[str, ...]:
+    """A program that does something before it is the launcher."""
+    lines = ["import signal, sys", *statements, "from smddprun.__main__ import main", "sys.exit(main())"]
+    return (sys.executable, "-c", "\n".join(lines))
+
+
 # Variables of other launchers and of ours, which would change what is tested.
 _FOREIGN = (
     "SMDDP_",
@@ -72,6 +82,11 @@ def state(pid: int) -> str:
 def cpu_ticks(pid: int) -> int:
     """CPU time that the process has used, in hundredths of a second."""
     return sum(map(int, stat(pid)[11:13]))
+
+
+def unread(fd: int) -> int:
+    """Bytes that wait in a pipe."""
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4), sys.byteorder)
 
 
 def proc(pid: int, name: str) -> bytes:

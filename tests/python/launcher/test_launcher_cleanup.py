@@ -13,6 +13,7 @@ from launcher_harness import (
     LIMIT_SECONDS,
     SMDDPRUN,
     WITHOUT_PIDFD,
+    after,
     alive,
     proc,
     processes_with,
@@ -61,6 +62,17 @@ def test_sigkill_of_the_launcher_while_it_starts(launcher, delay):
     running.process.wait(LIMIT_SECONDS)
 
 
+def test_sigkill_of_the_launchers_group_while_its_guard_starts(launcher):
+    """The launcher waits until the guard has left its group."""
+    slow = after("import os, time", "setsid = os.setsid", "os.setsid = lambda: (time.sleep(0.5), setsid())")
+    running = launcher.start(
+        "-np", 2, "bash", "-c", "setsid sleep 100 & sleep 100", program=slow, start_new_session=True
+    )
+    wait_until(lambda: os.listdir(launcher.rendezvous_parent), "the directory is made")
+    os.killpg(running.pid, signal.SIGKILL)
+    running.process.wait(LIMIT_SECONDS)
+
+
 def test_leftovers_at_the_end_are_ended_and_named(launcher):
     script = "sleep 100 & echo $! > near-$SMDDP_RANK; setsid sleep 200 & echo $! > far-$SMDDP_RANK"
     result = launcher.run("-np", 2, "bash", "-c", script)
@@ -72,7 +84,13 @@ def test_leftovers_at_the_end_are_ended_and_named(launcher):
 
 
 def test_leftovers_of_a_failed_rank(launcher):
-    script = "setsid sleep 100 & echo $! > far-$SMDDP_RANK; [ $SMDDP_RANK = 0 ] && exec sleep 100; kill -9 $$"
+    slept = " && ".join(
+        f"[ -s far-{rank} ] && grep -q sleep /proc/$(cat far-{rank})/comm" for rank in range(2)
+    )
+    script = (
+        "setsid sleep 100 & echo $! > far-$SMDDP_RANK; [ $SMDDP_RANK = 0 ] && exec sleep 100; "
+        f"until {slept}; do sleep 0.01; done; kill -9 $$"
+    )
     result = launcher.run("-np", 2, "--grace", "0.1", "bash", "-c", script)
     assert result.code == 137 and "ended 2 processes" in result.messages
 
@@ -195,6 +213,22 @@ def test_a_job_inside_a_job_ends_with_the_outer_one(launcher):
     running.finish()
 
 
+@pytest.mark.parametrize("outer_ends", [True, False])
+def test_what_a_job_inside_a_job_has_left_is_removed(launcher, outer_ends):
+    """Its processes do not obey SIGTERM, so all are killed at once, but not the one that clears up."""
+    tough = "trap '' TERM; echo > tough-$SMDDP_RANK; while :; do sleep 0.05; done"
+    inner = [sys.executable, "-m", "smddprun", "-np", "2", "bash", "-c", tough]
+    ending = "while ! [ -e tough-1 ]; do sleep 0.01; done" if outer_ends else "sleep 100"
+    outer = ["bash", "-c", '"$@" & ' + ending, "bash", *inner]
+    running = launcher.start("-np", 1, *outer)
+    launcher.wait_for_files("tough-0", "tough-1")
+    assert len(os.listdir(launcher.rendezvous_parent)) == 2
+    if not outer_ends:
+        running.signal(signal.SIGKILL)
+    running.process.wait(LIMIT_SECONDS)
+    wait_until(lambda: not os.listdir(launcher.rendezvous_parent), "both directories are removed")
+
+
 def test_two_jobs_at_once_do_not_touch_each_other(launcher):
     long = launcher.start(
         "-np", 2, "bash", "-c", "echo > ready-$SMDDP_RANK; while ! [ -e go ]; do sleep 0.01; done; echo fine"
@@ -206,15 +240,25 @@ def test_two_jobs_at_once_do_not_touch_each_other(launcher):
     assert result.code == 0 and sorted(result.lines) == ["[0] fine", "[1] fine"]
 
 
-@pytest.mark.parametrize("state", ["there", "gone", "used"])
+@pytest.mark.parametrize("state", ["there", "gone", "used", "nested"])
 def test_the_rendezvous_directory_is_removed_whatever_the_ranks_did(launcher, state):
     script = {
         "there": "true",
         "gone": 'rm -rf "$SMDDP_RENDEZVOUS"',
         "used": 'touch "$SMDDP_RENDEZVOUS/socket"',
+        "nested": 'mkdir -p "$SMDDP_RENDEZVOUS/a/b"',
     }[state]
     assert launcher.run("-np", 2, "bash", "-c", script).code == 0
     assert os.listdir(launcher.rendezvous_parent) == []
+
+
+def test_a_rendezvous_directory_that_cannot_be_removed_is_named(launcher):
+    program = after("import shutil", "shutil.rmtree = lambda *arguments, **options: None")
+    result = launcher.run("-np", 2, "echo", "a", program=program)
+    (left,) = launcher.rendezvous_parent.iterdir()
+    left.rmdir()
+    assert result.code == 0 and sorted(result.lines) == ["[0] a", "[1] a"]
+    assert f"can't remove all of the directory {left}" in result.messages
 
 
 def test_all_this_in_a_pipeline(launcher):

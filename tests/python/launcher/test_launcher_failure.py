@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from launcher_harness import SMDDPRUN, WITHOUT_PIDFD
+from launcher_harness import SMDDPRUN, WITHOUT_PIDFD, after
 
 PROGRAMS = pytest.mark.parametrize("program", [SMDDPRUN, WITHOUT_PIDFD], ids=["pidfd", "sigchld"])
 
@@ -48,11 +48,18 @@ def test_a_rank_that_ends_well_early_ends_nobody(launcher):
 
 
 def test_the_others_may_end_by_themselves_during_the_grace_period(launcher):
-    script = "[ $SMDDP_RANK = 1 ] && exit 7; sleep 0.5; echo rank 1 is gone >&2; exit 1"
+    dead = "grep -q ') Z' /proc/$(cat one)/stat"
+    script = (
+        "[ $SMDDP_RANK = 1 ] && { echo $$ > one; exit 7; }; "
+        f"until [ -s one ] && {dead}; do sleep 0.01; done; sleep 0.5; echo rank 1 is gone >&2; exit 1"
+    )
+    begin = time.monotonic()
     result = launcher.run("-np", 3, "bash", "-c", script)
+    seconds = time.monotonic() - begin
     assert result.code == 7
     assert "[0] rank 1 is gone" in result.messages and "[2] rank 1 is gone" in result.messages
-    assert re.search(r"rank 0 \(pid \d+\) ended 0\.[4-9] s later: exit code 1", result.messages)
+    later = re.search(r"rank 0 \(pid \d+\) ended (\d\.\d) s later: exit code 1", result.messages)
+    assert 0.1 <= float(later[1]) <= seconds
     assert "was ended by" not in result.messages
 
 
@@ -137,6 +144,23 @@ def test_timeout(launcher):
 
 def test_timeout_that_is_not_reached(launcher):
     assert launcher.run("-np", 2, "--timeout", "15", "true").code == 0
+
+
+def test_limits_may_be_longer_than_any_job(launcher):
+    """Longer than what epoll takes."""
+    result = launcher.run("-np", 1, "--timeout", "99999999", "--grace", "99999999", "bash", "-c", "exit 3")
+    assert result.code == 3 and "rank 0 failed first" in result.messages
+
+
+def test_a_process_limit_is_said(launcher):
+    program = after(
+        "import os",
+        "def fork(): raise BlockingIOError(11, 'Resource temporarily unavailable')",
+        "os.fork = fork",
+    )
+    result = launcher.run("-np", 1, "true", program=program)
+    assert result.code == 1
+    assert re.fullmatch(r"smddprun: .*: Resource temporarily unavailable; .*ulimit.*\n", result.messages)
 
 
 def test_verbose_says_what_happens(launcher):

@@ -7,7 +7,7 @@ import uuid
 
 import psutil
 import pytest
-from launcher_harness import alive, wait_until
+from launcher_harness import alive, proc, wait_until
 
 from smddprun.escalation import Escalation
 from smddprun.leftovers import Sweep
@@ -42,7 +42,7 @@ def sweep_of(job_id):
 
 def test_it_is_over_when_there_is_nobody(job_id):
     sweep = sweep_of(job_id)
-    assert [sweep.turn(0.0), sweep.turn(0.05)] == [False, True]
+    assert [sweep.turn(0.0), sweep.turn(0.01), sweep.turn(1.0)] == [False, False, True]
     assert not sweep.told and not sweep.remaining
 
 
@@ -56,16 +56,17 @@ def test_a_process_that_begins_while_it_looks_is_found(parent, job_id, monkeypat
         if not children:
             output, _ = parent.communicate("go\n")
             children.append(int(output))
+            wait_until(lambda: proc(children[0], "comm") == b"sleep\n", "it is what it becomes")
         return listed
 
     monkeypatch.setattr(psutil, "process_iter", list_then_let_the_parent_end)
     sweep = sweep_of(job_id)
     try:
         assert not sweep.turn(0.0) and not sweep.remaining
-        assert not sweep.turn(0.05)
+        assert not sweep.turn(1.0)
         assert [process.pid for process in sweep.remaining] == children
         wait_until(lambda: not alive(children[0]), "it is ended")
-        assert [sweep.turn(0.1), sweep.turn(0.15)] == [False, True]
+        assert [sweep.turn(2.0), sweep.turn(3.0)] == [False, True]
         assert sweep.told == [f"{children[0]} (sleep 100)"]
     finally:
         if children and alive(children[0]):

@@ -12,7 +12,9 @@ import termios
 import time
 
 import pytest
-from launcher_harness import LIMIT_SECONDS, cpu_ticks, proc, wait_until
+from launcher_harness import LIMIT_SECONDS, after, alive, cpu_ticks, proc, unread, wait_until
+
+from smddprun.streams import open_pipe
 
 
 class Terminal:
@@ -190,9 +192,20 @@ def test_a_reader_that_leaves_does_not_end_ranks_that_log(launcher):
     assert (launcher.work / "logs" / "rank-1.stdout").read_text().split() == [str(i) for i in range(1, 2001)]
 
 
+def wait_until_it_waits_for_its_reader(running):
+    """Until its output is full, and it does nothing any more."""
+
+    def still():
+        ticks = cpu_ticks(running.pid)
+        time.sleep(0.2)
+        return unread(running.process.stdout.fileno()) > 32 << 10 and cpu_ticks(running.pid) == ticks
+
+    wait_until(still, "it waits for its reader")
+
+
 def test_a_reader_that_stops_does_not_stop_the_launcher(launcher):
     running = launcher.start("-np", 2, "yes")
-    time.sleep(0.5)
+    wait_until_it_waits_for_its_reader(running)
     running.signal(signal.SIGINT)
     begin = time.monotonic()
     wait_until(
@@ -205,7 +218,7 @@ def test_a_reader_that_stops_does_not_stop_the_launcher(launcher):
 
 def test_memory_is_bounded_when_the_reader_is_slow(launcher):
     running = launcher.start("-np", 2, "yes")
-    time.sleep(1.0)
+    wait_until_it_waits_for_its_reader(running)
     assert int(re.search(rb"VmRSS:\s+(\d+) kB", proc(running.pid, "status"))[1]) < 100_000
     before = cpu_ticks(running.pid)
     time.sleep(0.5)
@@ -216,13 +229,89 @@ def test_memory_is_bounded_when_the_reader_is_slow(launcher):
 
 def test_heavy_output(launcher):
     launcher.script("write.py", "import os\nfor _ in range(800): os.write(1, (b'x' * 99 + b'\\n') * 655)")
-    process = launcher.start("-np", 2, "write.py")
-    begin = time.monotonic()
-    result = process.finish()
-    assert result.code == 0 and len(result.stdout) == 2 * 800 * 655 * 104
-    assert (
-        len(result.stdout) / (time.monotonic() - begin) > 20e6
-    )  # bytes/s; far below what it does, above any trouble
+
+    def bytes_per_second():
+        begin = time.monotonic()
+        result = launcher.run("-np", 2, "write.py")
+        assert result.code == 0 and len(result.stdout) == 2 * 800 * 655 * 104
+        return len(result.stdout) / (time.monotonic() - begin)
+
+    # Far below what it does, above any trouble; where the machine is busy, the best of three.
+    assert any(bytes_per_second() > 20e6 for _ in range(3))
+
+
+def test_helpers_may_wait_for_a_slow_reader(launcher):
+    """They outlive the rank for long, since the launcher takes their output no faster than ours is read."""
+    running = launcher.start("-np", 1, "bash", "-c", "exec > >(tac); seq 1500000; echo > ended")
+    launcher.wait_for_files("ended")
+    wait_until_it_waits_for_its_reader(running)
+    time.sleep(2)  # longer than helpers may otherwise take
+    result = running.finish()
+    assert result.code == 0 and result.stderr == b""
+    assert result.lines == [str(number) for number in range(1500000, 0, -1)]
+
+
+def test_helpers_do_not_wait_for_a_reader_when_the_job_is_told_to_stop(launcher):
+    running = launcher.start("-np", 1, "bash", "-c", "exec > >(tac); seq 1500000; echo > ended")
+    launcher.wait_for_files("ended")
+    wait_until_it_waits_for_its_reader(running)
+    running.signal(signal.SIGTERM)
+    wait_until(lambda: launcher.leftovers() == [running.pid], "the helper is ended")
+    assert len(running.finish().lines) < 1500000
+
+
+def test_output_that_cannot_be_written_is_said_and_no_success(launcher):
+    with open("/dev/full", "w") as full:
+        result = launcher.run("-np", 2, "echo", "a", stdout=full)
+        assert result.code == 1
+        assert (
+            result.messages == "smddprun: can't write stdout: No space left on device; what follows is lost\n"
+        )
+        assert launcher.run("-np", 2, "echo", "a", stdout=full, stderr=full).code == 1
+        result = launcher.run("-np", 2, "yes", stdout=full)
+        assert result.code == 128 + signal.SIGPIPE and "can't write stdout: No space" in result.messages
+
+
+def test_a_writer_that_outlives_the_job_does_not_hold_it_up(launcher):
+    """One that is not found: it has cleared its environment and begun a session. SIGPIPE ends it."""
+    script = "env -i setsid yes & echo $! > writer; sleep 0.1"
+    with open(os.devnull, "w") as null:
+        result = launcher.run("-np", 1, "--tag-output", "bash", "-c", script, stdout=null)
+    (writer,) = map(int, launcher.wait_for_files("writer"))
+    try:
+        assert result.code == 0
+        wait_until(lambda: not alive(writer), "it is ended")
+    finally:
+        if alive(writer):  # without its mark the fixture would not find it
+            os.kill(writer, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("refused", [3, 1000])
+def test_without_more_threads_output_is_written_later(launcher, refused):
+    """As with `ulimit -u`, while the ranks have all that there may be."""
+    program = after(
+        "import threading",
+        "start, refused = threading.Thread.start, [None] * " + str(refused),
+        "def limited(thread):",
+        '    if refused and refused.pop() is None: raise RuntimeError("can\'t start new thread")',
+        "    start(thread)",
+        "threading.Thread.start = limited",
+    )
+    result = launcher.run(
+        "-np", 2, "bash", "-c", "for i in 1 2 3 4 5; do sleep 0.1; echo $i; done", program=program
+    )
+    assert result.code == 0 and result.stderr == b""
+    assert sorted(result.lines) == [f"[{rank}] {i}" for rank in range(2) for i in range(1, 6)]
+
+
+@pytest.mark.parametrize("pipes,size", [(2, 1 << 20), (64, 1 << 18), (4096, 1 << 16)])
+def test_many_pipes_are_smaller_ones(pipes, size):
+    ends = open_pipe(pipes)
+    try:
+        assert fcntl.fcntl(ends.ours, 1032) == size  # F_GETPIPE_SZ
+    finally:
+        for fd in ends:
+            os.close(fd)
 
 
 def test_closed_standard_descriptors(launcher):
@@ -233,6 +322,13 @@ def test_closed_standard_descriptors(launcher):
         )
         assert result.code == 0
         assert (b"[1] a\n" in result.stdout) == (">&-" not in redirections.replace("2>&-", ""))
+
+
+def test_closed_standard_input_is_no_free_descriptor_in_a_rank(launcher):
+    launcher.script("open.py", "print(open('open.py').fileno() > 2)")
+    command = " ".join([sys.executable, "-m", "smddprun", "-np", "2", "open.py"])
+    result = launcher.run("-c", f"exec {command} <&-", program=("bash",))
+    assert sorted(result.lines) == ["[0] True", "[1] True"]
 
 
 def test_rank_0_reads_stdin_and_the_others_nothing(launcher):

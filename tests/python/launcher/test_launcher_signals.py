@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from launcher_harness import alive, cpu_ticks, proc, state, wait_until
+from launcher_harness import after, alive, cpu_ticks, proc, state, unread, wait_until
 
 # Tells by a file that it is there, and what it gets.
 RANK = """
@@ -21,12 +21,6 @@ tmp = pathlib.Path(f"tmp-{rank}"); tmp.write_text(f"{os.getpid()}\\n"); tmp.rena
 for _ in range(3000): time.sleep(0.01)
 """
 FOREVER = "echo > ready-$SMDDP_RANK; while :; do sleep 0.05; done"
-
-
-def after(*statements):
-    """A program that does something before it is the launcher."""
-    lines = ["import signal, sys", *statements, "from smddprun.__main__ import main", "sys.exit(main())"]
-    return (sys.executable, "-c", "\n".join(lines))
 
 
 @pytest.fixture
@@ -100,12 +94,25 @@ def test_user_signals_are_passed_on_and_mean_nothing_to_the_launcher(start, name
 
 
 def test_ctrl_z_stops_all_and_fg_continues_all(start):
-    running, ranks = start()
+    # As a shell starts it: in a group of its own, which the shell can continue.
+    running, ranks = start(preexec_fn=os.setpgrp)
     everyone = [running.pid, *ranks]
     running.signal(signal.SIGTSTP)
     wait_until(lambda: {state(pid) for pid in everyone} == {"T"}, "all stopped")
     running.signal(signal.SIGCONT)
     wait_until(lambda: "T" not in {state(pid) for pid in everyone}, "all continued")
+    running.signal(signal.SIGTERM)
+    assert running.finish().code == 143
+
+
+def test_ctrl_z_where_nobody_could_continue_it_does_not_stop_the_job(start):
+    """The first process of a session, as under `ssh -t host smddprun …`, or of a container."""
+    running, ranks = start(catch="SIGUSR1", start_new_session=True)
+    running.signal(signal.SIGTSTP)
+    running.signal(signal.SIGUSR1)
+    both = len("[0] got SIGUSR1\n[1] got SIGUSR1\n")
+    wait_until(lambda: unread(running.process.stdout.fileno()) == both, "both ranks get it")
+    assert "T" not in {state(pid) for pid in (running.pid, *ranks)}
     running.signal(signal.SIGTERM)
     assert running.finish().code == 143
 
