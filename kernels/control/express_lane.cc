@@ -74,15 +74,16 @@ std::byte* ExpressLane::RoomOf(int member) const {
 void ExpressLane::Post(std::uint64_t what, const void* data, std::size_t bytes) {
   Line& own = LineOf(member_);
   what_ = what;
+  stays_ = false;
   in_line_ = bytes <= kInlineBytes;
   if (bytes > 0) std::memcpy(in_line_ ? own.data : RoomOf(member_), data, bytes);
   own.what.store(what, std::memory_order_release);  // after what was withdrawn
   own.word.store(WordOf(meeting_, ++post_, kPosted), std::memory_order_seq_cst);
 }
 
-bool ExpressLane::Meet(std::chrono::nanoseconds patience, const void** inputs,
-                       std::chrono::nanoseconds* waited) {
-  if (!Wait(patience, waited)) return false;
+bool ExpressLane::Meet(std::chrono::nanoseconds patience, std::chrono::nanoseconds limit, const void** inputs,
+                       std::uint64_t* behind, std::chrono::nanoseconds* waited) {
+  if (!Wait(patience, limit, behind, waited)) return false;
   for (int member = 0; member < num_members_; ++member) {
     inputs[member] = in_line_ ? LineOf(member).data : RoomOf(member);
   }
@@ -90,24 +91,26 @@ bool ExpressLane::Meet(std::chrono::nanoseconds patience, const void** inputs,
   return true;
 }
 
-bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanoseconds* waited) {
+bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanoseconds limit,
+                       std::uint64_t* behind, std::chrono::nanoseconds* waited) {
+  *behind = 0;
   Vigil vigil(waited);
-  bool stays = false;  // all had posted: it only remains to be seen whether all stay
   for (;;) {
-    const Seen seen = Look(stays);
+    const Seen seen = Look();
     if (seen == Seen::kAll) return true;
     if (seen == Seen::kNever) {
       if (Withdraw()) return false;
       continue;
     }
     if (!vigil.KnowsTime()) continue;
-    if (stays) {
+    if (stays_) {
       ::sched_yield();
       // By a death in the middle, as a rule; everything ends now.
-      if (abort_->raised()) return Look(stays) == Seen::kAll;
+      if (abort_->raised()) return Look() == Seen::kAll;
+      if (*waited > limit && (*behind = Undecided()) != 0) return false;
     } else if (*waited >= patience) {
       if (Withdraw()) return false;
-      stays = true;
+      stays_ = true;
     }
   }
 }
@@ -131,14 +134,14 @@ bool ExpressLane::FinishTogether(std::chrono::nanoseconds limit, std::uint64_t* 
   }
 }
 
-ExpressLane::Seen ExpressLane::Look(bool stays) const {
+ExpressLane::Seen ExpressLane::Look() const {
   std::uint64_t words[kMaxLocalRanks];
   for (const bool again : {false, true}) {
     Seen all = Seen::kAll;
     for (int member = 0; member < num_members_; ++member) {
       if (member == member_) continue;
       std::uint64_t word;
-      const Seen seen = LookAt(member, stays, &word);
+      const Seen seen = LookAt(member, &word);
       if (seen == Seen::kNever) return seen;
       if (seen == Seen::kSome || (again && word != words[member])) all = Seen::kSome;
       words[member] = word;
@@ -148,15 +151,25 @@ ExpressLane::Seen ExpressLane::Look(bool stays) const {
   return Seen::kAll;
 }
 
-ExpressLane::Seen ExpressLane::LookAt(int member, bool stays, std::uint64_t* word) const {
+ExpressLane::Seen ExpressLane::LookAt(int member, std::uint64_t* word) const {
   const Line& line = LineOf(member);
   *word = line.word.load(std::memory_order_seq_cst);
   if (MeetingBits(*word) != MeetingBits(WordOf(meeting_, 0, 0))) return Seen::kSome;
   const bool same = line.what.load(std::memory_order_acquire) == what_;
   // What was withdrawn before says nothing about this; but who stays has seen everybody's post for this.
-  if (StateOf(*word) == kWithdrawn) return same || stays ? Seen::kNever : Seen::kSome;
+  if (StateOf(*word) == kWithdrawn) return same || stays_ ? Seen::kNever : Seen::kSome;
   if (!same) return Seen::kNever;
   return StateOf(*word) == kLeaving ? Seen::kSome : Seen::kAll;
+}
+
+// Bits of the members that have not said whether they stay.
+std::uint64_t ExpressLane::Undecided() const {
+  std::uint64_t members = 0, word;
+  for (int member = 0; member < num_members_; ++member) {
+    if (member == member_ || LookAt(member, &word) != Seen::kSome) continue;
+    members |= std::uint64_t{1} << member;
+  }
+  return members;
 }
 
 bool ExpressLane::HasPosted(int member) const {

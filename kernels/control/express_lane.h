@@ -21,8 +21,9 @@
 // leaving before the last one posted, it is seen now. So nobody meets without the one that leaves. One that
 // was leaving and finds that all have posted has come back, and stays until it is settled: until all are
 // found, or one that has withdrawn, whatever it has posted and withdrawn since. Each settles it within a few
-// instructions, or dies, which aborts the job. Then, and only then, those who stay cannot know: one may have
-// met where another sees the abort, and write to the memory of that one, which must stay in place.
+// instructions, unless it is stopped there, or dies, which aborts the job. Then, and only then, those who
+// stay cannot know: one may have met where another sees the abort, and write to the memory of that one, which
+// must stay in place.
 #ifndef TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 #define TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 
@@ -52,9 +53,12 @@ class ExpressLane {
   void Post(std::uint64_t what, const void* data, std::size_t bytes);
 
   // Waits for all others to post the same, for about `patience`. False when they don't; then they don't meet
-  // either. When true, inputs[m] is what member m has posted, valid until the next Post. *waited is how long
-  // it took, to some hundred nanoseconds.
-  bool Meet(std::chrono::nanoseconds patience, const void** inputs, std::chrono::nanoseconds* waited);
+  // either. When true, inputs[m] is what member m has posted, valid until the next Post. False, too, when it
+  // takes longer than `limit` to be settled, for members that take their time to say whether they stay: then
+  // *behind has their bits, else none, and it is to be called again. *waited is how long it took, to some
+  // hundred nanoseconds.
+  bool Meet(std::chrono::nanoseconds patience, std::chrono::nanoseconds limit, const void** inputs,
+            std::uint64_t* behind, std::chrono::nanoseconds* waited);
 
   // After a Meet that was true, by all members or none: says that this member's part of what they have met
   // for is done, and waits until all parts are. False when the job is aborted before; or when that takes
@@ -83,10 +87,12 @@ class ExpressLane {
 
   static std::uint64_t WordOf(std::uint64_t meeting, std::uint64_t post, std::uint64_t state);
   bool HasPosted(int member) const;
-  Seen Look(bool stays) const;
-  Seen LookAt(int member, bool stays, std::uint64_t* word) const;
+  Seen Look() const;
+  Seen LookAt(int member, std::uint64_t* word) const;
+  std::uint64_t Undecided() const;
   bool Withdraw();
-  bool Wait(std::chrono::nanoseconds patience, std::chrono::nanoseconds* waited);
+  bool Wait(std::chrono::nanoseconds patience, std::chrono::nanoseconds limit, std::uint64_t* behind,
+            std::chrono::nanoseconds* waited);
   Line& LineOf(int member) const { return lines_[member * 2 + static_cast<int>(meeting_ % 2)]; }
   std::byte* RoomOf(int member) const;
 
@@ -100,6 +106,7 @@ class ExpressLane {
   std::uint64_t post_ = 0;     // of this member, the last one
   std::uint64_t what_ = 0;     // it is about
   bool in_line_ = true;        // its data is in the line
+  bool stays_ = false;         // all had posted: it only remains to be seen whether all stay
 };
 
 }  // namespace tf_smddp

@@ -121,11 +121,35 @@ Express::Try::Try(Express* express, const Request& request, const Manifest& mani
   shared_ ? express->lane_.Post(what, &own_, sizeof own_) : express->lane_.Post(what, request.input, bytes);
 }
 
+// Calls `wait`, which waits in the lane, sets *waited and the members that are behind, until it is true, or
+// none is. Who is late is told of, and is not waited for without sleeping.
+template <typename Wait>
+bool Express::Try::Await(const Wait& wait, Clock::duration* waited) {
+  std::uint64_t behind;
+  if (wait(kLate, &behind)) return true;
+  if (behind == 0) return false;
+  const Clock::time_point since = Clock::now() - *waited;
+  bool done = false;
+  while (!done && behind != 0) {
+    express_->SetLate({manifest_, since, behind});
+    std::this_thread::sleep_for(kNap);
+    done = wait(Clock::duration::zero(), &behind);
+  }
+  express_->SetLate({});
+  *waited = Clock::now() - since;
+  return done;
+}
+
 bool Express::Try::Run(Cost* cost) {
   if (!turn_.owns_lock()) return false;
   const void* posted[kMaxLocalRanks];
   std::atomic<unsigned>& in_vain = express_->in_vain_;
-  const bool met = express_->lane_.Meet(patience_, posted, &cost->waiting);
+  ExpressLane& lane = express_->lane_;
+  const bool met = Await(
+      [&](Clock::duration limit, std::uint64_t* behind) {
+        return lane.Meet(patience_, limit, posted, behind, &cost->waiting);
+      },
+      &cost->waiting);
   in_vain.store(met ? 0 : in_vain.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   return met && (bytes_ == 0 || Finish(posted, cost));
 }
@@ -146,26 +170,12 @@ bool Express::Try::Finish(const void* const* posted, Cost* cost) {
   if (worth_timing) cost->moving = Clock::now() - begin;
   if (!shared_) return true;
   Clock::duration waited{};
-  const bool all = AwaitParts(&waited);
+  ExpressLane& lane = express_->lane_;
+  const bool all = Await([&](Clock::duration limit,
+                             std::uint64_t* behind) { return lane.FinishTogether(limit, behind, &waited); },
+                         &waited);
   cost->waiting += waited;
   return all;
-}
-
-// False when the job was aborted first.
-bool Express::Try::AwaitParts(Clock::duration* waited) {
-  ExpressLane& lane = express_->lane_;
-  std::uint64_t behind;
-  if (lane.FinishTogether(kLate, &behind, waited)) return true;
-  const Clock::time_point since = Clock::now() - *waited;
-  bool done = false;
-  while (!done && behind != 0) {
-    express_->SetLate({manifest_, since, behind});
-    std::this_thread::sleep_for(kNap);
-    done = lane.FinishTogether(Clock::duration::zero(), &behind, waited);
-  }
-  express_->SetLate({});
-  *waited = Clock::now() - since;
-  return done;
 }
 
 void Express::SetLate(const Late& late) {

@@ -46,7 +46,8 @@ class Express {
   // Outlives it.
   explicit Express(Communicator* communicator);
 
-  // What a request waits for that shares its work with others, of whom some are late with their parts.
+  // A request for which members that are in the lane keep this one waiting: they are late to say whether they
+  // meet, or with their parts of the work.
   struct Late {
     Manifest manifest;
     Clock::time_point since;
@@ -76,7 +77,8 @@ class Express {
 
     bool Finish(const void* const* posted, Cost* cost);
     bool DoPart(const Call& call, const void* const* posted) const;
-    bool AwaitParts(Clock::duration* waited);
+    template <typename Wait>
+    bool Await(const Wait& wait, Clock::duration* waited);
 
     Express* const express_;
     const Request& request_;

@@ -34,11 +34,16 @@ class ExpressLaneTest : public ::testing::Test {
     }
   }
 
+  bool Meet(const std::unique_ptr<ExpressLane>& lane, std::chrono::nanoseconds patience) {
+    return lane->Meet(patience, seconds(10), inputs_.data(), &behind_, &waited_);
+  }
+
   std::vector<CacheLine> memory_;
   const std::unique_ptr<AbortRecord> abort_ = std::make_unique<AbortRecord>();
   std::vector<std::unique_ptr<ExpressLane>> lanes_;
   std::array<const void*, kMaxLocalRanks> inputs_{};
   std::chrono::nanoseconds waited_{};
+  std::uint64_t behind_ = 0;
 };
 
 TEST_F(ExpressLaneTest, WhoComesLastDoesNotWait) {
@@ -47,7 +52,7 @@ TEST_F(ExpressLaneTest, WhoComesLastDoesNotWait) {
   lanes_[0]->Post(1, &data[0], sizeof data[0]);
   lanes_[1]->Post(1, &data[1], sizeof data[1]);
   for (const int member : {1, 0}) {
-    ASSERT_TRUE(lanes_[static_cast<std::size_t>(member)]->Meet(microseconds(0), inputs_.data(), &waited_));
+    ASSERT_TRUE(Meet(lanes_[static_cast<std::size_t>(member)], microseconds(0)));
     EXPECT_EQ(*static_cast<const int*>(inputs_[0]), 7);
     EXPECT_EQ(*static_cast<const int*>(inputs_[1]), 8);
     EXPECT_EQ(waited_.count(), 0);
@@ -59,26 +64,26 @@ TEST_F(ExpressLaneTest, WhoIsAloneGivesUpAndSoDoWhoComeLater) {
   for (std::uint64_t what = 1; what < 10; ++what) {
     for (const auto& lane : lanes_) {
       lane->Post(what, nullptr, 0);
-      EXPECT_FALSE(lane->Meet(microseconds(1), inputs_.data(), &waited_));
+      EXPECT_FALSE(Meet(lane, microseconds(1)));
     }
   }
   // What was withdrawn does not stand in the way.
   for (const auto& lane : lanes_) lane->Post(10, nullptr, 0);
-  for (const auto& lane : lanes_) EXPECT_TRUE(lane->Meet(seconds(10), inputs_.data(), &waited_));
+  for (const auto& lane : lanes_) EXPECT_TRUE(Meet(lane, seconds(10)));
 }
 
 TEST_F(ExpressLaneTest, DifferentThingsDoNotMeet) {
   Make(2);
   lanes_[0]->Post(1, nullptr, 0);
   lanes_[1]->Post(2, nullptr, 0);
-  for (const auto& lane : lanes_) EXPECT_FALSE(lane->Meet(milliseconds(10), inputs_.data(), &waited_));
+  for (const auto& lane : lanes_) EXPECT_FALSE(Meet(lane, milliseconds(10)));
 }
 
 TEST_F(ExpressLaneTest, FinishesWhenAllHave) {
   Make(3);
   for (std::uint64_t what = 1; what < 4; ++what) {
     for (const auto& lane : lanes_) lane->Post(what, nullptr, 0);
-    for (const auto& lane : lanes_) ASSERT_TRUE(lane->Meet(seconds(10), inputs_.data(), &waited_));
+    for (const auto& lane : lanes_) ASSERT_TRUE(Meet(lane, seconds(10)));
     std::vector<std::future<bool>> finishing;
     for (const int member : {2, 0, 1}) {
       for (auto& each : finishing) EXPECT_EQ(each.wait_for(milliseconds(20)), std::future_status::timeout);
@@ -95,10 +100,14 @@ TEST_F(ExpressLaneTest, FinishesWhenAllHave) {
 TEST_F(ExpressLaneTest, WhoMustFinishTogetherWithTheDeadDoesNot) {
   Make(2);
   for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
-  for (const auto& lane : lanes_) ASSERT_TRUE(lane->Meet(seconds(10), inputs_.data(), &waited_));
+  for (const auto& lane : lanes_) ASSERT_TRUE(Meet(lane, seconds(10)));
   std::uint64_t behind = 0;
-  auto finishing = std::async(std::launch::async,
-                              [&] { return lanes_[0]->FinishTogether(seconds(10), &behind, &waited_); });
+  std::promise<void> begins;
+  auto finishing = std::async(std::launch::async, [&] {
+    begins.set_value();
+    return lanes_[0]->FinishTogether(seconds(10), &behind, &waited_);
+  });
+  begins.get_future().wait();
   EXPECT_EQ(finishing.wait_for(milliseconds(20)), std::future_status::timeout);
   abort_->Raise("rank 1 died");
   EXPECT_FALSE(finishing.get());
@@ -109,7 +118,7 @@ TEST_F(ExpressLaneTest, WhoMustFinishTogetherWithTheDeadDoesNot) {
 TEST_F(ExpressLaneTest, SaysWhoIsBehind) {
   Make(3);
   for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
-  for (const auto& lane : lanes_) ASSERT_TRUE(lane->Meet(seconds(10), inputs_.data(), &waited_));
+  for (const auto& lane : lanes_) ASSERT_TRUE(Meet(lane, seconds(10)));
   std::uint64_t behind = 0;
   EXPECT_FALSE(lanes_[1]->FinishTogether(milliseconds(1), &behind, &waited_));
   EXPECT_EQ(behind, 0b101u);
@@ -134,13 +143,23 @@ class OneIsLeaving : public ExpressLaneTest {
     Make(2);
     for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
     Change(kPosted, kLeaving);
-    meeting_ = std::async(std::launch::async,
-                          [this] { return lanes_[0]->Meet(microseconds(1), inputs_.data(), &waited_); });
+    meeting_ = std::async(std::launch::async, [this] {
+      bool met = false;
+      do {
+        met = lanes_[0]->Meet(microseconds(1), milliseconds(1), inputs_.data(), &behind_, &waited_);
+        told_ |= behind_;
+      } while (behind_ != 0);
+      return met;
+    });
     // It cannot know yet.
+    while (told_ == 0 && meeting_.wait_for(milliseconds(1)) == std::future_status::timeout) {
+    }
     EXPECT_EQ(meeting_.wait_for(milliseconds(50)), std::future_status::timeout);
+    EXPECT_EQ(told_, 0b10u);
   }
 
   std::future<bool> meeting_;
+  std::atomic<std::uint64_t> told_{0};  // bits of all that it was told to be behind
 };
 
 TEST_F(OneIsLeaving, AndStays) {
@@ -191,7 +210,11 @@ TEST_F(ExpressLaneTest, AllMeetOrNone) {
           bool meets = false;
           if (random() % 50 != 0) {
             lane.Post(static_cast<std::uint64_t>(operation), data.data(), count * 4);
-            meets = lane.Meet(random() % 4 == 0 ? microseconds(0) : milliseconds(5), inputs.data(), &waited);
+            const std::chrono::nanoseconds patience = random() % 4 == 0 ? microseconds(0) : milliseconds(5);
+            std::uint64_t behind = 0;
+            do {
+              meets = lane.Meet(patience, microseconds(random() % 2), inputs.data(), &behind, &waited);
+            } while (behind != 0);
           }
           const auto index = static_cast<std::size_t>(operation);
           if (meets) {
