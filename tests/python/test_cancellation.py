@@ -3,10 +3,10 @@
 import pytest
 from harness import run_job
 
-# Every rank does each step, with `bad` true on rank 0 alone; rank 1 comes late, so the others' collectives
-# wait for it. Then all do one more, which is right.
+# Every rank does each step, with `bad` true on rank 0 alone; rank 1 comes when it has failed there, so the
+# others' collectives wait for it. Then all do one more, which is right.
 SCRIPT = """
-import threading
+import pathlib, threading
 from tensorflow.python.eager import cancellation
 
 sdp.init()
@@ -17,16 +17,25 @@ def slow(number):
     time.sleep(0.5)
     return number
 
+def wait_until_failed(name):
+    path = pathlib.Path(os.environ["TF_SMDDP_TEST_REPORTS"], "0")
+    deadline = time.monotonic() + 30.0
+    while not (path.exists() and json.dumps(name + ": failed") in path.read_text()):
+        assert time.monotonic() < deadline, "rank 0 waits for this one"
+        time.sleep(0.01)
+
 def run(name, step):
     sdp.barrier()
     if rank == 1:
-        time.sleep(1.5)
+        wait_until_failed(name)
     begin = time.monotonic()
     kind = text = "none"
     try:
         step(rank == 0)
     except tf.errors.OpError as error:
         kind, text = type(error).__name__, error.message
+        if rank == 0:
+            report(name + ": failed", True)
     seconds = time.monotonic() - begin
     after = [float(sdp.allreduce(i + rank, 0, 1)) for i in (0.0, 3.0)]
     report(name, {"type": kind, "error": text, "seconds": seconds, "next": after})

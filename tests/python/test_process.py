@@ -96,9 +96,10 @@ def test_shutdown_while_another_thread_runs_a_function():
         1,
         """
 import threading
-go_on = threading.Event()
+under_way, go_on = threading.Event(), threading.Event()
 
 def wait(x):
+    under_way.set()
     go_on.wait(30.0)
     return x
 
@@ -117,7 +118,7 @@ def work():
 sdp.init()
 thread = threading.Thread(target=work)
 thread.start()
-time.sleep(1.0)
+assert under_way.wait(30.0)
 sdp.shutdown()
 go_on.set()
 thread.join()

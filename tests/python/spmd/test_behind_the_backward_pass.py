@@ -1,26 +1,54 @@
-"""Gradients are reduced while the backward pass computes the others: measured with a timeline."""
+"""Gradients are reduced while the backward pass computes the others: it waits for that here."""
 
 import json
+import time
 
 import pytest
 import tensorflow as tf
-from delays import delayed
 
 import tf_smddp as sdp
 
 LAYERS = 4
-LAYER_MS = 40
+LIMIT_SECONDS = 10.0
 
 
-@tf.custom_gradient
-def slow_backward(x):
-    return tf.identity(x), lambda gradient: delayed(gradient, LAYER_MS, stateful=False)
+class Backward:
+    """Backward passes that do not end before the gradients above them have been reduced on this rank."""
+
+    def run(self, step):
+        self.ends = []  # of each layer's, in seconds of the timeline's clock
+        self.all_reduced = True  # before each end
+        sdp.stats(reset=True)
+        step(tf.ones([1000]))
+        assert self.all_reduced
+        assert len(self.ends) == LAYERS - 1  # the first layer's has no gradient to pass on
+
+    def after_reduced(self, number):
+        """Returns the identity, with such a backward pass: `number` gradients are above it."""
+
+        def wait(gradient):
+            deadline = time.monotonic() + LIMIT_SECONDS
+            while self.all_reduced and sdp.stats()["collectives"]["allreduce"]["calls"] < number:
+                self.all_reduced = time.monotonic() < deadline
+                time.sleep(0.001)
+            self.ends.append(time.monotonic())
+            return gradient
+
+        def backward(gradient):
+            # Tickets wait for a stateful op before them.
+            late = tf.numpy_function(wait, [gradient], gradient.dtype, stateful=False)
+            return tf.ensure_shape(late, gradient.shape)
+
+        return tf.custom_gradient(lambda x: (tf.identity(x), backward))
+
+
+backward = Backward()
 
 
 def gradients_of(weights, x):
     with tf.GradientTape() as tape:
-        for weight in weights:
-            x = slow_backward(x) * weight
+        for i, weight in enumerate(weights):
+            x = backward.after_reduced(LAYERS - i)(x) * weight
     return sdp.DistributedGradientTape(tape).gradient(x, weights)
 
 
@@ -54,16 +82,15 @@ def test_reduced_while_the_others_are_computed(rank, tmp_path, reduced):
         for weight, gradient in zip(weights, function(x)):
             weight.assign_sub(0.1 * gradient)
 
-    step(tf.ones([1000]))
+    backward.run(step)
     sdp.start_profiler(tmp_path / "trace.json")
-    step(tf.ones([1000]))
+    backward.run(step)
     sdp.stop_profiler()
 
-    spans = {}
+    begins = {}
     for event in json.loads((tmp_path / f"trace.rank{rank}.json").read_text()):
         if event["name"].startswith("layer_"):
-            spans.setdefault(event["name"], []).append(event["ts"])
-    # The last layer's gradient comes first. It has been reduced before the first layer's is there.
-    (last_begin, last_end), (first_begin, _) = spans[f"layer_{LAYERS - 1}"], spans["layer_0"]
-    assert first_begin - last_begin > (LAYERS - 1) * LAYER_MS * 900
-    assert last_end < first_begin
+            begins.setdefault(event["name"], event["ts"] / 1e6)
+    # The last layer's gradient comes first. The others come one by one.
+    for i, end in zip(reversed(range(1, LAYERS)), backward.ends):
+        assert begins[f"layer_{i}"] < end < begins[f"layer_{i - 1}"]

@@ -105,15 +105,19 @@ def test_who_waits_is_seen(rank, size):
     if size == 1:
         assert sdp.stats()["collectives"]["barrier"]["waiting_seconds"] == 0
         return
-    sdp.barrier()
-    sdp.stats(reset=True)
-    if rank == 0:
-        time.sleep(0.3)
-    sdp.barrier()
-    waited = sdp.stats()["collectives"]["barrier"]["waiting_seconds"]
+    waits = []
+    for _ in range(3):  # since a rank may itself come late to a barrier
+        sdp.barrier()
+        sdp.stats(reset=True)
+        if rank == 0:
+            time.sleep(0.3)
+        begin = time.monotonic()
+        sdp.barrier()
+        seconds = time.monotonic() - begin
+        waits.append(sdp.stats()["collectives"]["barrier"]["waiting_seconds"])
+        assert waits[-1] < seconds + 1e-3
     if rank != 0:
-        assert waited > 0.2
-    assert waited < 5
+        assert max(waits) > 0.2
 
 
 def test_a_step_that_fails_is_an_error(rank, size):
