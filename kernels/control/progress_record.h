@@ -71,7 +71,7 @@ class ProgressRecord {
     return false;
   }
 
-  // Bits of the ranks that this rank has waited for longer than its stall watch allows
+  // Bits of the ranks that this rank has waited for nearly as long as its stall watch allows, or longer
   // (kernels/engine/stall_watch.h); 0 when there is no such wait. Set by its stall watch.
   std::atomic<std::uint64_t>& waits_for() { return waits_for_; }
 

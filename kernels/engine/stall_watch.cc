@@ -18,8 +18,9 @@ constexpr Clock::duration kNever{0};
 constexpr Clock::duration kLongestInterval = std::chrono::seconds(5);
 constexpr Clock::duration kShortestInterval = milliseconds(20);
 
-// Looks within the time after which a wait counts as a stall.
-constexpr int kLooks = 4;
+// Looks within the time after which a wait counts as a stall; and so many before its end, a rank publishes
+// for whom it waits, so that all that wait together have done so by then.
+constexpr int kLooks = 4, kLooksAhead = 2;
 
 // A process that uses so much of a core does something of its own.
 constexpr double kProgressShare = 0.1;
@@ -42,6 +43,12 @@ std::int64_t CoarseNanoseconds() {
   timespec now = {};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::uint64_t MissingOf(const std::vector<StallWatch::Waiting>& waiting) {
+  std::uint64_t missing = 0;
+  for (const StallWatch::Waiting& each : waiting) missing |= each.missing;
+  return missing;
 }
 
 template <typename Body>
@@ -118,14 +125,10 @@ void StallWatch::Run() {
 void StallWatch::Look() {
   if (job_->aborted()) return;  // the comm threads end everything
   const Clock::time_point now = Clock::now();
-  const std::vector<Waiting> waiting = collect_(now - patience_);
-  std::uint64_t missing = 0, members = 0;
-  for (const Waiting& each : waiting) {
-    missing |= each.missing;
-    members |= each.members;
-  }
-  own_.waits_for().store(missing, std::memory_order_seq_cst);
-  if (missing == 0) return EndStall(now);
+  std::vector<Waiting> waiting = collect_(now - patience_ + kLooksAhead * interval_);  // oldest first
+  own_.waits_for().store(MissingOf(waiting), std::memory_order_seq_cst);
+  while (!waiting.empty() && waiting.back().submitted > now - patience_) waiting.pop_back();
+  if (waiting.empty()) return EndStall(now);
   if (!stalled_) {
     stalled_ = true;
     looks_ = 0;
@@ -134,13 +137,15 @@ void StallWatch::Look() {
     next_warning_ = warning_;
   }
   ++looks_;
-  const std::uint64_t awaited = Closure(missing);
+  const std::uint64_t awaited = Closure(MissingOf(waiting));
   ForEachRank(awaited, [&](int rank) { LookAt(rank, now); });
   const std::string text = DescribeStall(MakeReport(waiting, now));
   CheckTimeout(awaited, text, now);
-  // Not at the first look: the others have published by the next one that they wait too.
+  // Not at the first look: it takes two to see what a rank uses of a core.
   if (warning_ == kNever || now - since_ < next_warning_ || looks_ == 1 || job_->aborted()) return;
   while (next_warning_ <= now - since_) next_warning_ *= 2;
+  std::uint64_t members = 0;
+  for (const Waiting& each : waiting) members |= each.members;
   const bool report = IsReporter(members);
   warned_ = warned_ || report;
   job_->logger().Log(report ? LogLevel::kWarning : LogLevel::kDebug, text);
@@ -235,12 +240,8 @@ StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::t
   report.rank = job_->rank();
   report.seconds = Seconds(now - waiting.front().submitted);
   report.timeout_seconds = Seconds(timeout_);
-  std::uint64_t missing = 0;
-  for (const Waiting& each : waiting) {
-    report.requests.push_back(each.request);
-    missing |= each.missing;
-  }
-  ForEachRank(missing, [&](int rank) {
+  for (const Waiting& each : waiting) report.requests.push_back(each.request);
+  ForEachRank(MissingOf(waiting), [&](int rank) {
     ProgressRecord& record = job_->segment().rank(rank).progress;
     const Seen& seen = seen_[static_cast<std::size_t>(rank)];
     AbsentRank absent;

@@ -5,8 +5,9 @@
 // looks a few times within the shorter of the two times, SMDDP_STALL_WARNING and SMDDP_STALL_TIMEOUT (at
 // least every 5 s).
 //
-// A rank that has waited too long publishes for whom (ProgressRecord::waits_for). So everyone can follow who
-// waits for whom, and of all that wait together, the lowest one that is not stopped writes the warning.
+// A rank that has waited too long publishes for whom (ProgressRecord::waits_for), and does so somewhat before
+// that. So everyone can follow who waits for whom, and of all that wait together, the lowest one that is not
+// stopped writes the warning.
 //
 // Note [Progress]: the job is ended only when, for the time of SMDDP_STALL_TIMEOUT, no rank that is waited
 // for, also indirectly, has made progress. A rank makes progress when it submits a request or one of its

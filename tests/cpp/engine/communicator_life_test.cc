@@ -217,12 +217,15 @@ TEST(CommunicatorLife, ShutdownDoesNotWaitForAnotherThreadsCreation) {
   RunRanks(
       2,
       [&](int rank, Engine& engine) {
+        meeting.Await();  // all threads of both are there
         if (rank == 0) {
+          const int threads = ReadUsage().threads;
           std::thread creator([&engine] {
             CommunicatorId id = kWorld;
             EXPECT_FALSE(engine.CreateCommunicator({0, 1}, &id).ok());
           });
-          std::this_thread::sleep_for(milliseconds(50));
+          // It is inside when it has started a thread for the new one.
+          while (ReadUsage().threads < threads + 2) std::this_thread::sleep_for(milliseconds(1));
           const auto begin = std::chrono::steady_clock::now();
           EXPECT_NE(engine.Shutdown().message().find("was waiting for other ranks"), std::string::npos);
           EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -21,10 +22,11 @@ namespace {
 constexpr int kRounds = kThreadSanitizer ? 90 : 900;
 
 // However few cores there are: with this patience all come at the same time.
-void BePatient(int, Config* config) { config->test_patience_us = 100'000; }
+constexpr std::chrono::microseconds kPatience{100'000};
+void BePatient(int, Config* config) { config->test_patience_us = kPatience.count(); }
 
-// As a caller that has nothing else to do.
-Status Wait(Engine& engine, Request request) {
+// As a caller that has nothing else to do. `submitted` is called when Submit has returned.
+Status Wait(Engine& engine, Request request, const std::function<void()>& submitted = [] {}) {
   std::atomic<bool> ended{false};
   Status outcome;
   request.quick = request.assisted = true;
@@ -33,7 +35,11 @@ Status Wait(Engine& engine, Request request) {
     ended.store(true, std::memory_order_release);
   };
   const CommunicatorId communicator = request.communicator;
-  engine.Assist(communicator, Caller::kWaits, [&] { engine.Submit(std::move(request)); }, ended);
+  const auto submit = [&] {
+    engine.Submit(std::move(request));
+    submitted();
+  };
+  engine.Assist(communicator, Caller::kWaits, submit, ended);
   while (!ended.load(std::memory_order_acquire)) std::this_thread::yield();
   return outcome;
 }
@@ -184,21 +190,36 @@ TEST(Express, SharesNothingWithPrivateMemory) {
 
 // Ranks that come at different times try it for few requests only, and find back when they no longer do.
 TEST(Express, IsLeftAndFoundAgain) {
+  std::atomic<int> submitted{0};  // by rank 0
   RunRanks(
       2,
-      [](int rank, Engine& engine) {
+      [&submitted](int rank, Engine& engine) {
         float value = 1.0f;
-        const auto reduce = [&] { ASSERT_TRUE(Wait(engine, AllreduceOf(&value, &value, 1)).ok()); };
+        const auto reduce = [&](const std::function<void()>& then) {
+          ASSERT_TRUE(Wait(engine, AllreduceOf(&value, &value, 1), then).ok());
+        };
         const auto calls = [&] { return StatsOf(engine, CollectiveKind::kAllreduce).express_calls; };
+        // Rank 1 comes when rank 0 has left. The least times that this took rank 0, with and without a try.
+        auto trying = Clock::duration::max(), leaving = trying;
         for (int round = 0; round < 8; ++round) {
-          if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(250));
-          reduce();
+          while (rank == 1 && submitted <= round) std::this_thread::yield();
+          const auto begin = Clock::now();
+          reduce([&] {
+            Clock::duration& least = round < 4 ? trying : leaving;
+            least = std::min<Clock::duration>(least, Clock::now() - begin);
+            if (rank == 0) submitted = round + 1;
+          });
         }
         EXPECT_EQ(calls(), 0u);
+        if (rank == 0) {
+          EXPECT_GE(trying, kPatience);
+          EXPECT_LT(trying, 2.5 * kPatience);
+          EXPECT_LT(leaving, kPatience);
+        }
         const int tries = 3000;
         std::uint64_t first = tries;
         for (int round = 0; round < tries; ++round) {
-          reduce();
+          reduce([] {});
           if (calls() > 0) first = std::min<std::uint64_t>(first, static_cast<std::uint64_t>(round));
         }
         EXPECT_GT(first, 0u) << "it was tried at once";
@@ -294,13 +315,18 @@ TEST(Express, MixedWithEverythingElse) {
 // Two threads of a rank, in two sequences of one communicator, whose requests look alike: which of them is in
 // the lane differs between the ranks. (Group ticket n and out-of-band ticket n ^ 2, among others.)
 TEST(Express, TwoThreadsInOneLane) {
+  constexpr int kMostRounds = 20'000;  // on a busy machine they are seldom there together
   RunRanks(
       2,
       [](int rank, Engine& engine) {
         const auto work = [&](Pairing::Kind kind, float salt) {
           std::mt19937 random(static_cast<unsigned>(rank) + static_cast<unsigned>(salt));
-          for (int round = 0; round < kRounds; ++round) {
-            std::vector<float> data(1, salt + static_cast<float>(round + rank));
+          // Both ranks end in the same round: when the sum says that each has met the other.
+          bool met = false;
+          for (int round = 0; round < kRounds || (!met && round < kMostRounds); ++round) {
+            const bool has_met =
+                round >= kRounds && StatsOf(engine, CollectiveKind::kAllreduce).express_calls > 0;
+            std::vector<float> data = {salt + static_cast<float>(round + rank), has_met ? 1.0f : 0.0f};
             Request request = AllreduceFloats(data, &data);
             request.pairing.num_params = 1;
             request.pairing.kind = kind;
@@ -309,6 +335,7 @@ TEST(Express, TwoThreadsInOneLane) {
             const Status status = Wait(engine, std::move(request));
             ASSERT_TRUE(status.ok()) << status.message();
             ASSERT_EQ(data[0], 2 * salt + static_cast<float>(2 * round + 1));
+            met = data[1] == 2.0f;
           }
         };
         std::thread other([&] { work(Pairing::kOutOfBand, 100'000.0f); });

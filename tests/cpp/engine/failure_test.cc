@@ -282,9 +282,10 @@ TEST(Leaving, ARequestThatWaitsForARankThatHasLeft) {
 }
 
 TEST(Leaving, ShutdownWhileARequestWaitsIsAnErrorForAll) {
+  std::promise<void> over;  // rank 0's Shutdown
   RunRanks(
       2,
-      [](int rank, Engine& engine) {
+      [&over](int rank, Engine& engine) {
         std::vector<float> data(100, 1.0f);
         if (rank == 0) {
           std::promise<Status> outcome;
@@ -292,12 +293,13 @@ TEST(Leaving, ShutdownWhileARequestWaitsIsAnErrorForAll) {
           request.done = [&outcome](const Status& status) { outcome.set_value(status); };
           engine.Submit(std::move(request));
           const Status shutdown = engine.Shutdown();
+          over.set_value();
           EXPECT_NE(shutdown.message().find("rank 0 called shutdown() while its allreduce"),
                     std::string::npos)
               << shutdown.message();
           EXPECT_FALSE(outcome.get_future().get().ok());
         } else {
-          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          over.get_future().wait();
           EXPECT_NE(Await(engine, AllreduceFloats(data, &data)).message().find("rank 0 called shutdown()"),
                     std::string::npos);
         }

@@ -1,5 +1,6 @@
 // Ranks that are alive but absent: the warning, what it says, and the end of the job.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -173,6 +174,62 @@ int CountLines(const std::string& log, const std::string& part) {
   return lines;
 }
 
+double Now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+// Submissions of ranks, and between which moments each was: for each other and for the test, which are all
+// processes. To be made before them.
+class Submissions {
+ public:
+  Submissions() {
+    void* const memory =
+        ::mmap(nullptr, kMostRanks * sizeof(Span), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    Require(memory != MAP_FAILED, "mmap");
+    spans_ = new (memory) Span[kMostRanks]{};
+  }
+  ~Submissions() { ::munmap(spans_, kMostRanks * sizeof(Span)); }
+  Submissions(const Submissions&) = delete;
+  Submissions& operator=(const Submissions&) = delete;
+
+  std::future<Status> Submit(Engine& engine, const std::string& name) const {
+    Span& span = spans_[engine.config().rank];
+    span.before = Now();
+    std::future<Status> outcome = Begin(engine, name);
+    span.after = Now();
+    return outcome;
+  }
+  // Waits until `rank` has submitted.
+  void Await(int rank) const {
+    while (after(rank) == 0) SleepMs(1);
+  }
+  double before(int rank) const { return spans_[rank].before; }
+  double after(int rank) const { return spans_[rank].after; }
+
+ private:
+  static constexpr int kMostRanks = 3;
+  struct Span {
+    std::atomic<double> before{0}, after{0};
+  };
+  Span* spans_;
+};
+
+// The parts of `log` between `from` and the end of its line.
+std::vector<std::string> Rests(const std::string& log, const std::string& from) {
+  std::vector<std::string> rests;
+  for (std::size_t at = log.find(from); at != std::string::npos; at = log.find(from, at)) {
+    at += from.size();
+    rests.push_back(log.substr(at, log.find('\n', at) - at));
+  }
+  return rests;
+}
+
+// The seconds that follow `words` in `text`, to a tenth below 10 and to one above.
+double SecondsAfter(const std::string& text, const std::string& words) {
+  const std::size_t at = text.find(words);
+  EXPECT_NE(at, std::string::npos) << "'" << text << "' has no '" << words << "'";
+  return at == std::string::npos ? -1 : std::strtod(text.c_str() + at + words.size(), nullptr);
+}
+constexpr double kRounded = 0.06;  // with the clock's part
+
 // Waits until the process `pid` is stopped.
 void AwaitStop(pid_t pid) {
   int status = 0;
@@ -181,29 +238,49 @@ void AwaitStop(pid_t pid) {
 }
 
 TEST(Stall, AnAbsentRankIsNamedOnce) {
-  const std::vector<RankEnd> ends = RunLimited(3, Times(kWarningMs, 0), [](Engine& engine) {
-    Status status = Allreduce(engine, "first");
-    if (engine.config().rank == 2) SleepMs(5 * kWarningMs / 2);
-    return status.ok() ? Allreduce(engine, "second") : status;
+  // Rank 0 publishes that it waits half of this, or more, before rank 1 looks whether it does.
+  constexpr int kLimitMs = 2000;
+  constexpr double kLimit = kLimitMs / 1000.0;
+  const Submissions first, second;
+  const std::vector<RankEnd> ends = RunLimited(3, Times(kLimitMs, 0), [&](Engine& engine) {
+    const int rank = engine.config().rank;
+    const Status status = first.Submit(engine, "first").get();
+    if (!status.ok()) return status;
+    if (rank > 0) second.Await(rank - 1);
+    if (rank == 2) SleepMs(5 * kLimitMs / 2);
+    return second.Submit(engine, "second").get();
   });
-  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  const double end = Now();
+  for (const RankEnd& each : ends) EXPECT_EQ(each.error, "");
   const std::string& log = ends[0].log;
-  // After 1 and 2 times the limit.
-  EXPECT_GE(CountLines(log, "rank 0 has waited"), 1) << log;
-  EXPECT_LE(CountLines(log, "rank 0 has waited"), 2) << log;
-  ExpectParts(log, {"[tf_smddp rank 0 warning] rank 0 has waited 0.",
-                    "for rank 2 at allreduce 'second' sum float32 [10]", "Rank 2 (pid ",
-                    " sleeps (0 % of a core); it last submitted allreduce 'first' sum float32 [10] 0.",
-                    "ago, which is done. Likely cause: rank 2 waits for something else",
-                    "[tf_smddp rank 0 warning] rank 0 goes on after a wait of about 1."});
+  ExpectParts(log, {"for rank 2 at allreduce 'second' sum float32 [10]", "Rank 2 (pid ",
+                    " sleeps (0 % of a core); it last submitted allreduce 'first' sum float32 [10] ",
+                    " s ago, which is done. Likely cause: rank 2 waits for something else"});
+  // After the limit, and after twice, four times, ... the limit.
+  double limit = kLimit;
+  const std::vector<std::string> warnings = Rests(log, "[tf_smddp rank 0 warning] rank 0 has waited ");
+  EXPECT_GE(warnings.size(), 1u) << log;
+  for (const std::string& warning : warnings) {
+    const double waited = SecondsAfter(warning, "");
+    EXPECT_GT(waited, limit - kRounded) << log;
+    EXPECT_LT(waited, second.after(2) - second.before(0) + kRounded) << log;
+    const double ago = SecondsAfter(warning, "it last submitted allreduce 'first' sum float32 [10] ");
+    EXPECT_GT(ago, waited - 2 * kRounded) << log;
+    EXPECT_LT(ago, waited + second.after(0) - first.before(2) + 2 * kRounded) << log;
+    limit *= 2;
+  }
+  const double wait = SecondsAfter(log, "[tf_smddp rank 0 warning] rank 0 goes on after a wait of about ");
+  EXPECT_GT(wait, second.before(2) - second.after(0) - kRounded) << log;
+  EXPECT_LT(wait, end - second.before(0) + kRounded) << log;
   EXPECT_EQ(ends[1].log, "") << "all ranks know the same: one of them says it";
   EXPECT_EQ(ends[2].log, "");
 }
 
 TEST(Stall, ShortWaitsAreNoStalls) {
-  const std::vector<RankEnd> ends = RunLimited(2, Times(800, 3000), [](Engine& engine) {
-    for (int i = 0; i < 8; ++i) {
-      if (engine.config().rank == 1) SleepMs(250);
+  // Together they are longer than each of the limits.
+  const std::vector<RankEnd> ends = RunLimited(2, Times(1500, 3000), [](Engine& engine) {
+    for (int i = 0; i < 40; ++i) {
+      if (engine.config().rank == 1) SleepMs(100);
       const Status status = Allreduce(engine, "step");
       if (!status.ok()) return status;
     }
@@ -213,12 +290,17 @@ TEST(Stall, ShortWaitsAreNoStalls) {
 }
 
 TEST(Stall, AStoppedRank) {
-  LimitedRanks ranks(3, Times(kWarningMs, 0), [](Engine& engine) {
-    if (engine.config().rank == 2) ::raise(SIGSTOP);
-    return Allreduce(engine, "step");
+  constexpr int kLimitMs = 1200;
+  const Submissions step;
+  LimitedRanks ranks(3, Times(kLimitMs, 0), [&](Engine& engine) {
+    const int rank = engine.config().rank;
+    if (rank == 1) step.Await(0);
+    if (rank == 2) ::raise(SIGSTOP);
+    return step.Submit(engine, "step").get();
   });
   AwaitStop(ranks.pid(2));
-  SleepMs(3 * kWarningMs);
+  step.Await(1);
+  SleepMs(5 * kLimitMs / 2);
   ::kill(ranks.pid(2), SIGCONT);
   const std::vector<RankEnd> ends = ranks.AwaitAll();
   for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
@@ -386,8 +468,11 @@ TEST(Stall, ADeferredRequestNamesWhoHoldsItsPlace) {
 
 TEST(Stall, DifferentCollectivesEndTheJob) {
   const auto begin = Clock::now();
-  const std::vector<RankEnd> ends = RunLimited(2, Times(kWarningMs, 1500), [](Engine& engine) {
-    return Allreduce(engine, engine.config().rank == 0 ? "apples" : "pears");
+  const Submissions step;
+  const std::vector<RankEnd> ends = RunLimited(2, Times(kWarningMs, 1500), [&](Engine& engine) {
+    const int rank = engine.config().rank;
+    if (rank == 1) step.Await(0);
+    return step.Submit(engine, rank == 0 ? "apples" : "pears").get();
   });
   EXPECT_GT(Clock::now() - begin, std::chrono::milliseconds(1500));
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(kSanitized ? 15 : 6));
@@ -439,11 +524,11 @@ TEST(Stall, ARankThatComputesMakesProgress) {
 }
 
 TEST(Stall, ARankThatRunsOtherCollectivesMakesProgress) {
-  const std::vector<RankEnd> ends = RunLimited(3, Times(0, 1000), [](Engine& engine) {
+  const std::vector<RankEnd> ends = RunLimited(3, Times(0, 2000), [](Engine& engine) {
     CommunicatorId others = kWorld;
     Status status = engine.CreateCommunicator({1, 2}, &others);
-    for (int i = 0; i < 7 && status.ok() && engine.config().rank != 0; ++i) {
-      SleepMs(300);
+    for (int i = 0; i < 42 && status.ok() && engine.config().rank != 0; ++i) {
+      SleepMs(100);
       status = Allreduce(engine, "validation", others);
     }
     return status.ok() ? Allreduce(engine, "step") : status;

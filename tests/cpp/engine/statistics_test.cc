@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +15,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/memory/arena.h"
+#include "tests/cpp/testing/meeting.h"
 #include "tests/cpp/testing/ranks.h"
 
 namespace tf_smddp::testing {
@@ -78,23 +81,58 @@ TEST(Statistics, CallsAndBytes) {
 }
 
 TEST(Statistics, WaitingAndMovingAreToldApart) {
-  constexpr std::chrono::milliseconds kLate(200);
+  constexpr double kLate = 0.2;
+  constexpr int kRounds = 4;
+  const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
+  Meeting meeting(2);
+  Clock::time_point late_call;  // rank 1's, in the round that is on
   RunRanks(2, [&](int rank, Engine& engine) {
     for (const std::int64_t count : {std::int64_t{1}, kLarge}) {
-      ASSERT_TRUE(Barrier(engine).ok());
-      StatsOf(engine, /*reset=*/true);
-      if (rank == 1) std::this_thread::sleep_for(kLate);
-      const auto begin = Clock::now();
-      ASSERT_TRUE(Allreduce(engine, count).ok());
-      const double took = std::chrono::duration<double>(Clock::now() - begin).count();
-      const CollectiveStats allreduce = Of(StatsOf(engine).collectives, CollectiveKind::kAllreduce);
-      EXPECT_EQ(allreduce.calls, 1u);
-      EXPECT_LE(allreduce.waiting_seconds + allreduce.moving_seconds, took);
-      if (rank == 0) {
-        EXPECT_GT(allreduce.waiting_seconds, 0.15);
-        EXPECT_LT(allreduce.moving_seconds, 0.1);
-      } else {
-        EXPECT_LT(allreduce.waiting_seconds, 0.1);
+      double least_waiting = 1e9, least_excess = 1e9;
+      for (int round = 0; round < kRounds; ++round) {
+        std::vector<float> data(static_cast<std::size_t>(count), 1.0f), output(data.size());
+        Request request = AllreduceFloats(data, &output);
+        request.assisted = round % 2 == 1;
+        std::atomic<bool> ended{false};
+        std::promise<Status> outcome;
+        request.done = [&](const Status& status) {
+          ended = true;
+          outcome.set_value(status);
+        };
+        StatsOf(engine, /*reset=*/true);
+        // Rank 1 comes kLate after rank 0's submission.
+        if (rank == 1) {
+          meeting.Await();
+          std::this_thread::sleep_for(std::chrono::duration<double>(kLate));
+        }
+        const Clock::time_point begin = Clock::now();
+        if (rank == 1) late_call = begin;
+        const auto submit = [&] {
+          engine.Submit(std::move(request));
+          if (rank == 0) meeting.Await();
+        };
+        round % 2 == 1 ? engine.Assist(kWorld, Caller::kWaits, submit, ended) : submit();
+        const Status status = outcome.get_future().get();
+        const Clock::time_point end = Clock::now();
+        ASSERT_TRUE(status.ok()) << status.message();
+        const CollectiveStats allreduce = Of(StatsOf(engine).collectives, CollectiveKind::kAllreduce);
+        EXPECT_EQ(allreduce.calls, 1u);
+        EXPECT_LE(allreduce.waiting_seconds, seconds(end - begin));
+        EXPECT_LE(allreduce.moving_seconds, seconds(end - begin));
+        const double both = allreduce.waiting_seconds + allreduce.moving_seconds;
+        least_excess = std::min(least_excess, both - seconds(end - begin));
+        least_waiting = std::min(least_waiting, allreduce.waiting_seconds);
+        meeting.Await();
+        if (rank == 0) {
+          EXPECT_GE(allreduce.waiting_seconds, kLate);
+          EXPECT_LE(allreduce.moving_seconds, seconds(end - late_call));
+        }
+      }
+      // It may have been held up in some of them, or the other one. (For who does a small one for all, that
+      // counts as both.)
+      EXPECT_LE(least_excess, 0);
+      if (rank == 1) {
+        EXPECT_LT(least_waiting, kLate / 2);
       }
     }
   });
