@@ -135,7 +135,7 @@ def main() -> int:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         # 6. After the first step, when all variables exist, all ranks take rank 0's.
         if first_batch:
-            sdp.broadcast_variables(model.variables, root_rank=0)
+            sdp.broadcast_variables(model.weights, root_rank=0)
             sdp.broadcast_variables(optimizer_variables(optimizer), root_rank=0)
         return loss
 

@@ -4,7 +4,8 @@ The kernel kills the ranks when the launcher dies (see ranks.py), but not what t
 guard waits for the end of a pipe that only the launcher has open. If the launcher has not said "done" by
 then, the guard ends all processes of the job and removes the rendezvous directory. It is a fork of the
 launcher in a session of its own (Ctrl-C doesn't reach it), without the job's id in its environment (no sweep
-finds it), and with none of the launcher's descriptors (`smddprun … | tee` doesn't wait for it).
+finds it, and that of a job around this one lets it be), and with none of the launcher's descriptors
+(`smddprun … | tee` doesn't wait for it).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation:
     if tf.compat.v1.executing_eagerly_outside_functions():
         raise RuntimeError(
             "tf_smddp.broadcast_global_variables() was called in eager mode or a tf.function, where "
-            "TensorFlow keeps no list of global variables. Call broadcast_variables(model.variables, "
+            "TensorFlow keeps no list of global variables. Call broadcast_variables(model.weights, "
             "root_rank) instead, and the same for the optimizer's variables."
         )
     return broadcast_variables(tf.compat.v1.global_variables(), root_rank)

@@ -92,7 +92,7 @@ def test_the_operation(rank, size):
 
 @pytest.mark.parametrize("mode", [lambda function: function, tf.function], ids=["eager", "graph"])
 def test_not_in_a_v1_graph(mode):
-    with pytest.raises(RuntimeError, match=r"Call broadcast_variables\(model.variables, root_rank\) instead"):
+    with pytest.raises(RuntimeError, match=r"Call broadcast_variables\(model.weights, root_rank\) instead"):
         mode(lambda: sdp.broadcast_global_variables(0))()
 
 
