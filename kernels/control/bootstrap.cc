@@ -9,7 +9,7 @@ namespace tf_smddp {
 namespace {
 
 Deadline DeadlineOf(const Config& config) {
-  return std::chrono::steady_clock::now() + std::chrono::seconds(config.bootstrap_timeout_seconds);
+  return Clock::now() + std::chrono::seconds(config.bootstrap_timeout_seconds);
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ class Host {
   // The job has failed: tells those that have not said hello, and those that are on their way, for a limited
   // time. Keeps nothing of them, so that few descriptors are enough.
   void AnswerTheRest(int listener, const Status& why, std::vector<UniqueFd> silent, int missing) {
-    const Deadline end = std::min(deadline_, std::chrono::steady_clock::now() + kFarewell);
+    const Deadline end = std::min(deadline_, Clock::now() + kFarewell);
     const Verdict verdict = MakeVerdict(why);
     for (;;) {
       for (UniqueFd& socket : silent) {

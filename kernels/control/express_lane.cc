@@ -4,10 +4,11 @@
 
 #include <cstring>
 
+#include "kernels/common/clock.h"
+#include "kernels/common/rank_mask.h"
+
 namespace tf_smddp {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Of a post: | meeting: 42 bits | post: 20 bits | state: 2 bits |. Posts of one meeting are told apart, and
 // none is taken for one of the meeting two before. That both counts wrap does not matter.
@@ -121,12 +122,13 @@ bool ExpressLane::FinishTogether(std::chrono::nanoseconds limit, std::uint64_t* 
   finished_[member_].meeting.store(meeting, std::memory_order_release);
   Vigil vigil(waited);
   for (;;) {
-    *behind = 0;
+    MemberMask late;
     for (int member = 0; member < num_members_; ++member) {
       // No later one: that takes this member.
       const bool done = finished_[member].meeting.load(std::memory_order_acquire) == meeting;
-      if (!done) *behind |= std::uint64_t{1} << member;
+      if (!done) late = late.With(MemberId(member));
     }
+    *behind = late.bits();
     if (*behind == 0) return true;
     if (!vigil.KnowsTime()) continue;
     if (abort_->raised()) *behind = 0;
@@ -164,12 +166,13 @@ ExpressLane::Seen ExpressLane::LookAt(int member, std::uint64_t* word) const {
 
 // Bits of the members that have not said whether they stay.
 std::uint64_t ExpressLane::Undecided() const {
-  std::uint64_t members = 0, word;
+  MemberMask undecided;
+  std::uint64_t word;
   for (int member = 0; member < num_members_; ++member) {
     if (member == member_ || LookAt(member, &word) != Seen::kSome) continue;
-    members |= std::uint64_t{1} << member;
+    undecided = undecided.With(MemberId(member));
   }
-  return members;
+  return undecided.bits();
 }
 
 bool ExpressLane::HasPosted(int member) const {

@@ -19,6 +19,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/common/rank_mask.h"
+
 namespace tf_smddp {
 
 class FailureRecord {
@@ -58,14 +60,16 @@ class FailureRecord {
   std::uint64_t DrainedMask() const { return drained_.load(std::memory_order_seq_cst); }
 
   // Member `index` has drained `epoch`. Comm thread.
-  void Drained(int index) { drained_.fetch_or(std::uint64_t{1} << index, std::memory_order_seq_cst); }
+  void Drained(int index) {
+    drained_.fetch_or(MemberMask::Of(MemberId(index)).bits(), std::memory_order_seq_cst);
+  }
 
   // True for exactly one caller, once all of `members` have drained the failed `epoch`: it clears what is
   // shared and calls Restart. To be tried after Drained, and after a bit of `members` was cleared. Comm
   // thread.
   bool TryRestart(std::uint64_t epoch, const std::atomic<std::uint64_t>& members) {
-    const std::uint64_t drained = drained_.load(std::memory_order_seq_cst);
-    if ((~drained & members.load(std::memory_order_seq_cst)) != 0) return false;
+    const MemberMask drained(drained_.load(std::memory_order_seq_cst));
+    if (!drained.ContainsAll(MemberMask(members.load(std::memory_order_seq_cst)))) return false;
     std::uint64_t expected = epoch << kStateBits | kFailed;
     return word_.compare_exchange_strong(expected, epoch << kStateBits | kRestarting,
                                          std::memory_order_seq_cst);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/common/rank_mask.h"
+
 namespace tf_smddp {
 namespace {
 
@@ -159,15 +161,17 @@ Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int ran
       return Arrival::kMismatch;
     }
   }
-  const std::uint64_t bit = std::uint64_t{1} << rank;
-  if ((generation->arrived.load(std::memory_order_acquire) & bit) != 0) return Arrival::kTwice;
+  const MemberId self(rank);
+  if (MemberMask(generation->arrived.load(std::memory_order_acquire)).Contains(self)) return Arrival::kTwice;
   generation->cells()[rank] = cell;
   // Sequentially consistent: the engine looks at the ranks that have left only after this (Note [Leaving]).
-  const std::uint64_t arrived = generation->arrived.fetch_or(bit, std::memory_order_seq_cst) | bit;
-  const std::uint64_t active = active_->load(std::memory_order_seq_cst);
+  const std::uint64_t before =
+      generation->arrived.fetch_or(MemberMask::Of(self).bits(), std::memory_order_seq_cst);
+  const MemberMask arrived = MemberMask(before).With(self);
+  const MemberMask active(active_->load(std::memory_order_seq_cst));
   // This use cannot be retired without us, so nobody but us and a rank that leaves can be making it ready.
   const std::uint64_t ready = generation->ready.load(std::memory_order_seq_cst);
-  const bool last = (arrived & active) == active && ready != open && TryReady(generation, ready, open);
+  const bool last = arrived.ContainsAll(active) && ready != open && TryReady(generation, ready, open);
   return last ? Arrival::kLast : Arrival::kWaiting;
 }
 
@@ -186,9 +190,9 @@ std::vector<Place> ReadinessTable::MakeReadyAfterLeaving() {
     const std::uint64_t ready = generation->ready.load(std::memory_order_seq_cst);
     const std::uint64_t claim = generation->claim.load(std::memory_order_seq_cst);
     if (claim == 0 || (claim & kWritingBit) != 0 || claim == ready) return;
-    const std::uint64_t arrived = generation->arrived.load(std::memory_order_seq_cst);
-    const std::uint64_t active = active_->load(std::memory_order_seq_cst);
-    if (arrived == 0 || (arrived & active) != active) return;
+    const MemberMask arrived(generation->arrived.load(std::memory_order_seq_cst));
+    const MemberMask active(active_->load(std::memory_order_seq_cst));
+    if (arrived.empty() || !arrived.ContainsAll(active)) return;
     if (TryReady(generation, ready, claim)) places.push_back(place);
   });
   return places;
@@ -221,10 +225,11 @@ Cell ReadinessTable::CellOf(Place place, int rank) const { return GenerationAt(p
 
 bool ReadinessTable::Acknowledge(Place place, int rank) {
   Generation* generation = GenerationAt(place);
-  const std::uint64_t bit = std::uint64_t{1} << rank;
-  const std::uint64_t participants = generation->participants.load(std::memory_order_relaxed);
-  const std::uint64_t before = generation->acknowledged.fetch_or(bit, std::memory_order_acq_rel);
-  if ((before | bit) != participants) return false;
+  const MemberId self(rank);
+  const MemberMask participants(generation->participants.load(std::memory_order_relaxed));
+  const MemberMask before(
+      generation->acknowledged.fetch_or(MemberMask::Of(self).bits(), std::memory_order_acq_rel));
+  if (before.With(self) != participants) return false;
   generation->participants.store(0, std::memory_order_relaxed);
   generation->arrived.store(0, std::memory_order_relaxed);
   generation->acknowledged.store(0, std::memory_order_relaxed);

@@ -16,12 +16,11 @@
 #include <memory>
 #include <thread>
 
+#include "kernels/common/clock.h"
 #include "kernels/control/launcher_process.h"
 
 namespace tf_smddp {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // A process of an earlier attempt in the same run may still be dying.
 constexpr std::chrono::seconds kPatienceWithOwner{5};

@@ -6,16 +6,16 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <string>
 #include <vector>
 
+#include "kernels/common/clock.h"
 #include "kernels/common/status.h"
 #include "kernels/common/unique_fd.h"
 
 namespace tf_smddp {
 
-using Deadline = std::chrono::steady_clock::time_point;
+using Deadline = Clock::time_point;
 
 // Milliseconds until `deadline`, 0 when it has passed; for poll().
 int MillisecondsUntil(Deadline deadline);

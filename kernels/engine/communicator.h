@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/rank_mask.h"
 #include "kernels/control/communicator_segment.h"
 #include "kernels/control/doorbell.h"
 #include "kernels/engine/job.h"
@@ -26,7 +27,7 @@ class Communicator {
                      std::unique_ptr<Communicator>* communicator);
 
   // All ranks have agreed that it exists. Before the first request.
-  void Begin() { segment_->Begin(RankMask(size())); }
+  void Begin() { segment_->Begin(MemberMask::FirstN(size()).bits()); }
 
   CommunicatorId id() const { return id_; }
   const std::vector<int>& ranks() const { return ranks_; }

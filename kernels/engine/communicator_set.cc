@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/common/rank_mask.h"
 #include "kernels/common/thread.h"
 
 namespace tf_smddp {
@@ -85,7 +86,7 @@ Status CommunicatorSet::CheckNobodyHasLeft() {
   if (job_ == nullptr) return {};
   Communicator& world = Find(kWorld)->communicator();
   const std::uint64_t gone =
-      ~world.segment().active().load(std::memory_order_seq_cst) & RankMask(world.size());
+      ~world.segment().active().load(std::memory_order_seq_cst) & RankMask::FirstN(world.size()).bits();
   if (gone == 0) return {};
   return FailedPrecondition("process sets are made and removed by all ranks, but " + RankList(gone) +
                             " left the set of all ranks");
@@ -190,7 +191,7 @@ Status CommunicatorSet::AwaitLetGo(int region) {
   std::atomic<std::uint64_t>& let_go = job_->segment().let_go(region);
   const std::uint64_t bit = std::uint64_t{1} << job_->rank();
   // The last one clears it, while no rank can make another one there: all wait below.
-  if ((let_go.fetch_or(bit, std::memory_order_seq_cst) | bit) == RankMask(job_->size())) {
+  if ((let_go.fetch_or(bit, std::memory_order_seq_cst) | bit) == RankMask::FirstN(job_->size()).bits()) {
     Status status = job_->segment().ClearCommunicator(region);
     if (!status.ok()) job_->Abort("rank " + std::to_string(config_.rank) + ": " + status.message());
     let_go.store(0, std::memory_order_seq_cst);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "kernels/common/clock.h"
 #include "kernels/common/process.h"
 
 namespace tf_smddp {
@@ -54,14 +55,14 @@ std::string DescribeWaitStatus(int wait_status) {
 }
 
 std::string DescribeExit(const LocalPeer& peer, std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = Clock::now() + patience;
   int wait_status = 0;
   do {
     if (StatusOfZombie(peer, &wait_status) || StatusBehindPidfd(peer.pidfd.get(), &wait_status)) {
       return DescribeWaitStatus(wait_status);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  } while (std::chrono::steady_clock::now() < deadline);
+  } while (Clock::now() < deadline);
   return "died (its parent has taken its exit status; see that rank's own output)";
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "kernels/collectives/shard.h"
+#include "kernels/common/rank_mask.h"
 #include "kernels/engine/spin_time.h"
 #include "kernels/engine/work.h"
 
@@ -88,7 +89,8 @@ bool Express::Suits(const Request& request, std::uint64_t bytes) const {
          (bytes <= most_copied_bytes_ || MayShare(request, bytes)) &&
          request.pairing.kind != Pairing::kName &&
          FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs &&
-         communicator_->segment().active().load(std::memory_order_relaxed) == RankMask(communicator_->size());
+         communicator_->segment().active().load(std::memory_order_relaxed) ==
+             MemberMask::FirstN(communicator_->size()).bits();
 }
 
 bool Express::MayShare(const Request& request, std::uint64_t bytes) const {

@@ -64,9 +64,6 @@ class Job {
 // "rank 2", "ranks 0, 2": the set bits of `mask`.
 std::string RankList(std::uint64_t mask);
 
-// Bits of the ranks 0 to size - 1.
-inline std::uint64_t RankMask(int size) { return ~std::uint64_t{0} >> (64 - size); }
-
 }  // namespace tf_smddp
 
 #endif  // TF_SMDDP_KERNELS_ENGINE_JOB_H_

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "kernels/engine/statistics.h"
+#include "kernels/common/clock.h"
 
 namespace tf_smddp {
 

@@ -4,8 +4,8 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_SPIN_TIME_H_
 #define TF_SMDDP_KERNELS_ENGINE_SPIN_TIME_H_
 
+#include "kernels/common/clock.h"
 #include "kernels/engine/job.h"
-#include "kernels/engine/statistics.h"
 
 namespace tf_smddp {
 

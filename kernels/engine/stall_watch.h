@@ -26,11 +26,11 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/common/clock.h"
 #include "kernels/common/status.h"
 #include "kernels/control/progress_record.h"
 #include "kernels/engine/job.h"
 #include "kernels/engine/stall_report.h"
-#include "kernels/engine/statistics.h"
 
 namespace tf_smddp {
 

@@ -7,19 +7,16 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "kernels/common/clock.h"
 #include "kernels/common/types.h"
 #include "kernels/engine/request.h"
 
 namespace tf_smddp {
-
-// The clock of all that is measured.
-using Clock = std::chrono::steady_clock;
 
 // What one request has cost this rank.
 struct Cost {

@@ -9,11 +9,11 @@
 
 #include <poll.h>
 
-#include <chrono>
 #include <cstdint>
 #include <thread>
 #include <vector>
 
+#include "kernels/common/clock.h"
 #include "kernels/common/status.h"
 #include "kernels/common/unique_fd.h"
 #include "kernels/engine/job.h"
@@ -31,8 +31,6 @@ class Watcher {
   Status Start();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   Status CheckProc() const;
   int Patience(Clock::time_point next_trim) const;
   void Run();
