@@ -6,7 +6,7 @@ _compiled_order.py).
 
 from __future__ import annotations
 
-from typing import Any, FrozenSet, Iterator
+from typing import Any, FrozenSet, Iterator, Optional, Set
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_func_graphs
@@ -27,6 +27,8 @@ TAKES_TICKET: FrozenSet[str] = frozenset(
         "SmddpReducescatter",
     )
 )
+# All that communicate: none of them runs without one of these.
+COLLECTIVES: FrozenSet[str] = (DRAWS | TAKES_TICKET) - {"SmddpTicket"}
 # The graphs of branches and loops.
 CONTROL_FLOW = (
     control_flow_v2_func_graphs.CondBranchFuncGraph,
@@ -55,6 +57,26 @@ def drawing_functions(graph: Any) -> Iterator[Any]:
         for inner in functions_of(op):
             if _graph_draws(inner):
                 yield inner
+
+
+def ops_run_by(op: tf.Operation) -> Iterator[tf.Operation]:
+    """The op, and all ops of the functions that it runs, and that those run."""
+    yield op
+    seen: Set[int] = set()
+    for graph in functions_of(op):
+        yield from ops_of(graph, seen)
+
+
+def ops_of(graph: Any, seen: Optional[Set[int]] = None) -> Iterator[tf.Operation]:
+    """All ops of the graph and of the functions that it runs; nothing of the graphs in `seen`, by id."""
+    seen = set() if seen is None else seen
+    if id(graph) in seen:
+        return
+    seen.add(id(graph))
+    for op in graph.get_operations():
+        yield op
+        for inner in functions_of(op):
+            yield from ops_of(inner, seen)
 
 
 def calls_compiled(op: tf.Operation) -> bool:

@@ -65,6 +65,95 @@ def test_every_collective_is_refused(collective):
         DATASET.map(collective)
 
 
+# Traced here, outside of tf.data.
+TRACED = tf.function(reduce)
+TRACED(tf.constant(0, tf.int64))
+TRACED_BRANCH = tf.function(in_a_branch)
+TRACED_BRANCH(tf.constant(0, tf.int64))
+COMPILED = tf.function(reduce, jit_compile=True)
+COMPILED(tf.constant(0, tf.int64))
+
+
+def generator():
+    yield TRACED(tf.constant(0, tf.int64))
+
+
+TRACED_BEFORE = {
+    "map": lambda: DATASET.map(TRACED),
+    "parallel map": lambda: DATASET.map(lambda x: TRACED(x + 1), num_parallel_calls=2),
+    "concrete function": lambda: DATASET.map(TRACED.get_concrete_function(tf.TensorSpec([], tf.int64))),
+    "nested function": lambda: DATASET.map(tf.function(lambda x: TRACED(x) + 1)),
+    "branch": lambda: DATASET.map(TRACED_BRANCH),
+    "in a branch": lambda: DATASET.map(lambda x: tf.cond(x > 1, lambda: TRACED(x), lambda: x)),
+    "compiled": lambda: DATASET.map(COMPILED),
+    "loop over a dataset": lambda: tf.function(lambda: DATASET.map(TRACED).reduce(x0, tf.add))(),
+    "within a loop over a dataset": lambda: DATASET.map(lambda x: x + sum_of_a_loop()),
+}
+x0 = tf.constant(0, tf.int64)
+
+
+@tf.function
+def sum_of_a_loop():
+    total = tf.constant(0, tf.int64)
+    for x in DATASET:
+        total += TRACED(x)
+    return total
+
+
+@pytest.mark.parametrize("pipeline", TRACED_BEFORE)
+def test_a_function_that_was_traced_before(pipeline):
+    assert int(sum_of_a_loop()) >= 0
+    with pytest.raises(
+        RuntimeError, match=r"'[\w/]*Smddp\w+' \(Smddp\w+\) of .* is called in a function that tf\.data runs"
+    ):
+        TRACED_BEFORE[pipeline]()
+
+
+def in_python(call, stateful=True):
+    return lambda x: tf.ensure_shape(tf.numpy_function(call, [x], tf.int64, stateful), [])
+
+
+def call_python(x):
+    return tf.py_function(TRACED, [x], tf.int64)
+
+
+PYTHON = {
+    "py_function": lambda: DATASET.map(lambda x: tf.py_function(reduce, [x], tf.int64)),
+    "its function": lambda: DATASET.map(call_python, num_parallel_calls=2),
+    "numpy_function": lambda: DATASET.map(in_python(lambda x: reduce(x).numpy())),
+    "stateless": lambda: DATASET.map(in_python(lambda x: TRACED(x).numpy(), False)).prefetch(2),
+    "traced before": lambda: DATASET.map(TRACED_PYTHON),
+    "generator": lambda: tf.data.Dataset.from_generator(
+        generator, output_signature=tf.TensorSpec([], tf.int64)
+    ),
+}
+TRACED_PYTHON = tf.function(in_python(lambda x: TRACED(x).numpy() if x else x))
+TRACED_PYTHON(tf.constant(0, tf.int64))
+
+
+@pytest.mark.parametrize("pipeline", PYTHON)
+def test_python_code_that_tf_data_runs(pipeline):
+    data = PYTHON[pipeline]()
+    with pytest.raises(
+        tf.errors.OpError, match=r"RuntimeError: .* was called in a function that tf\.data runs"
+    ):
+        list(data)
+    assert int(TRACED(tf.constant(1, tf.int64))) == sdp.size()  # nothing was sent
+
+
+def test_python_code_elsewhere(rank, size):
+    """Also in functions that tf.data runs, without collectives."""
+    calls = []
+
+    @tf.function
+    def step(x):
+        return tf.py_function(lambda x: TRACED(x + rank), [x], tf.int64)
+
+    data = DATASET.map(in_python(lambda x: (calls.append(x), x + 1)[1]))
+    assert [int(step(x)) for x in data] == [(x + 1) * size + sum(range(size)) for x in range(4)]
+    assert sorted(calls) == [0, 1, 2, 3]
+
+
 def test_a_loop_over_a_dataset_in_a_function(rank, size):
     @tf.function
     def function():

@@ -107,6 +107,26 @@ def test_tickets_of_a_while_loop_are_in_iteration_order():
     assert (tickets - tickets[0]).tolist() == list(range(30))
 
 
+@pytest.mark.parametrize("window", [2, 3])
+def test_a_window_of_iterations_whose_collectives_start_in_another_order_on_each_rank(rank, size, window):
+    """Later tickets of a key come before earlier ones: Note [Deferral cannot deadlock]."""
+
+    def late(i):
+        time.sleep(0.03 * ((i * (rank + 1)) % 3))
+        return i
+
+    @tf.function
+    def function(elements):
+        def one(i):
+            return sdp.allreduce(
+                tf.ensure_shape(tf.numpy_function(late, [i], i.dtype, False), []), 0, 1, op=SUM
+            )
+
+        return tf.map_fn(one, elements, parallel_iterations=window)
+
+    assert function(tf.range(12)).numpy().tolist() == [i * size for i in range(12)]
+
+
 def test_tickets_are_in_program_order_through_nested_functions_and_branches():
     @tf.function
     def pair():
