@@ -1,7 +1,7 @@
-// AbortRecord: the word in shared memory that ends the job for all ranks, with its reason.
+// AbortRecord: the flag in shared memory that ends the job for all ranks, with the reason.
 //
-// Place in the stack: above common/. Set once and never cleared. Not here: who is told (the engine rings
-// every doorbell after Raise).
+// Place in the stack: above common/. The flag is set at most once and never cleared. The record wakes nobody:
+// the engine rings every doorbell after Raise.
 #ifndef TF_SMDDP_KERNELS_CONTROL_ABORT_RECORD_H_
 #define TF_SMDDP_KERNELS_CONTROL_ABORT_RECORD_H_
 
@@ -13,14 +13,15 @@ namespace tf_smddp {
 
 class AbortRecord {
  public:
-  // The first call of all ranks wins: its text is everyone's error. Returns whether this was it. Any thread
-  // of any process; the caller may die at any instruction in here.
+  // Aborts the job, unless it has been aborted already. The first call of all ranks wins: its text becomes
+  // the error on every rank. Returns whether this call was the first. Any thread of any process; the process
+  // may die at any instruction in here.
   bool Raise(const std::string& text);
 
   bool raised() const { return state_.load(std::memory_order_acquire) != kNone; }
 
-  // The reason. Waits briefly for a text that is being written; one whose writer died halfway is replaced by
-  // a sentence that says so. Only after raised().
+  // Returns the reason. If another process is still writing it, waits for up to 0.2 s; if that process died
+  // meanwhile, returns a sentence that says so. Call it only after raised() was true.
   std::string Text() const;
 
  private:

@@ -2,8 +2,8 @@
 
 #include <chrono>
 
-#include "kernels/control/bootstrap_guest.h"
-#include "kernels/control/bootstrap_host.h"
+#include "kernels/control/bootstrap_client.h"
+#include "kernels/control/bootstrap_server.h"
 
 namespace tf_smddp {
 namespace {
@@ -14,14 +14,14 @@ Deadline DeadlineOf(const Config& config) {
 
 }  // namespace
 
-Status Bootstrap(const Config& config, int arena_fd, std::uint64_t arena_bytes, Meeting* meeting,
+Status Bootstrap(const Config& config, int arena_fd, std::uint64_t arena_bytes, BootstrapResult* result,
                  const std::function<Status()>& prepare) {
-  const auto meet = config.rank == 0 ? HostBootstrap : JoinBootstrap;
-  return meet(config, DeadlineOf(config), arena_fd, arena_bytes, meeting, prepare);
+  const auto meet = config.rank == 0 ? ServeBootstrap : JoinBootstrap;
+  return meet(config, DeadlineOf(config), arena_fd, arena_bytes, result, prepare);
 }
 
 Status RefuseBootstrap(const Config& config, const Status& why) {
-  const auto refuse = config.rank == 0 ? HostRefusal : GuestRefusal;
+  const auto refuse = config.rank == 0 ? ServeRefusal : SendRefusal;
   refuse(config, DeadlineOf(config), why);
   return why;
 }

@@ -1,14 +1,18 @@
-// Bootstrap: how the ranks of one host find each other and come to share memory.
+// Bootstrap: connects the ranks of one host, so that they share memory.
 //
-// Place in the stack: the top of control/. It runs once, in init(), in the caller's thread; afterwards no
-// socket and no file is left.
+// Place in the stack: the top of control/. It runs once, in init(), in the caller's thread. It leaves no
+// socket and no file behind.
 //
-// Steps. Rank 0 checks that the rendezvous directory is private (ours, 0700) and listens in it. Every other
-// rank connects, and says hello with its rank, its settings and the descriptor of its arena. Rank 0 checks
-// each one's credentials (same user) and settings, and removes socket and directory once all are there. It
-// makes the control segment and answers everyone with it, and with each rank's pid, pidfd (or start time) and
-// arena. Everyone says that it is ready; rank 0 then says go. Until go, any failure is an error on all ranks,
-// with the reason.
+// Rank 0 is the server (bootstrap_server.cc), the other ranks are clients (bootstrap_client.cc):
+//   1. Rank 0 checks that the rendezvous directory is private (owned by this user, mode 0700) and listens
+//      there.
+//   2. Each client connects and sends a Hello: its rank, its settings and the descriptor of its arena.
+//   3. Rank 0 checks each client's user and settings. When all ranks have come, it removes the socket and the
+//      directory, and creates the control segment.
+//   4. Rank 0 sends every client the control segment and, for each rank, its pid, pidfd (or start time) and
+//      arena.
+//   5. Each client maps them and reports that it is ready. When all are, rank 0 tells them to go.
+// Until step 5 has ended, a failure of one rank is an error on all ranks, with its reason.
 #ifndef TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_H_
 #define TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_H_
 
@@ -17,19 +21,18 @@
 
 #include "kernels/common/config.h"
 #include "kernels/common/status.h"
-#include "kernels/control/meeting.h"
+#include "kernels/control/bootstrap_result.h"
 
 namespace tf_smddp {
 
-// Collective: every rank must call this. `arena_fd` is this rank's arena of `arena_bytes` bytes. `prepare`
-// maps what the meeting brought; when it fails on any rank, the bootstrap fails on all. Errors: Internal
-// naming the ranks that did not come, or the rank and the setting that differ.
-Status Bootstrap(const Config& config, int arena_fd, std::uint64_t arena_bytes, Meeting* meeting,
+// Collective: every rank must call this. `arena_fd` is this rank's arena of `arena_bytes` bytes. Fills
+// *result and then calls `prepare`, which maps it; if `prepare` fails on one rank, the bootstrap fails on
+// all. Errors: Internal, naming the missing ranks, or the rank and the setting that differ.
+Status Bootstrap(const Config& config, int arena_fd, std::uint64_t arena_bytes, BootstrapResult* result,
                  const std::function<Status()>& prepare);
 
-// Instead of Bootstrap, for a rank that cannot take part: tells the others, whose Bootstrap fails, and
-// returns `why`. Errors: always; when the others could not be told either, their absence is no part of the
-// message.
+// A rank that cannot take part calls this instead of Bootstrap. It sends the reason `why` to the others, so
+// that their Bootstrap fails with it, and returns `why`, whether or not it could be sent.
 Status RefuseBootstrap(const Config& config, const Status& why);
 
 }  // namespace tf_smddp

@@ -8,9 +8,8 @@ namespace tf_smddp {
 namespace {
 
 Status SettingDiffers(const char* name, int rank, std::int64_t theirs, std::int64_t ours) {
-  return Internal(std::string(name) + " is " + std::to_string(theirs) + " on " + "rank " +
-                  std::to_string(rank) + " but " + std::to_string(ours) +
-                  " on rank 0; give all ranks the same value");
+  return Internal(std::string(name) + " is " + std::to_string(theirs) + " on rank " + std::to_string(rank) +
+                  " but " + std::to_string(ours) + " on rank 0; give all ranks the same value");
 }
 
 }  // namespace
@@ -27,28 +26,28 @@ Hello MakeHello(const Config& config, std::uint64_t token, std::uint64_t arena_b
           arena_bytes};
 }
 
-Verdict MakeVerdict(const Status& status) {
-  Verdict verdict = {};
-  verdict.ok = status.ok() ? 1 : 0;
-  std::memcpy(verdict.text, status.message().data(),
-              std::min(status.message().size(), sizeof verdict.text - 1));
-  return verdict;
+StatusMessage MakeStatusMessage(const Status& status) {
+  StatusMessage message = {};
+  message.ok = status.ok() ? 1 : 0;
+  std::memcpy(message.text, status.message().data(),
+              std::min(status.message().size(), sizeof message.text - 1));
+  return message;
 }
 
-Status StatusOf(const Verdict& verdict) {
-  if (verdict.ok != 0) return {};
-  return Internal(std::string(verdict.text, ::strnlen(verdict.text, sizeof verdict.text)));
+Status StatusOf(const StatusMessage& message) {
+  if (message.ok != 0) return {};
+  return Internal(std::string(message.text, ::strnlen(message.text, sizeof message.text)));
 }
 
 Status CheckHello(const Hello& theirs, const Hello& ours) {
   if (theirs.magic != kHelloMagic) {
     return Internal(
-        "a process connected that runs another version of tf_smddp; install one version for all ranks");
+        "a process with another version of tf_smddp connected; install the same version for all ranks");
   }
   if (theirs.size != ours.size) return SettingDiffers("SMDDP_SIZE", theirs.rank, theirs.size, ours.size);
   if (theirs.rank < 1 || theirs.rank >= ours.size) {
     return Internal("a process connected as rank " + std::to_string(theirs.rank) + " of " +
-                    std::to_string(ours.size));
+                    std::to_string(ours.size) + "; give each rank its own SMDDP_RANK below SMDDP_SIZE");
   }
   if (theirs.bucket_cap_bytes != ours.bucket_cap_bytes) {
     return SettingDiffers("SMDDP_BUCKET_CAP_BYTES", theirs.rank, theirs.bucket_cap_bytes,

@@ -1,5 +1,8 @@
-// What the ranks of a host send each other in init(), in this order: a hello to rank 0; rank 0's verdict, and
-// an introduction of each rank; a verdict ("ready") to rank 0, and the last one back ("go").
+// The messages of the bootstrap (bootstrap.h). A client and rank 0 exchange them in this order:
+//   1. client: a Hello; then, if it has no arena to send, a StatusMessage with the reason.
+//   2. rank 0: a StatusMessage and, if it is OK, a PeerInfo for each rank.
+//   3. client: a StatusMessage ("ready").
+//   4. rank 0: a StatusMessage ("go").
 #ifndef TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_MESSAGES_H_
 #define TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_MESSAGES_H_
 
@@ -10,11 +13,12 @@
 
 namespace tf_smddp {
 
-constexpr std::uint64_t kHelloMagic = 0x326f6c6c6548u;  // "Hello2": changes with any of these messages
+// "Hello2". It must change when any of these messages does.
+constexpr std::uint64_t kHelloMagic = 0x326f6c6c6548u;
 
 struct Hello {
   std::uint64_t magic;
-  std::uint64_t token;  // the run's, see rendezvous.h
+  std::uint64_t token;  // identifies the run, see rendezvous.h
   std::int32_t rank;
   std::int32_t size;
   std::int64_t bucket_cap_bytes;
@@ -24,13 +28,15 @@ struct Hello {
   std::uint64_t arena_bytes;
 };
 
-// Rank 0 to the others, and back ("ready"): all is well, or why not.
-struct Verdict {
+// A status on its way from one process to another.
+struct StatusMessage {
   std::uint32_t ok;
   char text[1020];
 };
 
-struct Introduction {
+// Describes one rank to another. The descriptors of its arena and, if it has one, its pidfd come with the
+// message.
+struct PeerInfo {
   std::int32_t rank;
   std::int32_t pid;
   std::uint64_t arena_bytes;
@@ -41,13 +47,13 @@ struct Introduction {
 
 Hello MakeHello(const Config& config, std::uint64_t token, std::uint64_t arena_bytes);
 
-// Ends a text that is too long early.
-Verdict MakeVerdict(const Status& status);
+// Converts a status. A text that does not fit is cut.
+StatusMessage MakeStatusMessage(const Status& status);
 
-// What `verdict`, as it was received, says.
-Status StatusOf(const Verdict& verdict);
+// Converts a received message, whose bytes need not be a terminated text, back into a status.
+Status StatusOf(const StatusMessage& message);
 
-// Whether a rank with this hello fits to rank 0's: Internal naming the setting and both values.
+// Checks that a client's hello fits to rank 0's. Errors: Internal, naming the setting and both values.
 Status CheckHello(const Hello& theirs, const Hello& ours);
 
 }  // namespace tf_smddp

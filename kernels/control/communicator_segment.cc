@@ -7,7 +7,7 @@
 namespace tf_smddp {
 namespace {
 
-static_assert(kMaxLocalRanks == 64, "members have a bit each in a 64-bit mask, and a record each");
+static_assert(kMaxLocalRanks == 64, "each member has one bit of a 64-bit mask, and one record");
 
 constexpr std::size_t kPage = 4096;
 
@@ -25,7 +25,7 @@ std::size_t CommunicatorSegment::Layout::Bytes() const {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
-// Each part begins where the one before it ends.
+// The parts lie one behind the other, in the order of the header comment.
 CommunicatorSegment::CommunicatorSegment(std::shared_ptr<Mapping> mapping, const Layout& layout,
                                          const AbortRecord* abort)
     : mapping_(std::move(mapping)),

@@ -1,12 +1,14 @@
-// CommunicatorSegment: the shared memory of one communicator: its table, its logs, its staging windows.
+// CommunicatorSegment: the shared memory of one communicator, namely its readiness table, its logs, its
+// express lane and its staging windows.
 //
-// Place in the stack: above control/'s data structures and below job_segment.h, which says where it lies.
+// Place in the stack: above the data structures of control/ and below job_segment.h, which assigns its place
+// in the control segment.
 //
 //   [ header | group counter | member records | express lane | small log | launch log | readiness table
 //   | windows ]
 //
-// Members are counted within the communicator, 0 to num_ranks - 1. The windows of each belong to its comm
-// thread alone, so ranks can never wait for each other about space.
+// Members are numbered within the communicator, from 0 to num_ranks - 1. Each member's windows are used by
+// its own progress thread alone (doorbell.h), so no rank ever waits for another to free a window.
 #ifndef TF_SMDDP_KERNELS_CONTROL_COMMUNICATOR_SEGMENT_H_
 #define TF_SMDDP_KERNELS_CONTROL_COMMUNICATOR_SEGMENT_H_
 
@@ -25,10 +27,12 @@
 
 namespace tf_smddp {
 
-// What one member publishes about itself.
+// The state that one member publishes to the others.
 struct alignas(64) MemberRecord {
-  std::atomic<std::uint32_t> deferring;  // 1 while it waits for a generation to retire
-  // Progress of its staged transfers, in chunks since the start of the epoch (kernels/collectives/backends).
+  // 1 while this member has deferred requests; whoever retires a generation of the table then rings its bell.
+  std::atomic<std::uint32_t> deferring;
+  // Progress of its staged transfers, in chunks since the start of the incarnation
+  // (kernels/collectives/backends).
   alignas(64) std::atomic<std::uint64_t> staged;
   std::atomic<std::uint64_t> combined;
   std::atomic<std::uint64_t> copied_out;
@@ -37,17 +41,19 @@ struct alignas(64) MemberRecord {
 class CommunicatorSegment {
  public:
   struct Layout {
-    std::size_t slots;  // of the table; a power of two
+    std::size_t slots;  // in the readiness table; a power of two
     int num_ranks;
-    std::size_t window_bytes;  // of one member; a multiple of 64
+    std::size_t window_bytes;  // for each member; a multiple of 64
 
     std::size_t Bytes() const;  // a multiple of the page size
   };
 
-  // A view of `mapping`, which has layout.Bytes() bytes: zeros, or what other members have made of them.
+  // Creates a view of `mapping`, which has layout.Bytes() bytes: zeros, or the state that other members have
+  // written there since.
   CommunicatorSegment(std::shared_ptr<Mapping> mapping, const Layout& layout, const AbortRecord* abort);
 
-  // Sets who takes part, unless another member has. Each member calls it before its first use.
+  // Marks the members in the mask `active` as active, unless another member has done so already. Each member
+  // calls it before it uses the segment.
   void Begin(std::uint64_t active) {
     std::uint64_t expected = 0;
     fixed_->active.compare_exchange_strong(expected, active, std::memory_order_seq_cst);
@@ -56,14 +62,14 @@ class CommunicatorSegment {
   }
 
   FailureRecord& failure() { return fixed_->failure; }
-  // Bits of the members that requests wait for.
+  // Mask of the members that have not left: the ones that requests wait for.
   std::atomic<std::uint64_t>& active() { return fixed_->active; }
-  // Bits of the members that the end of an epoch waits for: the same, and one that is about to leave and
-  // still works on the table.
+  // Mask of the members that the end of an incarnation waits for: the active members, and those that are
+  // about to leave but still use the table.
   std::atomic<std::uint64_t>& draining() { return fixed_->draining; }
   GroupCounter& groups() { return fixed_->groups; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
-  // Member `index`'s end of the lane; to be called once by each member.
+  // Opens the express lane for member `index`. Each member calls it once.
   ExpressLane OpenLane(int index) { return {lane_, layout_.num_ranks, index, abort_}; }
   LaunchLog& small_log() { return small_log_; }
   LaunchLog& launch_log() { return launch_log_; }
@@ -78,7 +84,7 @@ class CommunicatorSegment {
     alignas(64) GroupCounter groups;
     MemberRecord members[64];
   };
-  static_assert(sizeof(Fixed) % 64 == 0, "what follows is aligned to a cache line");
+  static_assert(sizeof(Fixed) % 64 == 0, "the parts behind it start at a cache line");
 
   const std::shared_ptr<Mapping> mapping_;
   const Layout layout_;

@@ -1,18 +1,28 @@
-// Doorbell: what wakes a rank's comm thread, from any process.
+// Doorbell: wakes one rank's comm thread of one communicator, from any process.
 //
-// Place in the stack: above common/futex.h. Lies in shared memory, one per rank.
+// Place in the stack: above common/futex.h. Doorbells lie in shared memory (job_segment.h).
 //
-// Note [No lost wake-up]: whoever makes something true that a comm thread may wait for (an entry appended, a
-// chunk staged, a batch ended, a slot retired, the abort word set, a rank gone) publishes it first and calls
-// Ring second. The comm thread calls Listen first, looks at all it may wait for second, and passes what
-// Listen gave to Wait third. Ring's increment makes that Wait return at once if it came after Listen.
-// `sleeping_` only saves the system call: it is raised before the kernel compares the word, and read after
-// the increment, both sequentially consistent, so one of the two sides sees the other.
+// The *progress thread* of a communicator on a rank is the thread that follows the logs and moves the data at
+// this moment: the comm thread, or a calling thread that makes progress in its place while it sleeps
+// (kernels/engine/comm_thread.h). There is at most one at a time.
 //
-// A thread that stands in for a sleeping comm thread (CommThread::Assist) hushes the bell, so that nobody
-// pays for waking it, and looks by itself. In the end it calls Unhush, which wakes the comm thread if the
-// bell has rung since the stand-in last looked; again, `hushed_` is cleared before the word is read there,
-// and read after the increment in Ring.
+// Note [No lost wake-up]: a progress thread may wait for an appended entry, a staged chunk, the end of a
+// batch, a retired slot, the abort flag, or the end of a rank. The writer of such a change
+//   1. publishes the change,
+//   2. calls Ring.
+// The progress thread
+//   1. calls Listen,
+//   2. checks everything that it may wait for,
+//   3. passes the result of Listen to Wait.
+// If Ring came after Listen, the word differs from the result of Listen, and Wait returns at once.
+// `sleeping_` only saves a system call in Ring: Wait increments it before the kernel compares the word, and
+// Ring reads it after it has incremented the word. Both are sequentially consistent, so at least one side
+// sees the other.
+//
+// Hushing. A calling thread that makes progress polls the word itself, so it hushes the bell: Ring then does
+// not pay for waking the comm thread. When it stops, it calls Unhush, which wakes the comm thread if the bell
+// has rung since the calling thread last looked. By the same argument nothing is lost: Unhush clears
+// `hushed_` before it reads the word, and Ring reads `hushed_` after it has incremented the word.
 #ifndef TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_
 #define TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_
 
@@ -34,21 +44,24 @@ class Doorbell {
     }
   }
 
-  // The rest is for the owner's comm thread, or who stands in for it.
+  // The methods below are for the progress thread of the bell's owner.
 
+  // Returns the number of rings so far, for RangSince, Wait and Unhush.
   std::uint32_t Listen() const { return word_.load(std::memory_order_seq_cst); }
 
-  // True at once when the bell rang since `heard`; the way to spin before Wait.
+  // Returns whether the bell has rung since Listen returned `heard`. A thread may poll it before it calls
+  // Wait.
   bool RangSince(std::uint32_t heard) const { return word_.load(std::memory_order_seq_cst) != heard; }
 
-  // Sleeps until the bell has rung since `heard`, or `timeout`. The bell is not hushed.
+  // Sleeps until the bell has rung since `heard`, or `timeout` has passed. The bell must not be hushed.
   void Wait(std::uint32_t heard, std::chrono::milliseconds timeout) {
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
     if (word_.load(std::memory_order_seq_cst) == heard) FutexWait(word_, heard, timeout);
     sleeping_.fetch_sub(1, std::memory_order_seq_cst);
   }
 
-  // Who sleeps, sleeps on whatever rings, until Unhush, which wakes it if the bell has rung since `heard`.
+  // Between Hush and Unhush, Ring wakes nobody. Unhush wakes the thread in Wait if the bell has rung since
+  // `heard`.
   void Hush() { hushed_.store(1, std::memory_order_seq_cst); }
   void Unhush(std::uint32_t heard) {
     hushed_.store(0, std::memory_order_seq_cst);
@@ -57,7 +70,7 @@ class Doorbell {
 
  private:
   std::atomic<std::uint32_t> word_;
-  std::atomic<std::uint32_t> sleeping_;  // threads in Wait: the comm thread, its stand-in
+  std::atomic<std::uint32_t> sleeping_;  // number of threads in Wait
   std::atomic<std::uint32_t> hushed_;
 };
 

@@ -1,29 +1,40 @@
-// ExpressLane: where the members of a communicator meet that come at the same time, and see what each brings.
+// ExpressLane: lets the members of a communicator exchange a request directly, if all of them submit it at
+// about the same time.
 //
-// Place in the stack: in the communicator's segment, above abort_record.h. Not here: what they meet about,
-// and what becomes of those who don't meet (kernels/engine/express.h).
+// Place in the stack: in the communicator's segment, above abort_record.h. kernels/engine/express.h decides
+// which requests try the lane; those that do not meet there go through the readiness table.
 //
-// The readiness table takes any requests in any order, and a member may be asleep meanwhile; a meeting there
-// takes a dozen cache lines from core to core. Here a member *posts* one request at a time, its data beside
-// it, in a line of its own that nobody else writes to, and looks at the others' lines. All see whether all
-// have posted the same, and then each reads everybody's data. One who does not want to wait any longer
-// *withdraws* its post, and so does everyone else then.
+// The readiness table accepts requests in any order, from members that may be asleep, and pays for it: about
+// a dozen cache lines move between cores for each request. In the lane, each member writes one cache line,
+// which nobody else writes to, and reads the lines of the others:
 //
-// A member has two posts, for meetings of even and of odd number. Who has posted for meeting n + 1 has read
-// everything of meeting n, so a post for meeting n + 2 overwrites nothing that anyone may still read.
+//   1. A member *posts* a request: it writes the request's key and data to its line, in the state kPosted.
+//   2. It reads the other lines until every member has posted the same key. The members have then *met*, and
+//      each reads the data of all.
+//   3. A member whose patience has ended tries to *withdraw* its post. It first sets its state to kLeaving,
+//      then reads the other lines once more. If some member has not posted, it sets kWithdrawn, and no member
+//      meets. If all have posted, it returns to kPosted and stays.
 //
-// Members that have met may share the work, and write to each other's memory. Then each says when its part is
-// done, and waits until all parts are.
+// Meetings are numbered; the number advances when the members meet. A member has two lines, for even and odd
+// numbers. A member that posts for meeting n + 1 has read all data of meeting n, so a post for meeting n + 2
+// overwrites nothing that is still being read.
 //
-// Note [All meet or none]: a member may withdraw only if some member has not posted yet. It says so first
-// (kLeaving), then looks, and one that posts, posts first and looks then; all sequentially consistent. So
-// those who post later see it. Who finds everybody's post looks at all of them once more: had one been
-// leaving before the last one posted, it is seen now. So nobody meets without the one that leaves. One that
-// was leaving and finds that all have posted has come back, and stays until it is settled: until all are
-// found, or one that has withdrawn, whatever it has posted and withdrawn since. Each settles it within a few
-// instructions, unless it is stopped there, or dies, which aborts the job. Then, and only then, those who
-// stay cannot know: one may have met where another sees the abort, and write to the memory of that one, which
-// must stay in place.
+// Members that have met may share the work and write to each other's memory. Then each publishes that its
+// part is done, and waits until all parts are done (FinishTogether).
+//
+// Note [All meet or none]:
+//   1. A leaving member writes kLeaving first and reads the other lines second. A posting member writes
+//      kPosted first and reads second. All of this is sequentially consistent, so a member that posts too
+//      late for the leaving one to see reads kLeaving or kWithdrawn there.
+//   2. A member that has found every other line in kPosted reads all lines a second time, and has met only if
+//      none has changed. A member that was leaving before the last one posted is seen by that second read. So
+//      no member meets without one that leaves.
+//   3. A leaving member that has found all posts stays until the outcome is certain: until it has met, or
+//      reads that another member has withdrawn, even if that member has posted and withdrawn something else
+//      since.
+//   4. A leaving member decides within a few instructions, unless the system stops it there or its process
+//      dies. A death aborts the job; only then may members disagree. One member may have met where another
+//      sees the abort, and may still write to that one's memory, which must therefore not be reused.
 #ifndef TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 #define TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 
@@ -37,76 +48,81 @@
 
 namespace tf_smddp {
 
-// One member's end of it. One thread at a time, all of it.
+// One member's access to the lane. Not thread-safe: one thread at a time may call its methods.
 class ExpressLane {
  public:
-  static constexpr std::size_t kMostBytes = 16 << 10;  // of one member's data
+  static constexpr std::size_t kMostBytes = 16 << 10;  // the limit for one member's data
 
-  // Bytes that the lane of `num_members` takes.
+  // Returns the bytes that the lane of `num_members` members takes.
   static std::size_t Bytes(int num_members);
 
-  // A view of zeroed shared memory at `memory`, aligned to 64, for member `member`. The only one that this
-  // member ever makes, since it counts the meetings.
+  // Creates a view of zeroed shared memory at `memory`, aligned to 64 bytes, for member `member`. Each member
+  // creates one view and keeps it, because the view counts the meetings.
   ExpressLane(std::byte* memory, int num_members, int member, const AbortRecord* abort);
 
-  // Posts `bytes` of `data`, at most kMostBytes, as a part of `what`. Meet must follow.
-  void Post(std::uint64_t what, const void* data, std::size_t bytes);
+  // Posts `bytes` bytes of `data`, at most kMostBytes, under `key`, which is equal for equal requests. Meet
+  // must follow.
+  void Post(std::uint64_t key, const void* data, std::size_t bytes);
 
-  // Waits for all others to post the same, for about `patience`. False when they don't; then they don't meet
-  // either. When true, inputs[m] is what member m has posted, valid until the next Post. False, too, when it
-  // takes longer than `limit` to be settled, for members that take their time to say whether they stay: then
-  // *behind has their bits, else none, and it is to be called again. *waited is how long it took, to some
-  // hundred nanoseconds.
+  // Waits for about `patience` until all other members have posted the same key, and then tries to withdraw.
+  //   true: the members have met. inputs[m] is the data of member m, valid until the next Post.
+  //   false with *late == 0: no member meets, or the job was aborted.
+  //   false with *late != 0: the members in this mask have not decided within `limit` whether they stay. The
+  //     caller must call Meet again.
+  // Sets *waited to the time that this call has waited, within some hundred nanoseconds.
   bool Meet(std::chrono::nanoseconds patience, std::chrono::nanoseconds limit, const void** inputs,
-            std::uint64_t* behind, std::chrono::nanoseconds* waited);
+            std::uint64_t* late, std::chrono::nanoseconds* waited);
 
-  // After a Meet that was true, by all members or none: says that this member's part of what they have met
-  // for is done, and waits until all parts are. False when the job is aborted before; or when that takes
-  // longer than `limit`: then *behind has the bits of members whose part is not done, else none, and it is to
-  // be called again. *waited as above.
-  bool FinishTogether(std::chrono::nanoseconds limit, std::uint64_t* behind,
-                      std::chrono::nanoseconds* waited);
+  // Publishes that this member's part of the work is done, and waits until the parts of all members are.
+  // After a Meet that returned true, either all members call it or none.
+  //   true: all parts are done.
+  //   false with *late == 0: the job was aborted.
+  //   false with *late != 0: the members in this mask have not done their parts within `limit`. The caller
+  //     must call FinishTogether again.
+  // Sets *waited as Meet does.
+  bool FinishTogether(std::chrono::nanoseconds limit, std::uint64_t* late, std::chrono::nanoseconds* waited);
 
  private:
   static constexpr std::size_t kInlineBytes = 48;
 
   struct alignas(64) Line {
-    std::byte data[kInlineBytes];  // when there are no more bytes; first, so that a vector ends in the line
+    // Data of at most kInlineBytes. It comes first, so that vector loads stay within the line.
+    std::byte data[kInlineBytes];
     std::atomic<std::uint64_t> word;  // see WordOf
-    std::atomic<std::uint64_t> what;
+    std::atomic<std::uint64_t> key;
   };
-  // The last meeting of which a member's part is done.
   struct alignas(64) Finished {
-    std::atomic<std::uint64_t> meeting;
+    std::atomic<std::uint64_t> meeting;  // the last meeting for which this member's part is done
   };
+  // The result of reading one line, or all lines.
   enum class Seen {
-    kAll,    // everybody's post
-    kSome,   // not all yet
-    kNever,  // one has withdrawn, or posted something else
+    kPosted,       // the same key is posted
+    kUndecided,    // not posted yet, or leaving
+    kWillNotMeet,  // withdrawn, or another key is posted
   };
 
   static std::uint64_t WordOf(std::uint64_t meeting, std::uint64_t post, std::uint64_t state);
   bool HasPosted(int member) const;
-  Seen Look() const;
-  Seen LookAt(int member, std::uint64_t* word) const;
+  Seen ReadLines() const;
+  Seen ReadLine(int member, std::uint64_t* word) const;
   std::uint64_t Undecided() const;
   bool Withdraw();
-  bool Wait(std::chrono::nanoseconds patience, std::chrono::nanoseconds limit, std::uint64_t* behind,
+  bool Wait(std::chrono::nanoseconds patience, std::chrono::nanoseconds limit, std::uint64_t* late,
             std::chrono::nanoseconds* waited);
   Line& LineOf(int member) const { return lines_[member * 2 + static_cast<int>(meeting_ % 2)]; }
-  std::byte* RoomOf(int member) const;
+  std::byte* BufferOf(int member) const;
 
   Line* const lines_;
   Finished* const finished_;
-  std::byte* const rooms_;  // for data of more than kInlineBytes
+  std::byte* const buffers_;  // for data of more than kInlineBytes
   const int num_members_;
   const int member_;
   const AbortRecord* const abort_;
-  std::uint64_t meeting_ = 0;  // the next one; the same for all members
-  std::uint64_t post_ = 0;     // of this member, the last one
-  std::uint64_t what_ = 0;     // it is about
-  bool in_line_ = true;        // its data is in the line
-  bool stays_ = false;         // all had posted: it only remains to be seen whether all stay
+  std::uint64_t meeting_ = 0;  // number of the next meeting; the same for all members
+  std::uint64_t post_ = 0;     // number of this member's last post
+  std::uint64_t key_ = 0;      // key of that post
+  bool in_line_ = true;        // whether its data is in the line
+  bool stays_ = false;         // has found all posts while leaving, and waits until the outcome is certain
 };
 
 }  // namespace tf_smddp

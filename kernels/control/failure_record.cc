@@ -12,9 +12,10 @@ bool FailureRecord::Knows(std::uint64_t origin) const {
   return false;
 }
 
-bool FailureRecord::Raise(std::uint64_t epoch, std::uint64_t origin, const std::string& text) {
-  std::uint64_t expected = epoch << kStateBits;
-  if (!word_.compare_exchange_strong(expected, epoch << kStateBits | kWriting, std::memory_order_seq_cst)) {
+bool FailureRecord::Raise(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {
+  std::uint64_t expected = incarnation << kStateBits;
+  if (!word_.compare_exchange_strong(expected, incarnation << kStateBits | kWriting,
+                                     std::memory_order_seq_cst)) {
     return false;
   }
   const std::size_t bytes = std::min(text.size(), kTextBytes - 1);
@@ -23,7 +24,7 @@ bool FailureRecord::Raise(std::uint64_t epoch, std::uint64_t origin, const std::
   const std::uint64_t number = num_origins_.load(std::memory_order_relaxed);
   origins_[number % kOrigins].store(origin, std::memory_order_seq_cst);
   num_origins_.store(number + 1, std::memory_order_relaxed);
-  word_.store(epoch << kStateBits | kFailed, std::memory_order_seq_cst);
+  word_.store(incarnation << kStateBits | kFailed, std::memory_order_seq_cst);
   return true;
 }
 
@@ -32,11 +33,11 @@ std::uint64_t FailureRecord::Origin() const {
   return origins_[(number + kOrigins - 1) % kOrigins].load(std::memory_order_acquire);
 }
 
-FailureRecord::State FailureRecord::StateOf(std::uint64_t epoch) const {
+FailureRecord::State FailureRecord::StateOf(std::uint64_t incarnation) const {
   const std::uint64_t word = word_.load(std::memory_order_seq_cst);
-  if (word == epoch << kStateBits) return State::kRuns;
-  if (word == (epoch << kStateBits | kWriting)) return State::kWriting;
-  return word == (epoch << kStateBits | kFailed) ? State::kFailed : State::kDamaged;
+  if (word == incarnation << kStateBits) return State::kRuns;
+  if (word == (incarnation << kStateBits | kWriting)) return State::kWriting;
+  return word == (incarnation << kStateBits | kFailed) ? State::kFailed : State::kDamaged;
 }
 
 std::string FailureRecord::Text() const { return std::string(text_, ::strnlen(text_, kTextBytes - 1)); }

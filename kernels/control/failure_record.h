@@ -1,16 +1,17 @@
-// FailureRecord: the epochs of one communicator, and why one of them failed.
+// FailureRecord: the state of a communicator's current incarnation, and the reason of its failure.
 //
-// Place in the stack: above common/; in the communicator's segment. Not here: the end of the whole job
-// (abort_record.h), and what ranks do about a failure (kernels/engine).
+// Place in the stack: above common/; in the communicator's segment. abort_record.h has the end of the whole
+// job; kernels/engine has what the ranks do about a failure.
 //
-// An epoch runs until a rank fails it. Then every rank lets go of all that was pending in it ("drains"), and
-// the last one to do so clears the tables and starts the next epoch:
+// An *incarnation* of a communicator lasts from one failed step to the next; the first one is number 0. It
+// runs until a rank fails it. Then every member *drains* it: it ends all its pending requests of that
+// incarnation. The last member to drain clears the tables and starts the next incarnation:
 //
-//   running(e) -> writing(e) -> failed(e) -> [all have drained] -> restarting(e) -> running(e + 1)
+//   running(i) -> writing(i) -> failed(i) -> [all have drained] -> restarting(i) -> running(i + 1)
 //
-// Note [Restart]: once a rank has drained, none of its threads touches the communicator's shared memory
-// before it sees running(e + 1). So the rank that drains last is alone with it. A rank that dies in between
-// aborts the job.
+// Note [Restart]: once a member has drained, none of its threads uses the communicator's shared memory until
+// it sees running(i + 1). So the member that drains last is the only one that uses it. If a rank dies in
+// between, the job is aborted.
 #ifndef TF_SMDDP_KERNELS_CONTROL_FAILURE_RECORD_H_
 #define TF_SMDDP_KERNELS_CONTROL_FAILURE_RECORD_H_
 
@@ -25,60 +26,63 @@ namespace tf_smddp {
 
 class FailureRecord {
  public:
-  // Fails epoch `epoch`, if it runs. The first call of all ranks wins: its text is everyone's error. `origin`
-  // is the number of the failure (kernels/engine/failure_memory.h), not 0. Returns whether this was it. Any
-  // thread of any process; the caller may die at any instruction in here.
-  bool Raise(std::uint64_t epoch, std::uint64_t origin, const std::string& text);
+  // Fails `incarnation`, if it is running. The first call of all ranks wins: its text becomes the error on
+  // every rank. `origin` is the number of the failure (kernels/engine/failure_memory.h), not 0. Returns
+  // whether this call was the first. Any thread of any process; the process may die at any instruction in
+  // here.
+  bool Raise(std::uint64_t incarnation, std::uint64_t origin, const std::string& text);
 
-  // Whether a failure of this origin has been dealt with in one of the last epochs, or is now. Any thread.
+  // Returns whether one of the last kOrigins failures of this communicator had this origin. Any thread.
   bool Knows(std::uint64_t origin) const;
 
-  // Whether `epoch` has begun, and has failed or is over. Any thread.
-  bool IsBroken(std::uint64_t epoch) const {
-    return word_.load(std::memory_order_seq_cst) > epoch << kStateBits;
+  // Returns whether `incarnation` has failed or is over; false if it has not begun. Any thread.
+  bool IsBroken(std::uint64_t incarnation) const {
+    return word_.load(std::memory_order_seq_cst) > incarnation << kStateBits;
   }
 
-  // Whether `epoch` has failed; also true when it is over.
-  bool Failed(std::uint64_t epoch) const {
-    return word_.load(std::memory_order_seq_cst) != epoch << kStateBits;
+  // Returns whether `incarnation`, which has begun, has failed or is over. Any thread.
+  bool Failed(std::uint64_t incarnation) const {
+    return word_.load(std::memory_order_seq_cst) != incarnation << kStateBits;
   }
 
-  // Whether `epoch` has begun; it may have failed since.
-  bool Begun(std::uint64_t epoch) const {
-    return word_.load(std::memory_order_seq_cst) >> kStateBits >= epoch;
+  // Returns whether `incarnation` has begun; it may have failed since. Any thread.
+  bool Begun(std::uint64_t incarnation) const {
+    return word_.load(std::memory_order_seq_cst) >> kStateBits >= incarnation;
   }
 
-  // What has become of an epoch that has not ended here: kDamaged is what cannot be.
+  // Returns the state of `incarnation`, which has begun and which this member has not drained. kDamaged
+  // stands for a word that only corrupt memory can have.
   enum class State { kRuns, kWriting, kFailed, kDamaged };
-  State StateOf(std::uint64_t epoch) const;
+  State StateOf(std::uint64_t incarnation) const;
 
-  // Why the epoch failed. Only between kFailed and one's own Drained.
+  // Return why the incarnation failed. A member may call them once StateOf has returned kFailed, and until it
+  // calls Drained.
   std::string Text() const;
   std::uint64_t Origin() const;
 
-  // Bits of the members that have drained the epoch that failed; 0 when none did. Any thread.
+  // Returns the mask of the members that have drained the failed incarnation. Any thread.
   std::uint64_t DrainedMask() const { return drained_.load(std::memory_order_seq_cst); }
 
-  // Member `index` has drained `epoch`. Comm thread.
+  // Marks that member `index` has drained the failed incarnation. Progress thread (doorbell.h).
   void Drained(int index) {
     drained_.fetch_or(MemberMask::Of(MemberId(index)).bits(), std::memory_order_seq_cst);
   }
 
-  // True for exactly one caller, once all of `members` have drained the failed `epoch`: it clears what is
-  // shared and calls Restart. To be tried after Drained, and after a bit of `members` was cleared. Comm
-  // thread.
-  bool TryRestart(std::uint64_t epoch, const std::atomic<std::uint64_t>& members) {
+  // Returns true to exactly one caller once all of `members` have drained the failed `incarnation`. That
+  // caller clears the shared state and calls Restart. A member calls it after Drained, and after it has
+  // cleared its bit in `members`. Progress thread.
+  bool TryRestart(std::uint64_t incarnation, const std::atomic<std::uint64_t>& members) {
     const MemberMask drained(drained_.load(std::memory_order_seq_cst));
     if (!drained.ContainsAll(MemberMask(members.load(std::memory_order_seq_cst)))) return false;
-    std::uint64_t expected = epoch << kStateBits | kFailed;
-    return word_.compare_exchange_strong(expected, epoch << kStateBits | kRestarting,
+    std::uint64_t expected = incarnation << kStateBits | kFailed;
+    return word_.compare_exchange_strong(expected, incarnation << kStateBits | kRestarting,
                                          std::memory_order_seq_cst);
   }
 
-  // Starts the epoch after `epoch`. Note [Restart].
-  void Restart(std::uint64_t epoch) {
+  // Starts the incarnation after `incarnation` (Note [Restart]).
+  void Restart(std::uint64_t incarnation) {
     drained_.store(0, std::memory_order_relaxed);
-    word_.store((epoch + 1) << kStateBits, std::memory_order_seq_cst);
+    word_.store((incarnation + 1) << kStateBits, std::memory_order_seq_cst);
   }
 
  private:
@@ -87,10 +91,10 @@ class FailureRecord {
   static constexpr std::size_t kTextBytes = 4096;
   static constexpr std::uint64_t kOrigins = 64;
 
-  std::atomic<std::uint64_t> word_;  // epoch << kStateBits | state
+  std::atomic<std::uint64_t> word_;  // incarnation << kStateBits | state
   std::atomic<std::uint64_t> drained_;
   std::atomic<std::uint64_t> num_origins_;
-  std::atomic<std::uint64_t> origins_[kOrigins];  // the last ones, as a ring
+  std::atomic<std::uint64_t> origins_[kOrigins];  // a ring of the last origins
   char text_[kTextBytes];
 };
 

@@ -1,7 +1,8 @@
-// GroupCounter: how many of a group's requests are ready, so that its last one can seal the batch.
+// GroupCounter: counts the ready requests of each group, so that the last one can seal the batch.
 //
-// Place in the stack: in the control segment, above common/ only. Advice for batching, never for correctness:
-// two groups whose tickets are kCells apart share a cell, and then merely seal later or earlier.
+// Place in the stack: in the control segment, above common/ only. The count is a hint for batching;
+// correctness does not depend on it. Two groups whose tickets are kCells apart share a cell, and may then be
+// sealed later or earlier than intended.
 #ifndef TF_SMDDP_KERNELS_CONTROL_GROUP_COUNTER_H_
 #define TF_SMDDP_KERNELS_CONTROL_GROUP_COUNTER_H_
 
@@ -14,8 +15,8 @@ class GroupCounter {
  public:
   static constexpr std::uint64_t kCells = 1024;
 
-  // Counts one more ready request of the group with `ticket`; true when it is number `num_params`, the last.
-  // Any thread of any process.
+  // Counts one ready request of the group with `ticket`. Returns true for the last of its `num_params`
+  // requests. Any thread of any process.
   bool CountReady(std::uint64_t ticket, std::uint32_t num_params) {
     std::atomic<std::uint64_t>& cell = cells_[ticket % kCells];
     const std::uint64_t owner = (ticket + 1) << kCountBits;
@@ -27,7 +28,8 @@ class GroupCounter {
     return (next & kCountMask) == num_params;
   }
 
-  // Nobody else may be counting (Note [Restart] in failure_record.h).
+  // Sets all counts to 0. No other thread of any process may use the counter meanwhile (Note [Restart] in
+  // failure_record.h).
   void Clear() {
     for (auto& cell : cells_) cell.store(0, std::memory_order_relaxed);
   }

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x32305044444d53u;  // "SMDDP02"
 constexpr std::size_t kPage = 4096;
 
-// Communicators other than the world's have few keys: some groups' tensors.
+// Communicators other than the world have few keys: the tensors of a few groups.
 constexpr std::int64_t kMaxSmallSlots = 16384;
 
 }  // namespace
@@ -52,7 +52,7 @@ Status JobSegment::Create(const Config& config, UniqueFd* fd) {
   std::shared_ptr<Mapping> mapping;
   status = mappings.MapRange(fd->get(), bytes, 0, HeadBytes(), &mapping);
   if (!status.ok()) return status;
-  // Zero bytes are the start of everything else.
+  // All other fields start as zeros, as the new segment is.
   reinterpret_cast<Head*>(mapping->data())->magic = kMagic;
   return {};
 }

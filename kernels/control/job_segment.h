@@ -1,11 +1,12 @@
-// JobSegment: the shared memory through which the ranks of one host coordinate.
+// JobSegment: the control segment, the shared memory through which the ranks of one host coordinate.
 //
-// Place in the stack: the top of control/'s data structures; bootstrap.h hands its descriptor round. Rank 0
-// makes it; everyone maps its head at once, and the region of a communicator when it joins that.
+// Place in the stack: the top of the data structures of control/. Rank 0 creates the segment, and the
+// bootstrap (bootstrap.h) sends its descriptor to the other ranks. Every rank maps the head at once, and the
+// region of a communicator when it joins that communicator.
 //
 //   [ head: abort record, doorbells, rank records | region of communicator 0 | region of communicator 1 | … ]
 //
-// The regions of communicators that do not exist take address range in the file and no memory.
+// The file is sparse: the region of a communicator that does not exist takes no memory.
 #ifndef TF_SMDDP_KERNELS_CONTROL_JOB_SEGMENT_H_
 #define TF_SMDDP_KERNELS_CONTROL_JOB_SEGMENT_H_
 
@@ -24,43 +25,46 @@
 
 namespace tf_smddp {
 
-// Most communicators that a job has at a time.
+// The largest number of communicators that a job may have at one time.
 inline constexpr int kMaxCommunicators = 64;
 
-// What a rank publishes about itself, whatever the communicator.
+// The state that a rank publishes to the others, for all communicators together.
 struct alignas(64) RankRecord {
-  std::atomic<std::uint32_t> left;  // 1 once it has shut down in good order
-  // In lines of its own: every rank looks at `left` at each request, and this changes at each request.
+  std::atomic<std::uint32_t> left;  // 1 once the rank has called shutdown()
+  // In cache lines of its own, because it changes with each request, while every rank reads `left` at each
+  // request.
   alignas(64) ProgressRecord progress;
 };
 
 class JobSegment {
  public:
-  // Bytes that every rank maps of it: the head, and the region of the world's communicator.
+  // Returns the bytes that every rank maps: the head, and the region of the world communicator.
   static std::size_t MappedBytes(const Config& config);
 
-  // Rank 0: makes it, as large as this process's file size limit allows: fewer communicators where it is low.
+  // Rank 0: creates the segment for kMaxCommunicators communicators, or for as many as fit below this
+  // process's file size limit.
   static Status Create(const Config& config, UniqueFd* fd);
 
-  // All: maps its head, and keeps `fd`. Errors: Internal when it was made with other settings.
+  // All ranks: maps the head, and keeps `fd`. Errors: Internal when the segment was created with other
+  // settings.
   static Status Open(UniqueFd fd, const Config& config, std::shared_ptr<MappingCache> mappings,
                      std::unique_ptr<JobSegment>* segment);
 
   AbortRecord& abort() { return head_->abort; }
   RankRecord& rank(int rank) { return head_->ranks[rank]; }
-  // What wakes the comm thread that rank `rank` has for communicator `communicator`.
+  // The doorbell that wakes rank `rank`'s comm thread of communicator `communicator`.
   Doorbell& bell(int communicator, int rank) { return head_->bells[communicator][rank].bell; }
 
-  // Bits of the ranks that have let go of communicator `communicator`, which is being removed.
+  // Mask of the ranks that no longer use communicator `communicator`, which is being removed.
   std::atomic<std::uint64_t>& let_go(int communicator) { return head_->let_go[communicator]; }
 
-  // How many communicators there is room for.
+  // The number of communicators that the segment has room for.
   int max_communicators() const { return max_communicators_; }
 
   // Maps the region of communicator `id`, below max_communicators(). Any thread.
   Status OpenCommunicator(int id, int num_ranks, std::unique_ptr<CommunicatorSegment>* segment);
 
-  // Makes the region of `id` zero again, and gives its memory back. Nobody may have it mapped in use.
+  // Fills the region of `id` with zeros and returns its memory to the system. No rank may be using it.
   Status ClearCommunicator(int id);
 
  private:
@@ -79,7 +83,7 @@ class JobSegment {
              std::shared_ptr<Mapping> head);
 
   static std::size_t HeadBytes();
-  // Of the world communicator (id 0), or of any other.
+  // The world communicator (id 0) has a larger table than the others.
   static CommunicatorSegment::Layout LayoutOf(int id, int num_ranks, const Config& config);
   static std::size_t RegionBytes(int id, const Config& config);
   static std::size_t RegionOffset(int id, const Config& config);
@@ -88,7 +92,7 @@ class JobSegment {
   const Config config_;
   const int max_communicators_;
   const std::shared_ptr<MappingCache> mappings_;
-  const std::shared_ptr<Mapping> mapping_;  // of the head
+  const std::shared_ptr<Mapping> mapping_;  // maps the head
   Head* const head_;
 };
 

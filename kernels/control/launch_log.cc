@@ -11,7 +11,7 @@ bool LaunchLog::Publish(std::uint64_t position, std::uint64_t item, std::uint64_
   LogEntry& entry = EntryAt(position);
   std::uint64_t previous = entry.word.load(std::memory_order_acquire);
   const std::uint64_t published = StampOf(position) << (kItemBits + 4) | flags << kItemBits | item;
-  // Only an abort can have settled this position before us.
+  // Resolve has dropped this position already: an incarnation or the job has failed.
   if (previous >> (kItemBits + 4) == StampOf(position)) return false;
   entry.end.store(static_cast<std::uint32_t>(BatchEnd::kRunning), std::memory_order_relaxed);
   entry.claims.store(0, std::memory_order_relaxed);

@@ -1,22 +1,23 @@
 // LaunchLog: a ring in shared memory that every local rank reads in the same order.
 //
-// Place in the stack: in the control segment, above common/ only. Used twice by the engine: for requests that
-// are ready to launch (with batches), and for small requests that are already done (each its own batch). Not
-// here: when a batch is sealed (kernels/fusion).
+// Place in the stack: in the control segment, above common/ only. The engine has two for each communicator:
+// the launch log, for requests that are ready to run, in batches; and the small log, for small requests that
+// are already done, each a batch of its own. kernels/fusion decides when a batch is sealed.
 //
-// One 64-bit tail word holds everything that must change together:
+// A *batch* is a run of entries that ends with a sealing entry; until that entry is appended, the batch is
+// *open*. One 64-bit tail word holds everything that must change together:
 //
-//   | position of the next entry: 40 bits | open: 23 bits | closed: 1 bit |
+//   | position of the next entry: 40 bits | weight of the open batch: 23 bits | closed: 1 bit |
 //
-// `open` is what the entries since the last sealed batch weigh, in units the caller chooses. An append is one
-// compare-and-swap of this word: it claims a position, and decides in the same instant whether the entry
-// seals the batch. That swap is the agreement: all ranks see the same entries with the same seals. The
-// sequence of batches, each ending with a sealing entry, is the launch log.
+// The caller chooses the unit of the weight. An append is one compare-and-swap of the tail word, which claims
+// a position and decides at the same time whether the entry seals the batch. So all ranks see the same
+// entries, and the same batches.
 //
-// Note [One end]: Close stops all appends, so after a failure the set of entries is final. An entry
-// that was claimed but not yet published is resolved by a second compare-and-swap on the entry: publish
-// against Resolve. A sealed batch ends by a compare-and-swap on its last entry (`end`). So all ranks see the
-// same end for each request.
+// Note [One end]: all ranks see the same end for each request, also after a failure:
+//   - Close stops all appends, so the set of claimed entries is final.
+//   - An entry that was claimed but not yet published is settled by a compare-and-swap on the entry, which
+//     either Publish or Resolve wins.
+//   - A sealed batch ends by a compare-and-swap on its last entry (LogEntry::End), complete or aborted.
 //
 // Note [The ring cannot overflow]: a rank acknowledges entries in order, a request's generation is reused
 // only when all ranks have acknowledged it, and a marker follows at least one request. So between the slowest
@@ -31,18 +32,19 @@
 
 namespace tf_smddp {
 
-// How a batch ended; the state of its last entry.
+// The state of a batch, kept in its last entry.
 enum class BatchEnd : std::uint32_t { kRunning = 0, kComplete = 1, kAborted = 2 };
 
 struct alignas(64) LogEntry {
-  std::atomic<std::uint64_t> word;        // LaunchLog's
-  std::atomic<std::uint32_t> end;         // BatchEnd
-  std::atomic<std::uint64_t> claims;      // of chunks, see Claim
-  std::atomic<std::uint64_t> done_units;  // chunks done, and ranks done with their staged part
+  std::atomic<std::uint64_t> word;        // written by LaunchLog alone
+  std::atomic<std::uint32_t> end;         // a BatchEnd
+  std::atomic<std::uint64_t> claims;      // chunks claimed from the front and from the back, see Claim
+  std::atomic<std::uint64_t> done_units;  // chunks done, and ranks that have done their own part
 
-  // Claims the next of `total` chunks (below 2^32) for the caller, from the first one on or, for others, from
-  // the last one back. So of tensors that are reduced again and again a rank has the same part each time, in
-  // its caches, as long as all are equally fast; and who is faster does more. False when all are claimed.
+  // Claims one of `total` chunks (below 2^32) for the caller: the next one from the front or, with
+  // `from_behind`, from the back. A rank that always claims from the same side gets about the same part of a
+  // tensor in each step, which is then still in its caches; a faster rank claims more chunks. Returns false
+  // when all chunks are claimed.
   bool Claim(std::uint64_t total, bool from_behind, std::uint64_t* chunk) {
     constexpr int kHalf = 32;
     const std::uint64_t before =
@@ -52,8 +54,8 @@ struct alignas(64) LogEntry {
     return front + back < total;
   }
 
-  // The batch's one end. Returns the end it has after the call: `wanted`, or the other one if that came
-  // first.
+  // Ends the batch, unless it has ended already. Returns how it has ended: `wanted`, or the end that another
+  // thread has set before.
   BatchEnd End(BatchEnd wanted) {
     auto expected = static_cast<std::uint32_t>(BatchEnd::kRunning);
     if (end.compare_exchange_strong(expected, static_cast<std::uint32_t>(wanted),
@@ -69,13 +71,14 @@ class LaunchLog {
  public:
   static std::size_t Bytes(std::size_t capacity) { return 64 + capacity * sizeof(LogEntry); }
 
-  // A view of zeroed or used shared memory at `memory`, aligned to 64. `capacity` is a power of two.
+  // Creates a view of shared memory at `memory`, aligned to 64 bytes, which is zeroed or already a log.
+  // `capacity` is a power of two.
   LaunchLog(std::byte* memory, std::size_t capacity);
 
-  // Appends `item` (below 2^36). `weigh(open)` is given the weight of the open batch and returns what is open
-  // after this entry: 0 seals the batch with it. It may be called more than once. False: the log is closed,
-  // and nothing was appended. Sets *at, unless nullptr, to the entry's position, which counts when it returns
-  // true. Any thread of any process.
+  // Appends `item` (below 2^36). `weigh(open)` receives the weight of the open batch and returns its weight
+  // with this entry, or 0 if this entry seals the batch; it may be called more than once. If `at` is not
+  // nullptr, sets *at to the entry's position. Returns false if the log is closed; then nothing was appended,
+  // and *at means nothing. Any thread of any process.
   template <typename Weigh>
   bool Append(std::uint64_t item, Weigh weigh, std::uint64_t* at = nullptr) {
     std::uint64_t tail = tail_->load(std::memory_order_acquire);
@@ -90,21 +93,23 @@ class LaunchLog {
     }
   }
 
-  // Seals the open batch by appending a marker. False when nothing is open, or the log is closed. Any thread.
+  // Seals the open batch by appending a marker. Returns false when no batch is open, or the log is closed.
+  // Any thread.
   bool SealOpen();
 
-  // No appends until Reopen. Any thread.
+  // Refuses appends until Reopen. Any thread.
   void Close() { tail_->fetch_or(kClosedBit, std::memory_order_seq_cst); }
 
-  // After a Close, when every rank has read all entries (Note [Restart] in failure_record.h): takes appends
-  // again, with nothing open.
+  // Accepts appends again after Close, with no batch open. Every rank must have read all entries (Note
+  // [Restart] in failure_record.h).
   void Reopen() {
     tail_->store(MakeTail(PositionOf(tail_->load(std::memory_order_acquire)), 0), std::memory_order_seq_cst);
   }
 
-  // Position behind the last claimed entry.
+  // Returns the position behind the last claimed entry.
   std::uint64_t Tail() const { return PositionOf(tail_->load(std::memory_order_acquire)); }
-  // Likewise, for a reader that stands at `position`: at most one lap on, whatever damage says.
+  // Returns the same for a reader at `position`, but never more than one lap ahead of it, so that corrupt
+  // memory cannot make the reader loop without end.
   std::uint64_t TailFrom(std::uint64_t position) const { return std::min(Tail(), position + capacity_); }
   bool HasOpenBatch() const { return OpenOf(tail_->load(std::memory_order_acquire)) != 0; }
 
@@ -115,7 +120,7 @@ class LaunchLog {
   };
   View Read(std::uint64_t position) const;
 
-  // After Close: like Read, but settles an unpublished entry as kDropped for all ranks, for good.
+  // Like Read, but after Close only: makes an unpublished entry kDropped, for good and for all ranks.
   View Resolve(std::uint64_t position);
 
   LogEntry& EntryAt(std::uint64_t position) { return entries_[position & (capacity_ - 1)]; }

@@ -26,7 +26,7 @@ bool ReadFile(const std::string& path, std::string* text) {
   }
 }
 
-// Of /proc/<pid>/stat.
+// Some fields of /proc/<pid>/stat.
 struct Stat {
   std::string name;
   int parent = 0;

@@ -1,7 +1,6 @@
-// Launcher process: which ancestor of this process started the ranks of its run.
+// LauncherProcess: the ancestor of this process that started the ranks of its run.
 //
-// Place in the stack: above common/. Used by rendezvous.cc, where the environment does not tell two runs
-// apart.
+// Place in the stack: above common/. rendezvous.cc uses it where the environment is the same for two runs.
 #ifndef TF_SMDDP_KERNELS_CONTROL_LAUNCHER_PROCESS_H_
 #define TF_SMDDP_KERNELS_CONTROL_LAUNCHER_PROCESS_H_
 
@@ -12,16 +11,17 @@
 namespace tf_smddp {
 
 struct LauncherProcess {
-  int pid = 0;  // 0: not found
-  std::uint64_t start_time =
-      0;             // in clock ticks since the machine started; tells two processes with one pid apart
-  std::string name;  // its command, cut to 15 bytes by the kernel; for messages
+  int pid = 0;  // 0 if the process was not found
+  // In clock ticks since the machine started. It distinguishes two processes that have had the same pid.
+  std::uint64_t start_time = 0;
+  std::string name;  // the command, cut to 15 bytes by the kernel; for messages
 };
 
-// The nearest ancestor that was not started with all of `variables` ("NAME=value") in its environment: shells
-// and other wrappers between the launcher and the rank were. One whose environment is not readable, as
-// Slurm's, which belongs to root, is the launcher too. Not found when the ancestors end before, as in a pid
-// namespace that was made for this rank. `proc` is the folder where procfs is mounted.
+// Returns the nearest ancestor that was not started with all of `variables` ("NAME=value") in its
+// environment. The launcher sets these variables, so shells and other wrappers between it and the rank have
+// them. An ancestor whose environment is not readable, such as Slurm's, which belongs to root, counts as the
+// launcher. Returns pid 0 if there is no such ancestor in this pid namespace. `proc` is the directory where
+// procfs is mounted.
 LauncherProcess FindLauncherProcess(const std::vector<std::string>& variables,
                                     const std::string& proc = "/proc");
 

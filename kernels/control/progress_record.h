@@ -1,14 +1,16 @@
-// ProgressRecord: what a rank publishes about its requests, so that a rank that waits for it can say what it
-// does.
+// ProgressRecord: publishes how many requests a rank has submitted and ended, and its last ones, so that a
+// rank that waits for it can report its state.
 //
-// Place in the stack: above manifest.h; in the rank's record of the job segment (job_segment.h). For messages
-// and for the decision that a rank makes no progress; nothing else follows from it.
+// Place in the stack: above manifest.h; in the rank's record in the control segment (job_segment.h). The
+// record is used for messages, and to decide that a rank makes no progress; nothing else depends on it.
 //
 // Note [Last submission]: several threads of a rank may submit at once, and a reader must never wait for one
-// of them. So the last few submissions lie in a ring. A writer takes a number, clears the stamp of that
-// place, writes the words, and sets the stamp to its number; a reader that finds another stamp after the
-// words than before them tries the place before. A writer that is held up for a whole turn of the ring can
-// make a reader see a mixed text, no more.
+// of them. So the last few submissions lie in a ring.
+//   - A writer takes a number, clears the stamp of that entry, writes the words, and sets the stamp to its
+//     number.
+//   - A reader whose stamp has changed while it read the words tries the entry before.
+//   - If a writer is suspended while others go once around the ring, a reader may see a mix of two
+//     submissions. It must therefore not trust the bytes; nothing worse follows.
 #ifndef TF_SMDDP_KERNELS_CONTROL_PROGRESS_RECORD_H_
 #define TF_SMDDP_KERNELS_CONTROL_PROGRESS_RECORD_H_
 
@@ -26,16 +28,16 @@ class ProgressRecord {
  public:
   struct Submission {
     std::uint64_t communicator;
-    std::int64_t when_ns;  // of CLOCK_MONOTONIC, which the processes of a host share
-    Manifest manifest;     // last, since its label is last
+    std::int64_t when_ns;  // on CLOCK_MONOTONIC, which all processes of a host share
+    Manifest manifest;     // the last member, so that the end of its label need not be copied
   };
 
-  // The rank has submitted a request, or `count` of its requests have ended, well or not. Any thread of that
-  // rank.
+  // Submitted counts and publishes a request; Ended counts `count` requests that have succeeded or failed.
+  // Any thread of the record's rank.
   void Submitted(const Submission& submission) {
     const std::uint64_t number = submitted_.fetch_add(1, std::memory_order_seq_cst) + 1;
     Entry& entry = entries_[number % kEntries];
-    // What follows the end of the label stays as it was.
+    // The bytes behind the end of the label keep their old value.
     const Manifest& manifest = submission.manifest;
     const std::size_t label_bytes = ::strnlen(manifest.label, Manifest::kLabelBytes - 1) + 1;
     const std::size_t bytes = offsetof(Submission, manifest) + offsetof(Manifest, label) + label_bytes;
@@ -44,19 +46,19 @@ class ProgressRecord {
     for (std::size_t i = 0; i * sizeof(std::uint64_t) < bytes; ++i) {
       std::uint64_t word;
       std::memcpy(&word, from + i * sizeof word, sizeof word);
-      // A reader that sees one of these sees the stamp's change as well.
+      // Release, so that a reader which sees this word also sees that the stamp was cleared.
       entry.words[i].store(word, std::memory_order_release);
     }
     entry.stamp.store(number, std::memory_order_release);
   }
   void Ended(std::uint64_t count) { ended_.fetch_add(count, std::memory_order_seq_cst); }
 
-  // How many, since init(). Any process.
+  // Return the number of requests since init(). Any process.
   std::uint64_t submitted() const { return submitted_.load(std::memory_order_seq_cst); }
   std::uint64_t ended() const { return ended_.load(std::memory_order_seq_cst); }
 
-  // The newest submission that can be read; false when there is none. Its bytes are another process's: not
-  // trusted to be in range. Any process.
+  // Reads the newest submission that is complete. Returns false when there is none. The bytes come from
+  // another process, and no field of it may be trusted to be in range. Any process.
   bool Last(Submission* last) const {
     const std::uint64_t newest = submitted();
     for (std::uint64_t back = 0; back < kEntries && back < newest; ++back) {
@@ -71,18 +73,18 @@ class ProgressRecord {
     return false;
   }
 
-  // Bits of the ranks that this rank has waited for nearly as long as its stall watch allows, or longer
-  // (kernels/engine/stall_watch.h); 0 when there is no such wait. Set by its stall watch.
+  // Mask of the ranks that this rank has waited for so long that its stall watch will report it, or is about
+  // to; 0 when there are none. Only the rank's stall watch writes it (kernels/engine/stall_watch.h).
   std::atomic<std::uint64_t>& waits_for() { return waits_for_; }
 
  private:
   static_assert(std::is_trivially_copyable_v<Submission> && sizeof(Submission) % sizeof(std::uint64_t) == 0,
-                "it is copied word by word");
+                "a submission is copied word by word");
   static constexpr std::size_t kWords = sizeof(Submission) / sizeof(std::uint64_t);
   static constexpr std::uint64_t kEntries = 4;
 
   struct Entry {
-    std::atomic<std::uint64_t> stamp;  // the submission's number, from 1; 0 while it is written
+    std::atomic<std::uint64_t> stamp;  // the submission's number, from 1; 0 while it is being written
     std::atomic<std::uint64_t> words[kWords];
   };
 

@@ -14,8 +14,8 @@ constexpr std::size_t kLine = 64;
 
 std::size_t RoundToLine(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-// FNV-1a with a final mix; never 0, which marks an empty slot. Both ends compute it: it must not depend on
-// the process, as std::hash may.
+// FNV-1a with a final mix. Never returns 0, which marks an empty slot. std::hash would not do, because the
+// result must be the same in all processes.
 std::uint64_t HashKey(const std::string& key) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -25,8 +25,8 @@ std::uint64_t HashKey(const std::string& key) {
   return hash == 0 ? 1 : hash;
 }
 
-// The value of Generation::claim for a ticket: never 0 (free); bit 0 is set while the manifest is being
-// written.
+// Returns the value of Generation::claim for a ticket. It is never 0, which means free. Bit 0 is set while
+// the manifest is being written.
 std::uint64_t OpenClaim(std::uint64_t ticket) { return (ticket + 1) << 1; }
 constexpr std::uint64_t kWritingBit = 1;
 
@@ -36,9 +36,9 @@ struct ReadinessTable::Generation {
   std::atomic<std::uint64_t> claim;
   std::atomic<std::uint64_t> arrived;       // bit r: rank r's cell is written
   std::atomic<std::uint64_t> ready;         // the claim of the last use that became ready
-  std::atomic<std::uint64_t> participants;  // of that use
-  std::atomic<std::uint64_t> acknowledged;  // bit r: rank r is done with it
-  std::uint64_t first_rank;                 // who wrote the manifest
+  std::atomic<std::uint64_t> participants;  // of that use, as a mask
+  std::atomic<std::uint64_t> acknowledged;  // bit r: rank r no longer needs the cells
+  std::uint64_t first_rank;                 // the rank that wrote the manifest
   Manifest manifest;
 
   Cell* cells() {
@@ -74,7 +74,7 @@ ReadinessTable::ReadinessTable(std::byte* memory, std::size_t slots, int num_ran
       active_(active),
       abort_(abort) {}
 
-// The slot plus 1 of the key that came at `index`; 0 while it is being entered.
+// An entry of the list of used slots: the slot's number plus 1, or 0 while it is being written.
 std::atomic<std::uint32_t>& ReadinessTable::UsedAt(std::size_t index) const {
   auto* used = reinterpret_cast<std::atomic<std::uint32_t>*>(reinterpret_cast<std::byte*>(fixed_) +
                                                              RoundToLine(sizeof(Fixed)));
@@ -113,10 +113,10 @@ Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
         std::memcpy(entry->text, key.data(), text_bytes);
         entry->text[text_bytes] = '\0';
         entry->text_written.store(1, std::memory_order_release);
-        // Before this rank can arrive there, so whoever looks for its arrival finds the slot in the list.
+        // The slot is listed before any rank can arrive there, so ForEachGeneration finds every arrival.
         const std::uint32_t index = fixed_->num_used.fetch_add(1, std::memory_order_seq_cst);
         if (index >= slots_)
-          return Internal("the shared table is damaged: it counts more keys than it has room for");
+          return Internal("shared memory is corrupt: the readiness table counts more keys than it has slots");
         UsedAt(index).store(candidate + 1, std::memory_order_seq_cst);
         *slot = candidate;
         return {};
@@ -125,7 +125,7 @@ Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
     if (found != hash) continue;
     while (entry->text_written.load(std::memory_order_acquire) == 0) {
       if (abort_->raised()) return Internal(abort_->Text());
-      ::sched_yield();  // its writer is a few instructions from done, or dead, which raises the abort
+      ::sched_yield();  // the writer needs a few instructions; if it has died, the job is aborted soon
     }
     if (std::strncmp(entry->text, key.c_str(), text_bytes) == 0 && entry->text[text_bytes] == '\0') {
       *slot = candidate;
@@ -139,7 +139,7 @@ Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
 }
 
 Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, const Manifest& manifest,
-                               const Cell& cell, Manifest* others, int* other_rank) {
+                               const Cell& cell, Manifest* other_manifest, int* other_rank) {
   Generation* generation = GenerationAt(PlaceOf(slot, ticket));
   const std::uint64_t open = OpenClaim(ticket);
   std::uint64_t claim = generation->claim.load(std::memory_order_seq_cst);
@@ -156,7 +156,7 @@ Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int ran
     }
     if (claim != open) return Arrival::kBusy;
     if (!SameManifest(generation->manifest, manifest)) {
-      *others = generation->manifest;
+      *other_manifest = generation->manifest;
       *other_rank = static_cast<int>(generation->first_rank);
       return Arrival::kMismatch;
     }
@@ -164,12 +164,14 @@ Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int ran
   const MemberId self(rank);
   if (MemberMask(generation->arrived.load(std::memory_order_acquire)).Contains(self)) return Arrival::kTwice;
   generation->cells()[rank] = cell;
-  // Sequentially consistent: the engine looks at the ranks that have left only after this (Note [Leaving]).
+  // Sequentially consistent, because the engine reads afterwards which ranks have left (Note [Leaving] in
+  // kernels/engine).
   const std::uint64_t before =
       generation->arrived.fetch_or(MemberMask::Of(self).bits(), std::memory_order_seq_cst);
   const MemberMask arrived = MemberMask(before).With(self);
   const MemberMask active(active_->load(std::memory_order_seq_cst));
-  // This use cannot be retired without us, so nobody but us and a rank that leaves can be making it ready.
+  // This use cannot be retired before this rank acknowledges it. So if this rank is the last to arrive, only
+  // a leaving rank can make the request ready at the same time.
   const std::uint64_t ready = generation->ready.load(std::memory_order_seq_cst);
   const bool last = arrived.ContainsAll(active) && ready != open && TryReady(generation, ready, open);
   return last ? Arrival::kLast : Arrival::kWaiting;
@@ -177,7 +179,7 @@ Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int ran
 
 bool ReadinessTable::TryReady(Generation* generation, std::uint64_t seen_ready, std::uint64_t open) {
   if (!generation->ready.compare_exchange_strong(seen_ready, open, std::memory_order_seq_cst)) return false;
-  // Who is not active any more, and has not arrived, never will. So this is final.
+  // A rank that is no longer active and has not arrived will never arrive, so this mask is final.
   generation->participants.store(generation->arrived.load(std::memory_order_seq_cst),
                                  std::memory_order_seq_cst);
   return true;

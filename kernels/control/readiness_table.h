@@ -1,29 +1,31 @@
-// ReadinessTable: who has arrived at which collective.
+// ReadinessTable: records which ranks have arrived at which collective.
 //
-// Place in the stack: in the control segment, above manifest.h and abort_record.h. It decides readiness and
-// equality; it does not run anything and it never waits for a rank.
+// Place in the stack: in a communicator's segment, above manifest.h and abort_record.h. The table decides
+// when a request is ready, and compares the ranks' manifests. It runs nothing, and it never waits for another
+// rank to arrive. "Rank" means a member's number in the communicator here.
 //
-// Structure. An insert-only dictionary from a key's text to a slot (open addressing, 64-bit hash, text
-// verified). Each slot has two generations, for even and for odd tickets, so that a rank may enter its next
-// use of a key while slower ranks still leave the last one. A use of a generation:
+// Structure. An insert-only dictionary maps a key's text to a slot (open addressing by a 64-bit hash, with
+// the text compared). A list of the used slots lies beside it, so that a walk touches only their memory. Each
+// slot has two *generations*, for even and for odd tickets, so that a rank may enter the next use of a key
+// while slower ranks still finish the last one. A generation is used in four steps:
 //
-//   claim        free -> writing(ticket) by the first rank to arrive -> open(ticket), its manifest written
-//   arrive       each rank writes its cell (where its data lie), then sets its bit in `arrived`
-//   ready        when all active ranks have arrived; exactly one rank makes it so, by a compare-and-swap, and
-//                must launch the request. Who has arrived then are its *participants*, for good
-//   acknowledge  each participant, once it is done with the cells, sets its bit in `acknowledged`; the last
-//                one makes the generation free again ("retired")
+//   claim        The first rank to arrive takes the generation from free to writing(ticket), writes the
+//                manifest, and sets open(ticket).
+//   arrive       Each rank writes its cell (the location of its data), then sets its bit in `arrived`.
+//   ready        When all active ranks have arrived, exactly one rank makes the request ready by a
+//                compare-and-swap, and must launch it. The ranks that have arrived by then are its
+//                *participants*; they do not change any more.
+//   acknowledge  Each participant sets its bit in `acknowledged` when it no longer needs the cells. The last
+//                one *retires* the generation, that is, makes it free again.
 //
-// A list of the used slots lies beside it, so that nobody has to touch the memory of all.
-//
-// A rank that finds its generation used by another ticket gets kBusy and tries again after a retirement
+// A rank that finds its generation in use by another ticket gets kBusy, and tries again after a retirement
 // (Note [Deferral cannot deadlock] in docs/architecture.md).
 //
-// Note [Leaving a communicator]: a rank that leaves clears its bit in `active`, then looks for requests that
-// all others have arrived at. A rank that arrives sets its bit in `arrived`, then looks at `active`. Both
-// orders are sequentially consistent, so one of the two sees that the request is ready, and the
-// compare-and-swap decides between them. It is on the ticket, not on a flag: the one who loses finds another
-// value there, even if the generation has been retired and used again meanwhile.
+// Note [Leaving a communicator]: a leaving rank clears its bit in `active`, then looks for requests at which
+// all remaining ranks have arrived. An arriving rank sets its bit in `arrived`, then reads `active`. Both
+// orders are sequentially consistent, so at least one of the two sees that the request is ready, and the
+// compare-and-swap gives it to one of them. The swap compares tickets, not a flag: the one that comes second
+// finds another value, even if the generation has been retired and used again meanwhile.
 #ifndef TF_SMDDP_KERNELS_CONTROL_READINESS_TABLE_H_
 #define TF_SMDDP_KERNELS_CONTROL_READINESS_TABLE_H_
 
@@ -39,12 +41,13 @@
 
 namespace tf_smddp {
 
-// What one rank says about its part of a request. Offsets are into its arena, or kNotInArena.
+// One rank's part of a request. Offsets are relative to the rank's arena; kNotInArena stands for private
+// memory.
 struct Cell {
   std::uint64_t input_offset;
   std::uint64_t output_offset;
-  std::uint64_t rows;           // of its input, where ranks may differ in them
-  std::uint64_t splits_offset;  // alltoall: one 64-bit number of rows for each rank
+  std::uint64_t rows;           // rows of the input, which may differ between ranks in some collectives
+  std::uint64_t splits_offset;  // alltoall: an array with one 64-bit number of rows for each rank
 
   bool operator==(const Cell& other) const {
     return input_offset == other.input_offset && output_offset == other.output_offset && rows == other.rows &&
@@ -52,7 +55,7 @@ struct Cell {
   }
 };
 
-// One generation of one slot; fits an item of the launch log.
+// Names one generation of one slot. index() fits into an item of the launch log.
 struct Place {
   std::uint32_t slot;
   std::uint32_t parity;
@@ -64,64 +67,65 @@ struct Place {
 };
 
 enum class Arrival {
-  kWaiting,   // entered; other ranks are still to come
-  kLast,      // entered, and that made it ready: the caller launches it
-  kBusy,      // not entered: the generation serves another ticket
-  kMismatch,  // not entered: another rank's manifest differs, and is handed out
-  kTwice,     // not entered: this rank is already in it
+  kWaiting,   // entered; other ranks have not arrived yet
+  kLast,      // entered, and the request is ready: the caller must launch it
+  kBusy,      // not entered: another ticket uses the generation
+  kMismatch,  // not entered: the manifest differs from another rank's
+  kTwice,     // not entered: this rank has arrived already
   kAborted,   // not entered: the job was aborted meanwhile
 };
 
 class ReadinessTable {
  public:
-  static constexpr std::size_t kKeyBytes = 104;  // the longest key text, with its end
+  static constexpr std::size_t kKeyBytes = 104;  // limit of a key's text, its final zero byte included
 
-  // Bytes that a table of `slots` slots (a power of two) for `num_ranks` ranks takes.
+  // Returns the bytes that a table of `slots` slots (a power of two) for `num_ranks` ranks takes.
   static std::size_t Bytes(std::size_t slots, int num_ranks);
 
-  // A view of zeroed or already used shared memory at `memory`, aligned to 64. `active` has the bits of the
-  // ranks that requests wait for.
+  // Creates a view of shared memory at `memory`, aligned to 64 bytes, which is zeroed or already a table.
+  // `active` is the mask of the ranks that requests wait for.
   ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks,
                  const std::atomic<std::uint64_t>* active, const AbortRecord* abort);
 
-  // Finds or inserts `key`. Texts longer than kKeyBytes are cut and told apart by their hash. Errors:
-  // Internal when the table is full, naming the capacity and the setting. Any thread.
+  // Finds or inserts `key`. Of a text that is longer than kKeyBytes, the part behind the limit counts by its
+  // hash alone. Errors: Internal when the table is full, naming the capacity and the setting. Any thread.
   Status FindSlot(const std::string& key, std::uint32_t* slot);
 
-  // Enters rank `rank` for `ticket` at place(slot, ticket). On kMismatch, *others holds what the other rank
-  // has there and *other_rank who that was. Any thread.
+  // Enters rank `rank` at PlaceOf(slot, ticket). On kMismatch, sets *other_manifest to the manifest of the
+  // rank that arrived first, and *other_rank to that rank. Any thread.
   Arrival Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, const Manifest& manifest,
-                 const Cell& cell, Manifest* others, int* other_rank);
+                 const Cell& cell, Manifest* other_manifest, int* other_rank);
 
-  // After a rank's bit in `active` was cleared: makes every request ready that waited for that rank alone,
-  // and returns their places; the caller launches them. Any thread.
+  // Makes every request ready that waits for no active rank any more, and returns their places; the caller
+  // must launch them. To be called after a bit of `active` was cleared. Any thread.
   std::vector<Place> MakeReadyAfterLeaving();
 
   static Place PlaceOf(std::uint32_t slot, std::uint64_t ticket) {
     return {slot, static_cast<std::uint32_t>(ticket % 2)};
   }
 
-  // Bits of the ranks that have arrived at `slot` for `ticket`; 0 when its generation serves another ticket.
-  // Exact for a rank that has arrived itself and not acknowledged yet. Any thread.
+  // Returns the mask of the ranks that have arrived at `slot` for `ticket`, or 0 when another ticket uses the
+  // generation. The result is reliable for a caller whose rank has arrived and has not acknowledged yet. Any
+  // thread.
   std::uint64_t ArrivedMask(std::uint32_t slot, std::uint64_t ticket) const;
 
-  // Bits of the ranks that `slot`'s request for `ticket` is about; 0 while it is not ready. Exact as above.
+  // Returns the mask of the participants, or 0 while the request is not ready. Reliable as above. Any thread.
   std::uint64_t Participants(std::uint32_t slot, std::uint64_t ticket) const;
 
-  // Bits of the ranks that keep the generation at `place` in use: those that have not arrived at the request
-  // that it serves, or else not acknowledged it; 0 when it is free. For messages: it may change meanwhile.
-  // Any thread.
+  // Returns the mask of the ranks that keep the generation at `place` in use: those that have not arrived at
+  // its request or, once that is ready, have not acknowledged it. Returns 0 when the generation is free. For
+  // messages only, since the result may be out of date. Any thread.
   std::uint64_t HeldUpBy(Place place) const;
 
-  // Rank `rank`'s cell; valid between readiness and the caller's own Acknowledge.
+  // Returns rank `rank`'s cell. Valid from readiness until the caller's own Acknowledge.
   Cell CellOf(Place place, int rank) const;
 
-  // Rank `rank`, a participant, is done with the cells of `place`. True when that retired the generation.
-  // Comm thread.
+  // Marks that rank `rank`, a participant, no longer needs the cells of `place`. Returns true if this has
+  // retired the generation. Any thread, once for each request.
   bool Acknowledge(Place place, int rank);
 
-  // Makes all generations free; keys keep their slots. Touches the memory of used slots alone. Nobody else
-  // may be in the table (Note [Restart] in failure_record.h).
+  // Makes all generations free; keys keep their slots. No other thread of any process may use the table
+  // meanwhile (Note [Restart] in failure_record.h).
   void Clear();
 
   std::size_t slots() const { return slots_; }
@@ -140,10 +144,10 @@ class ReadinessTable {
   static std::size_t SlotBytes(int num_ranks);
 
   struct Fixed {
-    std::atomic<std::uint32_t> num_used;  // slots that have a key
+    std::atomic<std::uint32_t> num_used;  // number of slots that have a key
   };
   Fixed* const fixed_;
-  std::byte* const memory_;  // of the slots
+  std::byte* const memory_;  // where the slots begin
   const std::size_t slots_;
   const int num_ranks_;
   const std::atomic<std::uint64_t>* const active_;

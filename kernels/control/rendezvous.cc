@@ -22,12 +22,13 @@
 namespace tf_smddp {
 namespace {
 
-// A process of an earlier attempt in the same run may still be dying.
+// Rank 0 waits this long for a lock, since a process of an earlier attempt of the same run may still be
+// ending.
 constexpr std::chrono::seconds kPatienceWithOwner{5};
 constexpr std::size_t kKeyLength = 16;
 constexpr std::size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
-// FNV-1a. Nobody attacks it: only this user's processes can come here.
+// FNV-1a. It need not resist attacks, since only this user's processes have access.
 std::uint64_t Hash(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
@@ -42,7 +43,7 @@ std::string Hex(std::uint64_t value) {
 
 std::string SystemError() { return std::strerror(errno); }
 
-// Empty where it cannot be read; then it is so for all ranks.
+// Returns an empty text if the id cannot be read, which is then so for all ranks.
 std::string BootId() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
@@ -59,7 +60,7 @@ bool IsOurs(const struct stat& info) {
   return S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & 077) == 0;
 }
 
-// OK also when it does not exist, unless it must.
+// Checks that `path` is a private directory. A missing one is an error only if `must_exist`.
 Status CheckDirectory(const std::string& path, bool must_exist) {
   struct stat info;
   if (::lstat(path.c_str(), &info) != 0) {
@@ -73,8 +74,8 @@ Status CheckDirectory(const std::string& path, bool must_exist) {
                   "directories are made");
 }
 
-// The directory at `path`, locked, if nobody holds its lock and it is still there. Otherwise errno says why
-// not: EWOULDBLOCK is a living owner, ENOENT a directory that has just gone.
+// Opens and locks the directory at `path`. On failure, returns an invalid descriptor and sets errno:
+// EWOULDBLOCK if another process holds the lock, ENOENT if the directory has just been removed.
 UniqueFd LockDirectory(const std::string& path) {
   UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory.valid()) return {};
@@ -86,13 +87,14 @@ UniqueFd LockDirectory(const std::string& path) {
   return {};
 }
 
-// A child that was forked meanwhile has the descriptor too, and must not keep the lock.
+// Unlocks before it closes, because a child that was forked meanwhile has the descriptor too, and would
+// otherwise keep the lock.
 void Unlock(UniqueFd* directory) {
   ::flock(directory->get(), LOCK_UN);
   directory->Reset();
 }
 
-// Removes what killed processes of this user have left in `parent`.
+// Removes the directories that killed processes of this user have left in `parent`.
 void RemoveLeftovers(const std::string& parent, const std::string& except) {
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(parent.c_str()), &::closedir);
   if (listing == nullptr) return;
@@ -109,7 +111,7 @@ void RemoveLeftovers(const std::string& parent, const std::string& except) {
 
 enum class Base { kUsable, kUnusable, kTooLong };
 
-// `base`/smddp-uid-<user>/<key>/bootstrap must be possible.
+// Checks whether `base` can hold <base>/smddp-uid-<user>/<key>/bootstrap.
 Base CheckBase(const std::string& base, const std::string& parent, bool must_be_private) {
   if (base.empty() || base[0] != '/') return Base::kUnusable;
   struct stat info;
@@ -138,8 +140,7 @@ Status Rendezvous::Find(const Config& config) {
     const LauncherProcess launcher = FindLauncherProcess(config.rank_variables);
     if (launcher.pid == 0) {
       return Internal(
-          "no process above this one can be seen to have started the ranks, and the variables of " +
-          config.launcher +
+          "the process that started the ranks is not visible here, and the variables of " + config.launcher +
           " are the same for each run; set SMDDP_JOB_ID to a new text, the same on all ranks of the run");
     }
     identity += " pid=" + std::to_string(launcher.pid) + " start=" + std::to_string(launcher.start_time) +
@@ -204,10 +205,10 @@ Status Rendezvous::Open() {
     if (!status.ok()) return status;
     lock_ = LockDirectory(directory_);
     if (lock_.valid()) break;
-    // A derived directory may have gone with its last user, and is made again.
+    // The last user of a derived directory may just have removed it; it is created again.
     const bool gone = derived() && errno == ENOENT;
     if (errno != EWOULDBLOCK && errno != EINTR && !gone) {
-      // Some network file systems have no locks. A directory that was made for this run alone needs none.
+      // Some network file systems have no locks. A given directory needs none, since it is this run's alone.
       if (!derived()) break;
       return Internal("cannot lock the directory '" + directory_ + "': " + SystemError() +
                       "; it must be on this host's own file system (SMDDP_TMPDIR chooses)");
@@ -218,7 +219,7 @@ Status Rendezvous::Open() {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   open_ = true;
-  if (lock_.valid()) ::unlink(socket_path().c_str());  // of a process that was killed
+  if (lock_.valid()) ::unlink(socket_path().c_str());  // the socket of a process that was killed
   if (derived()) RemoveLeftovers(parent_, directory_);
   return {};
 }
@@ -227,9 +228,9 @@ void Rendezvous::Close() {
   if (!open_) return;
   open_ = false;
   ::unlink(socket_path().c_str());
-  ::rmdir(directory_.c_str());  // fails, rightly, when somebody else put a file there
+  ::rmdir(directory_.c_str());  // fails, as it should, if another process has put a file there
   if (lock_.valid()) Unlock(&lock_);
-  if (derived()) ::rmdir(parent_.c_str());  // fails, rightly, when another run is there
+  if (derived()) ::rmdir(parent_.c_str());  // fails, as it should, if another run uses it
 }
 
 Status Rendezvous::CheckPrivate() const {
@@ -242,7 +243,7 @@ Status Rendezvous::CheckPrivate() const {
 void Rendezvous::RemoveIfAbandoned() const {
   UniqueFd directory = LockDirectory(directory_);
   if (!directory.valid()) return;
-  // A given directory in which nobody has listened is still to be used.
+  // A given directory without a socket may still be used: rank 0 has not started to listen yet.
   if (::unlink(socket_path().c_str()) == 0 || derived()) ::rmdir(directory_.c_str());
   Unlock(&directory);
   if (derived()) ::rmdir(parent_.c_str());

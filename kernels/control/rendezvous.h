@@ -1,20 +1,21 @@
-// Rendezvous: the place in the file system where the ranks of this host meet, for the time of the bootstrap.
+// Rendezvous: the directory in which the ranks of this host find each other's socket during the bootstrap.
 //
-// Place in the stack: above common/. bootstrap.cc uses it. Not here: sockets and messages.
+// Place in the stack: above common/. The bootstrap uses it; sockets and messages are in unix_socket.h and
+// bootstrap_messages.h.
 //
-// smddprun makes a directory for each run and names it in SMDDP_RENDEZVOUS. Other launchers do not, so there
-// the ranks must come to the same place by themselves, and those of no other run. It is
+// smddprun creates a directory for each run and names it in SMDDP_RENDEZVOUS (a *given* directory). Other
+// launchers do not. There, every rank *derives* the same path, which no other run has:
 //
 //     <base>/smddp-uid-<user>/<key>/bootstrap
 //
-// where <base> is the first usable of XDG_RUNTIME_DIR, TMPDIR and /tmp (or SMDDP_TMPDIR), and <key> is a hash
-// of what identifies the run on this machine: the boot, what the launcher says in the environment and, where
-// that can be the same for two runs, the launcher's process by pid, start time and pid namespace.
+// <base> is SMDDP_TMPDIR or else the first usable one of XDG_RUNTIME_DIR, TMPDIR and /tmp. <key> is a hash of
+// the boot id, the number of ranks and the launcher's ids in the environment. Where two runs can have the
+// same ids, the hash also has the launcher process's pid, start time and pid namespace.
 //
-// Both directories are of mode 0700 and this user's: who can enter decides who can connect. Rank 0 makes them
-// and holds a lock (flock) on <key> while the ranks meet. The kernel releases it with the process. So a <key>
-// without a lock is left over from a process that was killed; whoever sees it may remove it, under the lock,
-// and the next run of this user does.
+// Both directories have mode 0700 and belong to this user, since whoever may enter them may connect. Rank 0
+// creates them, and holds a lock (flock) on <key> during the bootstrap. The kernel releases the lock when the
+// process ends. So a <key> without a lock was left by a process that was killed. Any process of this user may
+// then remove it, once it holds the lock; the next run does so.
 #ifndef TF_SMDDP_KERNELS_CONTROL_RENDEZVOUS_H_
 #define TF_SMDDP_KERNELS_CONTROL_RENDEZVOUS_H_
 
@@ -35,45 +36,47 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Works out the place for `config`; makes nothing. Errors: Internal when the run cannot be told from
-  // others, or there is no usable base.
+  // Determines the directory for `config`, but does not create it. Errors: Internal when nothing
+  // distinguishes this run from others, or no base is usable.
   Status Find(const Config& config);
 
-  // Rank 0: makes the place, or takes over what a killed process left. Waits for another process that has it,
-  // up to five seconds. A given directory must exist. Errors: Internal when it is not private, or another
-  // process has it.
+  // Rank 0: creates the directory, or takes over one that a killed process has left. If another process holds
+  // its lock, waits for it for up to five seconds. A given directory must exist. Errors: Internal when the
+  // directory is not private, or another process still holds the lock.
   Status Open();
 
-  // Rank 0: removes the place. Nothing happens if it is not open. Then no other rank can come any more.
+  // Rank 0: removes the directory, so that no other rank can connect any more. Does nothing if it is not
+  // open.
   void Close();
 
-  // Other ranks, before they connect: whether the place is private, as far as it exists. Errors: Internal.
+  // Other ranks, before they connect: checks that the directory, as far as it exists, is private. Errors:
+  // Internal.
   Status CheckPrivate() const;
 
-  // Other ranks, after a failure: removes the place if the process that made it has died.
+  // Other ranks, after a failure: removes the directory if the process that opened it has died.
   void RemoveIfAbandoned() const;
 
-  // Where rank 0 listens.
+  // The path of rank 0's socket.
   std::string socket_path() const { return directory_ + "/bootstrap"; }
 
-  // Whether the ranks came to the place by themselves, so that it comes and goes with rank 0. False for a
-  // given one.
+  // Returns whether the path is derived. Rank 0 then creates and removes the directory; a given one exists
+  // already.
   bool derived() const { return !parent_.empty(); }
 
-  // The same on all ranks of a run, and differs from another run's: a hash of what is known to identify it.
+  // A hash of all that identifies the run. It is equal on all ranks of a run, and differs between runs.
   std::uint64_t token() const { return token_; }
 
-  // For messages: where the ranks meet and why there.
+  // For messages: names the directory, and where its name comes from.
   const std::string& explanation() const { return explanation_; }
 
  private:
   Status ChooseParent(const Config& config);
 
   std::string directory_;
-  std::string parent_;  // smddp-uid-<user>; empty for a given directory
+  std::string parent_;  // <base>/smddp-uid-<user>; empty for a given directory
   std::uint64_t token_ = 0;
   std::string explanation_;
-  UniqueFd lock_;  // the open directory, locked; rank 0's
+  UniqueFd lock_;  // rank 0: the directory, open and locked
   bool open_ = false;
 };
 

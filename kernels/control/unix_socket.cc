@@ -15,7 +15,7 @@ namespace tf_smddp {
 namespace {
 
 constexpr std::size_t kMaxFds = 8;
-constexpr int kInFlightTries = 10000;  // 10 s
+constexpr int kInFlightTries = 10000;  // one each millisecond
 
 Status SystemError(const std::string& what) { return Internal(what + ": " + std::strerror(errno)); }
 
@@ -60,7 +60,7 @@ Status ListenUnix(const std::string& path, int backlog, UniqueFd* listener) {
   return {};
 }
 
-Status ConnectUnix(const std::string& path, Deadline deadline, bool directory_may_come, UniqueFd* socket) {
+Status ConnectUnix(const std::string& path, Deadline deadline, bool wait_for_directory, UniqueFd* socket) {
   sockaddr_un address;
   Status status = MakeAddress(path, &address);
   if (!status.ok()) return status;
@@ -72,7 +72,7 @@ Status ConnectUnix(const std::string& path, Deadline deadline, bool directory_ma
     if (errno != ENOENT && errno != ECONNREFUSED && errno != EINTR && errno != EAGAIN) {
       return SystemError("cannot connect to rank 0 at '" + path + "'");
     }
-    if (!directory_may_come && ::access(directory.c_str(), F_OK) != 0) {
+    if (!wait_for_directory && ::access(directory.c_str(), F_OK) != 0) {
       return Internal(
           "the rendezvous directory '" + directory +
           "' is gone: the job that it belongs to has already started without this process, or has ended");
@@ -81,7 +81,7 @@ Status ConnectUnix(const std::string& path, Deadline deadline, bool directory_ma
       return Internal(
           "rank 0 did not open its bootstrap socket '" + path +
           "' in time; was it started, and did it call init()? Or has the job started without this "
-          "process, or given it up? SMDDP_BOOTSTRAP_TIMEOUT (seconds) sets the limit");
+          "process, or failed before it came? SMDDP_BOOTSTRAP_TIMEOUT (seconds) sets the limit");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -113,7 +113,8 @@ Status SendMessage(int socket, const void* data, std::size_t bytes, const std::v
   ssize_t sent;
   for (int tries = 0; (sent = ::sendmsg(socket, &message, MSG_NOSIGNAL)) < 0; ++tries) {
     if (errno == EINTR) continue;
-    // Linux limits the descriptors of a user that are sent and not received yet: wait for the receivers.
+    // Linux limits the number of a user's descriptors that are sent but not received yet. Wait for the
+    // receivers.
     if (errno != ETOOMANYREFS || tries >= kInFlightTries) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -151,7 +152,7 @@ Status ReceiveMessage(int socket, void* data, std::size_t bytes, std::size_t max
       for (std::size_t i = 0; i < count; ++i) {
         int fd;
         std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-        fds->emplace_back(fd);  // owned from here on, so that nothing leaks below
+        fds->emplace_back(fd);  // owned from here on, so that an error below leaks nothing
       }
     }
   }

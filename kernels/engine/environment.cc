@@ -57,15 +57,15 @@ Status CheckEnvironment(const Config& config, std::uint64_t other_bytes, int thr
   if (!status.ok()) return status;
 
   const MemoryLimits limits = ReadMemoryLimits();
-  ArenaWish wish;
-  wish.bytes = config.arena_bytes > 0 ? static_cast<std::uint64_t>(config.arena_bytes)
-                                      : DefaultArenaBytes(PhysicalMemory(), limits, config.local_size);
-  wish.fixed = config.arena_bytes_given;
-  wish.least_bytes = kMinArenaBytes;
-  wish.local_size = config.local_size;
-  wish.other_bytes = other_bytes;
+  ArenaRequirements required;
+  required.bytes = config.arena_bytes > 0 ? static_cast<std::uint64_t>(config.arena_bytes)
+                                          : DefaultArenaBytes(PhysicalMemory(), limits, config.local_size);
+  required.fixed = config.arena_bytes_given;
+  required.least_bytes = kMinArenaBytes;
+  required.local_size = config.local_size;
+  required.other_bytes = other_bytes;
   std::string warning;
-  status = ChooseArenaBytes(wish, limits, &environment->arena_bytes, &warning);
+  status = ChooseArenaBytes(required, limits, &environment->arena_bytes, &warning);
   if (!status.ok()) return status;
   if (!warning.empty()) environment->warnings.push_back(warning);
   if (PunchingHolesIsRefused()) {

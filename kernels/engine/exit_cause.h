@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "kernels/control/meeting.h"
+#include "kernels/control/bootstrap_result.h"
 
 namespace tf_smddp {
 

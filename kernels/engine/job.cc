@@ -33,10 +33,10 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
   // One line for the job: what is missing on one rank is missing on all, as a rule.
   const LogLevel level = config.rank == 0 ? LogLevel::kWarning : LogLevel::kInfo;
   for (const std::string& warning : environment.warnings) joining->logger_.Log(level, warning);
-  Meeting* meeting = &joining->meeting_;
+  BootstrapResult* result = &joining->bootstrap_;
   const std::byte* own = joining->arena_->data();
-  status = Bootstrap(config, joining->arena_->fd(), joining->arena_->bytes(), meeting, [&]() -> Status {
-    for (LocalPeer& peer : meeting->peers) {
+  status = Bootstrap(config, joining->arena_->fd(), joining->arena_->bytes(), result, [&]() -> Status {
+    for (LocalPeer& peer : result->peers) {
       std::shared_ptr<Mapping> mapping;
       Status mapped = mappings->Map(peer.arena.get(), peer.arena_bytes, &mapping);
       if (!mapped.ok()) return mapped;
@@ -44,7 +44,7 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
       joining->views_.emplace_back(std::move(mapping));
       peer.arena.Reset();
     }
-    return JobSegment::Open(std::move(meeting->control), config, mappings, &joining->segment_);
+    return JobSegment::Open(std::move(result->control), config, mappings, &joining->segment_);
   });
   if (!status.ok()) return status;
   *job = std::move(joining);

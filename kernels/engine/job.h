@@ -13,8 +13,8 @@
 #include "kernels/common/config.h"
 #include "kernels/common/logging.h"
 #include "kernels/common/status.h"
+#include "kernels/control/bootstrap_result.h"
 #include "kernels/control/job_segment.h"
-#include "kernels/control/meeting.h"
 #include "kernels/memory/arena.h"
 
 namespace tf_smddp {
@@ -35,7 +35,7 @@ class Job {
   Arena& arena() { return *arena_; }
   const std::shared_ptr<Arena>& shared_arena() const { return arena_; }
   const ArenaView& view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
-  const LocalPeer& peer(int rank) const { return meeting_.peers[static_cast<std::size_t>(rank)]; }
+  const LocalPeer& peer(int rank) const { return bootstrap_.peers[static_cast<std::size_t>(rank)]; }
 
   // Wakes all comm threads of all ranks; see Note [No lost wake-up] in kernels/control/doorbell.h. Any
   // thread.
@@ -55,7 +55,7 @@ class Job {
 
   const Config config_;
   const Logger logger_;
-  Meeting meeting_;
+  BootstrapResult bootstrap_;
   std::unique_ptr<JobSegment> segment_;
   std::shared_ptr<Arena> arena_;
   std::vector<ArenaView> views_;  // by rank

@@ -5,10 +5,10 @@
 namespace tf_smddp {
 
 bool FusionBufferManager::Add(Place place, std::uint64_t bytes, const GroupPart& group) {
-  const bool last =
-      group.alone || (group.num_params > 0 && groups_->CountReady(group.ticket, group.num_params));
+  const bool seals =
+      group.seals_at_once || (group.num_params > 0 && groups_->CountReady(group.ticket, group.num_params));
   return log_->Append(place.index(), [&](std::uint64_t open_units) {
-    return OpenAfter(open_units, bytes, last, bucket_cap_bytes_);
+    return OpenAfter(open_units, bytes, seals, bucket_cap_bytes_);
   });
 }
 

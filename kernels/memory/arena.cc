@@ -9,12 +9,12 @@
 namespace tf_smddp {
 namespace {
 
-// Less than this between two tensors is not worth a system call.
-constexpr std::uint64_t kLeastGivenBack = 64 << 10;
+// Free spans below this length keep their memory, since a system call for each would cost too much.
+constexpr std::uint64_t kLeastReturned = 64 << 10;
 
-// Giving back 256 MiB takes about 20 ms.
+// The limit for one call of Trim. Returning 256 MiB takes about 20 ms.
 constexpr std::uint64_t kMostAtOnce = 256 << 20;
-constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
+constexpr std::uint64_t kNoLimitAtOnce = ~std::uint64_t{0};
 
 }  // namespace
 
@@ -32,7 +32,8 @@ Status Arena::Create(std::uint64_t bytes, MappingCache* mappings, std::shared_pt
   std::shared_ptr<Mapping> mapping;
   status = mappings->Map(fd.get(), bytes, &mapping);
   if (!status.ok()) return status;
-  // Where the system allows huge pages for shared memory on request. Else it says no, which is no error.
+  // Uses huge pages if the system allows them for shared memory on request. It need not, so errors are
+  // ignored.
   ::madvise(mapping->data(), mapping->bytes(), MADV_HUGEPAGE);
   arena->reset(new Arena(std::move(fd), std::move(mapping)));
   return {};
@@ -54,14 +55,14 @@ void Arena::Free(void* data) {
   const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(data) - mapping_->data());
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (quarantines_ > 0 && !over_) {
-      withheld_.push_back(offset);
+    if (quarantines_ > 0 && !closed_for_good_) {
+      quarantined_.push_back(offset);
       return;
     }
     spans_.Free(offset);
     if (!closed_) return;
   }
-  GiveBack(/*any=*/true, kNoEnd);
+  ReturnMemory(/*any=*/true, kNoLimitAtOnce);
 }
 
 std::uint64_t Arena::BytesOf(const void* data) const {
@@ -76,16 +77,16 @@ void Arena::Quarantine() {
 
 void Arena::Release() {
   std::lock_guard<std::mutex> lock(mu_);
-  if (--quarantines_ == 0) FreeWithheld();
+  if (--quarantines_ == 0) FreeQuarantined();
 }
 
-void Arena::FreeWithheld() {
-  for (const std::uint64_t offset : withheld_) spans_.Free(offset);
-  withheld_.clear();
+void Arena::FreeQuarantined() {
+  for (const std::uint64_t offset : quarantined_) spans_.Free(offset);
+  quarantined_.clear();
 }
 
 bool Arena::Trim() {
-  if (!GiveBack(/*any=*/false, kMostAtOnce)) return false;
+  if (!ReturnMemory(/*any=*/false, kMostAtOnce)) return false;
   std::lock_guard<std::mutex> lock(mu_);
   spans_.Tick();
   return true;
@@ -95,15 +96,15 @@ void Arena::Close(bool for_good) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     closed_ = true;
-    over_ |= for_good;
-    if (over_) FreeWithheld();
+    closed_for_good_ |= for_good;
+    if (closed_for_good_) FreeQuarantined();
   }
-  GiveBack(/*any=*/true, kNoEnd);
+  ReturnMemory(/*any=*/true, kNoLimitAtOnce);
 }
 
 void Arena::Open() {
   std::lock_guard<std::mutex> lock(mu_);
-  closed_ = over_;
+  closed_ = closed_for_good_;
 }
 
 bool Arena::quarantined() const {
@@ -111,23 +112,25 @@ bool Arena::quarantined() const {
   return quarantines_ > 0;
 }
 
-// False when it stopped at `most_bytes`. A span is in use while its memory goes.
-bool Arena::GiveBack(bool any, std::uint64_t most_bytes) {
-  if (in_child_) return true;  // the memory is the parent's
+// Returns the memory of idle spans or, with `any`, of all free spans to the system. Returns false when it has
+// stopped at `most_bytes`. A span counts as in use while its memory is returned, so that the lock need not be
+// held.
+bool Arena::ReturnMemory(bool any, std::uint64_t most_bytes) {
+  if (in_child_) return true;  // the memory belongs to the parent
   static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  std::uint64_t given_back = 0;
+  std::uint64_t returned = 0;
   std::unique_lock<std::mutex> lock(mu_);
   std::uint64_t offset, length;
-  while (spans_.TakeIdle(kLeastGivenBack, any, &offset, &length)) {
+  while (spans_.TakeIdle(kLeastReturned, any, &offset, &length)) {
     lock.unlock();
     const std::uint64_t begin = (offset + page - 1) / page * page;
     const std::uint64_t end = (offset + length) / page * page;
-    // Where the system refuses, the memory stays; init() has said so.
+    // If the system refuses, the memory stays allocated; init() has written a warning about it.
     if (end > begin) static_cast<void>(PunchHole(fd_.get(), begin, end - begin));
     lock.lock();
     spans_.FreeWithoutMemory(offset);
-    given_back += std::min(length, kMostAtOnce);
-    if (given_back >= most_bytes) return false;
+    returned += std::min(length, kMostAtOnce);
+    if (returned >= most_bytes) return false;
   }
   return true;
 }
@@ -157,7 +160,7 @@ std::uint64_t Arena::refused() const {
 }
 
 void Arena::AfterForkInChild() {
-  // At the same address, so that tensors stay where they are. In a child's child it is private already.
+  // The same address, so that tensors stay valid. In a child of a child the memory is private already.
   if (!in_child_.exchange(true)) {
     ::mmap(mapping_->data(), mapping_->bytes(), PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd_.get(), 0);

@@ -20,7 +20,7 @@ void Before();
 void AfterInParent();
 void AfterInChild();
 
-// Never destroyed: a process may fork while it exits.
+// Never destroyed, because a process may fork while it exits.
 Registry& TheRegistry() {
   static Registry* registry = [] {
     ::pthread_atfork(Before, AfterInParent, AfterInChild);

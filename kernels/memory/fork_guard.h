@@ -1,18 +1,21 @@
-// What a process that forks must do about memory it shares with others.
+// Fork guard: calls objects that own shared memory before and after each fork() of this process.
+//
+// Place in the stack: the bottom.
 #ifndef TF_SMDDP_KERNELS_MEMORY_FORK_GUARD_H_
 #define TF_SMDDP_KERNELS_MEMORY_FORK_GUARD_H_
 
 namespace tf_smddp {
 
-// Something that is told of each fork() of this process, from Watch until Unwatch. (Not of vfork() and
-// posix_spawn(), whose children run nothing of ours.)
+// An object that is called at each fork(), between WatchForks and UnwatchForks. vfork() and posix_spawn() do
+// not count, because their children execute no code of this library.
 class ForkGuarded {
  public:
-  // In the parent, before: takes the locks that the child is to find free. Then, in either process, lets go.
+  // In the parent, before the fork: takes the locks that must be free in the child.
   virtual void BeforeFork() = 0;
+  // In the parent, after the fork: releases these locks.
   virtual void AfterForkInParent() = 0;
-  // Only async-signal-safe calls are allowed: the child has one thread, and the other threads' locks are
-  // taken for ever.
+  // In the child: releases these locks. Only async-signal-safe calls are allowed, because the child has one
+  // thread, and locks that other threads held are never released.
   virtual void AfterForkInChild() = 0;
 
  protected:
@@ -22,12 +25,12 @@ class ForkGuarded {
   ForkGuarded& operator=(const ForkGuarded&) = delete;
 };
 
-// Any thread, but not with a lock held that BeforeFork takes.
+// Any thread, unless it holds a lock that BeforeFork takes.
 void WatchForks(ForkGuarded* guarded);
 void UnwatchForks(ForkGuarded* guarded);
 
-// How many forks lie between the process in which this was first called, or anything watched, and this one: a
-// child sees one more than its parent. Costs no system call, as getpid() does. Any thread.
+// Returns a number that is one higher in a child than in its parent. It starts at 0 in the process that first
+// calls this function or WatchForks. Unlike getpid(), it makes no system call. Any thread.
 int ForkDepth();
 
 }  // namespace tf_smddp

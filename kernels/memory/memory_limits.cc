@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::uint64_t kArenaUnit = 64 << 10;
 
-// Of address space, for all arenas of a host.
+// The limit of the address space that all arenas of a host take together.
 constexpr std::uint64_t kMostMapped = std::uint64_t{16} << 40;
 
-// Of the address space that is left, as much is for the arenas; the rest is for TensorFlow.
+// The arenas take at most 1/kArenaShare of the address space that is left; TensorFlow needs the rest.
 constexpr std::uint64_t kArenaShare = 2;
 
 std::uint64_t ResourceLimit(decltype(RLIMIT_AS) resource) {
@@ -37,14 +37,14 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The lowest limit in the files `name` of `group` and the groups above it, below `root`. In a container the
-// path may be the host's, of which only the end of the walk, the root, is there.
+// Returns the lowest limit in the files `name` of `group` and its ancestors below `root`. In a container,
+// `group` may be a path of the host, of which only the root exists here.
 std::uint64_t LowestLimit(const std::string& root, std::string group, const std::string& name) {
   std::uint64_t lowest = kNoLimit;
   for (;;) {
     std::ifstream file(root + group + "/" + name);
     std::uint64_t limit = 0;
-    if (file >> limit) lowest = std::min(lowest, limit);  // not for "max"
+    if (file >> limit) lowest = std::min(lowest, limit);  // "max" is no number
     if (group.empty()) return lowest;
     group.resize(group.rfind('/'));
   }
@@ -68,7 +68,7 @@ std::string InMebibytes(std::uint64_t bytes) {
 std::uint64_t GroupMemoryLimit(const std::string& membership, const std::string& hierarchies) {
   std::uint64_t lowest = kNoLimit;
   std::istringstream lines(membership);
-  // "number:controllers:path"; version 2 has no controllers.
+  // Lines are "number:controllers:path"; version 2 names no controllers.
   for (std::string line; std::getline(lines, line);) {
     const std::size_t controllers = line.find(':');
     if (controllers == std::string::npos) continue;
@@ -104,39 +104,39 @@ std::uint64_t DefaultArenaBytes(std::uint64_t physical, const MemoryLimits& limi
   return std::min({physical, limits.group, share}) / kArenaUnit * kArenaUnit;
 }
 
-Status ChooseArenaBytes(const ArenaWish& wish, const MemoryLimits& limits, std::uint64_t* bytes,
+Status ChooseArenaBytes(const ArenaRequirements& required, const MemoryLimits& limits, std::uint64_t* bytes,
                         std::string* warning) {
-  const auto ranks = static_cast<std::uint64_t>(wish.local_size);
-  *bytes = wish.bytes;
+  const auto ranks = static_cast<std::uint64_t>(required.local_size);
+  *bytes = required.bytes;
   warning->clear();
 
-  const std::uint64_t least = wish.fixed ? wish.bytes : wish.least_bytes;
-  const std::string lower = wish.fixed ? ", or lower SMDDP_ARENA_BYTES" : "";
+  const std::uint64_t least = required.fixed ? required.bytes : required.least_bytes;
+  const std::string lower = required.fixed ? ", or lower SMDDP_ARENA_BYTES" : "";
   if (limits.file < least) {
     return Internal("an arena of " + InMebibytes(least) + " is above this process's file size limit of " +
                     std::to_string(limits.file >> 20) + " MiB; raise it (ulimit -f unlimited)" + lower);
   }
-  const std::uint64_t mapped = least * ranks + wish.other_bytes;
+  const std::uint64_t mapped = least * ranks + required.other_bytes;
   if (limits.address < mapped) {
     return Internal("the shared memory of " + std::to_string(ranks) + " ranks takes " + InMebibytes(mapped) +
                     " of address space, but this process's limit leaves " +
                     std::to_string(limits.address >> 20) + " MiB; raise it (ulimit -v unlimited)" + lower);
   }
 
-  if (!wish.fixed) {
+  if (!required.fixed) {
     const std::uint64_t share =
-        limits.address == kNoLimit ? kNoLimit : (limits.address - wish.other_bytes) / kArenaShare / ranks;
+        limits.address == kNoLimit ? kNoLimit : (limits.address - required.other_bytes) / kArenaShare / ranks;
     const std::uint64_t most = std::min(limits.file, share);
-    if (most < wish.bytes) {
-      *bytes = std::max(most / kArenaUnit * kArenaUnit, wish.least_bytes);
+    if (most < required.bytes) {
+      *bytes = std::max(most / kArenaUnit * kArenaUnit, required.least_bytes);
       *warning = std::string("the arena has ") + InMebibytes(*bytes) + " instead of " +
-                 InMebibytes(wish.bytes) + " because of the " +
+                 InMebibytes(required.bytes) + " because of the " +
                  (limits.file < share ? "file size limit (ulimit -f)" : "address space limit (ulimit -v)") +
                  "; when it is full, tensors take a slower path";
       return {};
     }
   }
-  if (wish.fixed && limits.group / ranks < *bytes) {
+  if (required.fixed && limits.group / ranks < *bytes) {
     *warning = "the arenas of " + std::to_string(ranks) + " ranks can grow to " +
                InMebibytes(*bytes * ranks) + ", but the memory limit of this control group is " +
                InMebibytes(limits.group) +

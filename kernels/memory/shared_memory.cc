@@ -19,21 +19,21 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// Linux 6.3 and later; it can be set up (vm.memfd_noexec=2) to make no memfd without it.
+// For Linux 6.3 and later, which can be configured to refuse a memfd without this flag (vm.memfd_noexec=2).
 constexpr unsigned kNoExecSeal = 0x0008;  // MFD_NOEXEC_SEAL
 
 std::string ErrnoText() { return std::strerror(errno); }
 
-// There is no way without memfd: a file in /dev/shm can be truncated under us, and ends a process when it is
-// full.
+// There is no fallback to /dev/shm: a peer could truncate such a file, and a full /dev/shm kills the process
+// that touches a new page.
 Status CreateMemfd(const char* name, UniqueFd* fd) {
   *fd = UniqueFd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecSeal));
   if (!fd->valid() && errno == EINVAL) *fd = UniqueFd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd->valid()) return {};
-  return Internal("shared memory cannot be made: " + CallFailed("memfd_create", errno));
+  return Internal("cannot create shared memory: " + CallFailed("memfd_create", errno));
 }
 
-// Overwrites with zeros what of [begin, end) has memory.
+// Writes zeros to those pages of [begin, end) that have memory.
 bool ZeroData(int fd, off_t begin, off_t end) {
   static constexpr char kZeros[64 << 10] = {};
   while (begin < end) {
@@ -58,7 +58,7 @@ Mapping::~Mapping() { ::munmap(data_, bytes_); }
 
 Status CreateSharedMemory(const char* name, std::size_t bytes, UniqueFd* fd) {
   rlimit limit;
-  // Growing past RLIMIT_FSIZE would raise SIGXFSZ, which ends the process: look first.
+  // Check first, because growing past RLIMIT_FSIZE raises SIGXFSZ, which kills the process.
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes) {
     return Internal(std::string("shared memory '") + name + "' of " + InMebibytes(bytes) +
                     " is above this process's file size limit of " + InMebibytes(limit.rlim_cur) +
@@ -69,7 +69,7 @@ Status CreateSharedMemory(const char* name, std::size_t bytes, UniqueFd* fd) {
   if (!status.ok()) return status;
   if (::ftruncate(created.get(), static_cast<off_t>(bytes)) != 0) {
     return Internal(std::string("shared memory '") + name + "' of " + InMebibytes(bytes) +
-                    " could not be made: " + ErrnoText());
+                    " could not be created: " + ErrnoText());
   }
   if (::fcntl(created.get(), F_ADD_SEALS, kSeals) != 0) {
     return Internal(std::string("shared memory '") + name + "' could not be sealed: " + ErrnoText());
@@ -83,7 +83,8 @@ Status PunchHole(int fd, std::size_t offset, std::size_t bytes) {
   const auto length = static_cast<off_t>(bytes);
   if (::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, length) == 0) return {};
   if (CallIsRefused(errno) && ZeroData(fd, begin, begin + length)) return {};
-  return Internal("giving back " + InMebibytes(bytes) + " of shared memory failed: " + ErrnoText());
+  return Internal("returning " + InMebibytes(bytes) +
+                  " of shared memory to the system failed: " + ErrnoText());
 }
 
 Status MappingCache::Map(int fd, std::size_t bytes, std::shared_ptr<Mapping>* mapping) {

@@ -1,9 +1,9 @@
-// Shared memory without a name: memfd segments, and their mappings.
+// Shared memory: anonymous segments (memfd) and their mappings.
 //
-// Place in the stack: above common/. Not here: what lies in a segment (arena.h,
-// kernels/control/job_segment.h) and how descriptors travel (kernels/control/unix_socket.h). /dev/shm and its
-// container limit are not used, and nothing is left behind when a process is killed: the kernel frees a memfd
-// with its last user.
+// Place in the stack: above common/. arena.h and kernels/control/job_segment.h define the contents of a
+// segment; kernels/control/unix_socket.h sends its descriptor to other processes. A memfd does not use
+// /dev/shm, which is often small in containers. The kernel frees it with the last process that uses it, so
+// killed processes leave nothing.
 #ifndef TF_SMDDP_KERNELS_MEMORY_SHARED_MEMORY_H_
 #define TF_SMDDP_KERNELS_MEMORY_SHARED_MEMORY_H_
 
@@ -18,7 +18,7 @@
 
 namespace tf_smddp {
 
-// A segment mapped readable and writable into this process; unmapped with the object.
+// A readable and writable mapping of a segment, which ends with the object.
 class Mapping {
  public:
   Mapping(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
@@ -34,26 +34,26 @@ class Mapping {
   const std::size_t bytes_;
 };
 
-// Makes a memfd of exactly `bytes` zero bytes, sealed against growing and shrinking, so that no peer can make
-// our accesses fault. Pages take memory when first touched. `name` shows in /proc/<pid>/maps.
-// Errors: Internal, naming the limit (RLIMIT_FSIZE) or the system's error.
+// Creates a memfd of exactly `bytes` zero bytes. It is sealed against growing and shrinking, so that no peer
+// can make accesses of this process fault. Pages take memory when first touched. `name` shows in
+// /proc/<pid>/maps. Errors: Internal, naming the limit (RLIMIT_FSIZE) or the system's error.
 Status CreateSharedMemory(const char* name, std::size_t bytes, UniqueFd* fd);
 
-// Gives the pages of [offset, offset + bytes) of a memfd back to the system; they read as zero afterwards.
-// Both are multiples of the page size. Where the system refuses fallocate, they become zero and keep their
-// memory.
+// Returns the pages of [offset, offset + bytes) of a memfd to the system; they read as zero afterwards. Both
+// are multiples of the page size. If the system refuses fallocate, writes zeros instead, and the pages keep
+// their memory.
 Status PunchHole(int fd, std::size_t offset, std::size_t bytes);
 
-// Maps segments; the same range asked for twice is mapped once. Ranks that are threads of one process share
-// one MappingCache, so that a byte has one address (ThreadSanitizer goes by addresses). Any thread.
+// Maps segments, and each range only once. Ranks that are threads of one process share one MappingCache, so
+// that each byte has one address, as ThreadSanitizer needs it. Any thread.
 class MappingCache {
  public:
-  // Maps the whole of `fd`, which the mapping does not need afterwards. Errors: Internal when `fd` is not a
-  // sealed memfd of `bytes` bytes (a peer sent something else) or the address space is limited (RLIMIT_AS).
+  // Maps the whole of `fd`, which may be closed afterwards. Errors: Internal when `fd`, which may come from a
+  // peer, is not a sealed memfd of `bytes` bytes, or when the address space is limited (RLIMIT_AS).
   Status Map(int fd, std::size_t bytes, std::shared_ptr<Mapping>* mapping);
 
-  // Likewise [offset, offset + bytes) of a memfd of `file_bytes` bytes; `offset` is a multiple of the page
-  // size.
+  // Maps [offset, offset + bytes) of a memfd of `file_bytes` bytes. `offset` is a multiple of the page size.
+  // Errors: as above.
   Status MapRange(int fd, std::size_t file_bytes, std::size_t offset, std::size_t bytes,
                   std::shared_ptr<Mapping>* mapping);
 

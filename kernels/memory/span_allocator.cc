@@ -5,8 +5,8 @@
 namespace tf_smddp {
 namespace {
 
-// So many of the blocks that are about as long as wanted are looked at, before a longer one is cut.
-constexpr int kLookedAt = 8;
+// FindFit examines this many blocks of the length's own class before it splits a block of a longer class.
+constexpr int kMostExamined = 8;
 
 std::uint64_t ReservedBytes(std::uint64_t bytes) {
   constexpr std::uint64_t kUnit = SpanAllocator::kAlignment;
@@ -25,7 +25,7 @@ SpanAllocator::SpanAllocator(std::uint64_t begin, std::uint64_t end) {
   Link(index);
 }
 
-// Blocks of fewer than 16 units have a class for each length; longer ones have 16 for each power of two.
+// Below 16 units there is a class for each length, above that 16 classes for each power of two.
 int SpanAllocator::ClassOf(std::uint64_t length) {
   const std::uint64_t units = length / kAlignment;
   if (units >> kSubclassBits == 0) return static_cast<int>(units);
@@ -45,9 +45,9 @@ std::uint64_t SpanAllocator::Allocate(std::uint64_t bytes) {
 
 SpanAllocator::Index SpanAllocator::FindFit(std::uint64_t length) const {
   const int own = ClassOf(length);
-  int looked_at = 0;
-  for (Index index = first_[static_cast<std::size_t>(own)]; index != kNil && looked_at < kLookedAt;
-       index = blocks_[index].next, ++looked_at) {
+  int examined = 0;
+  for (Index index = first_[static_cast<std::size_t>(own)]; index != kNil && examined < kMostExamined;
+       index = blocks_[index].next, ++examined) {
     if (blocks_[index].length >= length) return index;
   }
   const Index longer = FirstInClass(own + 1);
@@ -68,7 +68,7 @@ SpanAllocator::Index SpanAllocator::FirstInClass(int from) const {
   return kNil;
 }
 
-// The front of the block becomes used; what is left of it stays free.
+// Marks the first `length` bytes of the block as used. The rest of it stays free.
 void SpanAllocator::Take(Index index, std::uint64_t length) {
   Unlink(index);
   if (blocks_[index].length > length) {
@@ -145,7 +145,7 @@ SpanAllocator::Index SpanAllocator::NewBlock() {
   return index;
 }
 
-// Makes the block free; it comes first in its class.
+// Marks the block as free and puts it at the head of its class's list.
 void SpanAllocator::Link(Index index) {
   Block& block = blocks_[index];
   const auto of_class = static_cast<std::size_t>(ClassOf(block.length));
@@ -170,7 +170,7 @@ void SpanAllocator::Unlink(Index index) {
   block.free = false;
 }
 
-// Adds the block `index`, which comes after `into`, to it; neither is in a list.
+// Merges the block `index` into `into`, the block before it. Neither may be in a list.
 void SpanAllocator::Absorb(Index into, Index index) {
   Block& block = blocks_[into];
   const Block& other = blocks_[index];

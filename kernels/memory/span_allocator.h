@@ -1,4 +1,6 @@
-// SpanAllocator: which parts of a segment are in use. Pure bookkeeping; it never touches the memory.
+// SpanAllocator: allocates ranges of a segment. It keeps the books only and never touches the memory.
+//
+// Place in the stack: the bottom. Arena (arena.h) adds the memory and the lock.
 #ifndef TF_SMDDP_KERNELS_MEMORY_SPAN_ALLOCATOR_H_
 #define TF_SMDDP_KERNELS_MEMORY_SPAN_ALLOCATOR_H_
 
@@ -9,64 +11,65 @@
 
 namespace tf_smddp {
 
-// Hands out ranges ("spans") of [begin, end). Free spans are kept by size class, and joined with their
+// Allocates ranges ("spans") of [begin, end). Free spans are kept by size class, and joined with free
 // neighbours as soon as they are freed (two-level segregated fit: Masmano et al., "TLSF: a new dynamic memory
-// allocator for real-time systems", ECRTS 2004), so a call costs the same however many there are. Among those
-// that fit about as well, the one that was freed last is taken: its memory is the warmest.
+// allocator for real-time systems", ECRTS 2004), so the cost of a call does not depend on their number. Among
+// spans of a similar length, it takes the one that was freed last, since its memory is most likely still in a
+// cache.
 //
-// It also knows which free spans may still have memory behind them, and since when (Tick, TakeIdle), so that
-// it can be given back to the system.
+// It also records which free spans may still occupy memory, and since when (Tick, TakeIdle), so that their
+// memory can be returned to the system.
 //
-// Not for use from several threads at once: arena.h has the lock.
+// Not thread-safe.
 class SpanAllocator {
  public:
-  // In bytes; of offsets and of reserved lengths. As TensorFlow's own pool has it: with 64, a training step
-  // of dense layers took 1 to 2 % longer.
+  // In bytes; offsets and lengths of spans are multiples of it. TensorFlow's own pool uses the same value.
+  // With 64, a training step of dense layers took 1 to 2 % longer.
   static constexpr std::uint64_t kAlignment = 256;
-  static constexpr std::uint64_t kNone = ~std::uint64_t{0};  // "no room"
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};  // the result of Allocate when there is no room
 
-  // begin and end are multiples of kAlignment. All of it is free, and has no memory behind it.
+  // begin and end are multiples of kAlignment. The whole range starts free, and occupies no memory.
   SpanAllocator(std::uint64_t begin, std::uint64_t end);
 
-  // Returns the offset of a span of at least `bytes` bytes, or kNone when there is none that long. `bytes`
+  // Returns the offset of a span of at least `bytes` bytes, or kNone when no free span is that long. `bytes`
   // may be 0.
   std::uint64_t Allocate(std::uint64_t bytes);
 
-  // Gives back what Allocate returned.
+  // Frees the span at `offset`, which Allocate has returned.
   void Free(std::uint64_t offset);
 
-  // Bytes of the span that Allocate returned, rounded up to kAlignment.
+  // Returns the length of the span at `offset`, a multiple of kAlignment.
   std::uint64_t LengthOf(std::uint64_t offset) const;
 
-  // A new period begins: idle is what was free in the whole of the last one.
+  // Begins a new period. A span is idle if it has been free for the whole of the last period.
   void Tick() { ++period_; }
 
-  // Takes the next free span of at least `least_bytes` that is idle (or, with `any`, was freed ever) and may
-  // have memory behind it. False when there is none. It is in use until FreeWithoutMemory.
+  // Takes a free span of at least `least_bytes` bytes that may occupy memory and is idle; with `any`, it need
+  // not be idle. The span counts as in use until FreeWithoutMemory. Returns false when there is none.
   bool TakeIdle(std::uint64_t least_bytes, bool any, std::uint64_t* offset, std::uint64_t* length);
 
-  // Gives it back, with no memory behind it now.
+  // Frees a span that TakeIdle has returned, after its memory was returned to the system.
   void FreeWithoutMemory(std::uint64_t offset);
 
-  // Bytes that are handed out, rounded up to kAlignment each.
+  // Returns the sum of the lengths of all spans in use.
   std::uint64_t used_bytes() const { return used_bytes_; }
 
  private:
   using Index = std::uint32_t;  // into blocks_
 
   static constexpr Index kNil = ~Index{0};
-  static constexpr int kSubclassBits = 4;  // a class's blocks differ in length by a sixteenth at most
+  static constexpr int kSubclassBits = 4;  // the blocks of a class differ in length by a sixteenth at most
   static constexpr int kClasses = (64 - kSubclassBits + 1) << kSubclassBits;
 
-  // A span, free or in use. All blocks together cover the segment.
+  // A span that is free or in use. All blocks together cover the segment.
   struct Block {
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
     Index before = kNil, after = kNil;   // neighbours in the segment
-    Index previous = kNil, next = kNil;  // in the list of its class, when free
+    Index previous = kNil, next = kNil;  // neighbours in the list of its class, while it is free
     bool free = false;
-    bool has_memory = false;   // may have; of a free block
-    std::uint64_t period = 0;  // when it was freed
+    bool has_memory = false;   // a free block: it may occupy memory
+    std::uint64_t period = 0;  // the period in which it was freed
   };
 
   static int ClassOf(std::uint64_t length);
@@ -82,7 +85,7 @@ class SpanAllocator {
 
   std::vector<Block> blocks_;
   std::vector<Index> unused_blocks_;
-  std::array<Index, kClasses> first_;                       // of each class's list
+  std::array<Index, kClasses> first_;                       // the head of each class's list
   std::array<std::uint64_t, (kClasses + 63) / 64> filled_;  // a bit for each class that has blocks
   std::unordered_map<std::uint64_t, Index> in_use_;         // by offset
   std::uint64_t used_bytes_ = 0;

@@ -26,7 +26,7 @@ constexpr std::uint64_t kArenaBytes = 1 << 20;
 
 struct Outcome {
   Status status;
-  Meeting meeting;
+  BootstrapResult result;
 };
 
 // Bootstraps with each of `configs` in a thread of its own.
@@ -40,7 +40,7 @@ std::vector<Outcome> MeetAll(
     threads.emplace_back([&, i] {
       UniqueFd arena;
       ASSERT_TRUE(CreateSharedMemory("test", kArenaBytes, &arena).ok());
-      outcomes[i].status = Bootstrap(configs[i], arena.get(), kArenaBytes, &outcomes[i].meeting,
+      outcomes[i].status = Bootstrap(configs[i], arena.get(), kArenaBytes, &outcomes[i].result,
                                      [&prepare, i] { return prepare(i); });
     });
   }
@@ -68,9 +68,9 @@ TEST(Bootstrap, EveryoneMeetsAndNothingIsLeft) {
   const std::vector<Outcome> outcomes = MeetAll(Configs(5, directory.path()));
   for (const Outcome& outcome : outcomes) {
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
-    ASSERT_EQ(outcome.meeting.peers.size(), 5u);
-    EXPECT_TRUE(outcome.meeting.control.valid());
-    for (const LocalPeer& peer : outcome.meeting.peers) {
+    ASSERT_EQ(outcome.result.peers.size(), 5u);
+    EXPECT_TRUE(outcome.result.control.valid());
+    for (const LocalPeer& peer : outcome.result.peers) {
       EXPECT_EQ(peer.pid, ::getpid());
       EXPECT_FALSE(peer.pidfd.valid());  // this very process
       EXPECT_TRUE(peer.arena.valid());
@@ -185,7 +185,7 @@ TEST(Bootstrap, RanksFindThePlaceByThemselves) {
   const PrivateDirectory base;
   for (const Outcome& outcome : MeetAll(DerivedConfigs(3, "run", base.path()))) {
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
-    EXPECT_EQ(outcome.meeting.peers.size(), 3u);
+    EXPECT_EQ(outcome.result.peers.size(), 3u);
   }
   EXPECT_EQ(::rmdir(base.path().c_str()), 0);  // nothing is left in it
 }
@@ -214,9 +214,9 @@ TEST(Bootstrap, ARankThatComesLateFindsThePlace) {
         if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(300));
         UniqueFd arena;
         ASSERT_TRUE(CreateSharedMemory("test", kArenaBytes, &arena).ok());
-        Meeting meeting;
+        BootstrapResult result;
         const Status status =
-            Bootstrap(configs[rank], arena.get(), kArenaBytes, &meeting, [] { return Status(); });
+            Bootstrap(configs[rank], arena.get(), kArenaBytes, &result, [] { return Status(); });
         EXPECT_TRUE(status.ok()) << status.message();
       });
     }

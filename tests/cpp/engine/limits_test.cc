@@ -101,7 +101,7 @@ TEST(RefusedCalls, WithoutFallocateItWorksAndSaysSo) {
 TEST(RefusedCalls, WithoutMemfdAllRanksSayWhatToAllow) {
   for (const int error : {EPERM, ENOSYS}) {
     ExpectFailsWith(RunLimited(2, Refuse({{SYS_memfd_create, error}})),
-                    {"shared memory cannot be made: memfd_create failed", "seccomp", "allow memfd_create"});
+                    {"cannot create shared memory: memfd_create failed", "seccomp", "allow memfd_create"});
   }
 }
 

@@ -23,14 +23,14 @@ bool Contains(const std::string& text, const std::string& part) {
 
 // --- how large the arena is to be ---
 
-ArenaWish Wish(bool fixed, int ranks) {
-  ArenaWish wish;
-  wish.bytes = 64 * kMiB;
-  wish.fixed = fixed;
-  wish.least_bytes = kMiB;
-  wish.local_size = ranks;
-  wish.other_bytes = 10 * kMiB;
-  return wish;
+ArenaRequirements Requirements(bool fixed, int ranks) {
+  ArenaRequirements required;
+  required.bytes = 64 * kMiB;
+  required.fixed = fixed;
+  required.least_bytes = kMiB;
+  required.local_size = ranks;
+  required.other_bytes = 10 * kMiB;
+  return required;
 }
 
 struct Choice {
@@ -39,9 +39,9 @@ struct Choice {
   std::string warning;
 };
 
-Choice Choose(const ArenaWish& wish, const MemoryLimits& limits) {
+Choice Choose(const ArenaRequirements& required, const MemoryLimits& limits) {
   Choice choice;
-  choice.status = ChooseArenaBytes(wish, limits, &choice.bytes, &choice.warning);
+  choice.status = ChooseArenaBytes(required, limits, &choice.bytes, &choice.warning);
   return choice;
 }
 
@@ -51,7 +51,7 @@ MemoryLimits GroupLimit(std::uint64_t bytes) { return {kNoLimit, kNoLimit, bytes
 
 TEST(ArenaBytes, WithoutLimitsTheWishIsMet) {
   for (const bool fixed : {false, true}) {
-    const Choice choice = Choose(Wish(fixed, 8), {});
+    const Choice choice = Choose(Requirements(fixed, 8), {});
     EXPECT_TRUE(choice.status.ok());
     EXPECT_EQ(choice.bytes, 64 * kMiB);
     EXPECT_EQ(choice.warning, "");
@@ -61,57 +61,57 @@ TEST(ArenaBytes, WithoutLimitsTheWishIsMet) {
 TEST(ArenaBytes, ALimitThatIsJustEnoughChangesNothing) {
   for (const MemoryLimits& limits :
        {FileLimit(64 * kMiB), AddressLimit((8 * 64 * 2 + 10) * kMiB), GroupLimit(8 * 64 * kMiB)}) {
-    const Choice choice = Choose(Wish(false, 8), limits);
+    const Choice choice = Choose(Requirements(false, 8), limits);
     EXPECT_EQ(choice.bytes, 64 * kMiB);
     EXPECT_EQ(choice.warning, "");
   }
 }
 
 TEST(ArenaBytes, ADefaultIsLoweredToTheLimit) {
-  Choice choice = Choose(Wish(false, 8), FileLimit(64 * kMiB - 1));
+  Choice choice = Choose(Requirements(false, 8), FileLimit(64 * kMiB - 1));
   EXPECT_EQ(choice.bytes, 64 * kMiB - (64 << 10));
   EXPECT_TRUE(
       Contains(choice.warning, "64 MiB instead of 64 MiB because of the file size limit (ulimit -f)"));
   // Half of what is left for the arenas of all ranks.
-  choice = Choose(Wish(false, 8), AddressLimit((8 * 5 * 2 + 10) * kMiB));
+  choice = Choose(Requirements(false, 8), AddressLimit((8 * 5 * 2 + 10) * kMiB));
   EXPECT_EQ(choice.bytes, 5 * kMiB);
   EXPECT_TRUE(
       Contains(choice.warning, "the arena has 5 MiB instead of 64 MiB because of the address space limit"));
   // The lower one counts.
-  EXPECT_EQ(Choose(Wish(false, 8), {3 * kMiB, (8 * 5 * 2 + 10) * kMiB, kNoLimit}).bytes, 3 * kMiB);
+  EXPECT_EQ(Choose(Requirements(false, 8), {3 * kMiB, (8 * 5 * 2 + 10) * kMiB, kNoLimit}).bytes, 3 * kMiB);
 }
 
 TEST(ArenaBytes, TheLeastIsTriedWhenItFits) {
-  const Choice choice = Choose(Wish(false, 8), AddressLimit((8 + 10) * kMiB));
+  const Choice choice = Choose(Requirements(false, 8), AddressLimit((8 + 10) * kMiB));
   EXPECT_TRUE(choice.status.ok());
   EXPECT_EQ(choice.bytes, kMiB);
 }
 
 TEST(ArenaBytes, LessThanTheLeastIsAnErrorWithTheRemedy) {
   EXPECT_EQ(
-      Choose(Wish(false, 8), FileLimit(kMiB - 1)).status.message(),
+      Choose(Requirements(false, 8), FileLimit(kMiB - 1)).status.message(),
       "an arena of 1 MiB is above this process's file size limit of 0 MiB; raise it (ulimit -f unlimited)");
-  EXPECT_EQ(Choose(Wish(false, 8), AddressLimit((8 + 10) * kMiB - 1)).status.message(),
+  EXPECT_EQ(Choose(Requirements(false, 8), AddressLimit((8 + 10) * kMiB - 1)).status.message(),
             "the shared memory of 8 ranks takes 18 MiB of address space, but this process's limit leaves 17 "
             "MiB; raise "
             "it (ulimit -v unlimited)");
 }
 
 TEST(ArenaBytes, WhatTheUserSetIsTakenOrAnError) {
-  EXPECT_EQ(Choose(Wish(true, 8), AddressLimit((8 * 64 + 10) * kMiB)).bytes, 64 * kMiB);
-  EXPECT_EQ(Choose(Wish(true, 8), FileLimit(63 * kMiB)).status.message(),
+  EXPECT_EQ(Choose(Requirements(true, 8), AddressLimit((8 * 64 + 10) * kMiB)).bytes, 64 * kMiB);
+  EXPECT_EQ(Choose(Requirements(true, 8), FileLimit(63 * kMiB)).status.message(),
             "an arena of 64 MiB is above this process's file size limit of 63 MiB; raise it (ulimit -f "
             "unlimited), or "
             "lower SMDDP_ARENA_BYTES");
   EXPECT_EQ(
-      Choose(Wish(true, 2), AddressLimit(100 * kMiB)).status.message(),
+      Choose(Requirements(true, 2), AddressLimit(100 * kMiB)).status.message(),
       "the shared memory of 2 ranks takes 138 MiB of address space, but this process's limit leaves 100 MiB; "
       "raise it (ulimit -v unlimited), or lower SMDDP_ARENA_BYTES");
 }
 
 TEST(ArenaBytes, AGroupThatTheArenasCanOutgrowIsWorthALine) {
-  EXPECT_EQ(Choose(Wish(false, 8), GroupLimit(kMiB)).warning, "");  // it is no larger than the group
-  const Choice choice = Choose(Wish(true, 8), GroupLimit(8 * 64 * kMiB - 1));
+  EXPECT_EQ(Choose(Requirements(false, 8), GroupLimit(kMiB)).warning, "");  // it is no larger than the group
+  const Choice choice = Choose(Requirements(true, 8), GroupLimit(8 * 64 * kMiB - 1));
   EXPECT_TRUE(choice.status.ok());
   EXPECT_EQ(choice.bytes, 64 * kMiB);  // they take memory as they are used
   EXPECT_TRUE(Contains(choice.warning, "the arenas of 8 ranks can grow to 512 MiB")) << choice.warning;

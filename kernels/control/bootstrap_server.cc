@@ -1,4 +1,4 @@
-#include "kernels/control/bootstrap_host.h"
+#include "kernels/control/bootstrap_server.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -24,14 +24,14 @@
 namespace tf_smddp {
 namespace {
 
-// After a failure, rank 0 stays as long to tell ranks that have not come yet.
-constexpr std::chrono::seconds kFarewell{10};
+// After a failure, rank 0 keeps listening for this long, to tell the reason to ranks that come late.
+constexpr std::chrono::seconds kFailureNotice{10};
 
 std::string RankName(int rank) { return "rank " + std::to_string(rank); }
 
-// Sets by what the others notice that the process of `rank` has ended: its pidfd or, where the system refuses
-// those, its start time, with which they look for it in /proc.
-Status Identify(int rank, LocalPeer* peer) {
+// Sets the means by which the other ranks notice the end of `rank`'s process: a pidfd or, where the system
+// refuses pidfds, the start time, with which they can find the process in /proc.
+Status IdentifyProcess(int rank, LocalPeer* peer) {
   if (peer->pid == 0) {
     return Internal(RankName(rank) +
                     " runs in a pid namespace that rank 0 does not see; start all ranks in one container");
@@ -51,22 +51,22 @@ Status Identify(int rank, LocalPeer* peer) {
   return {};
 }
 
-class Host {
+class Server {
  public:
-  Host(const Config& config, Deadline deadline)
+  Server(const Config& config, Deadline deadline)
       : config_(config), deadline_(deadline), sockets_(config.size) {}
 
-  Status Run(int arena_fd, std::uint64_t arena_bytes, Meeting* meeting,
+  Status Run(int arena_fd, std::uint64_t arena_bytes, BootstrapResult* result,
              const std::function<Status()>& prepare) {
-    Status status = Meet(arena_fd, arena_bytes, meeting);
-    if (status.ok()) status = Introduce(meeting);
+    Status status = AcceptRanks(arena_fd, arena_bytes, result);
+    if (status.ok()) status = SendPeers(result);
     if (status.ok()) status = prepare();
     for (int rank = 1; status.ok() && rank < config_.size; ++rank) status = AwaitReady(rank);
-    // The last word: go, or why not. One that cannot be told has ended, and is noticed by the watchers.
-    const Verdict verdict = MakeVerdict(status);
+    // The last message: go, or the reason of the failure.
+    const StatusMessage message = MakeStatusMessage(status);
     for (int rank = 1; rank < config_.size; ++rank) {
       if (!sockets_[rank].valid()) continue;
-      const Status sent = SendMessage(sockets_[rank].get(), &verdict, sizeof verdict, {});
+      const Status sent = SendMessage(sockets_[rank].get(), &message, sizeof message, {});
       if (status.ok() && !sent.ok())
         return Internal(RankName(rank) + " died during init(): " + sent.message());
     }
@@ -75,67 +75,69 @@ class Host {
 
   void Refuse(const Status& why) {
     UniqueFd listener;
-    if (!OpenPlace(&listener).ok()) return;
-    AnswerTheRest(listener.get(), Internal("rank 0 failed during init(): " + why.message()), {},
-                  config_.size - 1);
-    place_.Close();
+    if (!Listen(&listener).ok()) return;
+    SendFailure(listener.get(), Internal("rank 0 failed during init(): " + why.message()), {},
+                config_.size - 1);
+    rendezvous_.Close();
   }
 
  private:
-  Status Meet(int arena_fd, std::uint64_t arena_bytes, Meeting* meeting) {
+  Status AcceptRanks(int arena_fd, std::uint64_t arena_bytes, BootstrapResult* result) {
     UniqueFd listener;
-    Status status = OpenPlace(&listener);
+    Status status = Listen(&listener);
     if (!status.ok()) return status;
-    meeting->peers.resize(config_.size);
-    LocalPeer& self = meeting->peers[0];
+    result->peers.resize(config_.size);
+    LocalPeer& self = result->peers[0];
     self.pid = ::getpid();
     self.arena = UniqueFd(::fcntl(arena_fd, F_DUPFD_CLOEXEC, 0));
     self.arena_bytes = arena_bytes;
-    std::vector<UniqueFd> silent;
+    std::vector<UniqueFd> unidentified;
     int missing = config_.size - 1;
-    status = self.arena.valid() ? Gather(listener.get(), MakeHello(config_, place_.token(), arena_bytes),
-                                         meeting, &silent, &missing)
-                                : Internal(CallFailed("fcntl", errno));
-    if (!status.ok()) AnswerTheRest(listener.get(), status, std::move(silent), missing);
-    place_.Close();
-    if (status.ok()) status = JobSegment::Create(config_, &meeting->control);
+    status = self.arena.valid()
+                 ? AcceptHellos(listener.get(), MakeHello(config_, rendezvous_.token(), arena_bytes), result,
+                                &unidentified, &missing)
+                 : Internal(CallFailed("fcntl", errno));
+    if (!status.ok()) SendFailure(listener.get(), status, std::move(unidentified), missing);
+    rendezvous_.Close();
+    if (status.ok()) status = JobSegment::Create(config_, &result->control);
     return status;
   }
 
-  Status OpenPlace(UniqueFd* listener) {
-    Status status = place_.Find(config_);
-    if (status.ok()) status = place_.Open();
-    if (status.ok()) status = ListenUnix(place_.socket_path(), config_.size, listener);
+  Status Listen(UniqueFd* listener) {
+    Status status = rendezvous_.Find(config_);
+    if (status.ok()) status = rendezvous_.Open();
+    if (status.ok()) status = ListenUnix(rendezvous_.socket_path(), config_.size, listener);
     return status;
   }
 
-  // Accepts hellos until every rank is there. `silent` have connected, and have not said hello yet; `missing`
-  // ranks have not.
-  Status Gather(int listener, const Hello& ours, Meeting* meeting, std::vector<UniqueFd>* silent,
-                int* missing) {
+  // Accepts hellos until every rank has sent one. `unidentified` are the connections that have not sent a
+  // hello yet; *missing is the number of ranks that have not.
+  Status AcceptHellos(int listener, const Hello& ours, BootstrapResult* result,
+                      std::vector<UniqueFd>* unidentified, int* missing) {
     while (*missing > 0) {
       if (MillisecondsUntil(deadline_) == 0) return MissingRanks();
       std::vector<pollfd> polled = {{listener, POLLIN, 0}};
-      for (const UniqueFd& socket : *silent) polled.push_back({socket.get(), POLLIN, 0});
+      for (const UniqueFd& socket : *unidentified) polled.push_back({socket.get(), POLLIN, 0});
       for (int rank = 1; rank < config_.size; ++rank) {
-        if (sockets_[rank].valid()) polled.push_back({sockets_[rank].get(), POLLIN, 0});  // for its end
+        if (sockets_[rank].valid())
+          polled.push_back({sockets_[rank].get(), POLLIN, 0});  // readable when it ends
       }
       const int count = ::poll(polled.data(), polled.size(), MillisecondsUntil(deadline_));
       if (count < 0 && errno != EINTR) return Internal(std::string("poll: ") + std::strerror(errno));
       if (count == 0) return MissingRanks();
       if (count < 0) continue;
-      for (std::size_t i = 1 + silent->size(); i < polled.size(); ++i) {
+      for (std::size_t i = 1 + unidentified->size(); i < polled.size(); ++i) {
         if (polled[i].revents != 0) return EndedEarly(polled[i].fd);
       }
-      for (std::size_t i = 0; i < silent->size(); ++i) {
+      for (std::size_t i = 0; i < unidentified->size(); ++i) {
         if (polled[1 + i].revents == 0) continue;
         --*missing;
-        Status status = Greet(std::move((*silent)[i]), ours, meeting, missing);
+        Status status = HandleHello(std::move((*unidentified)[i]), ours, result, missing);
         if (!status.ok()) return status;
       }
-      silent->erase(
-          std::remove_if(silent->begin(), silent->end(), [](const UniqueFd& fd) { return !fd.valid(); }),
-          silent->end());
+      unidentified->erase(std::remove_if(unidentified->begin(), unidentified->end(),
+                                         [](const UniqueFd& fd) { return !fd.valid(); }),
+                          unidentified->end());
       if (polled[0].revents != 0) {
         UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
         if (!socket.valid() && errno != EINTR && errno != EAGAIN && errno != ECONNABORTED) {
@@ -145,34 +147,34 @@ class Host {
         PeerCredentials credentials;
         if (socket.valid() && ReadPeerCredentials(socket.get(), &credentials).ok() &&
             credentials.uid == ::geteuid()) {
-          silent->push_back(std::move(socket));  // anybody else's connection is dropped here
+          unidentified->push_back(std::move(socket));  // a connection of another user is closed here
         }
       }
     }
     return {};
   }
 
-  // The job has failed: tells those that have not said hello, and those that are on their way, for a limited
-  // time. Keeps nothing of them, so that few descriptors are enough.
-  void AnswerTheRest(int listener, const Status& why, std::vector<UniqueFd> silent, int missing) {
-    const Deadline end = std::min(deadline_, Clock::now() + kFarewell);
-    const Verdict verdict = MakeVerdict(why);
+  // Sends the reason of the failure to the connections that have not sent a hello, and to ranks that connect
+  // within the next kFailureNotice. Closes each connection at once, so that few descriptors are enough.
+  void SendFailure(int listener, const Status& why, std::vector<UniqueFd> unidentified, int missing) {
+    const Deadline end = std::min(deadline_, Clock::now() + kFailureNotice);
+    const StatusMessage message = MakeStatusMessage(why);
     for (;;) {
-      for (UniqueFd& socket : silent) {
+      for (UniqueFd& socket : unidentified) {
         if (!socket.valid()) continue;
-        // An answer would be lost if a message was there that had not been received.
+        // Receive first: closing a socket with unread data would discard the answer.
         Hello hello;
         std::vector<UniqueFd> fds;
         if (ReceiveMessage(socket.get(), &hello, sizeof hello, 1, end, &fds).ok()) {
           if (IsOfAnotherRun(hello)) {
-            RefuseStranger(socket.get());
+            RejectOtherRun(socket.get());
             continue;
           }
-          static_cast<void>(SendMessage(socket.get(), &verdict, sizeof verdict, {}));  // best effort
+          static_cast<void>(SendMessage(socket.get(), &message, sizeof message, {}));  // best effort
         }
         --missing;
       }
-      silent.clear();
+      unidentified.clear();
       pollfd polled = {listener, POLLIN, 0};
       if (missing <= 0 || ::poll(&polled, 1, MillisecondsUntil(end)) == 0) return;
       UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
@@ -180,26 +182,28 @@ class Host {
       if (!socket.valid() && errno != EINTR && errno != EAGAIN && errno != ECONNABORTED) return;
       if (socket.valid() && ReadPeerCredentials(socket.get(), &credentials).ok() &&
           credentials.uid == ::geteuid()) {
-        silent.push_back(std::move(socket));
+        unidentified.push_back(std::move(socket));
       }
     }
   }
 
   bool IsOfAnotherRun(const Hello& hello) const {
-    return hello.magic == kHelloMagic && hello.token != place_.token();
+    return hello.magic == kHelloMagic && hello.token != rendezvous_.token();
   }
 
-  // Nothing is wrong with our run then.
-  void RefuseStranger(int socket) const {
-    const Verdict verdict = MakeVerdict(
-        Internal("this process met rank 0 of another run, and was refused: its SMDDP_JOB_ID, or what its "
-                 "launcher says of the run, is another; for rank 0, " +
-                 place_.explanation()));
-    static_cast<void>(SendMessage(socket, &verdict, sizeof verdict, {}));  // best effort: it is none of ours
+  // Tells a process of another run that it has come to the wrong rank 0. That is no failure of this run.
+  void RejectOtherRun(int socket) const {
+    const StatusMessage message = MakeStatusMessage(Internal(
+        "this process met rank 0 of another run, and was refused: their SMDDP_JOB_ID, or the ids that "
+        "their launchers gave them, differ; for rank 0, " +
+        rendezvous_.explanation()));
+    static_cast<void>(
+        SendMessage(socket, &message, sizeof message, {}));  // best effort: it is no rank of this run
   }
 
-  // Counts a process of another run as `missing` again, since it is none of ours.
-  Status Greet(UniqueFd socket, const Hello& ours, Meeting* meeting, int* missing) {
+  // Reads the hello of a new connection and takes its sender as a rank. A process of another run is rejected,
+  // and *missing is incremented again.
+  Status HandleHello(UniqueFd socket, const Hello& ours, BootstrapResult* result, int* missing) {
     Hello hello;
     std::vector<UniqueFd> fds;
     Status status = ReceiveMessage(socket.get(), &hello, sizeof hello, 1, deadline_, &fds);
@@ -207,72 +211,71 @@ class Host {
     PeerCredentials credentials;
     status = ReadPeerCredentials(socket.get(), &credentials);
     if (status.ok() && IsOfAnotherRun(hello)) {
-      RefuseStranger(socket.get());
+      RejectOtherRun(socket.get());
       refused_ = "; pid " + std::to_string(credentials.pid) + " came as rank " + std::to_string(hello.rank) +
                  " of another run, and was refused";
       ++*missing;
       return {};
     }
     if (status.ok()) status = CheckHello(hello, ours);
-    if (status.ok() && fds.size() != 1) status = HearRefusal(socket.get(), hello.rank);
+    if (status.ok() && fds.size() != 1) status = ReceiveRefusal(socket.get(), hello.rank);
     if (status.ok() && sockets_[hello.rank].valid()) {
       status = Internal("two processes are " + RankName(hello.rank) + ": pid " +
-                        std::to_string(meeting->peers[hello.rank].pid) + " and pid " +
+                        std::to_string(result->peers[hello.rank].pid) + " and pid " +
                         std::to_string(credentials.pid) + "; start the ranks with smddprun");
     }
     if (!status.ok()) {
-      const Verdict verdict = MakeVerdict(status);
-      SendMessage(socket.get(), &verdict, sizeof verdict, {});  // best effort: the job fails here anyway
+      const StatusMessage message = MakeStatusMessage(status);
+      SendMessage(socket.get(), &message, sizeof message, {});  // best effort: the job fails here anyway
       return status;
     }
-    LocalPeer& peer = meeting->peers[hello.rank];
+    LocalPeer& peer = result->peers[hello.rank];
     peer.pid = credentials.pid;
     peer.arena = std::move(fds[0]);
     peer.arena_bytes = hello.arena_bytes;
     sockets_[hello.rank] = std::move(socket);
-    // Ranks as threads of one process die together.
-    return peer.pid == ::getpid() ? Status() : Identify(hello.rank, &peer);
+    // Ranks that are threads of one process end together.
+    return peer.pid == ::getpid() ? Status() : IdentifyProcess(hello.rank, &peer);
   }
 
-  // From a rank without an arena: why it has none.
-  Status HearRefusal(int socket, int rank) {
-    Verdict verdict;
+  // Receives the reason from a rank that has sent no arena, because it cannot take part.
+  Status ReceiveRefusal(int socket, int rank) {
+    StatusMessage message;
     std::vector<UniqueFd> fds;
-    Status status = ReceiveMessage(socket, &verdict, sizeof verdict, 0, deadline_, &fds);
-    if (status.ok()) status = StatusOf(verdict);
+    Status status = ReceiveMessage(socket, &message, sizeof message, 0, deadline_, &fds);
+    if (status.ok()) status = StatusOf(message);
     return Internal(RankName(rank) + " failed during init(): " + status.message());
   }
 
-  Status Introduce(Meeting* meeting) {
+  Status SendPeers(BootstrapResult* result) {
     for (int to = 1; to < config_.size; ++to) {
-      if (meeting->peers[to].pid == meeting->peers[0].pid) continue;
-      Status status = Identify(0, &meeting->peers[0]);
+      if (result->peers[to].pid == result->peers[0].pid) continue;
+      Status status = IdentifyProcess(0, &result->peers[0]);
       if (!status.ok()) return status;
       break;
     }
-    const Verdict welcome = MakeVerdict({});
+    const StatusMessage welcome = MakeStatusMessage({});
     for (int to = 1; to < config_.size; ++to) {
-      Status status = SendMessage(sockets_[to].get(), &welcome, sizeof welcome, {meeting->control.get()});
+      Status status = SendMessage(sockets_[to].get(), &welcome, sizeof welcome, {result->control.get()});
       for (int about = 0; status.ok() && about < config_.size; ++about) {
-        const LocalPeer& peer = meeting->peers[about];
-        const bool needs_pidfd = peer.pidfd.valid() && peer.pid != meeting->peers[to].pid;
-        const Introduction introduction = {
-            about, peer.pid, peer.arena_bytes, peer.start_ticks, needs_pidfd ? 1u : 0u, 0};
+        const LocalPeer& peer = result->peers[about];
+        const bool needs_pidfd = peer.pidfd.valid() && peer.pid != result->peers[to].pid;
+        const PeerInfo info = {about, peer.pid, peer.arena_bytes, peer.start_ticks, needs_pidfd ? 1u : 0u, 0};
         std::vector<int> fds = {peer.arena.get()};
         if (needs_pidfd) fds.push_back(peer.pidfd.get());
-        status = SendMessage(sockets_[to].get(), &introduction, sizeof introduction, fds);
+        status = SendMessage(sockets_[to].get(), &info, sizeof info, fds);
       }
       if (!status.ok()) return Internal(RankName(to) + " died during init(): " + status.message());
     }
-    meeting->peers[0].pidfd.Reset();  // for the others
+    result->peers[0].pidfd.Reset();  // only the other ranks need it
     return {};
   }
 
   Status AwaitReady(int rank) {
-    Verdict verdict;
+    StatusMessage message;
     std::vector<UniqueFd> fds;
-    Status status = ReceiveMessage(sockets_[rank].get(), &verdict, sizeof verdict, 0, deadline_, &fds);
-    if (status.ok()) status = StatusOf(verdict);
+    Status status = ReceiveMessage(sockets_[rank].get(), &message, sizeof message, 0, deadline_, &fds);
+    if (status.ok()) status = StatusOf(message);
     return status.ok() ? status : Internal(RankName(rank) + " failed during init(): " + status.message());
   }
 
@@ -285,7 +288,7 @@ class Host {
         "init() waited " + std::to_string(config_.bootstrap_timeout_seconds) + " s for rank(s) " + missing +
         " of " + std::to_string(config_.size) +
         "; were they started, and do they call init()? SMDDP_BOOTSTRAP_TIMEOUT (seconds) sets the limit; " +
-        place_.explanation() + refused_);
+        rendezvous_.explanation() + refused_);
   }
 
   Status EndedEarly(int fd) const {
@@ -297,20 +300,20 @@ class Host {
 
   const Config& config_;
   const Deadline deadline_;
-  Rendezvous place_;
-  std::string refused_;            // on the last process of another run that came
+  Rendezvous rendezvous_;
+  std::string refused_;            // for messages: the last process of another run that came
   std::vector<UniqueFd> sockets_;  // by rank; [0] is not used
 };
 
 }  // namespace
 
-Status HostBootstrap(const Config& config, Deadline deadline, int arena_fd, std::uint64_t arena_bytes,
-                     Meeting* meeting, const std::function<Status()>& prepare) {
-  return Host(config, deadline).Run(arena_fd, arena_bytes, meeting, prepare);
+Status ServeBootstrap(const Config& config, Deadline deadline, int arena_fd, std::uint64_t arena_bytes,
+                      BootstrapResult* result, const std::function<Status()>& prepare) {
+  return Server(config, deadline).Run(arena_fd, arena_bytes, result, prepare);
 }
 
-void HostRefusal(const Config& config, Deadline deadline, const Status& why) {
-  Host(config, deadline).Refuse(why);
+void ServeRefusal(const Config& config, Deadline deadline, const Status& why) {
+  Server(config, deadline).Refuse(why);
 }
 
 }  // namespace tf_smddp
