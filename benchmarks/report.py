@@ -1,6 +1,6 @@
-"""Makes the report of results that run.py has left: report.py [RESULTS.jsonl…] [--document FILE].
+"""Makes a report of the results that run.py has written: report.py [RESULTS.jsonl…] [--document FILE].
 
-Of several files what was measured is put together; machine, versions and date are the first one's.
+The results of several files are combined; the machine, the versions and the date are those of the first file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ def main() -> None:
         "results", type=pathlib.Path, nargs="*", default=[ROOT / ".cache" / "bench" / "results.jsonl"]
     )
     parser.add_argument(
-        "--document", type=pathlib.Path, help="a document whose marked section is written anew"
+        "--document",
+        type=pathlib.Path,
+        help="a document in which the results between the markers are replaced",
     )
     arguments = parser.parse_args()
     files = [[json.loads(line) for line in path.read_text().splitlines()] for path in arguments.results]

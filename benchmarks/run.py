@@ -31,27 +31,34 @@ NEEDED_BY = {"engine": {"engine", "sets"}, "graph": {"graph", "eager", "sets", "
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure tf_smddp beside its peers.")
-    parser.add_argument("kind", nargs="*", help=f"of {', '.join(KINDS)}; default: all")
+    parser.add_argument("kind", nargs="*", help=f"what to measure: {', '.join(KINDS)}; default: all")
     parser.add_argument("--rounds", type=int, default=3, help="jobs of each peer in a suite (default: 3)")
     parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks in C++ (default: 2,4,8)")
     parser.add_argument("--python-ranks", default="2", help="numbers of ranks in Python (default: 2)")
     parser.add_argument(
-        "--peers", help="only these, by name, separated by commas; default: all that are installed"
-    )
-    parser.add_argument("--processes", type=int, default=5, help="of each kind, in training (default: 5)")
-    parser.add_argument(
-        "--output", type=pathlib.Path, default=ROOT / ".cache" / "bench", help="folder for results"
+        "--peers",
+        help="names of the peers to compare with, separated by commas; default: all installed peers",
     )
     parser.add_argument(
-        "--document", type=pathlib.Path, help="a document whose marked section is written anew"
+        "--processes", type=int, default=5, help="processes of each kind in training (default: 5)"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, default=ROOT / ".cache" / "bench", help="folder for the results"
+    )
+    parser.add_argument(
+        "--document",
+        type=pathlib.Path,
+        help="a document in which the results between the markers are replaced",
     )
     parser.add_argument(
         "--variant",
         action="append",
         metavar="NAME:VARIABLE=VALUE,…",
-        help="in training, the plugin with these variables; may be repeated (default: tf_smddp, with none)",
+        help="in training: measure the plugin with these variables set; may be repeated (default: tf_smddp)",
     )
-    parser.add_argument("--quick", action="store_true", help="a few samples, to see that everything works")
+    parser.add_argument(
+        "--quick", action="store_true", help="take few samples, to check that everything works"
+    )
     found = parser.parse_args()
     unknown = sorted(set(found.kind) - set(KINDS))
     if unknown:

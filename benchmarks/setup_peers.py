@@ -1,7 +1,8 @@
 """Sets up the peers that run.py compares with: setup_peers.py [NAME…]; all of them by default.
 
-From Debian's and PyPI's registries, into .venv/peer-* and .cache/peers. What is done is not done again. A
-peer that cannot be set up is reported, and the others are; the exit code is the number of those.
+They come from Debian's and PyPI's registries, and are installed into .venv/peer-* and .cache/peers. A peer
+that is installed already is kept. If one cannot be installed, this is reported, and the others still are; the
+exit code is the number of failures.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from peers.base import implementations
 def main() -> int:
     peers = {one.name: one for one in implementations() if not one.ours}
     parser = argparse.ArgumentParser(description="Set up the peers of the benchmarks.")
-    parser.add_argument("name", nargs="*", help=f"of {', '.join(peers)}; default: all")
+    parser.add_argument("name", nargs="*", help=f"the peers to install: {', '.join(peers)}; default: all")
     names = parser.parse_args().name or list(peers)
     unknown = sorted(set(names) - set(peers))
     if unknown:

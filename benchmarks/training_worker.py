@@ -1,7 +1,7 @@
-"""One rank that trains: training_worker.py --model=… --output=FILE; run.py starts it.
+"""Trains a model on one rank: training_worker.py --model=… --output=FILE; run.py starts it.
 
-Writes one JSON line: the time of each step on each rank, without reductions ("apart") and with them
-("together"), and what the collectives have cost by stats().
+Rank 0 writes one JSON line: the time of each step on each rank, without reductions ("apart") and with them
+("together"), and the cost of the collectives according to stats().
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def parse_arguments() -> argparse.Namespace:
         action="store_true",
         help="average the gradients over all ranks, in every other block of steps",
     )
-    parser.add_argument("--threads", type=int, default=0, help="of TensorFlow, in each pool; 0: its choice")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="threads in each of TensorFlow's pools; 0: its default"
+    )
     parser.add_argument("--output", required=True)
     return parser.parse_args()
 
@@ -69,10 +71,10 @@ def main() -> None:
             loss = float(step(task.images, task.labels))
             seconds.append(time.perf_counter() - begin)
         if not loss == loss:
-            raise AssertionError("the loss is no number")
+            raise AssertionError("the loss is not a number (NaN)")
         return seconds
 
-    # Together and apart alternate, so that the machine's other work meets both.
+    # Together and apart alternate, so that other work on the machine disturbs both equally.
     works = {"apart": make_step(reduce=False)}
     if arguments.reduce:
         works["together"] = make_step(reduce=True)
@@ -98,14 +100,14 @@ def main() -> None:
         sdp.broadcast_variables(optimizer_variables, root_rank=0)
         train(works["together"], 2)
         if not weights_are_equal(sdp, task.model):
-            raise AssertionError("the ranks' weights differ after steps that all began with the same")
+            raise AssertionError("the ranks' weights differ after steps that started from equal weights")
     if not sdp or sdp.rank() == 0:
         with open(arguments.output, "w") as out:
             out.write(json.dumps(record) + "\n")
 
 
 def weights_are_equal(sdp: Any, model: tf.keras.Model) -> bool:
-    """Whether all ranks have the same trained weights, to the bit. Collective."""
+    """Returns whether all ranks have the same trained weights. Collective: every rank must call this."""
     sums = [float(tf.reduce_sum(tf.cast(weight, tf.float64))) for weight in model.trainable_variables]
     return all(found == sums for found in sdp.allgather_object(sums))
 

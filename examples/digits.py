@@ -1,11 +1,11 @@
-"""Trains a small CNN on scikit-learn's handwritten digits with any number of ranks.
+"""Trains a small CNN on scikit-learn's handwritten digits, with any number of ranks.
 
     python examples/digits.py                  # one rank
     smddprun -np 2 python examples/digits.py   # two
 
-1,797 images of 8 x 8 pixels; every fifth is kept for the test. The numbered steps are what a script for one
-process needs to become one for many. Works with Keras 2 and Keras 3. Exits with 1 if the test accuracy is
-below 97 %, or if the ranks' weights are not equal to the bit.
+The data set has 1,797 images of 8 x 8 pixels; every fifth is kept for the test. The numbered comments mark
+what a script for one process needs in order to run on several. It works with Keras 2 and Keras 3. The exit
+code is 1 if the test accuracy is below 97 %, or if the ranks' weights are not equal to the bit.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ def parse_arguments() -> argparse.Namespace:
         "--epochs", type=int, default=20, help="passes over the training images (default: 20)"
     )
     parser.add_argument("--batch-size", type=int, default=32, help="images per step and rank (default: 32)")
-    parser.add_argument("--seed", type=int, default=1, help="for the weights and the order of the images")
-    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed for the weights and the order of the images"
+    )
+    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     parser.add_argument("--checkpoint-dir", help="rank 0 saves a checkpoint here at the end (default: none)")
     return parser.parse_args()
 
 
 def load_images() -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns training images and labels, test images and labels; images [n, 8, 8, 1], float32 in 0..1."""
+    """Returns training images and labels, then test images and labels; images [n, 8, 8, 1] in 0..1."""
     digits = load_digits()
     images = (digits.images / 16.0).astype(np.float32)[..., np.newaxis]
     labels = digits.target.astype(np.int64)
@@ -49,12 +51,12 @@ def load_images() -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def shift(image: tf.Tensor, label: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Moves an image by up to one pixel, so that the model sees each in several places."""
+    """Shifts an image by up to one pixel in each direction, at random."""
     return tf.image.random_crop(tf.pad(image, [[1, 1], [1, 1], [0, 0]]), [8, 8, 1]), label
 
 
 def make_model() -> tf.keras.Model:
-    """A CNN with about 120,000 weights; images [n, 8, 8, 1] in, logits [n, 10] out."""
+    """Returns a CNN with about 120,000 weights, from images [n, 8, 8, 1] to logits [n, 10]."""
     return tf.keras.Sequential(
         [
             tf.keras.Input(shape=(8, 8, 1)),
@@ -71,12 +73,12 @@ def make_model() -> tf.keras.Model:
 
 
 def optimizer_variables(optimizer: Any) -> List[Any]:
-    """The optimizer's variables: a method in older versions of Keras, a list in newer ones."""
+    """Returns the optimizer's variables: a method in older versions of Keras, a list in newer ones."""
     return optimizer.variables() if callable(optimizer.variables) else optimizer.variables
 
 
 def weights_are_equal(model: tf.keras.Model) -> bool:
-    """Whether all ranks have the same weights, to the bit. Collective."""
+    """Returns whether all ranks have the same weights, to the bit. Collective: every rank must call this."""
     equal = True
     for weight in model.get_weights():
         equal &= np.array_equal(weight, sdp.broadcast(weight, root_rank=0).numpy())
@@ -84,22 +86,22 @@ def weights_are_equal(model: tf.keras.Model) -> bool:
 
 
 def main() -> int:
-    """Trains, tests, prints a summary on rank 0; returns the exit code."""
+    """Trains and tests the model, prints a summary on rank 0, and returns the exit code."""
     arguments = parse_arguments()
 
     # 1. Join the job.
     sdp.init()
 
-    # 2. Where there are GPUs, each local rank takes one.
+    # 2. If there are GPUs, each local rank uses one of them.
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if gpus:
         tf.config.set_visible_devices(gpus[sdp.local_rank() % len(gpus)], "GPU")
 
-    # 3. Each rank takes its shard of the data, and shuffles it. The last, incomplete batch is left out: all
-    # ranks make equally many steps. Different seeds: the ranks start with different weights, and step 6 makes
-    # them equal.
+    # 3. Each rank takes its own shard of the data, then shuffles it. The last, incomplete batch is left out,
+    # so that all ranks make the same number of steps. Each rank has another seed, so the ranks start with
+    # different weights until step 6 makes them equal.
     tf.keras.utils.set_random_seed(arguments.seed + sdp.rank())
     train_images, train_labels, test_images, test_labels = load_images()
     dataset = (
@@ -116,7 +118,8 @@ def main() -> int:
             f"--batch-size {arguments.batch_size} is more than a rank's share of {len(train_labels)} images."
         )
 
-    # 4. The batch of a step is size() times as large, so the learning rate is too.
+    # 4. All ranks together have a batch that is size() times as large, so the learning rate is scaled
+    # likewise.
     model = make_model()
     loss_function = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     learning_rate = tf.keras.optimizers.schedules.CosineDecay(
@@ -129,17 +132,17 @@ def main() -> int:
     def training_step(images: tf.Tensor, labels: tf.Tensor, first_batch: bool) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = loss_function(labels, model(images, training=True))
-        # 5. Gradients become the average over all ranks.
+        # 5. Average the gradients over all ranks.
         tape = sdp.DistributedGradientTape(tape)
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-        # 6. After the first step, when all variables exist, all ranks take rank 0's.
+        # 6. After the first step, when all variables exist, every rank takes rank 0's values.
         if first_batch:
             sdp.broadcast_variables(model.weights, root_rank=0)
             sdp.broadcast_variables(optimizer_variables(optimizer), root_rank=0)
         return loss
 
-    # 7. Only rank 0 shows anything, and not a bar where the output is no terminal.
+    # 7. Only rank 0 prints. It shows a progress bar if its output is a terminal.
     progress = Progress(
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(),
@@ -162,7 +165,7 @@ def main() -> int:
             if progress.disable and sdp.rank() == 0 and not arguments.no_progress:
                 print(f"epoch {epoch + 1}/{arguments.epochs}: loss {last_loss:.4f}", flush=True)
 
-    # 8. Only rank 0 saves: all ranks have the same weights.
+    # 8. Only rank 0 saves a checkpoint, since all ranks have the same weights.
     equal = weights_are_equal(model)
     if arguments.checkpoint_dir and sdp.rank() == 0:
         tf.train.Checkpoint(model=model).save(f"{arguments.checkpoint_dir}/digits")

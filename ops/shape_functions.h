@@ -1,4 +1,4 @@
-// Shape functions that several ops share. Not here: what is one op's own (smddp_ops.cc).
+// Shape functions of the ops in smddp_ops.cc.
 #ifndef TF_SMDDP_OPS_SHAPE_FUNCTIONS_H_
 #define TF_SMDDP_OPS_SHAPE_FUNCTIONS_H_
 
@@ -6,18 +6,18 @@
 
 namespace tf_smddp {
 
-// Output i is like input i.
+// Output i has the shape of input i.
 absl::Status UnchangedShapes(tensorflow::shape_inference::InferenceContext* context);
 
-// Likewise; the last input is the ticket.
+// Output i has the shape of input i. The last input is the ticket.
 absl::Status SameShapes(tensorflow::shape_inference::InferenceContext* context);
 
-// Output i is like input i, but for its rows, which are known when all ranks have met; scalars have none. The
-// last input is the ticket.
+// Output i has the shape of input i except for the first dimension, which is known only when the op runs.
+// Inputs may not be scalars. The last input is the ticket.
 absl::Status OtherRows(tensorflow::shape_inference::InferenceContext* context);
 
-// Output 0 is like input 0, but for its rows; output 1 is like input 1, the splits, which may be empty. The
-// last input is the ticket.
+// Output 0 has the shape of input 0 except for the first dimension. Output 1 has the shape of input 1, the
+// splits, unless that is empty. The last input is the ticket.
 absl::Status AlltoallShapes(tensorflow::shape_inference::InferenceContext* context);
 
 }  // namespace tf_smddp

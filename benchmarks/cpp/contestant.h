@@ -1,7 +1,7 @@
-// Contestant: one rank's side of something that can allreduce: the engine, MPI, Gloo.
+// Contestant: one rank of an implementation of allreduce: the engine, MPI or Gloo.
 //
-// Place in the stack: below sweep.h, which measures all of them in the same way. Needs the C++ library alone,
-// so that the compiler wrappers of an MPI can build it.
+// Place in the stack: below sweep.h, which measures all of them in the same way. It needs the C++ library
+// only, so that the compiler wrapper of an MPI can build it.
 #ifndef TF_SMDDP_BENCHMARKS_CPP_CONTESTANT_H_
 #define TF_SMDDP_BENCHMARKS_CPP_CONTESTANT_H_
 
@@ -12,11 +12,11 @@ namespace tf_smddp::benchmarks {
 
 struct Tensor {
   const float* input = nullptr;
-  float* output = nullptr;  // equal to `input`: in place
+  float* output = nullptr;  // may be equal to `input` (in place)
   std::size_t count = 0;
 };
 
-// All of it on one thread. Any failure ends the process.
+// All methods are called on one thread. Any failure ends the process.
 class Contestant {
  public:
   virtual ~Contestant() = default;
@@ -25,17 +25,18 @@ class Contestant {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Memory where this contestant likes a tensor best, aligned to 64 bytes; its content is undefined.
+  // Returns memory for a tensor that this implementation can reduce fastest, aligned to 64 bytes. Its content
+  // is undefined.
   virtual float* Allocate(std::size_t count) = 0;
   virtual void Free(float* data, std::size_t count) = 0;
 
   // Sums each tensor over all ranks, in float32. Returns when this rank's outputs hold the results.
   virtual void Allreduce(const std::vector<Tensor>& tensors) = 0;
 
-  // Returns when all ranks have called it. Not what is measured.
+  // Returns when all ranks have called it. Its time is not measured.
   virtual void Barrier() = 0;
 
-  // The largest of all ranks' values, on all ranks. Not what is measured.
+  // Returns the largest of all ranks' values, on all ranks. Its time is not measured.
   virtual double Max(double value) = 0;
 };
 

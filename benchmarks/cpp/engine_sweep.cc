@@ -31,7 +31,8 @@ constexpr int kMaxRanks = 64;
 constexpr std::uint64_t kSpareArenaBytes = 64 << 20;  // for the engine's own use of it
 constexpr std::chrono::milliseconds kNap{100};
 
-// Where the ranks of a job meet between blocks. It is not the engine's, so it changes nothing there.
+// Shared memory in which the ranks synchronize between blocks. They do not use the engine for that, so that
+// its state is that of the measurement alone.
 struct Meeting {
   std::atomic<std::uint32_t> arrived{0}, round{0};
   double values[kMaxRanks] = {};
@@ -63,7 +64,8 @@ class EngineContestant final : public Contestant {
   void Free(float* data, std::size_t) override { engine_->arena()->Free(data); }
 
   void Allreduce(const std::vector<Tensor>& tensors) override {
-    // One by itself pairs as an MPI's would; more of them are a group, as the op makes it.
+    // A single tensor pairs by its position in the sequence, as in MPI. Several form a group, as the op
+    // submits them.
     const bool group = tensors.size() > 1;
     if (group) {
       const Status drawn = engine_->DrawTicket(kWorld, kNoStep, &ticket_);
@@ -99,7 +101,7 @@ class EngineContestant final : public Contestant {
       }
       request.done = [this](const Status& status) {
         if (!status.ok()) Fail("allreduce", status.message());
-        // The last one need not count.
+        // The last callback need not decrement the counter atomically.
         const bool last = pending_.load(std::memory_order_acquire) == 1;
         if (!last && pending_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
         pending_.store(0, std::memory_order_relaxed);

@@ -1,4 +1,5 @@
-// ForkRanks: the ranks of a job as forked processes of this host, for contestants without a launcher.
+// ForkRanks: runs the ranks of a job as forked processes on this host, for implementations without a
+// launcher.
 #ifndef TF_SMDDP_BENCHMARKS_CPP_FORK_RANKS_H_
 #define TF_SMDDP_BENCHMARKS_CPP_FORK_RANKS_H_
 
@@ -8,8 +9,9 @@
 
 namespace tf_smddp::benchmarks {
 
-// Runs `rank` (0 to options.ranks - 1) in a process each, ended after the time limit, and waits for them. The
-// first that fails ends the others. Returns the exit code of all. `program` is for messages.
+// Calls `rank` with 0 to options.ranks - 1, each in a process of its own, and waits for all. A process that
+// exceeds the time limit is ended; when one fails, the others are ended. Returns 0 if all succeeded, else 1.
+// `program` is for messages.
 int ForkRanks(const char* program, const Options& options, const std::function<void(int rank)>& rank);
 
 }  // namespace tf_smddp::benchmarks

@@ -8,7 +8,8 @@ namespace tf_smddp::benchmarks {
 namespace {
 
 [[noreturn]] void Refuse(const std::string& argument) {
-  std::fprintf(stderr, "%s is not an option, or has no good value; benchmarks/cpp/options.h has the list\n",
+  std::fprintf(stderr,
+               "%s is no option, or has an invalid value; benchmarks/cpp/options.h lists the options\n",
                argument.c_str());
   std::exit(2);
 }

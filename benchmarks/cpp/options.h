@@ -10,16 +10,16 @@ namespace tf_smddp::benchmarks {
 
 struct Options {
   std::vector<std::size_t> sizes;  // --sizes=4,1024: bytes of the tensors of the sweep, multiples of 4
-  std::string set_file;            // --set=FILE: a gradient set instead: a line for each tensor, its elements
+  std::string set_file;            // --set=FILE: a gradient set; each line has the elements of one tensor
   int blocks = 7;                  // --blocks=N: samples for each figure
-  double block_seconds = 0.02;     // --block-seconds=S: a block repeats what it measures for that long
+  double block_seconds = 0.02;     // --block-seconds=S: a block repeats its work for this long
   bool in_place = true;            // --in-place=0: the output is another tensor
   std::string output;              // --output=FILE: JSON lines; empty: standard output
-  int ranks = 2;                   // --ranks=N, where the program starts them itself
-  int time_limit_seconds = 600;    // --time-limit=S: then the program is ended
+  int ranks = 2;                   // --ranks=N, if the program starts the ranks itself
+  int time_limit_seconds = 600;    // --time-limit=S: the program is ended after this time
 };
 
-// Reads the command line; ends the process with a message and code 2 when it is wrong.
+// Reads the command line. If it is wrong, prints a message and ends the process with code 2.
 Options ParseOptions(int argc, char** argv);
 
 }  // namespace tf_smddp::benchmarks

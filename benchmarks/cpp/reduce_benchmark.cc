@@ -1,8 +1,8 @@
-// Speed of Reduce on one thread, beside memcpy of the same bytes. Every case is checked once before
-// it is timed.
+// Measures the speed of Reduce on one thread, and of memcpy of the same bytes for comparison. Every case is
+// checked once before it is timed.
 //
-// bytes_per_second counts what must move: each input read once and each output written once. An output in
-// place costs no more traffic than that, but one elsewhere makes the CPU read its cache lines first.
+// bytes_per_second counts the bytes that must move: each input is read once, and each output is written once.
+// In place that is all the traffic; an output in other memory makes the CPU read its cache lines first.
 #include <benchmark/benchmark.h>
 
 #include <complex>
@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kLarge = 25'000'000;  // bytes; the default bucket cap
 constexpr std::size_t kInL2 = 64 << 10;
 
-// Elements that sum exactly in every type: 0 and 1, every third a 1.
+// Fills memory with numbers that every type sums exactly: every third one is 1, the others are 0.
 void Fill(DType dtype, std::size_t count, void* data) {
   const auto fill = [&](auto one) {
     for (std::size_t e = 0; e < count; ++e)
@@ -119,7 +119,7 @@ void Register(const ReduceTargetInfo& target, const Reduction& reduction, std::s
   });
 }
 
-// 2 inputs of each type, and its other operation of interest.
+// Registers the cases with 2 inputs for each type.
 void RegisterTypes(const ReduceTargetInfo& target, std::size_t bytes) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);

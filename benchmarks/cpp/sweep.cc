@@ -15,13 +15,13 @@ namespace {
 
 constexpr std::size_t kPeriod = 251;  // a prime: no two chunks of a tensor have the same content
 constexpr int kMaxRepetitions = 100'000;
-constexpr double kLongBlockSeconds = 0.5;  // then three blocks must do
+constexpr double kLongBlockSeconds = 0.5;  // if a block takes longer, three blocks are enough
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Tensors from the contestant, in place or not.
+// The tensors of one measurement, in place or not.
 class Tensors {
  public:
   Tensors(Contestant& contestant, const std::vector<std::size_t>& counts, bool in_place)
@@ -77,7 +77,7 @@ void Verify(Contestant& contestant, Tensors* tensors) {
   contestant.Barrier();
 }
 
-// The time that one repetition takes the slowest rank, when all begin together.
+// Returns the time of one repetition on the slowest rank, when all ranks begin together.
 template <typename Work>
 double TimeBlock(Contestant& contestant, int repetitions, const Work& work) {
   contestant.Barrier();
@@ -113,7 +113,7 @@ void Measure(Contestant& contestant, const Options& options, const std::vector<s
   const std::size_t count = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   Tensors tensors(contestant, counts, options.in_place);
   Verify(contestant, &tensors);
-  // Zeros stay zeros however often they are summed up in place, and are as quick to add as other numbers.
+  // Sums of zeros in place stay zero, and adding zeros takes as long as adding other numbers.
   tensors.Fill([](std::size_t, std::size_t) { return 0.0f; });
 
   const std::unique_ptr<float[]> source(new float[count]), target(new float[count]);
@@ -125,7 +125,7 @@ void Measure(Contestant& contestant, const Options& options, const std::vector<s
       std::memcpy(target.get() + offset, source.get() + offset, c * sizeof(float));
       offset += c;
     }
-    asm volatile("" : : "r"(target.get()) : "memory");  // or the compiler drops copies that nobody reads
+    asm volatile("" : : "r"(target.get()) : "memory");  // keeps the compiler from removing the copies
   };
   const auto reduce = [&] { contestant.Allreduce(tensors.all()); };
 
@@ -135,7 +135,7 @@ void Measure(Contestant& contestant, const Options& options, const std::vector<s
   for (int block = 0; block < options.blocks; ++block) {
     reduce_seconds.push_back(TimeBlock(contestant, reductions, reduce));
     copy_seconds.push_back(TimeBlock(contestant, copies, copy));
-    // Equal on all ranks, so all stop.
+    // The times are equal on all ranks, so all ranks stop together.
     if (block >= 2 && reduce_seconds.back() * reductions > kLongBlockSeconds) break;
   }
   if (out == nullptr) return;
@@ -153,7 +153,7 @@ std::vector<std::size_t> ReadCounts(const std::string& path) {
   std::vector<std::size_t> counts;
   for (std::size_t count = 0; file >> count;) counts.push_back(count);
   if (counts.empty()) {
-    std::fprintf(stderr, "%s has no numbers of elements\n", path.c_str());
+    std::fprintf(stderr, "%s contains no element counts\n", path.c_str());
     std::exit(2);
   }
   return counts;

@@ -1,4 +1,4 @@
-"""From records to figures: medians, and ratios of pairs. No I/O."""
+"""Computes the figures of the tables from records: medians, and ratios of pairs. No I/O."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ Record = Dict
 
 
 class Figure(NamedTuple):
-    """What one implementation needs for one size, in one suite."""
+    """The times of one implementation for one size in one suite."""
 
-    seconds: float  # the median over jobs of the job's median
-    low: float  # of the jobs' medians
-    high: float
-    memcpy_ratio: float  # how many times as fast as the memcpys beside it; the median
-    ours_ratio: Optional[float]  # how many times longer it needs than ours in the job before; a peer's
+    seconds: float  # the median of the jobs' medians
+    low: float  # the lowest of the jobs' medians
+    high: float  # the highest of the jobs' medians
+    memcpy_ratio: float  # the median of: time of the memcpys in the same job / time of the reductions
+    ours_ratio: Optional[float]  # a peer's: the median of its time / our time in the job before it
 
 
 def job_seconds(record: Record) -> float:
-    """The figure of one job: the median of its blocks. At least 1 ns: a difference may be negative."""
+    """Returns the median of a job's blocks, but at least 1 ns, because a difference may be negative."""
     return max(1e-9, statistics.median(record["seconds"]))
 
 
@@ -53,7 +53,7 @@ def _figure(group: List[Record], ours: Dict[Tuple[str, int], Record]) -> Figure:
 
 
 def size_text(size_bytes: int) -> str:
-    """4 B, 64 KiB, 25 MiB; decimal where it is no multiple."""
+    """Returns a text such as 4 B, 64 KiB or 25 MiB, or decimal megabytes if it is no multiple of 1 MiB."""
     mib, kib = 1 << 20, 1 << 10
     if size_bytes >= mib:
         return f"{size_bytes / 1e6:.1f} MB" if size_bytes % mib else f"{size_bytes // mib} MiB"
@@ -61,7 +61,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Three digits and a unit."""
+    """Returns a time with three digits and a unit."""
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= unit:
             return f"{seconds / unit:.3g} {name}"

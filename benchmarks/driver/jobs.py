@@ -15,19 +15,19 @@ from peers.base import Job
 
 
 class Outcome(NamedTuple):
-    """What a job has left."""
+    """The result of a job."""
 
-    records: List[Dict]  # of a job that failed: those it had written until then
-    error: str  # "" when all went well
+    records: List[Dict]  # what the job has written, even if it failed later
+    error: str  # "" if the job succeeded
 
 
 def run_job(job: Job, output: pathlib.Path, limit_seconds: float, log: pathlib.Path) -> Outcome:
-    """Runs a job in a process group of its own, of which nothing is left afterwards.
+    """Runs a job in a process group of its own, and ends all its processes.
 
     Args:
         job: what to run. It starts in an empty folder, so that no source tree hides an installed package.
-        output: where it writes JSON lines.
-        limit_seconds: after which it is ended.
+        output: the file to which the job writes JSON lines.
+        limit_seconds: the time after which the job is ended.
         log: the file to which its output is added.
     """
     output.unlink(missing_ok=True)
@@ -67,7 +67,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _read_lines(path: pathlib.Path) -> List[Dict]:
-    """Reads JSON lines; the last may be cut off in a job that was ended."""
+    """Reads JSON lines. If the job was ended, the last one may be incomplete; it is ignored."""
     records: List[Dict] = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:

@@ -1,4 +1,4 @@
-"""What a report says about where its figures come from."""
+"""Describes the machine and the software of a measurement, for its report."""
 
 from __future__ import annotations
 

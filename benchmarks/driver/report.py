@@ -27,7 +27,7 @@ def suite_text(records: Sequence[Record], name: str) -> str:
 
 
 def write(records: List[Record], folder: pathlib.Path, document: Optional[pathlib.Path]) -> None:
-    """Writes report.md and sweep.svg to `folder`, and the document's section and an SVG beside it."""
+    """Writes report.md to `folder`, performance.svg, and the results into the document, if there is one."""
     names = [record["suite"] for record in records if "suite_title" in record]
     sweeps = []
     for name in names:
@@ -37,7 +37,7 @@ def write(records: List[Record], folder: pathlib.Path, document: Optional[pathli
             sweeps.append((title, own))
     plot = (document.parent if document else folder) / "performance.svg"
     if sweeps:
-        from driver import plots  # matplotlib: not where the tests of this module run
+        from driver import plots  # imported late: the tests of this module run without matplotlib
 
         plots.plot_sweeps(sweeps, plot)
     text = _text(records, names, plot.name if sweeps else "")

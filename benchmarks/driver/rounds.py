@@ -1,7 +1,7 @@
-"""Runs a suite in rounds: ours, peer A, ours, peer B, …, each a fresh job.
+"""Runs a suite in rounds: ours, peer A, ours, peer B, …, each in a new job.
 
-A peer is compared with the run of ours just before it, so a change of the machine's speed in the course of
-the measurement does not favour either. A round begins with another peer each time.
+A peer is compared with our run just before it, so a slow change of the machine's speed favours neither. Each
+round begins with another peer.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def run_suite(
 
     Args:
         suite: what to run.
-        ours: its implementation of ours.
-        peers: installed ones that it is compared with; may be empty.
-        rounds: how often.
-        folder: for logs and what the jobs write.
+        ours: our implementation in this suite.
+        peers: the installed peers that it is compared with; may be empty.
+        rounds: how often each peer runs.
+        folder: where the jobs' logs and results are written.
         progress: called with a line of text before each job.
     """
     records: List[Record] = []
@@ -65,7 +65,7 @@ def run_suite(
         for peer in turn or [None]:
             pair = f"{number}/{peer.name if peer else ''}"
             run(ours, pair)
-            # One that failed or did not end would do so again.
+            # A peer that has failed or did not end in time would do so again.
             if peer and not run(peer, pair):
                 excluded.add(peer.name)
     return records

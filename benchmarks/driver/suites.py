@@ -1,4 +1,4 @@
-"""Suites: what is compared with what. Each is run in rounds (rounds.py) and has a table and a plot."""
+"""Suites: each compares one of our implementations with its peers, and gives one table and one plot."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SIZES = (
 QUICK_SIZES = (4, 64 * KIB, MIB)
 KERAS_RESNET50 = "keras_resnet50"
 
-# What is compared with what: like with like.
+# The levels of the peers that each of our implementations is compared with: those that do the same work.
 LEVELS: Dict[str, Tuple[str, ...]] = {"engine": ("C++",), "graph": ("graph", "torch"), "eager": ()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """One implementation of ours, against its peers, with a number of ranks."""
+    """A comparison of one of our implementations with its peers, for one number of ranks."""
 
     name: str
     title: str
@@ -43,10 +43,10 @@ def suites(
     """Returns the suites of some kinds: "engine", "graph", "eager", "sets".
 
     Args:
-        kinds: which.
+        kinds: the kinds.
         ranks: the numbers of ranks for C++.
-        python_ranks: those for Python.
-        quick: few sizes and samples, to see whether it works.
+        python_ranks: the numbers of ranks for Python.
+        quick: few sizes and samples, to check that everything works.
     """
     sweep = (
         WorkOptions(sizes=QUICK_SIZES, blocks=1, block_seconds=0.002) if quick else WorkOptions(sizes=SIZES)

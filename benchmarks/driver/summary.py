@@ -1,4 +1,4 @@
-"""The summary: for each claim the lowest ratio in a range of sizes, and where it is."""
+"""The summary: for each claim, the lowest ratio in a range of sizes, and the size at which it was found."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ EVERYTHING = 1 << 60
 
 
 class Claim(NamedTuple):
-    """Something that is looked at in one suite."""
+    """A range of sizes of one suite, in which ours is compared with some peers or with memcpy."""
 
     text: str
     suite: str
     low: int  # bytes, inclusive
     high: int  # bytes, inclusive
-    peers: Tuple[str, ...]  # the best of these, by name; none: memcpy
+    peers: Tuple[str, ...]  # names; the fastest one counts; empty: memcpy
 
 
 _MPI = ("open_mpi", "open_mpi_sm", "mpich")
@@ -46,7 +46,7 @@ CLAIMS = (
 
 
 def lowest(records: Sequence[Record], claim: Claim) -> Optional[Tuple[float, int]]:
-    """Returns how many times as fast ours is, where that is least, and the size there; None: not measured."""
+    """Returns the lowest ratio (how many times as fast ours is) and its size; None if not measured."""
     own = [record for record in records if record.get("suite") == claim.suite]
     found = figures(own)
     ours = {record["implementation"] for record in own if record.get("ours")}
@@ -62,7 +62,7 @@ def lowest(records: Sequence[Record], claim: Claim) -> Optional[Tuple[float, int
 
 
 def text(records: Sequence[Record]) -> str:
-    """Returns the table, or an empty string when nothing of it was measured."""
+    """Returns the table, or an empty string if nothing of it was measured."""
     rows = []
     for claim in CLAIMS:
         least = lowest(records, claim)

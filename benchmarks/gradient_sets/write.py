@@ -1,8 +1,8 @@
 """Writes the shapes of the gradient sets: write.py, in an environment with TensorFlow.
 
-keras_resnet50.json comes from keras.applications. bert_base.json is worked out here from BERT-base's
-published sizes (uncased, English): the encoder with its pooler, without a task's head. The gradients of its
-embeddings are dense here, as they are when the masked-word head shares them.
+keras_resnet50.json comes from keras.applications. bert_base.json is computed from BERT-base's published sizes
+(uncased, English): the encoder with its pooler, without the head for a task. The gradients of its embeddings
+are dense, as they are when the masked-word head shares them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def keras_resnet50() -> List[List[int]]:
 
 
 def write(name: str, shapes: Sequence[Sequence[int]]) -> None:
-    """Writes one set, and says how large it is."""
+    """Writes one set and prints its size."""
     lines = ",\n".join(f"    {json.dumps(list(shape))}" for shape in shapes)
     path = pathlib.Path(__file__).resolve().parent / f"{name}.json"
     path.write_text(f'{{\n  "shapes": [\n{lines}\n  ]\n}}\n')

@@ -1,8 +1,9 @@
-"""Implementation: something that can allreduce, as run.py and setup_peers.py see it.
+"""Implementation: a library or program that can allreduce, as run.py and setup_peers.py use it.
 
-Each module of this package but this one, launch.py and install.py has a list IMPLEMENTATIONS; to add a peer
-is to add a module. Python implementations also have a function join(mode), which is called in each rank and
-returns a workloads.contestant.Contestant; only there may a module import more than the standard library.
+Each module of this package except this one, launch.py and install.py has a list IMPLEMENTATIONS. To add a
+peer, add a module. A module of a Python implementation also has a function join(mode), which is called in
+each rank and returns a workloads.contestant.Contestant. A module may import packages outside of the standard
+library only in join().
 """
 
 from __future__ import annotations
@@ -19,45 +20,45 @@ from workloads.options import WorkOptions
 BENCHMARKS = pathlib.Path(__file__).resolve().parent.parent
 ROOT = BENCHMARKS.parent
 WORKER = BENCHMARKS / "worker.py"
-BUILT = ROOT / ".cache" / "peers"  # what the set-up compiles
+BUILT = ROOT / ".cache" / "peers"  # the programs that the set-up compiles
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command that runs one job, and what its environment has besides this process's."""
+    """A command that runs one job, and the variables that it needs besides this process's environment."""
 
     command: List[str]
     environment: Dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Implementation(abc.ABC):
-    """Something that can allreduce."""
+    """A library or program that can allreduce."""
 
     name: str  # in files and on command lines
     title: str  # in tables
-    level: str  # "C++", "graph", "eager" or "torch": what is measured
+    level: str  # what is measured: "C++", "graph", "eager" or "torch"
     ours: bool = False
 
     @abc.abstractmethod
     def version(self) -> Optional[str]:
-        """Returns what is installed, or None when it is not."""
+        """Returns the installed version, or None."""
 
     @abc.abstractmethod
     def set_up(self) -> None:
-        """Installs it; does nothing, quickly, when it is."""
+        """Installs it. If it is installed already, returns quickly and does nothing."""
 
     @abc.abstractmethod
     def job(self, ranks: int, options: WorkOptions, output: pathlib.Path) -> Job:
-        """Returns the command that measures `options` with so many ranks; JSON lines go to `output`."""
+        """Returns the command that measures `options` with `ranks` ranks, and writes lines to `output`."""
 
     def python_arguments(self, options: WorkOptions, output: pathlib.Path, mode: str = "") -> List[str]:
-        """Returns worker.py and its arguments."""
+        """Returns the path of worker.py and its arguments."""
         module = type(self).__module__.rsplit(".", 1)[-1]
         line = [str(WORKER), module, f"--mode={mode}", *options.arguments(), f"--output={output}"]
         return [*line, f"--set={options.gradient_set}"] if options.gradient_set else line
 
     def cpp_arguments(self, options: WorkOptions, output: pathlib.Path) -> List[str]:
-        """Returns the arguments of a C++ program, for which it writes the set's counts to a file."""
+        """Returns the arguments of a C++ program. Writes the counts of a gradient set to a file for it."""
         line = [*options.arguments(), f"--output={output}"]
         if options.gradient_set:
             from workloads.options import read_shapes
@@ -76,7 +77,7 @@ def _product(shape: List[int]) -> int:
 
 
 def implementations() -> Tuple[Implementation, ...]:
-    """Returns all there are, ours first, installed or not."""
+    """Returns all implementations, ours first, whether or not they are installed."""
     import peers
 
     found: List[Implementation] = []

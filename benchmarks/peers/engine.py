@@ -23,14 +23,14 @@ class Engine(Implementation):
         return "built" if _PROGRAM.exists() else None
 
     def set_up(self) -> None:
-        """Builds it: always, since only Bazel knows whether it is up to date."""
+        """Builds it each time, since only Bazel knows whether it is up to date."""
         bazel = [sys.executable, str(ROOT / "tools" / "run_bazel.py")]
         target = "//benchmarks/cpp:engine_sweep"
         subprocess.run(
             [*bazel, "build", "--noshow_progress", "--ui_event_filters=-info", target], check=True, cwd=ROOT
         )
         _PROGRAM.parent.mkdir(parents=True, exist_ok=True)
-        # A copy: the convenience link bazel-bin may come to point to another configuration.
+        # A copy, because bazel-bin may point to another configuration later.
         built = ROOT / "bazel-bin" / "benchmarks" / "cpp" / "engine_sweep"
         _PROGRAM.unlink(missing_ok=True)
         _PROGRAM.write_bytes(built.read_bytes())

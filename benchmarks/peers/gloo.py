@@ -1,4 +1,4 @@
-"""Gloo, Debian's: its allreduce in C++, over TCP on the loopback, which is what it has between processes."""
+"""Debian's Gloo: its allreduce in C++. Between processes of a host it has TCP on the loopback interface."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-// Gloo's allreduce over its TCP transport on the loopback, measured like the engine. The ranks are forked, as
-// the engine's are, and meet in a directory.
+// Gloo's allreduce over its TCP transport on the loopback interface, measured like the engine. The ranks are
+// forked processes, and find each other through a directory.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>

@@ -1,8 +1,8 @@
-"""Horovod 0.28.1, built from PyPI's source against TensorFlow 2.15.1: it does not compile against later ones.
+"""Horovod 0.28.1, built from source against TensorFlow 2.15.1; later versions of TensorFlow do not work.
 
-Over MPI as it is; and over MPI and over Gloo with a cycle of 0.1 ms instead of 1 ms: a cycle is how long a
-tensor may wait until it is negotiated, so this is in its favour. Gradients are reduced one op each, as its
-DistributedGradientTape does.
+It is measured with its default settings over MPI ("as it is"), and over MPI and Gloo with a cycle time of 0.1
+ms instead of 1 ms. A tensor may wait for one cycle until it is negotiated, so this is in Horovod's favour.
+Each gradient is reduced by one op, as in Horovod's DistributedGradientTape.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Horovod(Implementation):
                 "HOROVOD_WITHOUT_MXNET": "1",
                 "HOROVOD_WITH_MPI": "1",
                 "HOROVOD_WITH_GLOO": "1",
-                # Its CMake file looks for `python`.
+                # Horovod's CMake file runs `python`.
                 "PATH": f"{python.parent}:/usr/bin:/bin",
             },
         )
@@ -59,7 +59,7 @@ class Horovod(Implementation):
         environment: Dict[str, str] = {"HOROVOD_CYCLE_TIME": self._cycle_ms} if self._cycle_ms else {}
         if self._over == "mpi":
             return Job([*open_mpi.launch(ranks), *worker], environment)
-        # horovodrun finds `python` there.
+        # horovodrun runs `python`.
         environment["PATH"] = f"{python.parent}:/usr/bin:/bin"
         return Job([str(python.parent / "horovodrun"), "--gloo", "-np", str(ranks), *worker], environment)
 

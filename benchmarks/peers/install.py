@@ -1,4 +1,4 @@
-"""What the set-up of several peers needs: Debian packages, virtual environments, compilation."""
+"""Functions for the set-up of several peers: Debian packages, virtual environments, compilation."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Dict, List, Optional, Sequence
 
 from peers.base import BUILT, ROOT
 
-TENSORFLOW = "2.15.1"  # the last that Horovod and MultiWorkerMirroredStrategy work with
+TENSORFLOW = "2.15.1"  # the last version with which Horovod and MultiWorkerMirroredStrategy work
 CPP_FLAGS = ["-std=c++17", "-O3", "-march=native", f"-I{ROOT}"]
 CPP_SOURCES = [ROOT / "benchmarks" / "cpp" / name for name in ("fork_ranks.cc", "sweep.cc", "options.cc")]
 
 
 def run(command: Sequence[object], environment: Optional[Dict[str, str]] = None) -> None:
-    """Runs a command of a set-up, shows it, and raises CalledProcessError when it fails."""
+    """Prints and runs a command; raises CalledProcessError if it fails."""
     words = [str(word) for word in command]
     print("$", shlex.join(words), flush=True)
     subprocess.run(words, check=True, cwd=ROOT, env={**os.environ, **(environment or {})})
 
 
 def debian(*packages: str) -> None:
-    """Installs Debian packages that are missing; needs root, or sudo without a password."""
+    """Installs the missing ones of some Debian packages; needs root, or sudo without a password."""
     state = subprocess.run(
         ["dpkg-query", "-W", "-f", "${Status}\n", *packages], capture_output=True, text=True, check=False
     )
@@ -37,19 +37,19 @@ def debian(*packages: str) -> None:
 
 
 def venv_python(name: str) -> pathlib.Path:
-    """Returns the Python of a peer's virtual environment, which may not be there."""
+    """Returns the path of the Python of a peer's virtual environment, which need not exist."""
     return ROOT / ".venv" / f"peer-{name}" / "bin" / "python"
 
 
 def venv(name: str, requirements: Sequence[str], tensorflow: str = "any") -> pathlib.Path:
-    """Makes a virtual environment with `requirements`; returns its Python.
+    """Creates a virtual environment with `requirements`, unless it exists; returns its Python.
 
-    One that was not finished is made again from nothing.
+    An environment whose creation did not finish is deleted and created again.
 
     Args:
-        name: .venv/peer-`name`.
-        requirements: what pip installs, with its options.
-        tensorflow: the version that the Python must suit.
+        name: the environment is .venv/peer-`name`.
+        requirements: the arguments of `pip install`.
+        tensorflow: the TensorFlow version that the Python must support.
     """
     python = venv_python(name)
     mark, wanted = python.parent.parent / ".requirements", "\n".join(requirements)
@@ -76,7 +76,7 @@ def package_version(name: str, package: str) -> Optional[str]:
 
 
 def compile_peer(name: str, compiler: Sequence[object], source: str, flags: Sequence[str] = ()) -> None:
-    """Compiles benchmarks/peers/`source` and what all sweeps share into .cache/peers/`name`."""
+    """Compiles benchmarks/peers/`source` and the files that all sweeps share to .cache/peers/`name`."""
     sources = [ROOT / "benchmarks" / "peers" / source, *CPP_SOURCES]
     headers = sorted((ROOT / "benchmarks" / "cpp").glob("*.h"))
     target = BUILT / name

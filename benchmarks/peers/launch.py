@@ -1,7 +1,8 @@
 """Starts the ranks of peers that have no launcher of their own: launch.py RANKS COMMAND….
 
-Each gets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and PORTS (a free port of this machine for each rank,
-separated by commas). The first that fails ends the others; TERM is passed on.
+Each rank gets the variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and PORTS (a free port of this machine
+for each rank, separated by commas). When a rank fails or this process gets SIGTERM, the other ranks are
+ended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import List
 
 
 def free_ports(count: int) -> List[int]:
-    """Returns ports that were free a moment ago."""
+    """Returns ports that are free at the moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -1,4 +1,5 @@
-// MPI_Allreduce, measured like the engine. Built by the compiler wrapper of each MPI: open_mpi.py, mpich.py.
+// MPI_Allreduce, measured like the engine. open_mpi.py and mpich.py build it with the compiler wrapper of
+// each MPI.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ class Mpi final : public Contestant {
   void Free(float* data, std::size_t) override { std::free(data); }
   void Allreduce(const std::vector<Tensor>& tensors) override {
     for (const Tensor& tensor : tensors) {
-      // MPI's errors end the job.
+      // No error check: an error of MPI ends the job.
       MPI_Allreduce(tensor.input == tensor.output ? MPI_IN_PLACE : tensor.input, tensor.output,
                     static_cast<int>(tensor.count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     }

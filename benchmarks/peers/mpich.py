@@ -1,6 +1,6 @@
-"""MPICH, PyPI's build: MPI_Allreduce in C++.
+"""MPICH from PyPI: MPI_Allreduce in C++.
 
-It polls and never yields, so with more ranks than cores it crawls.
+It polls and never yields its core, so it is very slow with more ranks than cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TensorFlow's own MultiWorkerMirroredStrategy, in 2.15.1: it does not work with Keras 3."""
+"""TensorFlow's MultiWorkerMirroredStrategy, in TensorFlow 2.15.1, since it does not work with Keras 3."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def join(mode: str) -> Contestant:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
     def reduce(tensors: List[tf.Tensor], _: str) -> List[tf.Tensor]:
-        # Without tf.identity it takes what is no variable's gradient for a value that all replicas share.
+        # Without tf.identity, the strategy assumes that a tensor which is no gradient is the same on all
+        # replicas.
         reduced = tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.SUM, [tf.identity(tensor) for tensor in tensors]
         )

@@ -1,7 +1,7 @@
-"""Open MPI, Debian's: MPI_Allreduce in C++.
+"""Debian's Open MPI: MPI_Allreduce in C++.
 
-Two modes: as it is, and with its collectives in shared memory (`coll sm`) at the highest priority, which is
-faster for some sizes. Which algorithm it takes in the first is its own choice, by size.
+It is measured in two modes: with its default settings, where it chooses an algorithm by size; and with its
+shared-memory collectives (`coll sm`) at the highest priority, which is faster for some sizes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LAUNCHER = "mpirun.openmpi"
 
 
 def launch(ranks: int) -> List[str]:
-    """Returns mpirun and the options that start `ranks` processes here, however few cores there are."""
+    """Returns the mpirun command that starts `ranks` processes on this host, even with fewer cores."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     return [LAUNCHER, *root, "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
 
 
 def launcher_version() -> Optional[str]:
-    """Returns Open MPI's version, or None when it is not installed."""
+    """Returns Open MPI's version, or None if it is not installed."""
     if not shutil.which(LAUNCHER):
         return None
     text = subprocess.run([LAUNCHER, "--version"], capture_output=True, text=True, check=False).stdout

@@ -1,6 +1,6 @@
-"""Ours: the op in a tf.function, and in eager mode, started by smddprun.
+"""Ours: the op in a tf.function and in eager mode, started by smddprun.
 
-Runs in the environment that TF_SMDDP_BENCH_PYTHON names: a Python that has tf_smddp installed.
+TF_SMDDP_BENCH_PYTHON names the Python that runs it, in which tf_smddp is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PYTHON = os.environ.get("TF_SMDDP_BENCH_PYTHON", "")
 
 
 class Plugin(Implementation):
-    """The op, in a graph or eager."""
+    """The op, in a graph or in eager mode."""
 
     ours = True
 

@@ -1,7 +1,7 @@
 """PyTorch with its Gloo backend: torch.distributed.all_reduce, in place.
 
 A gradient set is reduced as DistributedDataParallel does it: the gradients are views into flat buckets, the
-first of 1 MB and the others of 25 MB, in the reverse order of the variables; all are under way at once.
+first of 1 MB and the others of 25 MB, in the reverse order of the variables. All buckets are reduced at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class TorchGloo(Implementation):
         python = install.venv("torch", ["numpy"])
         if self.version():
             return
-        # PyPI's brings gigabytes of CUDA along; pip's configuration may name a place that has the CPU build.
+        # PyPI's torch installs gigabytes of CUDA. pip's configuration may name an index that has the CPU
+        # build.
         found = subprocess.run(
             [str(python), "-m", "pip", "index", "versions", "torch"],
             capture_output=True,
@@ -58,7 +59,7 @@ IMPLEMENTATIONS = [TorchGloo()]
 
 
 def bucket_counts(counts: Sequence[int]) -> List[List[int]]:
-    """Returns the indices of the gradients in each bucket, in the order in which they go out."""
+    """Returns the indices of the gradients in each bucket, in the order in which they are reduced."""
     buckets: List[List[int]] = [[]]
     filled, limit = 0, FIRST_BUCKET_BYTES
     for index in reversed(range(len(counts))):

@@ -29,16 +29,16 @@ def train(
     threads: int = 0,
     environment: Optional[Dict[str, str]] = None,
 ) -> Outcome:
-    """Trains in a fresh job.
+    """Trains in a new job.
 
     Args:
-        model: one of models.py's.
-        size: how much.
-        output: where the job writes; its log is beside it.
-        ranks: 0 is stock TensorFlow, without the plugin.
-        reduce: whether gradients are averaged.
-        threads: TensorFlow's in each rank; 0 is its own choice.
-        environment: what the job's has besides.
+        model: the name of a model in models.py.
+        size: how much is trained.
+        output: the file for the results; the log lies beside it.
+        ranks: the number of ranks; 0 is stock TensorFlow without the plugin.
+        reduce: whether gradients are averaged over the ranks.
+        threads: TensorFlow's threads in each rank; 0 is its default.
+        environment: variables in addition to this process's.
     """
     command: List[str] = [PYTHON]
     if ranks:

@@ -1,4 +1,4 @@
-"""The models that are trained, with synthetic batches of fixed content."""
+"""The models that are trained, each with one synthetic batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Task(NamedTuple):
 
 
 def make_task(name: str, batch_size: int, seed: int) -> Task:
-    """Makes mlp, cnn, resnet50 or digits; `seed` is of the batch, the weights are the same on all ranks."""
+    """Makes mlp, cnn, resnet50 or digits. `seed` is for the batch; the weights are the same on all ranks."""
     tf.keras.utils.set_random_seed(1)
     model, shape, classes = _MODELS[name]()
     numbers = np.random.default_rng(seed)
@@ -34,14 +34,14 @@ Made = Tuple[Any, Tuple[int, ...], int]
 
 
 def _mlp() -> Made:
-    """2.9 million weights."""
+    """A multilayer perceptron with 2.9 million weights."""
     layers = tf.keras.layers
     hidden = [layers.Dense(1024, activation="relu") for _ in range(3)]
     return tf.keras.Sequential([tf.keras.Input(shape=(784,)), *hidden, layers.Dense(10)]), (784,), 10
 
 
 def _cnn() -> Made:
-    """0.6 million weights, activations that are larger than they."""
+    """A CNN with 0.6 million weights, whose activations are larger than its weights."""
     layers, parts = tf.keras.layers, []
     for filters in (32, 64, 128):
         parts += [layers.Conv2D(filters, 3, padding="same", activation="relu") for _ in range(2)]
@@ -51,7 +51,7 @@ def _cnn() -> Made:
 
 
 def _resnet50() -> Made:
-    """25.6 million weights; small images, so that a step on two cores takes no longer than it must."""
+    """ResNet50 with 25.6 million weights, on small images, so that a step on two cores is short."""
     shape = (64, 64, 3)
     backbone = tf.keras.applications.ResNet50(
         weights=None, include_top=False, input_shape=shape, pooling="avg"

@@ -1,14 +1,14 @@
-"""Training scaling: one rank with one thread against N ranks with one thread each, and where the rest goes.
+"""Training scaling: compares one rank to N ranks, each with one thread, and splits up the loss.
 
-Each round has two jobs of the same model and batch for each rank: one rank *alone*; and N ranks, whose steps
-reduce in one block (*together*) and do not in the next (*apart*). Each figure is a median over steps. What
-together takes longer than alone is split into
+Each round has two jobs with the same model and the same batch per rank: one rank *alone*; and N ranks, whose
+steps alternate between blocks with reductions (*together*) and without (*apart*). Each figure is a median
+over steps. The time by which together is longer than alone is the sum of
 
     sharing         median(apart) − alone: caches and memory that the ranks share
-    imbalance       median over steps of the slowest rank's time (apart) − median(apart): who is ready waits
-    communication   together − the slowest rank's time (apart): what of the reductions is not hidden
+    imbalance       median over steps of the slowest rank's time (apart) − median(apart): faster ranks wait
+    communication   together − the slowest rank's time (apart): reductions that nothing hides
 
-which add up to it. Differences of medians: on a machine that does other work, one may be negative.
+These are differences of medians, so one may be negative on a machine that does other work.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _median_of_all(by_rank: List[List[float]]) -> float:
 
 
 def text(records: Sequence[Record]) -> str:
-    """Returns the table, or an empty string when nothing of this was measured."""
+    """Returns the table, or an empty string if nothing of this was measured."""
     own = [record for record in records if "scaling" in record and "seconds" in record]
     rows = []
     for model in dict.fromkeys(record["scaling"] for record in own):

@@ -1,8 +1,8 @@
 """A training step with the plugin loaded, against stock TensorFlow, without any communication.
 
-Processes alternate: stock, plugin, stock, plugin, …. Each gives the median of its steps, and each pair of
-neighbours a ratio. So what differs from process to process (addresses, the machine's other work) shows as the
-spread of the ratios, and does not pass for a difference.
+Processes alternate: stock, plugin, stock, plugin, …. Each process gives the median of its steps, and each
+pair of neighbours gives a ratio. Differences between processes (addresses, other work on the machine) thus
+show as the spread of the ratios.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Record = Dict
 SIZES = {"mlp": Size(64, 150), "cnn": Size(32, 40), "resnet50": Size(8, 8)}
 QUICK_SIZES = {"mlp": Size(8, 3), "cnn": Size(4, 3)}
 
-# What is compared with stock, and the environment that it takes.
+# The names of the variants that are compared with stock TensorFlow, each with its environment variables.
 Variants = Dict[str, Dict[str, str]]
 
 
@@ -53,7 +53,7 @@ def run(
 
 
 def text(records: Sequence[Record]) -> str:
-    """Returns the table, or an empty string when nothing of this was measured."""
+    """Returns the table, or an empty string if nothing of this was measured."""
     own = [record for record in records if "training" in record and "seconds" in record]
     if not own:
         return ""

@@ -1,4 +1,4 @@
-"""Contestant and Trial: what a Python implementation of allreduce shows to measure.py."""
+"""Contestant and Trial: the interface between a Python implementation of allreduce and measure.py."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 
 class Trial(abc.ABC):
-    """One measurement: some tensors that are summed over all ranks, a number of times."""
+    """One measurement: sums some tensors over all ranks, a number of times."""
 
     operations: int = 1  # allreduces, or whole gradient sets, in one run()
-    baseline: Optional[Callable[[], None]] = None  # a method: what run() does besides; it makes the tensors
+    baseline: Optional[Callable[[], None]] = None  # does all that run() does except the reductions
 
     @abc.abstractmethod
     def reduce(self, arrays: List[np.ndarray]) -> List[np.ndarray]:
@@ -20,22 +20,22 @@ class Trial(abc.ABC):
 
     @abc.abstractmethod
     def run(self) -> None:
-        """Does what is measured, and returns when it is done. Collective."""
+        """Does the work that is measured, and returns when it is done. Collective."""
 
 
 class Contestant(abc.ABC):
-    """One rank of a job that can allreduce."""
+    """One rank of an implementation that can allreduce."""
 
     rank: int
     size: int
 
     @abc.abstractmethod
     def sweep_trial(self, count: int) -> Trial:
-        """A tensor of `count` elements."""
+        """Returns the trial for one tensor of `count` elements."""
 
     @abc.abstractmethod
     def set_trial(self, shapes: Sequence[Sequence[int]]) -> Trial:
-        """One step's gradients."""
+        """Returns the trial for the gradients of one step."""
 
     @abc.abstractmethod
     def sum_vector(self, values: np.ndarray) -> np.ndarray:
@@ -52,14 +52,15 @@ class Contestant(abc.ABC):
         return float(self.sum_vector(values).max())
 
     def close(self) -> None:
-        """Leaves the job in good order, when all ranks do."""
+        """Leaves the job. Collective."""
         self.barrier()
 
 
 def chain_length(count: int, longest: Optional[int] = None) -> int:
-    """How many allreduces follow each other in one run of a sweep's trial, by elements of the tensor.
+    """Returns how many allreduces of `count` elements one run of a sweep's trial makes, one after the other.
 
-    Each needs the last one's result. A long chain makes what it takes to start a graph small.
+    Each needs the result of the one before. The longer the chain, the less the cost of starting a graph
+    counts.
     """
     length = 16 if count <= 1 << 16 else 8 if count <= 1 << 20 else 3
     return min(length, longest) if longest else length

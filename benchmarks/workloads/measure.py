@@ -1,8 +1,8 @@
 """Measures a contestant: verifies, then alternates blocks of its trial, the baseline and memcpy.
 
-The same method as benchmarks/cpp/sweep.h. In addition there is a *baseline*, which makes the same tensors and
-does not reduce them. What a reduction takes is the difference of a block and the baseline's block after it;
-both are in the record as well.
+The method is that of benchmarks/cpp/sweep.h. In addition there is a *baseline*, which makes the same tensors
+but does not reduce them. The time of a reduction is that of a block minus that of the baseline's block after
+it; the record has both as well.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from workloads.options import ELEMENT_BYTES, WorkOptions, read_shapes
 
 _PERIOD = 251  # a prime: no two chunks of a tensor have the same content
 _MAX_REPETITIONS = 10_000
-_LONG_BLOCK_SECONDS = 0.5  # then three blocks must do
+_LONG_BLOCK_SECONDS = 0.5  # if a block takes longer, three blocks are enough
 
 
 def run(contestant: Contestant, options: WorkOptions, out: TextIO) -> None:
-    """Measures everything in `options`; rank 0 writes a line for each. Collective."""
+    """Measures everything in `options`; rank 0 writes one line for each size or set. Collective."""
     for size_bytes in options.sizes:
         count = size_bytes // ELEMENT_BYTES
         record = _measure(contestant, contestant.sweep_trial(count), [[count]], options)
@@ -56,7 +56,7 @@ def _measure(contestant: Contestant, trial: Trial, shapes: List[List[int]], opti
     for number in range(options.blocks):
         for name, work in works.items():
             seconds[name].append(_block(contestant, work, repetitions[name]))
-        # Equal on all ranks, so all stop.
+        # The times are equal on all ranks, so all ranks stop together.
         if number >= 2 and seconds["run"][-1] * repetitions["run"] > _LONG_BLOCK_SECONDS:
             break
     baseline = seconds.get("baseline", [0.0] * len(seconds["run"]))
@@ -73,7 +73,7 @@ def _measure(contestant: Contestant, trial: Trial, shapes: List[List[int]], opti
 
 
 def _block(contestant: Contestant, work: Callable[[], None], repetitions: int) -> float:
-    """The time that one repetition takes the slowest rank, when all begin together."""
+    """Returns the time of one repetition on the slowest rank, when all ranks begin together."""
     contestant.barrier()
     begin = time.perf_counter()
     for _ in range(repetitions):
@@ -82,7 +82,7 @@ def _block(contestant: Contestant, work: Callable[[], None], repetitions: int) -
 
 
 def _repetitions(contestant: Contestant, work: Callable[[], None], options: WorkOptions) -> int:
-    work()  # traces, touches the memory
+    work()  # traces the function and touches the memory
     work()
     count = 1
     while True:

@@ -1,4 +1,4 @@
-"""WorkOptions: what one job measures. The same command line for Python and C++ (benchmarks/cpp/options.h)."""
+"""WorkOptions: what one job measures. benchmarks/cpp/options.h has the same command line."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class WorkOptions:
     gradient_set: str = ""  # the name of a file in gradient_sets/
     blocks: int = 7  # samples for each figure
     block_seconds: float = 0.02  # a block repeats what it measures for that long
-    in_place: bool = True  # C++ only: TensorFlow decides for itself
+    in_place: bool = True  # for C++ only; TensorFlow decides by itself
 
     def arguments(self) -> List[str]:
-        """Returns the command line that says this, without the set, which C++ takes as a list of counts."""
+        """Returns these options as a command line, except for the gradient set."""
         return [
             f"--sizes={','.join(map(str, self.sizes))}",
             f"--blocks={self.blocks}",

@@ -1,8 +1,8 @@
-"""The trials of what reduces inside a tf.function: the op, Horovod, MultiWorkerMirroredStrategy.
+"""Trials for implementations that reduce inside a tf.function: the op, Horovod, MultiWorkerMirroredStrategy.
 
-Gradients are results of the function, as in a training step: a tensor that is a constant or an argument could
-be folded away, or could not be reduced in place. The baseline is the same function without the reductions.
-Chained allreduces each take the last one's result, so they cannot overlap.
+The gradients are computed by the function, as in a training step: a constant could be folded away, and an
+argument could not be reduced in place. The baseline is the same function without the reductions. In a chain,
+each allreduce needs the result of the one before, so they cannot overlap.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from workloads.contestant import Contestant, Trial, chain_length
 
-# Sums each tensor of a list over all ranks, inside a tf.function; the string makes names unique.
+# A function that sums each tensor of a list over all ranks inside a tf.function; the string makes names
+# unique.
 Reduce = Callable[[List[tf.Tensor], str], List[tf.Tensor]]
-# Makes something that can be called out of a function that must run on every rank.
+# A function that turns a function of tensors into one that can be called, and runs on every rank.
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -41,7 +42,7 @@ class GraphContestant(Contestant):
 
 class _GraphTrial(Trial):
     def __init__(self, contestant: GraphContestant, label: str) -> None:
-        # The zero is an argument, so that the sum is not folded.
+        # The zero is an argument, so that TensorFlow does not fold the sum.
         reduce_all = contestant._wrap(
             lambda zero, *tensors: contestant._reduce(
                 [tensor + zero for tensor in tensors], f"{label}.verify"
@@ -83,7 +84,7 @@ class _SetTrial(_GraphTrial):
         self._value = tf.constant(0.0)
 
         def gradients(value: tf.Tensor) -> List[tf.Tensor]:
-            # Each with a value of its own, or TensorFlow would make those of one shape once.
+            # Each gradient has another value, or TensorFlow would compute those of the same shape only once.
             return [tf.fill(shape, value + i) for i, shape in enumerate(shapes)]
 
         self._run = contestant._wrap(lambda value: contestant._reduce(gradients(value), "set"))

@@ -28,8 +28,8 @@ inline FollowSmallLog() {
 
 #define COUNT(mask) (((mask) & 1) + ((mask) >> 1 & 1) + ((mask) >> 2 & 1) + ((mask) >> 3 & 1))
 
-/* The work on a chunk, or on this rank's own part: all requests of the batch must be ready, about this rank too, and no
-   one may have let go of one. Then AddDone. */
+/* The work on a chunk, or on this rank's own part, and then AddDone. All requests of the batch must be ready, this rank must be
+   one of their participants, and no rank may have acknowledged one of them. */
 inline DoUnit() {
   d_step {
     i = 0;
@@ -59,7 +59,7 @@ inline DoUnit() {
   fi
 }
 
-/* RunBatch, of the entries before this rank's place in the log. */
+/* RunBatch of the batch that ends with the entry that this rank has read last. */
 inline RunBatch() {
   SeeBatch();
   d_step {
@@ -149,7 +149,7 @@ inline RunBatch() {
   fi
 }
 
-/* One turn of FollowLaunchLog: `won` says that there was an entry, `seals` that it ends its batch. */
+/* One iteration of FollowLaunchLog. It sets `won` if there was an entry, and `seals` if that entry ends its batch. */
 inline NextEntry() {
   if
   :: BROKEN -> word = 0
@@ -273,7 +273,7 @@ inline FailPending() {
   }
 }
 
-/* Restart, of epoch `epoch`. */
+/* Restarts after epoch `epoch`. */
 inline Restart(epoch) {
   TryRestart(epoch);
   if
@@ -293,7 +293,7 @@ inline Restart(epoch) {
 
 inline EndEpoch() {
   atomic {
-    assert(failure == WORD(at, EPOCH_WRITING) || failure == WORD(at, EPOCH_FAILED)); /* else it is damaged */
+    assert(failure == WORD(at, EPOCH_WRITING) || failure == WORD(at, EPOCH_FAILED)); /* else the word is corrupt */
     failure == WORD(at, EPOCH_FAILED) || aborted;
     if
     :: failure == WORD(at, EPOCH_FAILED) -> Advance(failure_origin)
@@ -409,7 +409,7 @@ inline LeaveWhenOut() {
   d_step { gone = gone | BIT(me); seq_closed[me] = 1; closed[me] = 1 }
 }
 
-/* Step's first questions. */
+/* The checks at the beginning of CommThread::Step. */
 #define NOTHING 0
 #define ENDS_JOB 1
 #define BEGINS 2
@@ -427,7 +427,7 @@ inline WhichWay() {
   }
 }
 
-/* What is open goes now. */
+/* Seals the open batch. */
 inline OutOfWork() {
 #if SEALS != 1 || SMALL
   SealOpen();
@@ -440,7 +440,7 @@ inline OutOfWork() {
 #endif
 }
 
-/* There is nothing to do after a look at the log that found none. */
+/* After a look at the log that has found no entry: there is nothing else to do. */
 #if FINE || SMALL
 #define IDLE false
 #else
@@ -453,7 +453,7 @@ proctype CommThread(byte me) PROVIDED {
   bit begun = 1;
   bit ended = 0;
   bit moved = 0;
-  byte batch = 0, finished = 0, total = 0; /* sets of places; units of the batch */
+  byte batch = 0, finished = 0, total = 0; /* sets of places; the batch's units of work */
   byte way = 0;
   do
   :: FUSED {

@@ -1,16 +1,17 @@
-/* kernels/engine/dispatcher.{h,cc}, Communicator::Fail, and when a request seals its batch
+/* kernels/engine/dispatcher.{h,cc}, Communicator::Fail, and the rule when a request seals its batch
    (kernels/fusion/fusion_buffer_manager.cc). */
 
-/* Set by a rank whose request waits for a generation to be retired. */
+/* A rank sets its bit while one of its requests waits until a generation is retired. */
 bit deferring[RANKS];
 
-/* What each request came to, by ticket and index, on all ranks: 0 not ended yet; and who has been told. */
+/* How each request has ended, by ticket and index, on all ranks (0: not yet), and the mask of the ranks that have
+   delivered this end. */
 byte result[EPOCHS * TICKETS * REQUESTS];
 #define RESULT(ticket, q) result[(ticket) * REQUESTS + (q)]
 #define TOLD(rank) (8 << (rank))
 #define TOLD_ALL (8 * ALL)
 
-/* Gives all requests in state `from` their end `to`: the same on all ranks, and once on each. */
+/* Ends all requests in state `from` with `to`. Asserts that a request ends alike on all ranks, and once on each. */
 inline PushCompletions(from, to) {
   x = 0;
   do
@@ -20,7 +21,7 @@ inline PushCompletions(from, to) {
     assert((y & TOLD(me)) == 0);
     assert(y == 0 || (y & 7) == to);
     y = y | TOLD(me) | to;
-    RESULT(TICKET_AT(me, x), x) = ((y & TOLD_ALL) == TOLD_ALL -> TOLD_ALL : y); /* nobody asks any more */
+    RESULT(TICKET_AT(me, x), x) = ((y & TOLD_ALL) == TOLD_ALL -> TOLD_ALL : y); /* not read any more */
     x++
   :: x < REQUESTS && PENDING(me, x) != from -> x++
   :: else -> break
@@ -29,14 +30,14 @@ inline PushCompletions(from, to) {
   y = 0
 }
 
-/* Launch of request `j` at place `p`, and the caller's exit from the epoch. */
+/* Launches request `j` at place `p`; then the caller leaves the epoch. */
 inline Launch() {
   if
   :: SMALL >> j & 1 ->
     Claim(SMALL_LOG, p);
     Publish(SMALL_LOG);
 #if SMALL && SEALS
-    if /* AddElsewhere: it is the last of its group, or not */
+    if /* AddElsewhere: the request may be the last of its group */
     :: SealOpen(); won = 0
     :: SEALS == 2
     fi
@@ -52,8 +53,8 @@ inline Launch() {
   }
 }
 
-/* Enter of request `j` with ticket `t`, and the caller's exit from the epoch. `outcome` becomes BUSY when the request was
-   deferred, else 0. */
+/* Enters request `j` with ticket `t`; then the caller leaves the epoch. Sets `outcome` to BUSY if the request was deferred,
+   else to 0. */
 inline EnterTable() {
   Arrive();
   if
@@ -70,7 +71,7 @@ inline EnterTable() {
   fi
 }
 
-/* Fail in the epoch before `failing`, unless that is 0. A step's first failure gives it its origin. */
+/* Fails epoch `failing` - 1, unless `failing` is 0. The first failure of a step gives the step its origin. */
 inline StartFail() {
   if
   :: failing ->
@@ -118,7 +119,7 @@ inline FailStep() {
   FinishFail()
 }
 
-/* Cancel of request `j`, up to the swap; then FinishFail. */
+/* Cancels request `j`, up to the swap; FinishFail does the rest. */
 inline StartCancel() {
   d_step {
     if
@@ -135,7 +136,7 @@ inline EndGroup() {
   FinishFail()
 }
 
-/* Submit of request `j` with ticket `drawn`; `refused` is set when it is. */
+/* Submits request `j` with ticket `drawn`. Sets `refused` if the engine refuses it. */
 inline Submit() {
   FUSED {
     atomic {
@@ -167,7 +168,7 @@ inline Submit() {
   fi;
   if
   :: again -> FUSED { RingSelf; again = 0 } /* deferred */
-  :: outcome -> outcome = 0; FailStep()     /* of a step that has failed: the others are told */
+  :: outcome -> outcome = 0; FailStep()     /* the step has failed: fail it on the other ranks, too */
   :: else
   fi;
   t = 0
@@ -179,7 +180,7 @@ inline Submit() {
   :: else                      \
   fi
 
-/* Complete of the places in `finished`: PendingTable::Take and Acknowledge for each, then the callbacks. */
+/* Completes the requests at the places in `finished`: PendingTable::Take and Acknowledge for each, then the callbacks. */
 #define TO_COMPLETE(q) (PENDING(me, q) == ENTERED && (finished >> PLACE_AT(me, q) & 1))
 inline Complete() {
   do
@@ -192,7 +193,7 @@ inline Complete() {
           :: j < REQUESTS && !TO_COMPLETE(j) -> j++
           :: else -> break
           od;
-          assert(j < REQUESTS); /* else the log names a request that is not this rank's */
+          assert(j < REQUESTS); /* else the log names a request that this rank has not submitted */
           p = PLACE_AT(me, j);
           assert(claim[p] == OPEN(TICKET_AT(me, j)) && IS_READY(p, TICKET_AT(me, j)) && (participants[p] & BIT(me)));
           finished = finished & ~BIT(p);
@@ -225,13 +226,13 @@ inline Complete() {
 #define HAS_DEFERRED (PENDING(me, 0) == DEFERRED || PENDING(me, 1) == DEFERRED)
 #define CAN_ENTER(q) (PENDING(me, q) == DEFERRED)
 #else
-/* With three requests of one key, the third has the place of the first. */
+/* With three requests of one key, the third has the same place as the first. */
 #define HAS_DEFERRED (PENDING(me, 0) == DEFERRED || PENDING(me, 1) == DEFERRED || PENDING(me, 2) == DEFERRED)
 #define CAN_ENTER(q) (PENDING(me, q) == DEFERRED && !((q) == 2 && IS_PENDING(me, 0)))
 #endif
 
 
-/* RetryDeferred; sets `moved` when a request was entered. */
+/* RetryDeferred sets `moved` if it has entered a request. */
 inline RetryDeferred() {
 #if PIPELINED
   won = HAS_DEFERRED;

@@ -1,11 +1,11 @@
-/* kernels/control/doorbell.h. The word is a counter there; whether it moved since Listen is all that anybody asks. */
+/* kernels/control/doorbell.h. The word is a counter there; here it only says whether the bell has rung since Listen. */
 
 bit rung[RANKS];
 
 #if FINE
 
 bit sleeping[RANKS];
-bit in_kernel[RANKS]; /* in FutexWait, which has no timeout here: a lost wake-up stays lost */
+bit in_kernel[RANKS]; /* in FutexWait, which has no timeout here, so that a lost wake-up is found */
 
 #ifdef BUG_RING_READS_FIRST
 #define Ring(x)                               \
@@ -23,7 +23,7 @@ bit in_kernel[RANKS]; /* in FutexWait, which has no timeout here: a lost wake-up
 #define RingAll FOR_ALL(Ring)
 #define RingOthers FOR_OTHERS(Ring)
 
-/* Wait, if `sleep` says so. The kernel compares the word once more and puts the thread to sleep, in one step. */
+/* Calls Wait if `sleep` is set. The kernel compares the word again and puts the thread to sleep in one step. */
 inline SleepIfIdle() {
   if
   :: sleep ->

@@ -1,6 +1,6 @@
-/* The engine of one communicator, all ranks: arrival, launch, batches, ends, failures, epochs, leaving, abort.
-   README.md says what is modelled. Every step of a process here is one operation on shared memory, or one call of
-   a function that holds a mutex. */
+/* The engine of one communicator on all ranks: arrival, launch, batches, ends, failures, incarnations (epochs in the
+   code), leaving and abort. README.md says what is modelled. Every step of a process is one operation on shared memory,
+   or one call of a function that holds a mutex. */
 
 #include "parameters.pml"
 
@@ -8,7 +8,7 @@ bit aborted;        /* the abort record */
 bit leaving[RANKS]; /* Leave was called */
 byte gone = 0;      /* ranks that have left */
 #if ABORT == 2
-bit dead; /* the last rank, of which no thread goes on; by the numbers that init gives */
+bit dead; /* the last rank has died: its threads, which have the process numbers below, stop */
 #define PROVIDED provided (!dead || (_pid != RANKS && _pid != 2 * RANKS))
 #define LIVES(rank) (!dead || (rank) != RANKS - 1)
 #else
@@ -26,7 +26,7 @@ bit dead; /* the last rank, of which no thread goes on; by the numbers that init
 #include "user.pml"
 
 #if ABORT
-/* A watcher that sees a death, or whatever else ends the job. */
+/* A watcher that notices a death, or any other cause that ends the job. */
 proctype Aborter() {
   LOCALS;
 #if ABORT == 2
@@ -37,8 +37,8 @@ proctype Aborter() {
 }
 #endif
 
-/* A rank's program may end up waiting for ranks whose programs are over: they have seen the same number of failures, but
-   a step that fails after its collectives have been done costs the others a step more. */
+/* A rank's program may wait in the end for ranks whose programs have ended. All have seen the same number of failures, but
+   when a step fails after its collectives were done, that failure costs the other ranks one more step. */
 #define OVER (finished_user[0] | finished_user[1] << 1 | (RANKS == 3 && finished_user[RANKS - 1] << 2))
 #define WAITS_FOR_ENDED(rank, q) (PENDING(rank, q) == ENTERED && (members & ~arrived[PLACE_AT(rank, q)] & OVER))
 #if REQUESTS == 1
@@ -55,7 +55,7 @@ inline CheckRank(rank) {
   assert(inside[(rank) * 2] == 0 && inside[(rank) * 2 + 1] == 0 || !LIVES(rank))
 }
 
-/* When nothing can go on: every user has come to the end, and what is shared is at rest. */
+/* When no process can continue, every user must have ended, and the shared state must be at rest. */
 proctype Quiescence() {
   atomic {
     timeout ->

@@ -1,7 +1,7 @@
-/* kernels/control/express_lane.{h,cc}, by itself: members that come to the same operations one after the other. Each takes an operation
-   in the lane or, when they don't meet there, the usual way, where it does not wait for the others. A member may go the usual way at once,
-   and may stop waiting in the lane at any moment. In the end all have taken an operation in the lane, or none has. In every other
-   operation those who have met share the work, and end together. */
+/* kernels/control/express_lane.{h,cc} alone. All members run the same operations in the same order. Each operation goes through
+   the lane or, if the members do not meet there, the usual way, where no member waits for the others. A member may go the usual
+   way at once, or stop waiting in the lane at any moment. In the end, either all members have taken an operation in the lane, or
+   none has. In every second operation the members that have met share the work, and finish together. */
 
 #ifndef MEMBERS
 #define MEMBERS 3
@@ -22,12 +22,12 @@ typedef Line {
   byte data
 };
 Line lines[MEMBERS * 2];
-byte usual[OPERATIONS + 1]; /* members that take this operation the usual way */
-byte parts[OPERATIONS + 1]; /* members that have done their part of it, in the lane */
-byte finished[MEMBERS];     /* the last meeting of which a member says so */
-byte changes;               /* of words: who only looks again, looks when there is something new */
+byte usual[OPERATIONS + 1]; /* number of members that take this operation the usual way */
+byte parts[OPERATIONS + 1]; /* number of members that have done their part of it in the lane */
+byte finished[MEMBERS];     /* the last meeting for which a member has published that its part is done */
+byte changes;               /* number of changed words: a member that polls waits for the next one */
 #define CHANGED changes++
-byte over;                  /* members whose program is */
+byte over;                  /* number of members that have run all operations */
 
 #ifdef BUG_ONE_LINE
 #define LINE(m) lines[(m) * 2]
@@ -42,7 +42,7 @@ byte over;                  /* members whose program is */
 #define PASSES 2
 #endif
 
-/* Look: sets `seen`. */
+/* ReadLines sets `seen` to ALL (kPosted), SOME (kUndecided) or NEVER (kWillNotMeet). */
 #define ALL 0
 #define SOME 1
 #define NEVER 2
@@ -70,7 +70,7 @@ inline Look() {
       };
       if
       :: seen == ALL ->
-        d_step { /* what */
+        d_step { /* the key */
           same = LINE(m).what == operation;
           if
           :: state == WITHDRAWN && same -> seen = NEVER
@@ -101,7 +101,7 @@ inline Look() {
   atomic { m = 0; again = 0; posts[0] = 0; posts[1] = 0; posts[2] = 0; state = 0 }
 }
 
-/* Withdraw: sets `withdrawn`. */
+/* Withdraw sets `withdrawn` if it has withdrawn the post. */
 inline Withdraw() {
 #ifdef BUG_WITHDRAWS_UNASKED
   d_step { LINE(me).state = WITHDRAWN; CHANGED };
@@ -141,7 +141,7 @@ proctype Member(byte me) {
   :: else ->
     meets = 0;
     if
-    :: skip -> /* does not try */
+    :: skip -> /* does not try the lane */
     :: skip ->
       LINE(me).data = operation;
       LINE(me).what = operation;
@@ -163,7 +163,7 @@ proctype Member(byte me) {
           :: withdrawn -> break
           :: else
           fi
-        :: seen == SOME && !stays -> /* it may wait no longer, or look again */
+        :: seen == SOME && !stays -> /* it stops waiting, or looks again */
           if
           :: Withdraw();
             if

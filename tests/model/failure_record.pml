@@ -8,9 +8,9 @@
 
 byte failure = 0; /* the word */
 byte drained = 0;
-int known_origins = 0; /* bits */
-byte failure_origin = 0; /* the last one; stands for the text too */
-byte draining = ALL;     /* members that the end of an epoch waits for */
+int known_origins = 0; /* a mask */
+byte failure_origin = 0; /* the last origin; it stands for the text, too */
+byte draining = ALL;     /* the members that the end of an epoch waits for */
 
 #define FAILED(epoch) (failure != WORD(epoch, EPOCH_RUNNING))
 #define IS_BROKEN(epoch) (failure > WORD(epoch, EPOCH_RUNNING))
@@ -18,7 +18,7 @@ byte draining = ALL;     /* members that the end of an epoch waits for */
 
 #define KNOWS(origin) (known_origins >> (origin) & 1)
 
-/* Raise: `outcome` becomes RAISED or NOT_RUNNING. First the swap, then the text, and the doorbells. */
+/* Raise sets `outcome` to RAISED or NOT_RUNNING. It does the swap first, then writes the text and rings the doorbells. */
 #define RAISED 1
 #define NOT_RUNNING 2
 inline StartRaise(epoch, origin) {
@@ -43,7 +43,7 @@ inline FinishRaise(epoch, origin) {
   fi
 }
 
-/* TryRestart; `won` says whether the caller is to restart. */
+/* TryRestart sets `won` if the caller must restart. */
 inline TryRestart(epoch) {
 #if LEAVES
   x = drained;

@@ -1,4 +1,4 @@
-/* kernels/control/launch_log.{h,cc}: log 0 is the small log, log 1 the launch log. */
+/* kernels/control/launch_log.{h,cc}. Log 0 is the small log, log 1 the launch log. */
 
 #define SMALL_LOG 0
 #define LAUNCH_LOG 1
@@ -8,7 +8,7 @@ byte tail_position[2];
 byte tail_open[2];
 bit tail_closed[2];
 
-/* An entry's word: | lap + 1: 2 bits | flags: 3 bits | 1 for an item | place: 2 bits |. */
+/* An entry's word is | lap + 1: 2 bits | flags: 3 bits | 1 for an item | place: 2 bits |. */
 byte entry[2 * CAPACITY];
 #define SEALS_FLAG 8
 #define MARKER_FLAG 16
@@ -18,7 +18,7 @@ byte entry[2 * CAPACITY];
 #define PUBLISHED(word, position) (((word) & 192) == STAMP_OF(position))
 #define PLACE_IN(word) ((word) & 3)
 
-/* Of an entry that ends a batch of the launch log. */
+/* The fields of an entry that ends a batch of the launch log. */
 #define RUNNING 0
 #define COMPLETE 1
 #define ABORTED 2
@@ -26,11 +26,11 @@ byte batch_end[CAPACITY];
 byte next_chunk[CAPACITY];
 byte done_units[CAPACITY];
 
-/* What the ranks have taken the batch for that ends here: its places, and its end << 4; 0: no rank has come to it. */
+/* The batch that ends here, as the ranks have read it: its places, and its end << 4; 0 before the first rank reads it. */
 byte taken_for[CAPACITY];
 #define PLACES_OF(batch) ((batch) | 64)
 
-/* Where each rank reads next. */
+/* The position that each rank reads next. */
 byte reading[RANKS * 2];
 #define READING(rank, log) reading[(rank) * 2 + (log)]
 
@@ -54,13 +54,13 @@ inline PublishAtOnce(log) {
         done_units[position % CAPACITY] = 0
       :: else
       fi
-    :: else -> won = 0 /* SealOpen's result */
+    :: else -> won = 0 /* the result of SealOpen */
     fi;
     word = 0; position = 0
   }
 }
 
-/* Publish, after a position was claimed: `word` holds flags and item, and is 0 after a refusal. */
+/* Publish, after Claim: `word` has the flags and the item, or is 0 if Claim was refused. */
 inline Publish(log) {
   if
   :: word == 0
@@ -98,7 +98,7 @@ inline Publish(log) {
   fi
 }
 
-/* Append: claims a position and decides the seal in one swap of the tail word; then Publish. */
+/* Append is Claim, which claims a position and decides the seal in one swap of the tail word, and then Publish. */
 #define ITEM(place) ((place) | 4)
 inline Claim(log, place) {
   atomic {
@@ -126,7 +126,7 @@ inline Claim(log, place) {
   }
 }
 
-/* SealOpen; `won` says whether it did. */
+/* SealOpen sets `won` if it has sealed a batch. */
 inline SealOpen() {
   atomic {
     won = 0;
@@ -152,7 +152,7 @@ inline Close(log) { tail_closed[log] = 1 }
 
 inline Reopen(log) { d_step { tail_open[log] = 0; tail_closed[log] = 0 } }
 
-/* When an epoch starts, all have read all entries, and how many those were is of no interest any more. */
+/* When an epoch starts, all ranks have read all entries. Their number no longer matters, so counting starts from 0. */
 inline ForgetEntries() {
 #if !FINE
   d_step {
@@ -180,7 +180,7 @@ inline ForgetEntries() {
 #endif
 }
 
-/* Read and Resolve: the entry's word, or 0. */
+/* Read and Resolve set `word` to the entry's word, or 0. */
 inline Read(log) {
   d_step {
     word = ENTRY(log, READING(me, log));
@@ -208,10 +208,10 @@ inline Resolve(log) {
   }
 }
 
-/* The entry before this rank's place in the launch log. */
+/* The index of the entry that this rank has read last in the launch log. */
 #define LAST_ENTRY ((READING(me, LAUNCH_LOG) - 1) % CAPACITY)
 
-/* LogEntry::End on the batch that ends at `position`; `outcome` is the end it has then. */
+/* LogEntry::End on the batch that ends at `position` sets `outcome` to its end. */
 inline End(position, wanted) {
   d_step {
 #ifdef BUG_END_OVERWRITES
@@ -226,7 +226,7 @@ inline End(position, wanted) {
   }
 }
 
-/* All ranks see the same batches in the same order, and the same end of each. The first says what it has seen. */
+/* All ranks see the same batches in the same order, and the same end of each. The first rank to read a batch records it. */
 inline SeeBatch() {
   d_step {
     assert(taken_for[LAST_ENTRY] == 0 || (taken_for[LAST_ENTRY] & 79) == PLACES_OF(batch));

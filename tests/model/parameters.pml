@@ -1,47 +1,48 @@
-/* Parameters of the model: what model.py sets with -D, and what follows from it. */
+/* The parameters of the model, which model.py sets with -D, and constants that follow from them. */
 
-/* Ranks, and requests that a step makes at once. */
+/* The number of ranks, and of requests that a step makes at once. */
 #ifndef RANKS
 #define RANKS 2
 #endif
 #ifndef REQUESTS
 #define REQUESTS 1
 #endif
-/* Steps that each rank's user runs, failed ones included. */
+/* The number of steps that each rank's user runs, failed ones included. */
 #ifndef STEPS
 #define STEPS 2
 #endif
-/* Steps that fail for a reason of their own, on all ranks together; FAILING has the bits of the ranks where they may. */
+/* The number of steps on all ranks together that fail by themselves. FAILING is the mask of the ranks on which they may. */
 #ifndef FAILURES
 #define FAILURES 0
 #endif
 #ifndef FAILING
 #define FAILING 7
 #endif
-/* When: 1 before a step's first request, 2 after one, 3 both. */
+/* When a step may fail: 1 before its first request, 2 after a request, 3 both. */
 #ifndef FAILS_WHEN
 #define FAILS_WHEN 3
 #endif
-/* Bit q: request q is small, and is reduced by the rank that arrives last. */
+/* Bit q: request q is small, so the rank that arrives last reduces it. */
 #ifndef SMALL
 #define SMALL 0
 #endif
-/* Any other: chunks that any rank can do for all, and whether each rank has a part of its own too. */
+/* For requests that are not small: the number of chunks that any rank can do for all; and whether each rank also has a
+   part that only it can do. */
 #ifndef CHUNKS
 #define CHUNKS 1
 #endif
 #ifndef PARTS
 #define PARTS 0
 #endif
-/* What decides that a request seals its batch: 0 never, 1 always, 2 either. */
+/* Whether a request seals its batch: 0 never, 1 always, 2 either. */
 #ifndef SEALS
 #define SEALS 1
 #endif
-/* 1: a step's requests have the same key and tickets one after the other, and wait for places of the table. */
+/* 1: a step's requests have the same key and successive tickets, and wait for generations of the table. */
 #ifndef PIPELINED
 #define PIPELINED 0
 #endif
-/* 1: a second thread of rank 0 withdraws a request, at any moment. */
+/* 1: a second thread of rank 0 withdraws a request at some moment. */
 #ifndef WITHDRAWAL
 #define WITHDRAWAL 0
 #endif
@@ -52,12 +53,11 @@
 #ifndef LEAVES_AFTER
 #define LEAVES_AFTER 0
 #endif
-/* 1: the job is aborted at any moment; 2: because the last rank dies, in the middle of anything. */
+/* 1: the job is aborted at some moment. 2: the last rank dies at some moment, and the job is aborted for that. */
 #ifndef ABORT
 #define ABORT 0
 #endif
-/* 1: the doorbells with every step of theirs, and each store by itself. 0: see README.md, "Steps that are taken
-   together". */
+/* 1: every step of the doorbells and every store is a step of its own. 0: see README.md, "Fused steps". */
 #ifndef FINE
 #define FINE 0
 #endif
@@ -66,7 +66,7 @@
 #else
 #define FUSED atomic
 #endif
-/* 1: a call of the engine, and what a comm thread does when an epoch or the job ends, is one step; see there. */
+/* 1: a call of the engine is one step, and so is the work of a comm thread when an incarnation or the job ends. */
 #ifndef COARSE
 #define COARSE 0
 #endif
@@ -75,7 +75,7 @@
 #else
 #define TOGETHER
 #endif
-/* Entries of a log's ring: four for each slot of the table. */
+/* The number of entries of a log's ring: four for each slot of the table. */
 #ifndef CAPACITY
 #define CAPACITY (4 * SLOTS)
 #endif
@@ -107,7 +107,7 @@
 #define FOR_OTHERS(DO) DO((me + 1) % 3); DO((me + 2) % 3)
 #endif
 
-/* What the threads of the engine work with; each has its own. */
+/* The local variables of each thread of the engine. */
 #define LOCALS              \
   byte i, j, p, t, x, y;    \
   byte position, previous;  \

@@ -1,4 +1,4 @@
-/* kernels/control/readiness_table.{h,cc}. A manifest is its ticket's number here, and so is always equal. */
+/* kernels/control/readiness_table.{h,cc}. Manifests are left out, since all ranks run the same requests. */
 
 byte claim[PLACES];
 byte arrived[PLACES];
@@ -10,7 +10,7 @@ byte members = ALL;
 #define OPEN(ticket) (((ticket) + 1) << 1)
 #define WRITING 1
 
-/* What Arrive returns, in `outcome`. */
+/* The results of Arrive, in `outcome`. */
 #define WAITING 1
 #define LAST 2
 #define BUSY 3
@@ -21,8 +21,8 @@ inline SetArrived() {
   arrived[p] = arrived[p] | BIT(me)
 }
 
-/* Arrive of rank `me` at place `p` for ticket `t`. First the claim: the load, and the swap if it was 0. (A swap that fails
-   has the effect of a later load.) `x` is 1 for the one who claimed it. */
+/* Arrive of rank `me` at place `p` for ticket `t` begins with the claim: a load, and a swap if it was 0. (A swap that fails
+   has the effect of a later load.) It sets `x` to 1 if this rank has claimed the generation. */
 inline ClaimGeneration() {
   atomic {
     claim[p] != (OPEN(t) | WRITING) || aborted ->
@@ -55,7 +55,7 @@ inline Arrive() {
     };
     TryReady(OPEN(t))
 #else
-    /* Nobody leaves: the one that completes the set has no rival, and nobody arrives after it. */
+    /* No rank leaves. So the rank that completes the set has no rival, and no rank arrives after it. */
     d_step {
       SetArrived();
       if
@@ -67,7 +67,7 @@ inline Arrive() {
   fi
 }
 
-/* TryReady: `x` is the value of `ready` that was seen. `outcome` becomes LAST for the one that wins. */
+/* TryReady: `x` is the value of `ready` that was read before. It sets `outcome` to LAST for the rank that wins. */
 inline TryReady(open) {
   if
   :: x == open -> x = 0
@@ -99,7 +99,7 @@ inline TryReady(open) {
 
 #define IS_READY(place, ticket) (ready[place] == OPEN(ticket) && participants[place] != 0)
 
-/* Acknowledge place `p`: the bit, and, for the last participant, the end of the generation; that sets `again`. */
+/* Acknowledge of place `p` sets the bit. For the last participant, it retires the generation and sets `again`. */
 inline MarkAcknowledged() {
   acknowledged[p] = acknowledged[p] | BIT(me);
 #ifdef BUG_RETIRED_BY_FIRST

@@ -1,24 +1,24 @@
-/* kernels/engine/{sequencer,failure_memory,pending}.{h,cc}: what is local to a rank. Each of their functions holds a
-   mutex, and so is one step. A rank has one step of its user's at a time, and one communicator. */
+/* kernels/engine/{sequencer,failure_memory,pending}.{h,cc}, the state that is local to a rank. Each of their functions holds
+   a mutex, and so is one step. A rank has one step of its user's at a time, and one communicator. */
 
 byte seq_epoch[RANKS];
 bit seq_open[RANKS] = 1;
 byte inside[RANKS * 2];
 byte next_ticket[RANKS];
-byte group[RANKS]; /* the ticket of the group that is under way, and 1; 0: none */
+byte group[RANKS]; /* the ticket of the group that is being submitted, plus 1; 0: none */
 byte group_submitted[RANKS];
 bit settled[RANKS] = 1;
-byte owed[RANKS]; /* bits of the epochs whose failure this rank's user has yet to see */
+byte owed[RANKS]; /* mask of the epochs whose failure this rank's user has not seen yet */
 bit excused[RANKS * 2];
-int own_origins[RANKS * 2]; /* bits */
-byte postponed[RANKS];      /* its origin */
+int own_origins[RANKS * 2]; /* masks */
+byte postponed[RANKS];      /* the origin of the postponed failure; 0: none */
 byte last_origin[RANKS];
 bit seq_closed[RANKS];
 
-/* FailureMemory, of the step that runs; 0: it has not failed. And the origins that the rank has used. */
+/* FailureMemory: the origin of the failure of the running step, or 0; and how many origins the rank has used. */
 byte step_origin[RANKS];
 byte num_own_origins[RANKS];
-int delivered[RANKS]; /* bits of origins */
+int delivered[RANKS]; /* mask of origins */
 #define NEW_ORIGIN(rank) (1 + (rank) + num_own_origins[rank] * RANKS)
 
 /* PendingTable. */
@@ -37,7 +37,7 @@ bit closed[RANKS];
 #define PLACE_AT(rank, q) PLACE_OF(q, TICKET_AT(rank, q))
 #define IS_PENDING(rank, q) (PENDING(rank, q) == ENTERED || PENDING(rank, q) == DEFERRED)
 
-/* What a rank's user has seen; see user.pml. */
+/* The steps that a rank's user has run, and those that it has seen fail; see user.pml. */
 byte steps[RANKS];
 byte failed_steps[RANKS];
 #if WITHDRAWAL
@@ -52,7 +52,7 @@ inline RememberStep(origin) {
   fi
 }
 
-/* The epoch whose failure is owed longest. */
+/* The first of the epochs whose failure is owed. */
 #define FIRST_OWED(rank) (owed[rank] & 1 -> 0 : (owed[rank] & 2 -> 1 : (owed[rank] & 4 -> 2 : 3)))
 
 #define DELIVERED(origin) delivered[me] = delivered[me] | BIT(origin)
@@ -63,7 +63,7 @@ inline TakeOwed() {
   owed[me] = owed[me] & (owed[me] - 1)
 }
 
-/* CheckOwed; `outcome` becomes 1 when this step gets a failure. */
+/* CheckOwed sets `outcome` to 1 if this step gets an owed failure. */
 inline CheckOwed() {
   do
   :: owed[me] && WAS_DELIVERED(epoch_origin[FIRST_OWED(me)]) -> TakeOwed()
@@ -78,18 +78,17 @@ inline CheckOwed() {
   fi
 }
 
-/* AwaitTurn. What makes it true is Settle and Close alone, and both notify those that wait. */
+/* AwaitTurn. Only Settle and Close make it true, and both notify the threads that wait. */
 #ifdef BUG_DRAWS_AT_ONCE
 #define MY_TURN true
 #else
 #define MY_TURN (seq_closed[me] || (settled[me] && !excused[me * 2 + seq_epoch[me] % 2] && !IS_BROKEN(seq_epoch[me])))
 #endif
 
-/* The check of Note [The step that failed]: each epoch that has failed was one failed step of this rank's user, no more,
-   no less. */
+/* The check of Note [The step that failed]: this rank's user has seen exactly one failed step for each failed epoch. */
 #define CheckFailedSteps assert(seq_closed[me] || failed_steps[me] == seq_epoch[me])
 
-/* DrawTicket; sets `refused`, or `drawn`. */
+/* DrawTicket sets `refused` or `drawn`. */
 inline DrawTicket() {
   atomic {
     MY_TURN ->
@@ -110,7 +109,7 @@ inline DrawTicket() {
   }
 }
 
-/* StartFailing: `failing` becomes the epoch to fail, and 1; 0: none. */
+/* StartFailing sets `failing` to the epoch to fail plus 1, or to 0. */
 inline StartFailing() {
   atomic {
     MY_TURN ->
@@ -124,8 +123,8 @@ inline StartFailing() {
   }
 }
 
-/* Enter of request `j`, in an atomic sequence. `outcome` becomes 1 when it is refused, and `again` when the others are to
-   be told; `seals` says whether the epoch has begun. */
+/* Enter of request `j`, in an atomic sequence. It sets `outcome` to 1 if the request is refused, `again` if the step must
+   then fail on the other ranks, and `seals` if the epoch has begun. */
 inline EnterEpoch() {
   MY_TURN ->
   if
@@ -163,7 +162,7 @@ inline EnterEpoch() {
   fi
 }
 
-/* Exit of a thread that is inside the epoch before `epoch`; a comm thread is in none. */
+/* Exit of a thread that is inside epoch `epoch` - 1. If `epoch` is 0, as for a comm thread, it is inside no epoch. */
 inline LeaveEpoch() {
   if
   :: epoch -> inside[me * 2 + (epoch - 1) % 2]--; epoch = 0
@@ -203,7 +202,7 @@ inline Excuse(epoch, origin) {
   fi
 }
 
-/* EndGroup of ticket `drawn`, after a failure: `failing` becomes the epoch to fail, and 1; 0: none. */
+/* EndGroup of ticket `drawn` after a failure sets `failing` to the epoch to fail plus 1, or to 0. */
 inline EndGroupOf() {
   d_step {
     if
@@ -226,7 +225,7 @@ inline EndGroupOf() {
   }
 }
 
-/* Postpone; `won` is its result. */
+/* Postpone sets `won` to its result. */
 inline Postpone(epoch, origin) {
   d_step {
     won = 0;
@@ -277,7 +276,7 @@ inline Settle(any) {
 
 inline OpenEpoch() { d_step { seq_open[me] = 1; origin = postponed[me]; postponed[me] = 0 } }
 
-/* PendingTable::Add, of request `j` with ticket `t`; `seals` says whether its epoch has begun. `outcome` becomes TO_ENTER,
+/* PendingTable::Add of request `j` with ticket `t`. `seals` says whether its epoch has begun. It sets `outcome` to TO_ENTER,
    TO_WAIT or CLOSED. */
 #define TO_ENTER 0
 #define TO_WAIT 1

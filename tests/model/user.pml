@@ -1,10 +1,11 @@
 /* A rank's user: steps one after the other, through the op kernels (kernels/tf/{ticket_kernel,submission,step}.cc).
-   A step draws its ticket, submits its requests and waits for them; it may fail for a reason of its own at any point
-   after its ticket. One that has failed withdraws what is pending, may yet submit what had begun to run, and ends. */
+   A step draws its ticket, submits its requests and waits for them. It may fail by itself at any point after it has drawn its
+   ticket. A step that has failed withdraws its pending requests, may still submit requests whose ops had begun to run, and
+   ends. */
 
 byte failures = 0;
 bit finished_user[RANKS];
-bit withdrawing; /* the other thread of rank 0 is in a call for the step */
+bit withdrawing; /* the second thread of rank 0 is withdrawing a request */
 
 #if FAILURES
 #define MAY_FAIL (failures < FAILURES && (FAILING >> me & 1) && !OWN_FAILURE && !WITHDRAWAL)
@@ -13,7 +14,7 @@ bit withdrawing; /* the other thread of rank 0 is in a call for the step */
 #define MAY_FAIL false
 #endif
 
-/* The step has failed by itself. A local variable where that is enough: it makes fewer interleavings. */
+/* The step has failed by itself. This is a local variable if that is enough, since it makes fewer interleavings. */
 #if WITHDRAWAL
 #define OWN_FAILURE own_failure[me]
 #else
@@ -22,7 +23,7 @@ bit withdrawing; /* the other thread of rank 0 is in a call for the step */
 
 #define NUM_STEPS (LEAVES && me == RANKS - 1 -> LEAVES_AFTER : STEPS)
 
-/* Of the step that runs. */
+/* The state of the requests of the step that runs. */
 #define ENDED(q) (PENDING(me, q) == FREE || PENDING(me, q) == DONE_OK || PENDING(me, q) == DONE_ERROR)
 #define FAILED_REQUEST(q) (PENDING(me, q) == DONE_ERROR)
 #if REQUESTS == 1
@@ -59,7 +60,7 @@ inline EndStep() {
   steps[me]++
 }
 
-/* Step::End, once for a step that has failed: when it is cancelled, or at its very end. */
+/* Step::End, once for each failed step: when it is cancelled, or when it has ended. */
 inline TellEnd() {
   if
   :: !told ->
@@ -75,7 +76,7 @@ inline TellEnd() {
   fi
 }
 
-/* The step may fail now. When that is told, and what has ended by then, comes of the interleaving. */
+/* The step may fail now. The interleaving decides when the engine learns of it, and which requests have ended by then. */
 inline MayFail(when) {
   if
   :: MAY_FAIL && (FAILS_WHEN & when) && !refused && !ANY_ERROR -> OWN_FAILURE = 1; failures++
@@ -88,9 +89,9 @@ proctype User(byte me) PROVIDED {
 #if !WITHDRAWAL
   bit failed_by_itself = 0;
 #endif
-  bit refused = 0;   /* by the engine */
-  bit withdrawn = 0; /* what was pending when the step failed */
-  bit told = 0;      /* the engine knows of the step's end */
+  bit refused = 0;   /* the engine has refused or failed a request */
+  bit withdrawn = 0; /* the requests that were pending when the step failed are withdrawn */
+  bit told = 0;      /* Step::End was called */
   bit failed_here = 0; /* Share::failed_in_engine */
   byte drawn = 0;    /* the ticket */
   do
@@ -104,13 +105,13 @@ proctype User(byte me) PROVIDED {
 #endif
       atomic { MayFail(1) }
     };
-    /* The requests. What has not begun to run when the step fails is not run; or it begins, and finds that out. */
+    /* The requests. An op that has not begun to run when the step fails does not run, or begins and notices the failure. */
     do
     :: j == REQUESTS -> j = 0; break
     :: j < REQUESTS ->
       if
       :: !OWN_FAILURE || WITHDRAWAL -> TOGETHER { Submit() }
-      :: OWN_FAILURE && !refused -> /* Submission::RefuseCancelled; the step may have ended before it says FailedIn */
+      :: OWN_FAILURE && !refused -> /* Submission::RefuseCancelled; the step may have ended before it calls FailedIn */
         TOGETHER { FailStep() };
         if
         :: failed_here = 1
@@ -120,7 +121,7 @@ proctype User(byte me) PROVIDED {
       fi;
       atomic { j++; MayFail(2) }
     od;
-    /* Their ends. */
+    /* The ends of the requests. */
     do
     :: atomic {
         ALL_ENDED && !(withdrawing && me == 0) ->
@@ -164,7 +165,7 @@ proctype User(byte me) PROVIDED {
 }
 
 #if WITHDRAWAL
-/* A second thread of rank 0, which withdraws a request of the step that runs. */
+/* A second thread of rank 0 that withdraws a request of the step that runs. */
 proctype Withdrawer() {
   LOCALS;
   byte me = 0;
