@@ -44,9 +44,20 @@ help:  ## Show this list
 demo: .venv/tf-$(ONE_TF)/.installed  ## Train a small CNN on real images with two ranks
 	$(in_venv) smddprun -np $(NP) python examples/digits.py
 
+.PHONY: quick
+quick: .venv/lint/.requirements .venv/tf-$(ONE_TF)/.installed  ## Before a commit: lint, C++ tests, the SPMD suite with 2 ranks (5 minutes)
+	@$(PY) tools/run_tests.py --quick lint layering cpp spmd --tf=$(ONE_TF)
+
+ALL_PARTS := lint layering cpp asan tsan model jobs launchers spmd bench
+all_set_up := .venv/lint/.requirements .venv/bench/.requirements launchers $(TEST_TF:%=.venv/tf-%/.installed)
+
 .PHONY: test
-test: .venv/lint/.requirements .venv/bench/.requirements launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run every test and the lint
-	@$(PY) tools/run_tests.py lint layering cpp asan tsan model python bench $(TEST_TF:%=--tf=%)
+test: $(all_set_up)  ## What CI runs: every kind of test, and the lint (30 minutes)
+	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
+
+.PHONY: test-all
+test-all: $(all_set_up)  ## Every test in every variant (more than an hour)
+	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
 cpp-test: system  ## Run the C++ tests
@@ -65,8 +76,8 @@ model: .venv/lint/.requirements  ## Explore the model of the engine's protocol, 
 	@$(PY) tools/run_tests.py model
 
 .PHONY: python-test
-python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests at 1, 2 and 3 ranks on each TensorFlow
-	@$(PY) tools/run_tests.py python $(TEST_TF:%=--tf=%)
+python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests
+	@$(PY) tools/run_tests.py jobs launchers spmd $(TEST_TF:%=--tf=%)
 
 .PHONY: lint
 lint: .venv/lint/.requirements  ## Check formatting, types and layering

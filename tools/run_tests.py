@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Runs the parts of the test suite and counts what they did: tools/run_tests.py [--tf VERSION]... PART...
+"""Runs parts of the test suite: tools/run_tests.py [--quick | --all] [--tf VERSION]... PART...
 
-Parts: lint, layering, cpp, asan, tsan, model, python (once for each --tf), bench (some seconds of each
-benchmark, to show that they work). `make` has set up what they need. Each part has a time limit, and a log
-in .cache/logs that is shown when the part fails. The counts come from the reports that the tools write,
-never from the text that they print; a part that ends without a report, or with an error that no report
-explains, counts as one failure.
+Parts: lint, layering (and the tests of tools/), cpp, asan, tsan, model, jobs (whole jobs, which tests
+start), spmd (the suite that all ranks run), launchers (smddprun, and other launchers), bench (some seconds
+of each benchmark, to show that they work). The last four need --tf. docs/testing.md says what each part
+holds, and what only --all runs. `make` has set up what the parts need. Each part has a time limit, and a
+log in .cache/logs that is shown when the part fails; a part that ends without a report, or with an error
+that no report explains, counts as one failure.
 """
 
 import argparse
 import concurrent.futures
 import functools
-import itertools
-import json
 import os
 import pathlib
 import shutil
@@ -22,19 +21,33 @@ import sys
 import textwrap
 import threading
 import time
-import urllib.parse
-import xml.etree.ElementTree as ElementTree
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, TypeVar
+from typing import Callable, Dict, List, NamedTuple, Sequence, TypeVar
+
+from test_results import (
+    Case,
+    Report,
+    Result,
+    merge_ranks,
+    print_table,
+    read_bazel_events,
+    read_junit,
+    totals,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / ".cache" / "results"
 LOGS = ROOT / ".cache" / "logs"
 LINT_BIN = ROOT / ".venv" / "lint" / "bin"
-# In tests/python: the same on every TensorFlow, so the first is enough.
-ONE_TENSORFLOW = ("launcher", "launchers", "test_schedules.py")
-CPP_PARTS = ("cpp", "asan", "tsan")
+PYTHON_TESTS = ROOT / "tests" / "python"
+PARTS = ("lint", "layering", "cpp", "asan", "tsan", "model", "jobs", "spmd", "launchers", "bench")
+NEED_TENSORFLOW = {"jobs", "spmd", "launchers", "bench"}
 # It measures times, so nothing else runs beside it.
-OVERLAP = "test_xla_overlap.py"
+OVERLAP = PYTHON_TESTS / "test_xla_overlap.py"
+# Their ranks keep all cores busy.
+SCHEDULES = PYTHON_TESTS / "test_schedules.py"
 SHOWN_LINES = 100
+# In the folder of a part's results: the tests that its marks and options left out.
+LEFT_OUT = "left-out.txt"
 BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
 BENCH_KINDS = ("engine", "graph", "eager", "sets", "training", "scaling")
 # Parts that run at once share these.
@@ -43,46 +56,12 @@ _interrupted = threading.Event()
 T = TypeVar("T")
 
 
-class Result(NamedTuple):
-    """What one part did."""
+class Options(NamedTuple):
+    """What the command line asks for."""
 
-    name: str
-    passed: int
-    failed: int
-    skipped: int
-    seconds: float
-
-    def line(self) -> str:
-        """Returns the plain line of the summary."""
-        skipped = f", {self.skipped} skipped" if self.skipped else ""
-        return f"{self.name}: {self.passed} passed, {self.failed} failed{skipped} ({self.seconds:.0f} s)"
-
-
-class Counts(NamedTuple):
-    """The ids of the tests in a report, by what became of them."""
-
-    passed: Set[str]
-    failed: Set[str]
-    skipped: Set[str]
-
-
-def read_junit(path: pathlib.Path) -> Optional[Counts]:
-    """Returns the tests in a JUnit file (pytest's, GoogleTest's); None if there is no readable report."""
-    try:
-        cases = list(ElementTree.parse(path).iter("testcase"))
-    except (OSError, ElementTree.ParseError):
-        return None
-    counts = Counts(set(), set(), set())
-    for case in cases:
-        name = f"{case.get('classname')}.{case.get('name')}"
-        if case.find("failure") is not None or case.find("error") is not None:
-            counts.failed.add(name)
-        elif case.find("skipped") is not None or case.get("status") == "notrun":
-            counts.skipped.add(name)
-        else:
-            counts.passed.add(name)
-    # pytest reports a test that failed and whose teardown failed too as two cases.
-    return Counts(counts.passed - counts.failed, counts.failed, counts.skipped - counts.failed)
+    quick: bool
+    everything: bool
+    tensorflows: List[str]
 
 
 def run(command: List[str], log: pathlib.Path, limit_s: int, **popen) -> int:
@@ -137,14 +116,14 @@ def kill_group(group: int) -> None:
         return
 
 
-def finish(name: str, counts: Counts, code: int, start: float, log: pathlib.Path) -> Result:
+def finish(name: str, report: Report, code: int, start: float, log: pathlib.Path) -> Result:
     """Makes the result of a part and shows its log if it failed."""
-    failed = len(counts.failed)
-    if code != 0 and failed == 0:
-        failed = 1
-    result = Result(name, len(counts.passed), failed, len(counts.skipped), time.monotonic() - start)
+    failed = any(case.outcome == "failed" for case in report.values())
+    if code != 0 and not failed:
+        report = {**report, f"exit code {code}": Case("failed")}
+    result = Result(name, report, time.monotonic() - start)
     with _output_lock:
-        if failed:
+        if failed or code != 0:
             lines = log.read_text(errors="replace").splitlines()
             print(f"--- {name}: exit code {code}, the last lines of {log.relative_to(ROOT)}:")
             print("\n".join(lines[-SHOWN_LINES:]))
@@ -184,17 +163,19 @@ def cpp_sources() -> List[str]:
 def run_lint() -> Result:
     """Formatting, lint and types. Each tool is one test."""
     log, start, code = open_log("lint"), time.monotonic(), 0
-    counts = Counts(set(), set(), set())
+    report: Report = {}
     for command in (
         ["ruff", "check", "."],
         ["ruff", "format", "--check", "."],
         ["mypy"],
         ["clang-format", "--dry-run", "-Werror", *cpp_sources()],
     ):
+        begin = time.monotonic()
         tool_code = run([str(LINT_BIN / command[0]), *command[1:]], log, 300, cwd=ROOT)
-        (counts.failed if tool_code else counts.passed).add(" ".join(command[:2]))
+        outcome = "failed" if tool_code else "passed"
+        report[" ".join(command[:2])] = Case(outcome, time.monotonic() - begin)
         code = code or tool_code
-    return finish("lint", counts, code, start, log)
+    return finish("lint", report, code, start, log)
 
 
 def run_pytest(
@@ -211,11 +192,11 @@ def run_pytest(
         cwd=folder,
         env=venv_env(python),
     )
-    return finish(name, read_junit(report) or Counts(set(), set(), set()), code, start, log)
+    return finish(name, read_junit(report) or {}, code, start, log)
 
 
-def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int) -> Result:
-    """The SPMD suite at one size. A test counts once, as failed if it failed on any rank."""
+def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int, marks: str = "") -> Result:
+    """The SPMD suite at one size, or what `marks` select of it."""
     log, start = open_log(name), time.monotonic()
     folder = result_folder(name)
     code = run(
@@ -227,25 +208,19 @@ def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int) -> Result
             str(ROOT / "tools" / "spmd_pytest.py"),
             str(folder),
             *pytest_options(),
-            str(ROOT / "tests" / "python" / "spmd"),
+            *selection(marks),
+            f"--left-out={LEFT_OUT}",
+            str(PYTHON_TESTS / "spmd"),
         ],
         log,
         limit_s,
         cwd=folder,
         env=venv_env(python),
     )
-    reports = [read_junit(folder / f"rank-{rank}.xml") for rank in range(size)]
-    whole = [report for report in reports if report]
-    failed = {test for report in whole for test in report.failed}
-    failed |= {f"rank {rank} left no report" for rank, report in enumerate(reports) if not report}
-    # Every rank must run the same tests: one that only some ranks run would hang in its first collective.
-    ran = [report.passed | report.failed | report.skipped for report in whole]
-    failed |= set.union(*ran) - set.intersection(*ran) if ran else set()
-    passed = set.intersection(*(report.passed for report in whole)) if whole else set()
-    skipped = {test for report in whole for test in report.skipped} - failed - passed
-    if code or failed:
+    report = merge_ranks([read_junit(folder / f"rank-{rank}.xml") for rank in range(size)])
+    if code or any(case.outcome == "failed" for case in report.values()):
         add_rank_logs(folder, log)
-    return finish(name, Counts(passed - failed, failed, skipped), code, start, log)
+    return finish(name, report, code, start, log)
 
 
 def add_rank_logs(folder: pathlib.Path, log: pathlib.Path) -> None:
@@ -261,9 +236,14 @@ def pytest_options() -> List[str]:
     return ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
 
 
+def selection(marks: str) -> List[str]:
+    """Returns the options that select tests by an expression of pytest's -m; "" selects all."""
+    return ["-m", marks] if marks else []
+
+
 def result_folder(name: str) -> pathlib.Path:
     """Returns a new, empty folder for the reports of a part."""
-    folder = ROOT / ".cache" / "results" / name.replace(" ", "-")
+    folder = RESULTS / name.replace(" ", "-")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
@@ -292,37 +272,13 @@ def run_cpp(name: str, flags: List[str], limit_s: int) -> Result:
         *flags,
     ]
     code = run(command, log, limit_s, cwd=ROOT)
-    counts = Counts(set(), set(), set())
-    for line in events.read_text().splitlines() if events.exists() else []:
-        event = json.loads(line)
-        if "testResult" in event:
-            add_bazel_result(event, counts)
-    return finish(
-        name, Counts(counts.passed - counts.failed, counts.failed, counts.skipped), code, start, log
-    )
-
-
-def add_bazel_result(event: Dict, counts: Counts) -> None:
-    """Adds one test program's cases to the counts; a program that crashed or hung is one failure."""
-    label = event["id"]["testResult"]["label"]
-    result = event["testResult"]
-    report = None
-    for output in result.get("testActionOutput", []):
-        if output["name"] == "test.xml":
-            report = read_junit(pathlib.Path(urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)))
-    if report:
-        for into, names in zip(counts, report):
-            into.update(f"{label} {name}" for name in names)
-    if result["status"] != "PASSED" and not (report and report.failed):
-        counts.failed.add(label)
-    elif result["status"] == "PASSED" and not report:
-        counts.passed.add(label)
+    return finish(name, read_bazel_events(events), code, start, log)
 
 
 def run_bench(version: str) -> Result:
     """Runs each benchmark for some seconds; each is one test. They check their results, not their speed."""
     log, start, code = open_log("bench"), time.monotonic(), 0
-    counts = Counts(set(), set(), set())
+    report: Report = {}
     python = venv_python(version)
     cpp = [
         "run",
@@ -345,10 +301,11 @@ def run_bench(version: str) -> Result:
         ("benchmarks/cpp", [*bazel, *cpp]),
         *((f"benchmarks/run.py {kind}", [*sweeps, kind]) for kind in BENCH_KINDS),
     ):
+        begin = time.monotonic()
         tool_code = run(command, log, 300, cwd=folder, env=env)
-        (counts.failed if tool_code else counts.passed).add(name)
+        report[name] = Case("failed" if tool_code else "passed", time.monotonic() - begin)
         code = code or tool_code
-    return finish("bench", counts, code, start, log)
+    return finish("bench", report, code, start, log)
 
 
 def venv_python(version: str) -> pathlib.Path:
@@ -366,97 +323,135 @@ def tsan_flags() -> List[str]:
     return ["--config=tsan", "--run_under=setarch -R"] if randomised > 28 else ["--config=tsan"]
 
 
-def run_parts(parts: List[str], tensorflows: List[str]) -> List[Result]:
-    """Runs parts in turn, the model beside the C++ tests; returns a result for each line of the summary."""
+def run_parts(parts: List[str], options: Options) -> List[Result]:
+    """Runs the parts in turn, the model beside them; returns a result for each row of the table."""
 
     def run_in_turn(lane: List[str]) -> List[Result]:
-        return [result for part in lane for result in run_part(part, tensorflows)]
+        return [result for part in lane for result in run_part(part, options)]
 
-    results = []
-    for _, group in itertools.groupby(parts, lambda part: part in (*CPP_PARTS, "model")):
-        in_turn = list(group)
-        lanes = [[part for part in in_turn if (part == "model") == model] for model in (False, True)]
-        results += run_at_once([functools.partial(run_in_turn, lane) for lane in lanes if lane])
+    lanes = [[part for part in parts if (part == "model") == model] for model in (False, True)]
+    results = run_at_once([functools.partial(run_in_turn, lane) for lane in lanes if lane])
     return [result for lane in results for result in lane]
 
 
-def run_part(part: str, tensorflows: List[str]) -> List[Result]:
-    """Runs one part; returns a result for each line of the summary."""
+def run_part(part: str, options: Options) -> List[Result]:
+    """Runs one part; returns a result for each row of the table."""
+    all_flags = ["--test_env=TF_SMDDP_TEST_ALL=1"] if options.everything else []
     if part == "lint":
         return [run_lint()]
     if part == "layering":
-        return [run_pytest("layering", LINT_BIN / "python", [str(ROOT / "tests" / "layering")], 300)]
+        folders = [str(ROOT / "tests" / name) for name in ("layering", "tools")]
+        return [run_pytest("layering", LINT_BIN / "python", folders, 300)]
     if part == "cpp":
-        return [run_cpp("cpp", [], 900)]
+        return [run_cpp("cpp", all_flags, 1200)]
     if part == "asan":
-        return [run_cpp("cpp asan+ubsan", ["--config=asan"], 1200)]
+        return [run_cpp("cpp asan+ubsan", ["--config=asan", *all_flags], 1500)]
     if part == "tsan":
-        return [run_cpp("cpp tsan", tsan_flags(), 1200)]
+        return [run_cpp("cpp tsan", [*tsan_flags(), *all_flags], 1500)]
     if part == "model":
-        # It only computes: with what the C++ tests, which often wait, leave of the cores.
-        tests = [str(ROOT / "tests" / "model")]
+        # It only computes: it gets what the other parts, which often wait, leave of the cores.
+        tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
         return [run_pytest("model", LINT_BIN / "python", tests, 2400, ["chrt", "--idle", "0"])]
     if part == "bench":
         tests = [str(ROOT / "tests" / "benchmarks")]
         arithmetic = run_pytest("benchmarks", LINT_BIN / "python", tests, 300)
-        return [arithmetic, run_bench(tensorflows[0])]
-    return run_python(tensorflows)
+        return [arithmetic, run_bench(options.tensorflows[0])]
+    return {"jobs": run_jobs, "spmd": run_spmd_sizes, "launchers": run_launchers}[part](options)
 
 
-def run_python(tensorflows: List[str]) -> List[Result]:
-    """The Python tests. What does not keep two cores busy runs beside another such part."""
-    tests = ROOT / "tests" / "python"
-    pythons = [(f"python tf-{version}", venv_python(version)) for version in tensorflows]
-    ignored = [f"--ignore={tests / name}" for name in ("spmd", OVERLAP, *ONE_TENSORFLOW)]
+def run_jobs(options: Options) -> List[Result]:
+    """Whole jobs: all of them on the first TensorFlow, those that depend on its version on the others, too.
+
+    They often wait: for a start, a death, a stall. So the SPMD suite with one rank runs beside them.
+    """
+    ignored = [f"--ignore={PYTHON_TESTS / name}" for name in ("spmd", "launcher", "launchers")]
+    ignored += [f"--ignore={path}" for path in (OVERLAP, SCHEDULES)]
+    left_out = f"--left-out={LEFT_OUT}"
+    not_long = "" if options.everything else "not long"
     results = []
-    for name, python in pythons:
-        # Whole jobs often wait: for a start, a death, a stall.
-        results += run_at_once(
-            [
-                functools.partial(run_pytest, name, python, [str(tests), *ignored], 1200),
-                functools.partial(run_spmd, f"{name} np-1", python, 1, 900),
-            ]
-        )
-        results.append(run_pytest(f"{name} overlap", python, [str(tests / OVERLAP)], 300))
-    name, python = pythons[0]
-    results.append(run_pytest(f"{name} schedules", python, [str(tests / "test_schedules.py")], 900))
-    results += run_at_once(
+    for version in options.tensorflows:
+        first = version == options.tensorflows[0]
+        python = venv_python(version)
+        name = f"jobs tf-{version}"
+        marks = not_long if first or options.everything else "not long and not one_tensorflow"
+        runs = [
+            functools.partial(
+                run_pytest, name, python, [*selection(marks), *ignored, left_out, str(PYTHON_TESTS)], 1200
+            )
+        ]
+        if options.everything or first:
+            alone = "" if options.everything else "one_rank"
+            runs.append(functools.partial(run_spmd, f"spmd tf-{version} np-1", python, 1, 900, alone))
+        results += run_at_once(runs)
+        if options.everything or first:
+            results.append(run_pytest(f"overlap tf-{version}", python, [str(OVERLAP)], 300))
+        if first:
+            schedules = [*selection(not_long), str(SCHEDULES)]
+            results.append(run_pytest(f"schedules tf-{version}", python, schedules, 900))
+    return results
+
+
+def run_spmd_sizes(options: Options) -> List[Result]:
+    """The SPMD suite: each TensorFlow at each size; without --all the first with 2 ranks, the last with 3.
+
+    With --quick it is the first with 2 ranks alone, without what is `slow`.
+    """
+    if options.quick:
+        version = options.tensorflows[0]
+        return [run_spmd(f"spmd tf-{version} np-2", venv_python(version), 2, 600, "not slow")]
+    pairs = [(version, size) for size in (2, 3) for version in options.tensorflows]
+    if not options.everything:
+        pairs = [(options.tensorflows[0], 2), (options.tensorflows[-1], 3)]
+    return [
+        run_spmd(f"spmd tf-{version} np-{size}", venv_python(version), size, 900) for version, size in pairs
+    ]
+
+
+def selected_nowhere(results: List[Result]) -> List[Result]:
+    """Returns a failed part if the marks of a test let it run in no part; else nothing."""
+    left_out = {name for path in RESULTS.glob(f"*/{LEFT_OUT}") for name in path.read_text().splitlines()}
+    nowhere = left_out - {name for result in results for name in result.report}
+    if not nowhere:
+        return []
+    print(f"these tests ran nowhere: {', '.join(sorted(nowhere))}")
+    return [Result("ran nowhere", {name: Case("failed") for name in nowhere}, 0.0)]
+
+
+def run_launchers(options: Options) -> List[Result]:
+    """The launchers, which do not use TensorFlow: the first one is enough."""
+    python = venv_python(options.tensorflows[0])
+    return run_at_once(
         [
-            functools.partial(run_pytest, f"{name} {folder}", python, [str(tests / folder)], 900)
+            functools.partial(run_pytest, folder, python, [str(PYTHON_TESTS / folder)], 900)
             for folder in ("launcher", "launchers")
         ]
     )
-    for size in (2, 3):
-        results += [run_spmd(f"{name} np-{size}", python, size, 600) for name, python in pythons]
-    return results
 
 
 def main() -> int:
     """Returns 0 if everything that ran passed."""
-    parts = ("lint", "layering", "cpp", "asan", "tsan", "model", "python", "bench")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--tf", action="append", default=[], help="a TensorFlow version; for python and bench"
-    )
-    parser.add_argument("part", nargs="+", choices=parts)
-    options = parser.parse_args()
-    if {"python", "bench"} & set(options.part) and not options.tf:
-        parser.error("the parts python and bench need --tf")
+    level = parser.add_mutually_exclusive_group()
+    level.add_argument("--quick", action="store_true", help="what `make quick` runs of each part")
+    level.add_argument("--all", action="store_true", help="what `make test-all` runs of each part")
+    parser.add_argument("--tf", action="append", default=[], help="a TensorFlow version")
+    parser.add_argument("part", nargs="+", choices=PARTS)
+    arguments = parser.parse_args()
+    if NEED_TENSORFLOW & set(arguments.part) and not arguments.tf:
+        parser.error(f"the parts {', '.join(sorted(NEED_TENSORFLOW))} need --tf")
 
     # Under nohup, or in a script's background, these are ignored, and so would they be in all ranks.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-    results = run_parts(options.part, options.tf)
-    passed, failed, skipped = (
-        sum(getattr(result, field) for result in results) for field in Result._fields[1:4]
-    )
-    if len(results) > 1:
-        print()
-        for result in results:
-            print(result.line())
-    print(f"total: {passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
-    return 1 if failed else 0
+    start = time.monotonic()
+    shutil.rmtree(RESULTS, ignore_errors=True)
+    results = run_parts(arguments.part, Options(arguments.quick, arguments.all, arguments.tf))
+    if {"jobs", "spmd"} <= set(arguments.part) and len(arguments.tf) > 1:
+        results += selected_nowhere(results)
+    print_table(results, time.monotonic() - start)
+    print(f"total: {totals(results)}")
+    return 1 if any(result.count("failed") for result in results) else 0
 
 
 if __name__ == "__main__":

@@ -7,9 +7,6 @@ to this tree, and shows for each rule that it finds what it is there to find. St
 import os
 import pathlib
 import re
-import shutil
-import subprocess
-import sys
 from typing import Iterator, List, Tuple
 
 # From the top down. A layer may use itself and what stands to the right of it.
@@ -30,7 +27,17 @@ TENSORFLOW_HEADERS += ("third_party/", "external/")
 
 GETENV_FILE = "kernels/common/config.cc"
 CPP_FOLDERS = ("kernels", "ops", "tests/cpp", "benchmarks")
-NOT_OURS = (".cache", ".git", ".mypy_cache", ".ruff_cache", ".venv", "__pycache__", "build", "dist")
+NOT_OURS = (
+    ".cache",
+    ".git",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".venv",
+    "__pycache__",
+    "build",
+    "dist",
+)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 LABEL = re.compile(r'"//kernels/(\w+)[^"]*"')
@@ -160,41 +167,4 @@ def outside_paths(root: pathlib.Path) -> List[str]:
     return found
 
 
-def clang_format() -> str:
-    """Returns the clang-format beside this Python, else the one of the PATH.
-
-    Raises:
-        FileNotFoundError: There is none.
-    """
-    beside = pathlib.Path(sys.executable).parent / "clang-format"
-    found = str(beside) if beside.exists() else shutil.which("clang-format")
-    if not found:
-        raise FileNotFoundError(
-            f"no clang-format beside {sys.executable} or in PATH; `make lint` installs it"
-        )
-    return found
-
-
-def formatting(root: pathlib.Path) -> List[str]:
-    """Every C++ file is as .clang-format says."""
-    files = cpp_files(root)
-    if not files:
-        return []
-    result = subprocess.run(
-        [clang_format(), "--dry-run", "-Werror", "--style=file", *map(str, files)],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if result.returncode == 0:
-        return []
-    wrong = [
-        line.split(" error:")[0] + " not formatted; run `make format`"
-        for line in result.stderr.splitlines()
-        if "error:" in line
-    ]
-    return wrong or [f"clang-format failed: {result.stderr}"]
-
-
-RULES = [tensorflow_headers, layer_order, environment, outside_paths, formatting]
+RULES = [tensorflow_headers, layer_order, environment, outside_paths]

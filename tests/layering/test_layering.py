@@ -1,7 +1,6 @@
 """This tree keeps the layering rules, and each rule finds the violations that it is there to find."""
 
 import pathlib
-import shutil
 import subprocess
 
 import layering
@@ -35,7 +34,6 @@ def tree(tmp_path):
     )
     write(tmp_path, "ops/ops.cc", '#include "tensorflow/core/framework/op.h"\n')
     write(tmp_path, "tests/cpp/engine_test.cc", '#include "kernels/engine/engine.h"\n')
-    shutil.copy(ROOT / ".clang-format", tmp_path)
     return tmp_path
 
 
@@ -92,8 +90,6 @@ def test_the_small_tree_is_clean(tree, rule):
         (layering.environment, "ops/o.cc", "extern char** environ;", "o.cc:1"),
         (layering.outside_paths, "docs/a.md", "text\nsee ../" + "shared/DESIGN.md", "a.md:2"),
         (layering.outside_paths, "tools/a.sh", "cp /work/" + "shared/x .", "a.sh:1"),
-        (layering.formatting, "kernels/common/f.h", "int  a ;\n", "f.h:1"),
-        (layering.formatting, "kernels/common/f.cc", "int\na;\n", "f.cc:1"),
     ],
 )
 def test_a_violation_is_found(tree, rule, name, text, expected):
@@ -104,18 +100,6 @@ def test_a_violation_is_found(tree, rule, name, text, expected):
 def test_comments_and_strings_do_not_read_the_environment(tree):
     write(tree, "kernels/engine/e.cc", '// getenv\n/* environ\n */\nconst char* help = "getenv(3)";\n')
     assert layering.environment(tree) == []
-
-
-def test_formatting_fails_when_clang_format_fails(tree):
-    write(tree, ".clang-format", "NoSuchOption: 1\n")
-    assert layering.formatting(tree) != []
-
-
-def test_formatting_needs_clang_format(tree, monkeypatch):
-    monkeypatch.setattr(layering.sys, "executable", str(tree / "python"))
-    monkeypatch.setenv("PATH", str(tree))
-    with pytest.raises(FileNotFoundError, match="make lint"):
-        layering.formatting(tree)
 
 
 def test_git_knows_no_file_that_the_rules_skip():

@@ -1,5 +1,64 @@
-"""What all Python tests share: TensorFlow logs errors only, here and in the processes that tests start."""
+"""What all Python tests share: the marks that select tests, and TensorFlow's log level.
 
+The marks are described in pyproject.toml. A test that a mark leaves out is deselected before the run, on all
+ranks alike, so a test that has passed is one that ran. run_tests.py checks that each test was selected
+somewhere.
+"""
+
+import importlib.metadata
 import os
+import pathlib
 
+# TensorFlow logs errors only, here and in the processes that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--left-out", metavar="FILE", help="writes the names of the deselected tests to FILE")
+
+
+def keras_version():
+    """The major version of `tf.keras`, without importing TensorFlow; None if there is no Keras."""
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
+        return 2
+    try:
+        return int(importlib.metadata.version("keras").split(".")[0])
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def runs_here(item, ranks, keras):
+    """Whether the marks of a test allow this number of ranks and this Keras."""
+    allowed = {
+        "min_ranks": lambda least: ranks >= least,
+        "max_ranks": lambda most: ranks <= most,
+        "keras": lambda major: keras == major,
+    }
+    return all(allows(*mark.args) for name, allows in allowed.items() for mark in item.iter_markers(name))
+
+
+def pytest_collection_modifyitems(config, items):
+    ranks, keras = int(os.environ.get("SMDDP_SIZE", "1")), keras_version()
+    here = [runs_here(item, ranks, keras) for item in items]
+    if not all(here):
+        config.hook.pytest_deselected(items=[item for item, runs in zip(items, here) if not runs])
+        items[:] = [item for item, runs in zip(items, here) if runs]
+
+
+class LeftOut:
+    """Writes the names of the deselected tests, as JUnit files have them, but for those that are `long`."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def pytest_deselected(self, items):
+        with open(self.path, "a") as file:
+            for item in items:
+                if not item.get_closest_marker("long"):
+                    path, _, name = item.nodeid.partition("::")
+                    file.write(f"{path.removesuffix('.py').replace('/', '.')}.{name}\n")
+
+
+def pytest_configure(config):
+    if config.getoption("--left-out"):
+        config.pluginmanager.register(LeftOut(pathlib.Path(config.getoption("--left-out"))))

@@ -245,7 +245,7 @@ def main() -> None:
     before: Optional[Tuple[int, int, int]] = None
     process_set = None
     for seed in range(first, first + count):
-        if (seed - first) % 50 == 0:
+        if (seed - first) % max(1, count // 10) == 0:
             # A new smaller set now and then, in the memory of the one before.
             if process_set is not None:
                 sdp.remove_process_set(process_set)

@@ -3,6 +3,8 @@
 import pytest
 from harness import run_job
 
+pytestmark = pytest.mark.one_tensorflow
+
 # Each rank runs the good part, then `bad`, whose error it reports with the time that it took.
 SCRIPT = """
 SUM, MAX = sdp.ReduceOp.SUM, sdp.ReduceOp.MAX

@@ -3,6 +3,8 @@
 import pytest
 from harness import run_job
 
+pytestmark = pytest.mark.one_tensorflow
+
 # In each of these, rank 1 gets a SIGINT while it waits for rank 0, which comes when rank 1 has done with it.
 SCRIPT = """
 import pathlib, signal, threading

@@ -5,7 +5,10 @@ import re
 import signal
 import time
 
+import pytest
 from harness import RunningJob, run_job
+
+pytestmark = pytest.mark.one_tensorflow
 
 # The stacks of threads that have ended are used again, limit or not, until these have taken them all.
 TAKE_STACKS = """

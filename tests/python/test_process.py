@@ -1,6 +1,9 @@
 """The life of one process: before init, init, shutdown, the end; with and without a launcher."""
 
+import pytest
 from harness import ROOT, run_job
+
+pytestmark = pytest.mark.one_tensorflow
 
 ALONE = """
 def error_of(call):

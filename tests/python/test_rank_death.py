@@ -8,6 +8,8 @@ import time
 import pytest
 from harness import RunningJob, run_job
 
+pytestmark = pytest.mark.one_tensorflow
+
 ROUNDS = 6
 
 TRAINING = """

@@ -4,7 +4,10 @@ import os
 import signal
 import time
 
+import pytest
 from harness import RunningJob, run_job
+
+pytestmark = pytest.mark.one_tensorflow
 
 # Rank 2 stops itself between two steps: nothing of the last one is left for it to do. A rank that is only not
 # scheduled comes before the warning.

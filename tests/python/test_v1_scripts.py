@@ -1,7 +1,5 @@
 """Scripts with eager execution off: objects without a session, and layers of Keras 2."""
 
-import importlib.metadata
-
 import pytest
 from harness import run_job
 
@@ -52,10 +50,8 @@ def test_objects(size):
         assert report["operations"] == 0, str(job)
 
 
+@pytest.mark.keras(2)  # Keras 3 has no such mode.
 def test_synchronized_statistics():
-    # Keras 3 has no such mode.
-    if importlib.metadata.version("keras").startswith("3"):
-        return
     job = run_job(2, FIT)
     assert job.exit_code == 0, str(job)
     for report in job.reports:

@@ -8,6 +8,8 @@ from values import ALL_TYPES, assert_equal, of_rank
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 # How many rows rank r sends to rank t.
 SPLITS = {
     "equal": lambda r, t: 2,

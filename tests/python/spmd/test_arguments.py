@@ -8,6 +8,8 @@ from values import sum_of_ranks
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 SUM = sdp.ReduceOp.SUM
 
 

@@ -17,6 +17,8 @@ from values import (
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 
 def inputs(rank):
     """A tensor for each combination; the shapes take turns."""

@@ -3,9 +3,12 @@
 import random
 import time
 
+import pytest
 import tensorflow as tf
 
 import tf_smddp as sdp
+
+pytestmark = pytest.mark.one_rank
 
 _EPOCHS = 15
 _STEPS = 3

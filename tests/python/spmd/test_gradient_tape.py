@@ -9,6 +9,8 @@ from values import sum_of_ranks
 import tf_smddp as sdp
 from tf_smddp import _device_hints
 
+pytestmark = pytest.mark.one_rank
+
 SUM = sdp.ReduceOp.SUM
 Pair = collections.namedtuple("Pair", "a b")
 

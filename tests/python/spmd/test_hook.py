@@ -6,9 +6,9 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 v1 = tf.compat.v1
-# TensorFlow 2.16 and later have no estimators.
-HAS_ESTIMATOR = tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16)
 
 
 def graph_of(start):
@@ -58,7 +58,7 @@ def test_a_checkpoint_that_only_rank_0_has(rank, tmp_path):
     assert bool(list(tmp_path.iterdir())) == (rank == 0)
 
 
-@pytest.mark.skipif(not HAS_ESTIMATOR, reason="this TensorFlow has no estimators")
+@pytest.mark.keras(2)  # TensorFlow 2.16, which came with Keras 3, has no estimators.
 def test_estimator(rank, size, tmp_path):
     """Each call of train() has a graph of its own."""
 

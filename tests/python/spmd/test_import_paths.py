@@ -19,6 +19,8 @@ import tf_smddp.keras.callbacks
 from smdistributed.dataparallel import exceptions
 from smdistributed.dataparallel.tensorflow.keras import callbacks as keras_callbacks
 
+pytestmark = pytest.mark.one_rank
+
 PAIRS = {
     "smdistributed.dataparallel.tensorflow": tf_smddp,
     "smdistributed.dataparallel.tensorflow.keras": tf_smddp.keras,

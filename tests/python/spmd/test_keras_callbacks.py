@@ -164,7 +164,7 @@ def test_each_rank_keeps_dropout_of_its_own(rank, size):
             of_root(before, 0)
 
 
-@pytest.mark.skipif(KERAS_3, reason="Keras 3 takes no optimizers of tf.compat.v1.train")
+@pytest.mark.keras(2)  # Keras 3 takes no optimizers of tf.compat.v1.train
 def test_an_optimizer_of_tf_compat_v1(rank):
     """It makes its variables in the first step, after which all are broadcast once more."""
     model = built_model(rank)
@@ -326,11 +326,9 @@ def test_metric_average_in_fit(rank, size):
         assert history[f"val_{key}"][-1] == pytest.approx(wanted, rel=1e-5)
 
 
-def test_ranks_with_different_metrics(rank, size):
+@pytest.mark.min_ranks(2)
+def test_ranks_with_different_metrics(rank):
     logs = {"loss": 1.0, f"of rank {rank}": 2.0}
-    if size == 1:
-        MetricAverageCallback().on_epoch_end(0, logs)
-        return
     with pytest.raises(ValueError, match=r"rank 0 has \['of rank 0'\], rank 1 has \['of rank 1'\]"):
         MetricAverageCallback().on_epoch_end(0, logs)
 

@@ -8,9 +8,8 @@ from values import sum_of_ranks
 
 import tf_smddp as sdp
 
-if not OF_KERAS_3:
-    pytest.skip("Keras 3 is not in this environment", allow_module_level=True)
-family = OF_KERAS_3[0]
+pytestmark = pytest.mark.keras(3)
+family = next(iter(OF_KERAS_3), None)
 
 
 @EAGER_AND_GRAPH

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 SUM, MIN = sdp.ReduceOp.SUM, sdp.ReduceOp.MIN
 ROUNDS = 20
 BEFORE, BETWEEN, AFTER = 1, 2, 3

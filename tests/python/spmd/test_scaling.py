@@ -8,6 +8,8 @@ from values import COMPLEX_TYPES, FLOAT_TYPES, INTEGER_TYPES, assert_equal, offs
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 SUM, AVERAGE, MAX = sdp.ReduceOp.SUM, sdp.ReduceOp.AVERAGE, sdp.ReduceOp.MAX
 
 

@@ -7,6 +7,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 KINDS = {"allreduce", "broadcast", "barrier", "allgather", "reducescatter", "alltoall"}
 OF_A_KIND = {
     "calls",
@@ -101,10 +103,14 @@ def test_reset(size):
     assert figures["waiting_seconds"] == 0
 
 
-def test_who_waits_is_seen(rank, size):
-    if size == 1:
-        assert sdp.stats()["collectives"]["barrier"]["waiting_seconds"] == 0
-        return
+@pytest.mark.max_ranks(1)
+def test_alone_nobody_waits():
+    sdp.barrier()
+    assert sdp.stats()["collectives"]["barrier"]["waiting_seconds"] == 0
+
+
+@pytest.mark.min_ranks(2)
+def test_who_waits_is_seen(rank):
     waits = []
     for _ in range(3):  # since a rank may itself come late to a barrier
         sdp.barrier()

@@ -7,6 +7,8 @@ from modes import MODES
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 Stock = tf.keras.layers.BatchNormalization
 IS_KERAS_2 = not hasattr(tf.keras, "ops")
 AXES = [((4,), -1), ((5, 3, 4), -1), ((3, 5, 4), 1)]
@@ -75,16 +77,14 @@ def test_as_one_rank_with_all_rows(rank, size, mode, shape, axis):
     check_as_one_rank(rank, size, mode, all_rows(size, shape), axis=axis)
 
 
+@pytest.mark.keras(2)
 def test_several_axes(rank, size):
-    if not IS_KERAS_2:
-        return
     check_as_one_rank(rank, size, tf.function, all_rows(size, (3, 5, 4)), axis=[1, 3])
 
 
+@pytest.mark.keras(2)
 def test_a_mask_that_the_stock_layer_ignores(rank, size):
     """Keras 2's fused op does; Keras 3 heeds all masks."""
-    if not IS_KERAS_2:
-        return
     x = all_rows(size, (3, 5, 4))
     with pytest.warns(UserWarning, match="(?i)mask"):
         check_as_one_rank(rank, size, tf.function, x, np.zeros(x.shape[:-1], bool))
@@ -210,9 +210,8 @@ def test_fit(rank, size):
     assert sdp.allgather_object(rank) == list(range(size))
 
 
-def test_alone_it_is_the_stock_layer(size):
-    if size > 1:
-        return
+@pytest.mark.max_ranks(1)
+def test_alone_it_is_the_stock_layer():
     x = all_rows(1, (5, 3, 4))
     for found, wanted in zip(
         *(outputs_and_gradients(kind(), tf.function, x, x) for kind in (sdp.SyncBatchNormalization, Stock))

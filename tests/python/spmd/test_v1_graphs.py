@@ -8,6 +8,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 SUM = sdp.ReduceOp.SUM
 
 
@@ -75,11 +77,9 @@ def test_one_session_from_several_threads(rank, size):
             assert found == [i * size + sum(range(size)) for i in range(4)]
 
 
+@pytest.mark.min_ranks(2)  # alone, nothing ever waits
 def test_two_of_one_name_at_once_are_refused(rank, size):
     """Nobody could tell which is which. Rank 0 says so, the others get its error, and all can go on."""
-    if size == 1:
-        assert graph_with(rank, 1, None)() == wanted(1, size)  # nothing ever waits
-        return
     together = sdp.add_process_set(range(size))
 
     def reduce():

@@ -6,6 +6,8 @@ from values import FLOAT_TYPES, INTEGER_TYPES, assert_equal, of_rank
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 
 def make_variables(rank):
     variables = [tf.Variable(of_rank((2, 3), dtype, rank)) for dtype in (*FLOAT_TYPES, *INTEGER_TYPES)]

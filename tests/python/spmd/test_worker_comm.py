@@ -7,6 +7,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 
 def test_who_we_are(rank, size):
     comm = sdp.get_worker_comm()

@@ -8,6 +8,8 @@ from values import sum_of_ranks
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 LARGE = 1 << 16  # elements: far above what the last rank reduces by itself
 SUM = sdp.ReduceOp.SUM
 
@@ -128,10 +130,9 @@ def test_ranks_that_compile_and_ranks_that_do_not(rank, size):
             np.testing.assert_array_equal(result, total(size, wanted)[: len(result)])
 
 
+@pytest.mark.min_ranks(2)
 def test_the_ranks_disagree(rank, size):
     """In the middle of a group: the message comes whole, and the next step is well."""
-    if size == 1:
-        return
 
     @compiled
     def function(tensors):
@@ -154,11 +155,9 @@ def test_the_ranks_disagree(rank, size):
     assert sdp.stats()["arena_used_bytes"] <= held + 8 * LARGE
 
 
+@pytest.mark.min_ranks(2)
 def test_a_bad_argument(rank, size):
     """XLA compiles on each rank for itself; what one refuses, the others hear of."""
-    if size == 1:
-        return
-
     constant = [1] * size
 
     @compiled

@@ -5,6 +5,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_rank
+
 HIDDEN = 512
 
 

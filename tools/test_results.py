@@ -1,0 +1,145 @@
+"""Reads the reports of pytest, GoogleTest and Bazel, and prints the table of a test run.
+
+The counts come from the reports that the tools write, never from the text that they print.
+"""
+
+import json
+import pathlib
+import urllib.parse
+import xml.etree.ElementTree as ElementTree
+from typing import Dict, List, NamedTuple, Optional
+
+SLOWEST = 5
+
+
+class Case(NamedTuple):
+    """One test: what became of it, and how long it took."""
+
+    outcome: str  # "passed", "failed" or "skipped"
+    seconds: float = 0.0
+
+
+# The cases of one or more reports, by the ids of the tests.
+Report = Dict[str, Case]
+
+
+class Result(NamedTuple):
+    """What one part did."""
+
+    name: str
+    report: Report
+    seconds: float
+
+    def count(self, outcome: str) -> int:
+        """Returns how many tests ended so."""
+        return sum(case.outcome == outcome for case in self.report.values())
+
+    def line(self) -> str:
+        """Returns the plain line that says how the part ended."""
+        return f"{self.name}: {totals([self])} ({self.seconds:.0f} s)"
+
+
+def totals(results: List[Result]) -> str:
+    """Returns the counts of all parts together: `12 passed, 0 failed`, and the skipped if there are any."""
+    passed, failed, skipped = (
+        sum(result.count(outcome) for result in results) for outcome in ("passed", "failed", "skipped")
+    )
+    return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+
+
+def print_table(results: List[Result], seconds: float) -> None:
+    """Prints a row for each part, then the slowest tests of each part."""
+    rows = [("part", "passed", "failed", "skipped", "seconds")]
+    for result in results:
+        counts = [str(result.count(outcome)) for outcome in ("passed", "failed", "skipped")]
+        rows.append((result.name, *counts, f"{result.seconds:.0f}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    print()
+    for name, *figures in rows:
+        aligned = (figure.rjust(width) for figure, width in zip(figures, widths[1:]))
+        print("  ".join([name.ljust(widths[0]), *aligned]))
+    print(f"\nThe slowest {SLOWEST} tests of each part, in seconds:")
+    for result in results:
+        by_time = sorted(result.report.items(), key=lambda item: -item[1].seconds)
+        slowest = [(name, case.seconds) for name, case in by_time[:SLOWEST] if case.seconds > 0]
+        if slowest:
+            print(f"  {result.name}")
+        for name, test_seconds in slowest:
+            print(f"  {test_seconds:8.1f}  {shorten(name)}")
+    print(f"\nParts that ran at once overlap; all together took {seconds:.0f} s.")
+
+
+def shorten(name: str) -> str:
+    """Returns the name of a test, without its middle where it is long."""
+    return name if len(name) <= 110 else f"{name[:70]} … {name[-36:]}"
+
+
+def read_junit(path: pathlib.Path) -> Optional[Report]:
+    """Returns the tests in a JUnit file (pytest's, GoogleTest's); None if there is no readable report."""
+    try:
+        cases = list(ElementTree.parse(path).iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        return None
+    report: Report = {}
+    for case in cases:
+        name = f"{case.get('classname')}.{case.get('name')}"
+        if case.find("failure") is not None or case.find("error") is not None:
+            outcome = "failed"
+        elif case.find("skipped") is not None or case.get("status") == "notrun":
+            outcome = "skipped"
+        else:
+            outcome = "passed"
+        # pytest reports a test that failed and whose teardown failed too as two cases.
+        if name not in report or outcome == "failed":
+            report[name] = Case(outcome, float(case.get("time") or 0.0))
+    return report
+
+
+def merge_ranks(reports: List[Optional[Report]]) -> Report:
+    """Returns the tests of an SPMD run from its ranks' reports; a test fails if it failed on any rank.
+
+    Every rank must run the same tests: one that only some ranks run would hang in its first collective. So a
+    test that is missing on a rank has failed, and so has a rank that left no report.
+    """
+    merged: Report = {}
+    for rank, report in enumerate(reports):
+        if report is None:
+            merged[f"rank {rank} left no report"] = Case("failed")
+    whole = [report for report in reports if report is not None]
+    for name in sorted({name for report in whole for name in report}):
+        cases = [report.get(name, Case("failed")) for report in whole]
+        outcomes = {case.outcome for case in cases}
+        outcome = outcomes.pop() if len(outcomes) == 1 else "failed"
+        merged[name] = Case(outcome, max(case.seconds for case in cases))
+    return merged
+
+
+def read_bazel_events(path: pathlib.Path) -> Report:
+    """Returns the cases of all test programs that Bazel ran, from its build event file.
+
+    A program that crashed or hung is one failure, whatever else its report says.
+    """
+    report: Report = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        event = json.loads(line)
+        if "testResult" in event:
+            _add_bazel_result(event, report)
+    return report
+
+
+def _add_bazel_result(event: Dict, report: Report) -> None:
+    label = event["id"]["testResult"]["label"]
+    result = event["testResult"]
+    cases = None
+    for output in result.get("testActionOutput", []):
+        if output["name"] == "test.xml":
+            cases = read_junit(pathlib.Path(urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)))
+    for name, case in (cases or {}).items():
+        key = f"{label} {name}"
+        # Each shard reports all cases, and those of the other shards as not run.
+        if key not in report or report[key].outcome == "skipped" or case.outcome == "failed":
+            report[key] = case
+    if result["status"] != "PASSED" and not any(case.outcome == "failed" for case in (cases or {}).values()):
+        report[label] = Case("failed")
+    elif result["status"] == "PASSED" and not cases:
+        report[label] = Case("passed")
