@@ -149,6 +149,7 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) {
     status = ReadInteger(lookup, "SMDDP_TEST_TRANSFER_DELAY_MS", &config->test_transfer_delay_ms);
   }
+  if (lookup("SMDDP_TEST_STRICT") != nullptr) config->test_strict = true;
   if (status.ok()) status = ValidateConfig(*config);
   return status;
 }

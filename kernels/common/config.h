@@ -14,6 +14,12 @@
 
 namespace tf_smddp {
 
+#ifdef NDEBUG
+inline constexpr bool kDebugBuild = false;
+#else
+inline constexpr bool kDebugBuild = true;
+#endif
+
 struct Config {
   // Who this process is.
   int rank = 0;
@@ -45,6 +51,7 @@ struct Config {
   std::int64_t stall_warning_ms = 60'000;     // a wait for other ranks that is worth a warning; 0: never
   std::int64_t stall_timeout_ms = 1'800'000;  // one without progress that ends the job; 0: never
   int log_level = 2;                          // LogLevel
+  bool test_strict = kDebugBuild;             // for tests: what only costs time is an error: a lost wake-up
   std::int64_t test_transfer_delay_ms = 0;    // for tests: each tensor of a batch takes so much longer
   std::int64_t test_patience_us = 0;          // for tests, not read: in the express lane, with any cores
 };

@@ -12,16 +12,14 @@ static_assert(kMaxLocalRanks == 64, "each member has one bit of a 64-bit mask, a
 constexpr std::size_t kPage = 4096;
 
 // Note [The ring cannot overflow] in launch_log.h.
-std::size_t SmallLogEntries(std::size_t slots) { return 2 * slots; }
 std::size_t LaunchLogEntries(std::size_t slots) { return 4 * slots; }
 
 }  // namespace
 
 std::size_t CommunicatorSegment::Layout::Bytes() const {
   const std::size_t bytes =
-      sizeof(Fixed) + ExpressLane::Bytes(num_ranks) + LaunchLog::Bytes(SmallLogEntries(slots)) +
-      LaunchLog::Bytes(LaunchLogEntries(slots)) + ReadinessTable::Bytes(slots, num_ranks) +
-      static_cast<std::size_t>(num_ranks) * window_bytes;
+      sizeof(Fixed) + ExpressLane::Bytes(num_ranks) + LaunchLog::Bytes(LaunchLogEntries(slots)) +
+      ReadinessTable::Bytes(slots, num_ranks) + static_cast<std::size_t>(num_ranks) * window_bytes;
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -33,10 +31,8 @@ CommunicatorSegment::CommunicatorSegment(std::shared_ptr<Mapping> mapping, const
       abort_(abort),
       fixed_(reinterpret_cast<Fixed*>(mapping_->data())),
       lane_(mapping_->data() + sizeof(Fixed)),
-      small_memory_(lane_ + ExpressLane::Bytes(layout.num_ranks)),
-      launch_memory_(small_memory_ + LaunchLog::Bytes(SmallLogEntries(layout.slots))),
+      launch_memory_(lane_ + ExpressLane::Bytes(layout.num_ranks)),
       table_memory_(launch_memory_ + LaunchLog::Bytes(LaunchLogEntries(layout.slots))),
-      small_log_(small_memory_, SmallLogEntries(layout.slots)),
       launch_log_(launch_memory_, LaunchLogEntries(layout.slots)),
       table_(table_memory_, layout.slots, layout.num_ranks, &fixed_->active, abort),
       windows_(table_memory_ + ReadinessTable::Bytes(layout.slots, layout.num_ranks)) {}

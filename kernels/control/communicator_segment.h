@@ -1,11 +1,10 @@
-// CommunicatorSegment: the shared memory of one communicator, namely its readiness table, its logs, its
+// CommunicatorSegment: the shared memory of one communicator, namely its readiness table, its launch log, its
 // express lane and its staging windows.
 //
 // Place in the stack: above the data structures of control/ and below job_segment.h, which assigns its place
 // in the control segment.
 //
-//   [ header | group counter | member records | express lane | small log | launch log | readiness table
-//   | windows ]
+//   [ header | member records | express lane | launch log | readiness table | windows ]
 //
 // Members are numbered within the communicator, from 0 to num_ranks - 1. Each member's windows are used by
 // its own progress thread alone (doorbell.h), so no rank ever waits for another to free a window.
@@ -20,7 +19,6 @@
 #include "kernels/control/abort_record.h"
 #include "kernels/control/express_lane.h"
 #include "kernels/control/failure_record.h"
-#include "kernels/control/group_counter.h"
 #include "kernels/control/launch_log.h"
 #include "kernels/control/readiness_table.h"
 #include "kernels/memory/shared_memory.h"
@@ -67,11 +65,9 @@ class CommunicatorSegment {
   // Mask of the members that the end of an incarnation waits for: the active members, and those that are
   // about to leave but still use the table.
   std::atomic<std::uint64_t>& draining() { return fixed_->draining; }
-  GroupCounter& groups() { return fixed_->groups; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
   // Opens the express lane for member `index`. Each member calls it once.
   ExpressLane OpenLane(int index) { return {lane_, layout_.num_ranks, index, abort_}; }
-  LaunchLog& small_log() { return small_log_; }
   LaunchLog& launch_log() { return launch_log_; }
   ReadinessTable& table() { return table_; }
   std::byte* windows(int index) { return windows_ + static_cast<std::size_t>(index) * layout_.window_bytes; }
@@ -81,7 +77,6 @@ class CommunicatorSegment {
     FailureRecord failure;
     alignas(64) std::atomic<std::uint64_t> active;
     std::atomic<std::uint64_t> draining;
-    alignas(64) GroupCounter groups;
     MemberRecord members[64];
   };
   static_assert(sizeof(Fixed) % 64 == 0, "the parts behind it start at a cache line");
@@ -91,10 +86,8 @@ class CommunicatorSegment {
   const AbortRecord* const abort_;
   Fixed* const fixed_;
   std::byte* const lane_;
-  std::byte* const small_memory_;
   std::byte* const launch_memory_;
   std::byte* const table_memory_;
-  LaunchLog small_log_;
   LaunchLog launch_log_;
   ReadinessTable table_;
   std::byte* const windows_;

@@ -1,11 +1,12 @@
-// LaunchLog: a ring in shared memory that every local rank reads in the same order.
+// LaunchLog: a ring in shared memory that every rank of a communicator reads in the same order.
 //
-// Place in the stack: in the control segment, above common/ only. The engine has two for each communicator:
-// the launch log, for requests that are ready to run, in batches; and the small log, for small requests that
-// are already done, each a batch of its own. kernels/fusion decides when a batch is sealed.
+// Place in the stack: in the control segment, above common/ only. Not here: when a batch is sealed
+// (kernels/fusion), and the state of a running batch (batch_state.h).
 //
-// A *batch* is a run of entries that ends with a sealing entry; until that entry is appended, the batch is
-// *open*. One 64-bit tail word holds everything that must change together:
+// An entry names a request that is ready. There are two kinds: a request whose results are already in place
+// (*done*), which a reader completes when it reads the entry; and a request that is launched with its
+// *batch*. A batch is a run of launched requests that ends with a sealing entry; until that entry is
+// appended, the batch is *open*. One 64-bit tail word holds everything that must change together:
 //
 //   | position of the next entry: 40 bits | weight of the open batch: 23 bits | closed: 1 bit |
 //
@@ -17,11 +18,12 @@
 //   - Close stops all appends, so the set of claimed entries is final.
 //   - An entry that was claimed but not yet published is settled by a compare-and-swap on the entry, which
 //     either Publish or Resolve wins.
-//   - A sealed batch ends by a compare-and-swap on its last entry (LogEntry::End), complete or aborted.
+//   - A sealed batch ends by a compare-and-swap on its state (BatchState::End), complete or aborted.
 //
-// Note [The ring cannot overflow]: a rank acknowledges entries in order, a request's generation is reused
-// only when all ranks have acknowledged it, and a marker follows at least one request. So between the slowest
-// reader and the tail lie at most two entries per generation, and the ring has four per slot.
+// Note [The ring cannot overflow]: a rank acknowledges a request only after it has read the request's entry,
+// a request's generation is reused only when all ranks have acknowledged it, and a marker follows at least
+// one request that is not acknowledged yet. So between the slowest reader and the tail lie at most two
+// entries per generation, and the ring has four per slot.
 #ifndef TF_SMDDP_KERNELS_CONTROL_LAUNCH_LOG_H_
 #define TF_SMDDP_KERNELS_CONTROL_LAUNCH_LOG_H_
 
@@ -32,69 +34,31 @@
 
 namespace tf_smddp {
 
-// The state of a batch, kept in its last entry.
-enum class BatchEnd : std::uint32_t { kRunning = 0, kComplete = 1, kAborted = 2 };
-
-struct alignas(64) LogEntry {
-  std::atomic<std::uint64_t> word;        // written by LaunchLog alone
-  std::atomic<std::uint32_t> end;         // a BatchEnd
-  std::atomic<std::uint64_t> claims;      // chunks claimed from the front and from the back, see Claim
-  std::atomic<std::uint64_t> done_units;  // chunks done, and ranks that have done their own part
-
-  // Claims one of `total` chunks (below 2^32) for the caller: the next one from the front or, with
-  // `from_behind`, from the back. A rank that always claims from the same side gets about the same part of a
-  // tensor in each step, which is then still in its caches; a faster rank claims more chunks. Returns false
-  // when all chunks are claimed.
-  bool Claim(std::uint64_t total, bool from_behind, std::uint64_t* chunk) {
-    constexpr int kHalf = 32;
-    const std::uint64_t before =
-        claims.fetch_add(from_behind ? std::uint64_t{1} << kHalf : 1, std::memory_order_relaxed);
-    const std::uint64_t front = before & ((std::uint64_t{1} << kHalf) - 1), back = before >> kHalf;
-    *chunk = from_behind ? total - 1 - back : front;
-    return front + back < total;
-  }
-
-  // Ends the batch, unless it has ended already. Returns how it has ended: `wanted`, or the end that another
-  // thread has set before.
-  BatchEnd End(BatchEnd wanted) {
-    auto expected = static_cast<std::uint32_t>(BatchEnd::kRunning);
-    if (end.compare_exchange_strong(expected, static_cast<std::uint32_t>(wanted),
-                                    std::memory_order_seq_cst)) {
-      return wanted;
-    }
-    return static_cast<BatchEnd>(expected);
-  }
-  BatchEnd ended() const { return static_cast<BatchEnd>(end.load(std::memory_order_acquire)); }
-};
-
 class LaunchLog {
  public:
-  static std::size_t Bytes(std::size_t capacity) { return 64 + capacity * sizeof(LogEntry); }
+  static std::size_t Bytes(std::size_t capacity) { return 64 + capacity * sizeof(std::uint64_t); }
 
   // Creates a view of shared memory at `memory`, aligned to 64 bytes, which is zeroed or already a log.
   // `capacity` is a power of two.
   LaunchLog(std::byte* memory, std::size_t capacity);
 
-  // Appends `item` (below 2^36). `weigh(open)` receives the weight of the open batch and returns its weight
-  // with this entry, or 0 if this entry seals the batch; it may be called more than once. If `at` is not
-  // nullptr, sets *at to the entry's position. Returns false if the log is closed; then nothing was appended,
-  // and *at means nothing. Any thread of any process.
+  // Appends `item` (below 2^36) to the open batch. `weigh(open)` gets the weight of the open batch and
+  // returns the weight after this entry: 0 seals the batch with it. It may be called more than once. False
+  // when the log is closed: nothing was appended. Any thread of any process.
   template <typename Weigh>
-  bool Append(std::uint64_t item, Weigh weigh, std::uint64_t* at = nullptr) {
+  bool Append(std::uint64_t item, Weigh weigh) {
     std::uint64_t tail = tail_->load(std::memory_order_acquire);
-    for (;;) {
-      if ((tail & kClosedBit) != 0) return false;
+    while ((tail & kClosedBit) == 0) {
       const std::uint64_t open = weigh(OpenOf(tail));
-      const std::uint64_t position = PositionOf(tail);
-      if (tail_->compare_exchange_weak(tail, MakeTail(position + 1, open), std::memory_order_seq_cst)) {
-        if (at != nullptr) *at = position;
-        return Publish(position, item, open == 0 ? kSealsFlag : 0);
-      }
+      if (Claim(&tail, open)) return Publish(PositionOf(tail), item, open == 0 ? kSealsFlag : 0);
     }
+    return false;
   }
 
-  // Seals the open batch by appending a marker. Returns false when no batch is open, or the log is closed.
-  // Any thread.
+  // Appends `item`, whose results are in place; it joins no batch. False and thread as Append.
+  bool AppendDone(std::uint64_t item);
+
+  // Seals the open batch by appending a marker. False when nothing is open, or the log is closed. Any thread.
   bool SealOpen();
 
   // Refuses appends until Reopen. Any thread.
@@ -114,16 +78,14 @@ class LaunchLog {
   bool HasOpenBatch() const { return OpenOf(tail_->load(std::memory_order_acquire)) != 0; }
 
   struct View {
-    enum State { kUnpublished, kItem, kMarker, kDropped } state;
-    std::uint64_t item;  // when kItem
+    enum State { kUnpublished, kLaunched, kDone, kMarker, kDropped } state;
+    std::uint64_t item;  // when kLaunched or kDone
     bool seals;          // this entry ends its batch
   };
   View Read(std::uint64_t position) const;
 
   // Like Read, but after Close only: makes an unpublished entry kDropped, for good and for all ranks.
   View Resolve(std::uint64_t position);
-
-  LogEntry& EntryAt(std::uint64_t position) { return entries_[position & (capacity_ - 1)]; }
 
   std::size_t capacity() const { return capacity_; }
 
@@ -133,7 +95,7 @@ class LaunchLog {
   static constexpr std::uint64_t kOpenMax = (std::uint64_t{1} << kOpenBits) - 1;
   // In an entry's word: | lap + 1: 24 bits | flags: 4 bits | item: 36 bits |.
   static constexpr std::uint64_t kItemBits = 36;
-  static constexpr std::uint64_t kSealsFlag = 1, kMarkerFlag = 2, kDroppedFlag = 4;
+  static constexpr std::uint64_t kSealsFlag = 1, kMarkerFlag = 2, kDroppedFlag = 4, kDoneFlag = 8;
 
   static std::uint64_t PositionOf(std::uint64_t tail) { return tail >> (kOpenBits + 1); }
   static std::uint64_t OpenOf(std::uint64_t tail) { return (tail >> 1) & kOpenMax; }
@@ -144,11 +106,20 @@ class LaunchLog {
     return (position / capacity_ + 1) & ((std::uint64_t{1} << 24) - 1);
   }
 
+  // Claims the position of *tail, and leaves `open` open. False when the tail has changed: *tail is the new
+  // one.
+  bool Claim(std::uint64_t* tail, std::uint64_t open) {
+    return tail_->compare_exchange_weak(*tail, MakeTail(PositionOf(*tail) + 1, open),
+                                        std::memory_order_seq_cst);
+  }
+  std::atomic<std::uint64_t>& EntryAt(std::uint64_t position) const {
+    return entries_[position & (capacity_ - 1)];
+  }
   bool Publish(std::uint64_t position, std::uint64_t item, std::uint64_t flags);
   View Decode(std::uint64_t position, std::uint64_t word) const;
 
   std::atomic<std::uint64_t>* const tail_;
-  LogEntry* const entries_;
+  std::atomic<std::uint64_t>* const entries_;
   const std::size_t capacity_;
 };
 

@@ -40,6 +40,7 @@ struct ReadinessTable::Generation {
   std::atomic<std::uint64_t> acknowledged;  // bit r: rank r no longer needs the cells
   std::uint64_t first_rank;                 // the rank that wrote the manifest
   Manifest manifest;
+  BatchState batch;
 
   Cell* cells() {
     return reinterpret_cast<Cell*>(reinterpret_cast<std::byte*>(this) + RoundToLine(sizeof *this));
@@ -147,6 +148,7 @@ Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int ran
       generation->claim.compare_exchange_strong(claim, open | kWritingBit, std::memory_order_seq_cst)) {
     generation->manifest = manifest;
     generation->first_rank = static_cast<std::uint64_t>(rank);
+    generation->batch.Reset();
     generation->claim.store(open, std::memory_order_release);
   } else {
     while (claim == (open | kWritingBit)) {
@@ -224,6 +226,8 @@ std::uint64_t ReadinessTable::HeldUpBy(Place place) const {
 }
 
 Cell ReadinessTable::CellOf(Place place, int rank) const { return GenerationAt(place)->cells()[rank]; }
+
+BatchState& ReadinessTable::BatchAt(Place place) const { return GenerationAt(place)->batch; }
 
 bool ReadinessTable::Acknowledge(Place place, int rank) {
   Generation* generation = GenerationAt(place);

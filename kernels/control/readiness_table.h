@@ -35,6 +35,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/collectives/batch_state.h"
 #include "kernels/common/status.h"
 #include "kernels/control/abort_record.h"
 #include "kernels/control/manifest.h"
@@ -119,6 +120,9 @@ class ReadinessTable {
 
   // Returns rank `rank`'s cell. Valid from readiness until the caller's own Acknowledge.
   Cell CellOf(Place place, int rank) const;
+
+  // Returns the state of the batch whose first request is at `place`. Valid like a cell.
+  BatchState& BatchAt(Place place) const;
 
   // Marks that rank `rank`, a participant, no longer needs the cells of `place`. Returns true if this has
   // retired the generation. Any thread, once for each request.

@@ -58,4 +58,8 @@ std::uint64_t Communicator::ToRanks(std::uint64_t members) const {
 
 std::string Communicator::Names(std::uint64_t members) const { return RankList(ToRanks(members)); }
 
+void Communicator::LogDebug(const std::string& text) const {
+  job_->logger().Log(LogLevel::kDebug, "process set " + std::to_string(id_) + ": " + text);
+}
+
 }  // namespace tf_smddp

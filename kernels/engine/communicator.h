@@ -1,7 +1,6 @@
 // Communicator: what one rank shares with the other members of a group of ranks.
 //
-// Place in the stack: above job.h; the dispatcher and the comm thread work on it. Not here: requests and
-// threads. Members are counted within the communicator, 0 to size() - 1, in the order of their ranks in the
+// Place in the stack: above job.h, below member_state.h. Not here: requests and threads. Members are counted within the communicator, 0 to size() - 1, in the order of their ranks in the
 // job.
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_
 #define TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_
@@ -44,7 +43,7 @@ class Communicator {
   Doorbell& bell(int member) { return job_->segment().bell(region_, rank_of(member)); }
   const ArenaView& view(int member) const { return job_->view(rank_of(member)); }
 
-  // Wakes the members' comm threads; see Note [No lost wake-up] in kernels/control/doorbell.h. Any thread.
+  // Wakes the members' progress threads; see Note [No lost wake-up] in kernels/control/doorbell.h. Any thread.
   void RingSelf() { bell(index_).Ring(); }
   void RingOthers();
   void RingAll();
@@ -60,6 +59,9 @@ class Communicator {
 
   // Bits of the ranks of the job, for the set bits of `members`; those that are no member's do not count.
   std::uint64_t ToRanks(std::uint64_t members) const;
+
+  // Writes a line for debugging that names the process set.
+  void LogDebug(const std::string& text) const;
 
   // "ranks 0, 2" (of the job), for the set bits of `members`.
   std::string Names(std::uint64_t members) const;

@@ -102,7 +102,7 @@ Status CommunicatorSet::Agree(const std::string& label, CommunicatorId id, const
   for (const int rank : known.ranks) request.shape.push_back(rank);
   request.label = std::to_string(id) + label;
   request.done = [&outcome](const Status& status) { outcome.set_value(status); };
-  Find(kWorld)->dispatcher().Submit(std::move(request));
+  Find(kWorld)->submission().Submit(std::move(request));
   return outcome.get_future().get();
 }
 
@@ -126,7 +126,7 @@ Status CommunicatorSet::Create(std::vector<int> ranks, CommunicatorId* id) {
   if (!status.ok()) {
     status =
         Internal("rank " + std::to_string(config_.rank) + " cannot join a process set: " + status.message());
-    Find(kWorld)->dispatcher().FailStep(kNoStep, status.message());  // the others are at Agree, or come to it
+    Find(kWorld)->failures().FailStep(kNoStep, status.message());  // the others are at Agree, or come to it
     return status;
   }
   status = Agree(" of " + List(known.ranks), next_id_, known);
@@ -156,8 +156,7 @@ Status CommunicatorSet::Remove(CommunicatorId id) {
     std::lock_guard<std::mutex> lock(mu_);
     known = known_[id];
   }
-  if (known.membership != nullptr &&
-      !known.membership->dispatcher().pending().WaitEmpty(std::chrono::milliseconds(0))) {
+  if (known.membership != nullptr && !known.membership->pending().WaitEmpty(std::chrono::milliseconds(0))) {
     return FailedPrecondition("process set " + std::to_string(id) + " is in use on rank " +
                               std::to_string(config_.rank) + "; remove it when its collectives are done");
   }
@@ -174,8 +173,8 @@ Status CommunicatorSet::Remove(CommunicatorId id) {
   }
   if (job_ == nullptr) return {};
   if (known.membership != nullptr) {
-    Dispatcher& dispatcher = known.membership->dispatcher();
-    dispatcher.Refuse(FailedPrecondition("process set " + std::to_string(id) + " was removed meanwhile"));
+    known.membership->submission().Refuse(
+        FailedPrecondition("process set " + std::to_string(id) + " was removed meanwhile"));
     // A thread may be in a call that found it before: a late Cancel, the end of a step.
     while (known.membership.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
     job_->arena().Quarantine();  // other ranks may still be at work there
@@ -248,7 +247,7 @@ std::vector<StallWatch::Waiting> CommunicatorSet::CollectWaiting(Clock::time_poi
     // Held meanwhile, so that none is removed: a membership must not be kept alive from here.
     std::lock_guard<std::mutex> lock(mu_);
     for (const auto& [id, known] : known_) {
-      if (known.membership != nullptr) known.membership->dispatcher().CollectWaiting(before, &waiting);
+      if (known.membership != nullptr) known.membership->submission().CollectWaiting(before, &waiting);
     }
   }
   std::stable_sort(

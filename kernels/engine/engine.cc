@@ -17,11 +17,11 @@
 #include "kernels/engine/completion_thread.h"
 #include "kernels/engine/job.h"
 #include "kernels/engine/membership.h"
+#include "kernels/engine/resolve.h"
 #include "kernels/engine/stall_watch.h"
 #include "kernels/engine/statistics.h"
 #include "kernels/engine/timeline.h"
 #include "kernels/engine/watcher.h"
-#include "kernels/engine/work.h"
 #include "kernels/memory/fork_guard.h"
 #include "kernels/reduce/reduce.h"
 
@@ -225,7 +225,7 @@ Status Engine::CheckRequest(const Request& request, const std::vector<int>& rank
 
 std::uint64_t Engine::SubmitTo(Membership* membership, Request&& request) {
   const CommunicatorId communicator = request.communicator;
-  const std::uint64_t id = membership->dispatcher().Submit(std::move(request));
+  const std::uint64_t id = membership->submission().Submit(std::move(request));
   return id == 0 ? 0 : static_cast<std::uint64_t>(communicator) << kNumberBits | id;
 }
 
@@ -276,7 +276,7 @@ void Engine::Assist(CommunicatorId id, Caller caller, const std::function<void()
   if (membership == nullptr) return submit();
   const Assisted outer = assisted;
   assisted = {this, membership.get()};
-  membership->comm().Assist(caller, submit, ended);
+  membership->progress().SubmitAndDrive(caller, submit, ended);
   assisted = outer;
 }
 
@@ -334,12 +334,12 @@ Status Engine::Leave(CommunicatorId id) {
   if (!status.ok()) return status;
   const std::shared_ptr<Membership> membership = communicators_->Find(id);
   if (membership == nullptr) return job_ == nullptr ? Status() : communicators_->WhyNot(id);
-  PendingTable& pending = membership->dispatcher().pending();
+  PendingTable& pending = membership->pending();
   pending.Refuse(FailedPrecondition("rank " + std::to_string(config_.rank) + " has left this process set"));
   while (!pending.WaitEmpty(std::chrono::milliseconds(100))) {
     if (job_->aborted()) return Internal(job_->AbortText());
   }
-  return membership->comm().Leave() ? Status() : Internal(job_->AbortText());
+  return membership->progress().Leave() ? Status() : Internal(job_->AbortText());
 }
 
 Status Engine::DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) {
@@ -347,7 +347,7 @@ Status Engine::DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket)
   Status status = CheckUsable();
   if (!status.ok()) return status;
   if (const std::shared_ptr<Membership> membership = communicators_->Find(id)) {
-    return membership->dispatcher().sequencer().DrawTicket(step, ticket);
+    return membership->sequencer().DrawTicket(step, ticket);
   }
   if (job_ != nullptr || communicators_->RanksOf(id).empty()) return communicators_->WhyNot(id);
   *ticket = lone_tickets_.fetch_add(1);
@@ -358,7 +358,7 @@ void Engine::EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, cons
   const Inside inside(&inside_);
   if (!CheckUsable().ok()) return;
   if (const std::shared_ptr<Membership> membership = communicators_->Find(id)) {
-    membership->dispatcher().EndGroup(ticket, failed, reason);
+    membership->failures().EndGroup(ticket, failed, reason);
   }
 }
 
@@ -367,7 +367,7 @@ void Engine::Cancel(std::uint64_t id, const std::string& reason) {
   if (!CheckUsable().ok()) return;
   const auto communicator = static_cast<CommunicatorId>(id >> kNumberBits);
   if (const std::shared_ptr<Membership> membership = communicators_->Find(communicator)) {
-    membership->dispatcher().Cancel(id & ((std::uint64_t{1} << kNumberBits) - 1), reason);
+    membership->failures().Cancel(id & ((std::uint64_t{1} << kNumberBits) - 1), reason);
   }
 }
 
@@ -375,7 +375,7 @@ void Engine::CancelAll(const std::string& reason) {
   const Inside inside(&inside_);
   if (!CheckUsable().ok()) return;
   for (const std::shared_ptr<Membership>& membership : communicators_->All()) {
-    membership->dispatcher().CancelAll(reason);
+    membership->failures().CancelAll(reason);
   }
 }
 
@@ -383,7 +383,7 @@ void Engine::FailStep(CommunicatorId id, StepId step, const std::string& reason)
   const Inside inside(&inside_);
   if (!CheckUsable().ok()) return;
   if (const std::shared_ptr<Membership> membership = communicators_->Find(id)) {
-    membership->dispatcher().FailStep(step, reason);
+    membership->failures().FailStep(step, reason);
   }
 }
 
@@ -417,19 +417,17 @@ void Engine::LeaveJob() {
 
 // Waits for what is pending and can complete.
 void Engine::Finish(Membership& membership) {
-  Dispatcher& dispatcher = membership.dispatcher();
-  dispatcher.pending().Refuse(ShutDownStatus());
-  while (!dispatcher.pending().WaitEmpty(std::chrono::milliseconds(10))) {
+  membership.pending().Refuse(ShutDownStatus());
+  while (!membership.pending().WaitEmpty(std::chrono::milliseconds(10))) {
     AbortWaiting(membership, /*agreements_only=*/false);
   }
 }
 
 void Engine::AbortWaiting(Membership& membership, bool agreements_only) {
-  Dispatcher& dispatcher = membership.dispatcher();
   std::string waiting;
-  dispatcher.pending().ForEach([&](const PendingRequest& request, bool entered) {
+  membership.pending().ForEach([&](const PendingRequest& request, bool entered) {
     if (agreements_only && request.request.kind != CollectiveKind::kCommunicator) return;
-    if (!entered || !dispatcher.IsReady(request)) waiting = DescribeManifest(request.manifest);
+    if (!entered || !membership.IsReady(request)) waiting = DescribeManifest(request.manifest);
   });
   if (waiting.empty() || job_->aborted()) return;
   shutdown_status_ =

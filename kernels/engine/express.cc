@@ -8,8 +8,8 @@
 
 #include "kernels/collectives/shard.h"
 #include "kernels/common/rank_mask.h"
+#include "kernels/engine/resolve.h"
 #include "kernels/engine/spin_time.h"
-#include "kernels/engine/work.h"
 
 namespace tf_smddp {
 namespace {

@@ -5,36 +5,57 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/engine/comm_thread.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/completion_thread.h"
-#include "kernels/engine/dispatcher.h"
+#include "kernels/engine/delivery.h"
 #include "kernels/engine/failure_memory.h"
+#include "kernels/engine/failures.h"
+#include "kernels/engine/member_state.h"
+#include "kernels/engine/progress_thread.h"
 #include "kernels/engine/stall_watch.h"
 #include "kernels/engine/statistics.h"
+#include "kernels/engine/submission.h"
 #include "kernels/engine/timeline.h"
 
 namespace tf_smddp {
 
 class Membership {
  public:
-  // Starts its comm thread. The others outlive it.
+  // Starts its progress thread. The others outlive it.
   Membership(std::unique_ptr<Communicator> communicator, CompletionThread* completions, FailureMemory* memory,
              StallWatch* stalls, std::shared_ptr<CommunicatorCounters> counters, Timeline* timeline)
       : communicator_(std::move(communicator)),
         counters_(std::move(counters)),
-        dispatcher_(communicator_.get(), completions, memory, stalls, counters_.get(), timeline),
-        comm_(communicator_.get(), &dispatcher_) {}
+        state_(communicator_.get(), completions, memory, stalls, counters_.get(), timeline),
+        failures_(&state_),
+        delivery_(&state_),
+        submission_(&state_, &failures_, &delivery_),
+        progress_(std::make_unique<ProgressThread>(&state_, &submission_, &failures_, &delivery_)) {}
+
+  // Ends the thread, and what has been submitted since the communicator was found unused, and removed.
+  ~Membership() {
+    progress_.reset();
+    delivery_.FailLate();
+  }
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
 
   Communicator& communicator() { return *communicator_; }
-  Dispatcher& dispatcher() { return dispatcher_; }
-  CommThread& comm() { return comm_; }
+  PendingTable& pending() { return state_.pending; }
+  Sequencer& sequencer() { return state_.sequencer; }
+  bool IsReady(const PendingRequest& request) const { return state_.IsReady(request); }
+  Submission& submission() { return submission_; }
+  Failures& failures() { return failures_; }
+  ProgressThread& progress() { return *progress_; }
 
  private:
   const std::unique_ptr<Communicator> communicator_;
   const std::shared_ptr<CommunicatorCounters> counters_;
-  Dispatcher dispatcher_;
-  CommThread comm_;
+  MemberState state_;
+  Failures failures_;
+  Delivery delivery_;
+  Submission submission_;
+  std::unique_ptr<ProgressThread> progress_;
 };
 
 }  // namespace tf_smddp

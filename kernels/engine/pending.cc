@@ -41,14 +41,6 @@ PendingTable::Shared PendingTable::Take(Place place) {
   return found == entered_.end() ? nullptr : Remove(found);
 }
 
-PendingTable::Shared PendingTable::TakeAhead(Place place, std::uint64_t id, std::uint64_t position) {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto found = entered_.find(place.index());
-  if (found == entered_.end() || found->second->id != id || ahead_.size() >= most_ahead_) return nullptr;
-  ahead_.insert(position);
-  return Remove(found);
-}
-
 PendingTable::Shared PendingTable::Remove(Entered::iterator entry) {
   Shared pending = std::move(entry->second);
   entered_.erase(entry);

@@ -13,14 +13,12 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "kernels/control/manifest.h"
 #include "kernels/control/readiness_table.h"
 #include "kernels/engine/request.h"
 #include "kernels/engine/statistics.h"
-#include "kernels/fusion/fusion_buffer_manager.h"
 
 namespace tf_smddp {
 
@@ -41,17 +39,10 @@ struct PendingRequest {
   std::uint64_t splits_bytes = 0;
 
   Place place() const { return ReadinessTable::PlaceOf(slot, ticket); }
-  GroupPart group() const {
-    if (request.pairing.kind == Pairing::kGroup) return {ticket, request.pairing.num_params};
-    return {0, 0, request.alone};
-  }
 };
 
 class PendingTable {
  public:
-  // `most_ahead`: how far the comm thread may lag behind what is taken ahead of it, in entries.
-  explicit PendingTable(std::size_t most_ahead) : most_ahead_(most_ahead) {}
-
   // Shared, because an abort may take a request out of the table while the thread that submitted it still
   // enters it.
   using Shared = std::shared_ptr<PendingRequest>;
@@ -68,22 +59,6 @@ class PendingTable {
 
   // Takes the request in `place`; nullptr when there is none. Comm thread.
   Shared Take(Place place);
-
-  // Takes the request in `place` ahead of the comm thread, which will come to it at `position` of the small
-  // log; nullptr when it is not `id`, or when the comm thread lags behind too far. Any thread.
-  Shared TakeAhead(Place place, std::uint64_t id, std::uint64_t position);
-
-  // Takes the request in `place`, to which the comm thread has come at `position` of the small log. nullptr
-  // when it was taken ahead, which sets *ahead; when there is none; or when it is not `ready`, and stays.
-  // Comm thread.
-  template <typename Ready>
-  Shared TakeInTurn(Place place, std::uint64_t position, Ready ready, bool* ahead) {
-    std::lock_guard<std::mutex> lock(mu_);
-    *ahead = ahead_.erase(position) != 0;
-    if (*ahead) return nullptr;
-    const auto found = entered_.find(place.index());
-    return found == entered_.end() || !ready(*found->second) ? nullptr : Remove(found);
-  }
 
   // The request in `place`, which stays there; nullptr when there is none. Any thread.
   Shared Find(Place place);
@@ -130,16 +105,14 @@ class PendingTable {
   }
   void CountDeferred() { num_deferred_.store(deferred_.size(), std::memory_order_seq_cst); }
 
-  const std::size_t most_ahead_;
   std::mutex mu_;
   std::condition_variable emptied_;
   Entered entered_;              // by Place::index(); guarded by mu_
   std::deque<Shared> deferred_;  // oldest first; guarded by mu_
   std::atomic<std::size_t> num_deferred_{0};
   std::atomic<std::uint64_t> bytes_{0};
-  std::unordered_set<std::uint64_t> ahead_;  // positions of the small log; guarded by mu_
-  bool refusing_ = false;                    // guarded by mu_
-  Status refusal_;                           // guarded by mu_
+  bool refusing_ = false;  // guarded by mu_
+  Status refusal_;         // guarded by mu_
 };
 
 }  // namespace tf_smddp

@@ -48,13 +48,6 @@ TEST_F(LaunchLogTest, EntriesOfManyLapsAreToldApart) {
     EXPECT_EQ(log_.Read(i).state, LaunchLog::View::kUnpublished);
     EXPECT_TRUE(log_.Append(i, Seal));
     EXPECT_EQ(log_.Read(i).item, i);
-    LogEntry& entry = log_.EntryAt(i);
-    EXPECT_EQ(entry.ended(), BatchEnd::kRunning);
-    std::uint64_t chunk = 7;
-    EXPECT_TRUE(entry.Claim(2, /*from_behind=*/false, &chunk));
-    EXPECT_EQ(chunk, 0u);
-    EXPECT_EQ(entry.done_units.fetch_add(1), 0u);
-    EXPECT_EQ(entry.End(BatchEnd::kComplete), BatchEnd::kComplete);
   }
 }
 
@@ -67,12 +60,18 @@ TEST_F(LaunchLogTest, SealOpenAppendsOneMarker) {
   EXPECT_TRUE(log_.Read(1).seals);
 }
 
-TEST_F(LaunchLogTest, ABatchHasOneEnd) {
-  log_.Append(1, Seal);
-  LogEntry& entry = log_.EntryAt(0);
-  EXPECT_EQ(entry.End(BatchEnd::kAborted), BatchEnd::kAborted);
-  EXPECT_EQ(entry.End(BatchEnd::kComplete), BatchEnd::kAborted);
-  EXPECT_EQ(entry.ended(), BatchEnd::kAborted);
+TEST_F(LaunchLogTest, ADoneEntryJoinsNoBatch) {
+  EXPECT_TRUE(log_.AppendDone(3));
+  EXPECT_FALSE(log_.HasOpenBatch());
+  EXPECT_TRUE(log_.Append(4, OneMore));
+  EXPECT_TRUE(log_.AppendDone(5));
+  EXPECT_TRUE(log_.HasOpenBatch());
+  EXPECT_EQ(log_.Read(0).state, LaunchLog::View::kDone);
+  EXPECT_EQ(log_.Read(2).state, LaunchLog::View::kDone);
+  EXPECT_EQ(log_.Read(2).item, 5u);
+  EXPECT_FALSE(log_.Read(0).seals || log_.Read(2).seals);
+  log_.Close();
+  EXPECT_FALSE(log_.AppendDone(6));
 }
 
 TEST_F(LaunchLogTest, CloseStopsAppendsForGood) {
@@ -81,13 +80,13 @@ TEST_F(LaunchLogTest, CloseStopsAppendsForGood) {
   EXPECT_FALSE(log_.Append(2, OneMore));
   EXPECT_FALSE(log_.SealOpen());
   EXPECT_EQ(log_.Tail(), 1u);
-  EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kItem);
+  EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kLaunched);
 }
 
 TEST_F(LaunchLogTest, ReopenGoesOnBehindWhatWasThere) {
   log_.Append(1, OneMore);
   log_.Close();
-  EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kItem);
+  EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kLaunched);
   log_.Reopen();
   EXPECT_FALSE(log_.HasOpenBatch());  // what was open is of the past
   EXPECT_FALSE(log_.SealOpen());
@@ -95,7 +94,6 @@ TEST_F(LaunchLogTest, ReopenGoesOnBehindWhatWasThere) {
   EXPECT_EQ(log_.Tail(), 2u);
   EXPECT_EQ(log_.Read(1).item, 2u);
   EXPECT_TRUE(log_.Read(1).seals);
-  EXPECT_EQ(log_.EntryAt(1).ended(), BatchEnd::kRunning);
 }
 
 // A damaged tail makes no reader walk for ever.
@@ -109,14 +107,14 @@ TEST_F(LaunchLogTest, TheTailIsAtMostALapAhead) {
 
 // An appender that dies, or is slow, between its two steps: seen by taking the first one away from it.
 TEST_F(LaunchLogTest, AnUnpublishedEntryIsDroppedForAll) {
-  log_.Append(1, [&](std::uint64_t open) { return open + 1; });
-  LogEntry& entry = log_.EntryAt(0);
-  const std::uint64_t published = entry.word.exchange(0);  // as if not yet published
+  log_.Append(1, OneMore);
+  auto* entry = reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.data()) + 8;
+  const std::uint64_t published = entry->exchange(0);  // as if not yet published
   log_.Close();
   EXPECT_EQ(log_.Read(0).state, LaunchLog::View::kUnpublished);
   EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kDropped);
   std::uint64_t expected = 0;
-  EXPECT_FALSE(entry.word.compare_exchange_strong(expected, published));  // the late publication loses
+  EXPECT_FALSE(entry->compare_exchange_strong(expected, published));  // the late publication loses
   EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kDropped);
 }
 
@@ -142,7 +140,7 @@ TEST(LaunchLogConcurrency, AllReadersSeeTheSameSealedOrder) {
   for (std::uint64_t i = 0; i < log.Tail(); ++i) {
     const LaunchLog::View view = log.Read(i);
     ASSERT_NE(view.state, LaunchLog::View::kUnpublished);
-    if (view.state == LaunchLog::View::kItem) {
+    if (view.state == LaunchLog::View::kLaunched) {
       EXPECT_TRUE(items.insert(view.item).second);
       ++in_batch;
     }

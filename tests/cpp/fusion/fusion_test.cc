@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/fusion/bucket.h"
-#include "kernels/fusion/fusion_buffer_manager.h"
+#include "kernels/fusion/launch_order.h"
 
 namespace tf_smddp {
 namespace {
@@ -16,7 +16,7 @@ TEST(Bucket, UnitsRoundUpAndNeverVanish) {
   EXPECT_EQ(BucketUnits(129), 2u);
 }
 
-TEST(Bucket, SealsAtTheCapOrTheGroupsEnd) {
+TEST(Bucket, SealsAtTheCapOrWhenAlone) {
   EXPECT_EQ(OpenAfter(0, 128, false, kCap), 1u);
   EXPECT_EQ(OpenAfter(8, 128, false, kCap), 9u);
   EXPECT_EQ(OpenAfter(9, 128, false, kCap), 0u);
@@ -25,14 +25,14 @@ TEST(Bucket, SealsAtTheCapOrTheGroupsEnd) {
   EXPECT_EQ(OpenAfter(0, 1, true, kCap), 0u);
 }
 
-class FusionTest : public ::testing::Test {
+class LaunchOrderTest : public ::testing::Test {
  protected:
   static constexpr std::size_t kCapacity = 64;
 
-  FusionTest()
+  LaunchOrderTest()
       : memory_(LaunchLog::Bytes(kCapacity) / 64 + 1),
         log_(reinterpret_cast<std::byte*>(memory_.data()), kCapacity),
-        manager_(&log_, &groups_, kCap) {}
+        order_(&log_, kCap) {}
 
   // Which of the entries so far seal.
   std::vector<bool> Seals() const {
@@ -46,50 +46,40 @@ class FusionTest : public ::testing::Test {
   };
   std::vector<Line> memory_;
   LaunchLog log_;
-  GroupCounter groups_ = {};
-  FusionBufferManager manager_;
+  LaunchOrder order_;
 };
 
-TEST_F(FusionTest, TheRequestThatReachesTheCapSeals) {
-  for (std::uint32_t i = 0; i < 5; ++i) EXPECT_TRUE(manager_.Add({i, 0}, 512, {}));
+TEST_F(LaunchOrderTest, TheRequestThatReachesTheCapSeals) {
+  for (std::uint32_t i = 0; i < 5; ++i) order_.Launch({i, 0}, 512, /*alone=*/false);
   EXPECT_EQ(Seals(), (std::vector<bool>{false, false, true, false, false}));
-  EXPECT_TRUE(manager_.SealOpen());
-  EXPECT_FALSE(manager_.SealOpen());
+  EXPECT_TRUE(order_.SealOpen());
+  EXPECT_FALSE(order_.SealOpen());
   EXPECT_EQ(Seals(), (std::vector<bool>{false, false, true, false, false, true}));
 }
 
-TEST_F(FusionTest, TheLastOfAGroupSeals) {
-  const GroupPart group = {7, 3};
-  EXPECT_TRUE(manager_.Add({0, 0}, 128, group));
-  manager_.AddElsewhere(group);  // a small one of the same group
-  EXPECT_TRUE(manager_.Add({1, 0}, 128, group));
+TEST_F(LaunchOrderTest, ARequestThatIsAloneSeals) {
+  order_.Launch({0, 0}, 128, /*alone=*/false);
+  order_.Launch({1, 0}, 128, /*alone=*/true);
   EXPECT_EQ(Seals(), (std::vector<bool>{false, true}));
 }
 
-TEST_F(FusionTest, OneThatIsAloneSeals) {
-  EXPECT_TRUE(manager_.Add({0, 0}, 128, {}));
-  EXPECT_TRUE(manager_.Add({1, 0}, 128, {0, 0, /*alone=*/true}));
-  EXPECT_EQ(Seals(), (std::vector<bool>{false, true}));
+TEST_F(LaunchOrderTest, ADoneRequestLeavesTheOpenBatchAsItIs) {
+  order_.AnnounceDone({7, 0});
+  EXPECT_FALSE(log_.HasOpenBatch());
+  EXPECT_FALSE(order_.SealOpen());
+  order_.Launch({0, 0}, 1152, /*alone=*/false);
+  order_.AnnounceDone({8, 1});
+  order_.Launch({1, 0}, 128, /*alone=*/false);
+  EXPECT_EQ(Seals(), (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(log_.Read(2).state, LaunchLog::View::kDone);
+  EXPECT_EQ(log_.Read(2).item, (Place{8, 1}.index()));
 }
 
-TEST_F(FusionTest, TheLastOfAGroupSealsFromElsewhere) {
-  const GroupPart group = {8, 2};
-  EXPECT_TRUE(manager_.Add({0, 0}, 128, group));
-  manager_.AddElsewhere(group);
-  EXPECT_EQ(Seals(), (std::vector<bool>{false, true}));
-}
-
-TEST_F(FusionTest, GroupsAreCountedApart) {
-  EXPECT_TRUE(manager_.Add({0, 0}, 128, {1, 2}));
-  EXPECT_TRUE(manager_.Add({1, 0}, 128, {2, 2}));
-  EXPECT_TRUE(manager_.Add({0, 0}, 128, {1, 2}));
-  EXPECT_EQ(Seals(), (std::vector<bool>{false, false, true}));
-}
-
-TEST_F(FusionTest, NothingIsAddedToAClosedLog) {
+TEST_F(LaunchOrderTest, NothingIsAddedToAClosedLog) {
   log_.Close();
-  EXPECT_FALSE(manager_.Add({0, 0}, 128, {}));
-  EXPECT_FALSE(manager_.SealOpen());
+  order_.Launch({0, 0}, 128, /*alone=*/false);
+  order_.AnnounceDone({0, 0});
+  EXPECT_FALSE(order_.SealOpen());
   EXPECT_EQ(log_.Tail(), 0u);
 }
 

@@ -40,6 +40,7 @@ Config RankConfig(int rank, int size, const std::string& rendezvous) {
   config.arena_bytes = 32 << 20;
   config.bootstrap_timeout_seconds = 30;
   config.log_level = 4;  // failures made on purpose need no log
+  config.test_strict = true;
   return config;
 }
 

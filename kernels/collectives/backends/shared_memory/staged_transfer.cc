@@ -1,4 +1,4 @@
-#include "kernels/collectives/backends/shared_memory/staged_pipeline.h"
+#include "kernels/collectives/backends/shared_memory/staged_transfer.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,33 +7,38 @@
 
 namespace tf_smddp {
 
-StagedPipeline::StagedPipeline(int index, std::vector<std::byte*> windows,
+StagedTransfer::StagedTransfer(int index, std::vector<std::byte*> windows,
                                std::vector<StagedProgress> progress, std::uint64_t chunk_bytes)
     : index_(index),
       windows_(std::move(windows)),
       progress_(std::move(progress)),
       chunk_bytes_(chunk_bytes) {}
 
-void StagedPipeline::Reset() {
-  transfers_.clear();
+void StagedTransfer::Reset() {
+  requests_.clear();
   plan_.Clear();
+  done_ = true;
   base_ = staged_ = combined_ = copied_out_ = 0;
 }
 
-void StagedPipeline::Start(std::vector<StagedTransfer> transfers) {
+std::uint64_t StagedTransfer::Plan(std::vector<const ResolvedRequest*> requests, BatchState*) {
   base_ = copied_out_;
-  transfers_ = std::move(transfers);
+  requests_ = std::move(requests);
   plan_.Clear();
-  for (const StagedTransfer& transfer : transfers_) {
-    plan_.Add(FindCollective(transfer.call.kind).NumChunks(transfer.call, Capacity(transfer.call)), 1);
+  std::uint64_t participants = 0;
+  for (const ResolvedRequest* request : requests_) {
+    plan_.Add(request->collective->NumChunks(request->call, Capacity(request->call)), 1);
+    participants |= request->participants;
   }
+  done_ = requests_.empty();
+  return static_cast<std::uint64_t>(__builtin_popcountll(participants));
 }
 
-std::uint64_t StagedPipeline::Capacity(const Call& call) const {
+std::uint64_t StagedTransfer::Capacity(const Call& call) const {
   return chunk_bytes_ / DTypeBytes(call.dtype);
 }
 
-std::uint64_t StagedPipeline::Slowest(std::atomic<std::uint64_t>* StagedProgress::* counter) const {
+std::uint64_t StagedTransfer::Slowest(std::atomic<std::uint64_t>* StagedProgress::* counter) const {
   std::uint64_t slowest = ~std::uint64_t{0};
   for (const StagedProgress& progress : progress_) {
     slowest = std::min(slowest, (progress.*counter)->load(std::memory_order_acquire));
@@ -41,7 +46,7 @@ std::uint64_t StagedPipeline::Slowest(std::atomic<std::uint64_t>* StagedProgress
   return slowest;
 }
 
-bool StagedPipeline::Step() {
+Transfer::Progress StagedTransfer::Step() {
   const std::uint64_t end = base_ + plan_.total();
   bool moved = false;
   // The end of the pipe first: it frees windows for the other ranks.
@@ -60,24 +65,25 @@ bool StagedPipeline::Step() {
     progress_[index_].staged->store(++staged_, std::memory_order_release);
     moved = true;
   }
-  return moved;
+  done_ = copied_out_ == end;
+  return {moved || done_, done_, /*peers_wait=*/moved};
 }
 
-void StagedPipeline::Run(Method method, std::uint64_t chunk) const {
+void StagedTransfer::Run(Method method, std::uint64_t chunk) const {
   const ChunkPlan::Chunk part = plan_.At(chunk - base_);
-  const StagedTransfer& transfer = transfers_[part.item];
+  const ResolvedRequest& request = *requests_[part.item];
+  const auto rank = static_cast<std::size_t>(request.rank);
   std::byte* windows[kMaxLocalRanks];
-  for (std::size_t rank = 0; rank < transfer.members.size(); ++rank) {
-    windows[rank] =
-        windows_[static_cast<std::size_t>(transfer.members[rank])] + chunk % kWindows * chunk_bytes_;
+  for (std::size_t i = 0; i < request.members.size(); ++i) {
+    windows[i] = windows_[static_cast<std::size_t>(request.members[i])] + chunk % kWindows * chunk_bytes_;
   }
-  const StagedChunk staged = {transfer.rank,
+  const StagedChunk staged = {request.rank,
                               part.begin,
-                              Capacity(transfer.call),
-                              static_cast<const std::byte*>(transfer.input),
-                              static_cast<std::byte*>(transfer.output),
+                              Capacity(request.call),
+                              static_cast<const std::byte*>(request.inputs[rank]),
+                              static_cast<std::byte*>(request.outputs[rank]),
                               windows};
-  (FindCollective(transfer.call.kind).*method)(transfer.call, staged);
+  (request.collective->*method)(request.call, staged);
 }
 
 }  // namespace tf_smddp

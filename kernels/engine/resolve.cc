@@ -1,4 +1,4 @@
-#include "kernels/engine/work.h"
+#include "kernels/engine/resolve.h"
 
 #include <cstring>
 #include <string>
@@ -13,26 +13,26 @@ int CountBits(std::uint64_t mask) { return __builtin_popcountll(mask); }
 
 std::uint64_t LowBits(int count) { return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1; }
 
-class Preparation {
+class Resolver {
  public:
-  Preparation(Communicator* communicator, const PendingRequest& pending, Work* work)
-      : communicator_(communicator), pending_(pending), work_(work) {}
+  Resolver(Communicator* communicator, const PendingRequest& pending, ResolvedRequest* resolved)
+      : communicator_(communicator), pending_(pending), resolved_(resolved) {}
 
   Status Run() {
-    work_->participants = communicator_->table().Participants(pending_.slot, pending_.ticket);
+    resolved_->participants = communicator_->table().Participants(pending_.slot, pending_.ticket);
     const int index = communicator_->index();
-    if ((work_->participants & ~LowBits(communicator_->size())) != 0 ||
-        (work_->participants >> index & 1) == 0) {
+    if ((resolved_->participants & ~LowBits(communicator_->size())) != 0 ||
+        (resolved_->participants >> index & 1) == 0) {
       return Damaged("its participants");
     }
-    work_->rank = CountBits(work_->participants & LowBits(index));
-    const auto count = static_cast<std::size_t>(CountBits(work_->participants));
-    work_->members.reserve(count);
-    for (std::uint64_t left = work_->participants; left != 0; left &= left - 1) {
-      work_->members.push_back(__builtin_ctzll(left));
+    resolved_->rank = CountBits(resolved_->participants & LowBits(index));
+    const auto count = static_cast<std::size_t>(CountBits(resolved_->participants));
+    resolved_->members.reserve(count);
+    for (std::uint64_t left = resolved_->participants; left != 0; left &= left - 1) {
+      resolved_->members.push_back(__builtin_ctzll(left));
     }
     cells_.reserve(count);
-    for (const int member : work_->members) {
+    for (const int member : resolved_->members) {
       cells_.push_back(communicator_->table().CellOf(pending_.place(), member));
     }
     Status status = Describe();
@@ -48,17 +48,17 @@ class Preparation {
 
   Status Describe() {
     const Request& request = pending_.request;
-    Call& call = work_->call;
-    work_->collective = &FindCollective(request.kind);
+    Call& call = resolved_->call;
+    resolved_->collective = &FindCollective(request.kind);
     call = CallOf(request);
-    call.num_ranks = CountBits(work_->participants);
+    call.num_ranks = CountBits(resolved_->participants);
     if (request.kind == CollectiveKind::kBroadcast) {
       const int root = communicator_->IndexOf(request.root);
-      if ((work_->participants >> root & 1) == 0) {
+      if ((resolved_->participants >> root & 1) == 0) {
         return FailedPrecondition(DescribeManifest(pending_.manifest) +
                                   ": the root has left the process set");
       }
-      call.root = CountBits(work_->participants & LowBits(root));
+      call.root = CountBits(resolved_->participants & LowBits(root));
     }
     if (request.kind == CollectiveKind::kAllgather) {
       for (const Cell& cell : cells_) call.rows.push_back(cell.rows);
@@ -71,7 +71,7 @@ class Preparation {
   }
 
   Status ReadSplits() {
-    if (work_->participants != LowBits(communicator_->size())) {
+    if (resolved_->participants != LowBits(communicator_->size())) {
       return FailedPrecondition(DescribeManifest(pending_.manifest) +
                                 ": a rank that it sends to has left the process set");
     }
@@ -83,16 +83,16 @@ class Preparation {
       for (int receiver = 0; receiver < communicator_->size(); ++receiver) {
         std::uint64_t rows;
         std::memcpy(&rows, splits + static_cast<std::size_t>(receiver) * sizeof rows, sizeof rows);
-        work_->call.rows.push_back(rows);
+        resolved_->call.rows.push_back(rows);
       }
     }
     return {};
   }
 
   Status CheckRows() const {
-    const std::uint64_t row_bytes = work_->call.row_count * DTypeBytes(work_->call.dtype);
+    const std::uint64_t row_bytes = resolved_->call.row_count * DTypeBytes(resolved_->call.dtype);
     std::uint64_t total = 0;
-    for (const std::uint64_t rows : work_->call.rows) {
+    for (const std::uint64_t rows : resolved_->call.rows) {
       if (rows > kMaxBytes || (row_bytes > 0 && rows > kMaxBytes / row_bytes))
         return Damaged("the number of rows");
       total += rows * row_bytes;
@@ -102,38 +102,38 @@ class Preparation {
   }
 
   Status Locate() {
-    const Call& call = work_->call;
+    const Call& call = resolved_->call;
     const std::uint64_t element_bytes = DTypeBytes(call.dtype);
-    const bool all_outputs = work_->collective->reach() == Collective::Reach::kAllOutputs;
-    work_->reachable = true;
-    const std::vector<int>& members = work_->members;
-    work_->inputs.reserve(members.size());
-    work_->outputs.reserve(members.size());
+    const bool all_outputs = resolved_->collective->reach() == Collective::Reach::kAllOutputs;
+    resolved_->reachable = true;
+    const std::vector<int>& members = resolved_->members;
+    resolved_->inputs.reserve(members.size());
+    resolved_->outputs.reserve(members.size());
     for (std::size_t rank = 0; rank < members.size(); ++rank) {
-      const std::uint64_t bytes = work_->collective->InputCount(call, static_cast<int>(rank)) * element_bytes;
-      work_->inputs.push_back(nullptr);
-      work_->outputs.push_back(nullptr);
-      if (static_cast<int>(rank) == work_->rank && bytes != pending_.bytes)
+      const std::uint64_t bytes =
+          resolved_->collective->InputCount(call, static_cast<int>(rank)) * element_bytes;
+      resolved_->inputs.push_back(nullptr);
+      resolved_->outputs.push_back(nullptr);
+      if (static_cast<int>(rank) == resolved_->rank && bytes != pending_.bytes)
         return Damaged("the number of rows");
       if (bytes == 0) continue;
       const Cell& cell = cells_[rank];
-      if (static_cast<int>(rank) == work_->rank && !(cell == pending_.cell)) return Damaged("the place");
+      if (static_cast<int>(rank) == resolved_->rank && !(cell == pending_.cell)) return Damaged("the place");
       const ArenaView& view = communicator_->view(members[rank]);
-      if (!Resolve(view, cell.input_offset, bytes, &work_->inputs.back())) return Damaged("the place");
-      if (work_->inputs.back() == nullptr) work_->reachable = false;
+      if (!Locate(view, cell.input_offset, bytes, &resolved_->inputs.back())) return Damaged("the place");
+      if (resolved_->inputs.back() == nullptr) resolved_->reachable = false;
       if (!all_outputs) continue;
       const void* output = nullptr;
-      if (!Resolve(view, cell.output_offset, bytes, &output)) return Damaged("the place");
-      if (OverlapInPart(work_->inputs.back(), output, bytes)) return Damaged("the place");
-      work_->outputs.back() = const_cast<void*>(output);
-      if (output == nullptr) work_->reachable = false;
+      if (!Locate(view, cell.output_offset, bytes, &output)) return Damaged("the place");
+      if (OverlapInPart(resolved_->inputs.back(), output, bytes)) return Damaged("the place");
+      resolved_->outputs.back() = const_cast<void*>(output);
+      if (output == nullptr) resolved_->reachable = false;
     }
     return {};
   }
 
   // False when the offset leads outside. *address is nullptr for private memory.
-  static bool Resolve(const ArenaView& view, std::uint64_t offset, std::uint64_t bytes,
-                      const void** address) {
+  static bool Locate(const ArenaView& view, std::uint64_t offset, std::uint64_t bytes, const void** address) {
     *address = nullptr;
     if (offset == kNotInArena) return true;
     *address = view.Resolve(offset, bytes);
@@ -142,7 +142,7 @@ class Preparation {
 
   Communicator* const communicator_;
   const PendingRequest& pending_;
-  Work* const work_;
+  ResolvedRequest* const resolved_;
   std::vector<Cell> cells_;  // by number among the participants
 };
 
@@ -168,8 +168,8 @@ Call CallOf(const Request& request) {
   return call;
 }
 
-Status PrepareWork(Communicator* communicator, const PendingRequest& pending, Work* work) {
-  return Preparation(communicator, pending, work).Run();
+Status Resolve(Communicator* communicator, const PendingRequest& pending, ResolvedRequest* resolved) {
+  return Resolver(communicator, pending, resolved).Run();
 }
 
 }  // namespace tf_smddp

@@ -1,0 +1,48 @@
+// Transfer: one way to move the data of a batch. A backend implements one or more.
+//
+// Place in the stack: the interface between the engine's batch runner (kernels/engine/batch_runner.h) and
+// backends/. A transfer never waits: Step does what can be done now, so any thread may drive it, and an abort
+// is noticed between two steps.
+//
+// Life, once for each batch that has requests for it: Plan -> Step, until done() -> Plan for the next batch.
+// Reset, between batches or in the middle of one, ends an incarnation. One thread at a time calls all of it.
+#ifndef TF_SMDDP_KERNELS_COLLECTIVES_TRANSFER_H_
+#define TF_SMDDP_KERNELS_COLLECTIVES_TRANSFER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/collectives/batch_state.h"
+#include "kernels/collectives/resolved_request.h"
+
+namespace tf_smddp {
+
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+
+  // Takes the requests of the next batch that this transfer is to move; all ranks get the same ones in the
+  // same order. They, the tensors and `batch` stay valid until done(), or until Reset. Returns the number of
+  // *units* of work that all ranks together do for them, which is equal on all ranks; the batch is complete
+  // when all units are done.
+  virtual std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) = 0;
+
+  struct Progress {
+    bool moved = false;       // something was done; else other ranks are behind
+    bool unit_done = false;   // and it completed a unit
+    bool peers_wait = false;  // and other ranks may be waiting for it
+  };
+  // Moves one piece, of one chunk at most. Only when not done().
+  virtual Progress Step() = 0;
+
+  // Whether this rank has nothing left to do for the batch. Other ranks may.
+  virtual bool done() const = 0;
+
+  // Drops what is under way and starts afresh; all ranks do before the next Plan of any. The tensors are not
+  // touched any more.
+  virtual void Reset() = 0;
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_COLLECTIVES_TRANSFER_H_

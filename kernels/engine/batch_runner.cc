@@ -1,0 +1,208 @@
+#include "kernels/engine/batch_runner.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "kernels/engine/resolve.h"
+
+namespace tf_smddp {
+namespace {
+
+std::vector<std::byte*> Windows(Communicator* communicator) {
+  std::vector<std::byte*> windows;
+  for (int member = 0; member < communicator->size(); ++member) {
+    windows.push_back(communicator->segment().windows(member));
+  }
+  return windows;
+}
+
+std::vector<StagedProgress> ProgressCounters(Communicator* communicator) {
+  std::vector<StagedProgress> progress;
+  for (int member = 0; member < communicator->size(); ++member) {
+    MemberRecord& record = communicator->segment().member(member);
+    progress.push_back({&record.staged, &record.combined, &record.copied_out});
+  }
+  return progress;
+}
+
+std::uint64_t ChunkBytes(const Communicator& communicator) {
+  return static_cast<std::uint64_t>(communicator.config().chunk_bytes);
+}
+
+}  // namespace
+
+BatchRunner::BatchRunner(MemberState* state, Failures* failures)
+    : state_(state),
+      failures_(failures),
+      communicator_(state->communicator),
+      chunks_(communicator_->index(), communicator_->size(), ChunkBytes(*communicator_)),
+      own_outputs_(ChunkBytes(*communicator_)),
+      staged_(communicator_->index(), Windows(communicator_), ProgressCounters(communicator_),
+              ChunkBytes(*communicator_)),
+      transfers_{&chunks_, &own_outputs_, &staged_} {}
+
+void BatchRunner::Start(LogReader::Batch batch) {
+  begin_ = Clock::now();
+  moving_ = {};
+  total_units_ = 0;
+  batch_state_ = &communicator_->table().BatchAt(batch.front());
+  batch_ = std::move(batch);
+  if (!ResolveAll(batch_)) {
+    batch_state_->End(BatchEnd::kAborted);
+    return;
+  }
+  if (const std::int64_t delay = communicator_->config().test_transfer_delay_ms; delay > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(delay) * batch_.size());
+  }
+  for (Transfer* transfer : transfers_) {
+    std::vector<const ResolvedRequest*> requests;
+    for (Item& item : items_) {
+      if (TransferOf(&item) == transfer) requests.push_back(&item.resolved);
+    }
+    total_units_ += transfer->Plan(std::move(requests), batch_state_);
+  }
+  if (total_units_ == 0) batch_state_->End(BatchEnd::kComplete);  // nothing but barriers and empty tensors
+}
+
+// Which one follows from the cells alone, so it is the same on all ranks.
+Transfer* BatchRunner::TransferOf(Item* item) {
+  const ResolvedRequest& resolved = item->resolved;
+  if (resolved.reachable) {
+    return resolved.all_outputs() ? static_cast<Transfer*>(&chunks_) : &own_outputs_;
+  }
+  item->staged = true;
+  return &staged_;
+}
+
+// False when a request cannot be run: the job or the incarnation has failed.
+bool BatchRunner::ResolveAll(const LogReader::Batch& batch) {
+  items_.clear();
+  items_.reserve(batch.size());
+  for (const Place place : batch) {
+    Item& item = items_.emplace_back();
+    item.pending = state_->pending.Find(place);
+    if (item.pending == nullptr) {
+      communicator_->job().Abort("shared memory is corrupt: the launch log names a request that rank " +
+                                 std::to_string(communicator_->job().rank()) + " has not submitted");
+      return false;
+    }
+    if (!ResolveOne(&item)) return false;
+  }
+  return true;
+}
+
+bool BatchRunner::ResolveOne(Item* item) {
+  const Request& request = item->pending->request;
+  ResolvedRequest& resolved = item->resolved;
+  Status status = Resolve(communicator_, *item->pending, &resolved);
+  void* output = request.output;
+  if (status.ok() && !resolved.all_outputs()) {
+    status = request.allocate(resolved.collective->OutputRows(resolved.call, resolved.rank), &output);
+    // It is no damage when this rank has no room.
+    if (!status.ok()) status = FailedPrecondition(status.message());
+  }
+  if (!status.ok()) {
+    failures_->FailRequest(*item->pending, status);
+    return false;
+  }
+  const auto rank = static_cast<std::size_t>(resolved.rank);
+  if (resolved.reachable) {
+    if (!resolved.all_outputs()) resolved.outputs[rank] = output;
+    return true;
+  }
+  // A small request that another rank could not put into its arena is staged from and to this rank's span;
+  // Complete copies the result out of there.
+  const bool in_span = item->pending->span != nullptr;
+  resolved.inputs[rank] = in_span ? item->pending->span : request.input;
+  resolved.outputs[rank] = in_span && resolved.all_outputs() ? item->pending->span : output;
+  return true;
+}
+
+bool BatchRunner::Step(Requests* done) {
+  bool moved = false;
+  // Another rank may have ended it, or this rank in Start.
+  if (batch_state_->ended() == BatchEnd::kRunning) moved = StepTransfers();
+  const BatchEnd end = batch_state_->ended();
+  if (end == BatchEnd::kRunning) return moved;
+  if (end == BatchEnd::kComplete) {
+    Charge();
+    LogEnd();
+    TakeAll(batch_, done);
+  }
+  // When it is aborted, the end of the incarnation, or of the job, delivers the error with everything else.
+  batch_state_ = nullptr;
+  items_.clear();
+  return true;
+}
+
+bool BatchRunner::StepTransfers() {
+  for (Transfer* transfer : transfers_) {
+    if (transfer->done()) continue;
+    const Clock::time_point begin = Clock::now();
+    const Transfer::Progress progress = transfer->Step();
+    if (progress.moved) moving_ += Clock::now() - begin;
+    bool ring = progress.peers_wait;
+    if (progress.unit_done && batch_state_->AddDone(total_units_)) {
+      batch_state_->End(BatchEnd::kComplete);
+      ring = true;
+    }
+    if (ring) communicator_->RingOthers();
+    if (progress.moved) return true;
+    if (!transfer->done()) return false;
+  }
+  return false;
+}
+
+void BatchRunner::TakeAll(const LogReader::Batch& batch, Requests* done) {
+  for (const Place place : batch) {
+    PendingTable::Shared pending = state_->pending.Take(place);
+    if (pending != nullptr) done->push_back(std::move(pending));  // else corrupt memory named it twice
+  }
+}
+
+void BatchRunner::End(Requests* done) {
+  if (batch_state_ == nullptr) return;
+  EndUnstarted(batch_, done);
+  batch_state_ = nullptr;
+  items_.clear();
+}
+
+void BatchRunner::EndUnstarted(const LogReader::Batch& batch, Requests* done) {
+  BatchState& state = communicator_->table().BatchAt(batch.front());
+  if (state.End(BatchEnd::kAborted) == BatchEnd::kComplete) TakeAll(batch, done);
+}
+
+// Gives each request its share of the time that the batch has taken, by bytes; a request without bytes counts
+// as one of one byte.
+void BatchRunner::Charge() {
+  std::uint64_t weight = 0;
+  for (const Item& item : items_) weight += item.pending->bytes + 1;
+  const Clock::duration waiting = Clock::now() - begin_ - moving_;
+  for (const Item& item : items_) {
+    const double share = static_cast<double>(item.pending->bytes + 1) / static_cast<double>(weight);
+    const auto part = [share](Clock::duration time) {
+      return Clock::duration(static_cast<Clock::rep>(share * static_cast<double>(time.count())));
+    };
+    Cost& cost = item.pending->cost;
+    cost.waiting = begin_ - item.pending->submitted + part(waiting);
+    cost.moving = part(moving_);
+    cost.staged = item.staged;
+    cost.begun = begin_;
+  }
+  state_->counters->RanBatch(weight - items_.size());
+}
+
+void BatchRunner::LogEnd() const {
+  if (!communicator_->job().logger().Writes(LogLevel::kDebug)) return;
+  std::uint64_t bytes = 0, staged = 0;
+  for (const Item& item : items_) {
+    bytes += item.pending->bytes;
+    staged += item.staged ? 1 : 0;
+  }
+  communicator_->LogDebug("batch of " + std::to_string(items_.size()) + " with " + std::to_string(bytes) +
+                          " bytes, " + std::to_string(staged) + " staged");
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,87 @@
+// BatchRunner: does this rank's part of one batch after the other.
+//
+// Place in the stack: between progress.h and the transfers of kernels/collectives. It never waits.
+//
+// A batch: each request is resolved, and given to the first transfer that can move it. The transfers say how
+// many units of work the batch has, on all ranks together. The rank that does the last unit ends the batch as
+// complete; after a failure the ranks try to end it as aborted. The first end counts for all (Note [One
+// end]).
+#ifndef TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_
+#define TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/collectives/backends/shared_memory/chunk_transfer.h"
+#include "kernels/collectives/backends/shared_memory/own_output_transfer.h"
+#include "kernels/collectives/backends/shared_memory/staged_transfer.h"
+#include "kernels/engine/communicator.h"
+#include "kernels/engine/failures.h"
+#include "kernels/engine/log_reader.h"
+#include "kernels/engine/member_state.h"
+
+namespace tf_smddp {
+
+class BatchRunner {
+ public:
+  using Requests = std::vector<PendingTable::Shared>;
+
+  // Both outlive it.
+  BatchRunner(MemberState* state, Failures* failures);
+
+  // Whether a batch is under way.
+  bool running() const { return batch_state_ != nullptr; }
+
+  // Begins with `batch`. Nothing may be running.
+  void Start(LogReader::Batch batch);
+
+  // Does one piece of the batch, if there is one to do now. True when there was, or when the batch has ended;
+  // appends the requests of a batch that has ended as complete to *done. Only when running().
+  bool Step(Requests* done);
+
+  // After the launch log was closed: ends the batch that is under way as aborted, unless it has ended as
+  // complete. Then appends its requests to *done.
+  void End(Requests* done);
+  // Likewise a batch that was never started.
+  void EndUnstarted(const LogReader::Batch& batch, Requests* done);
+
+  // All ranks have let go of the failed incarnation: the next one starts afresh.
+  void Reset() {
+    for (Transfer* transfer : transfers_) transfer->Reset();
+  }
+
+ private:
+  struct Item {
+    PendingTable::Shared pending;
+    ResolvedRequest resolved;
+    bool staged = false;
+  };
+
+  bool ResolveAll(const LogReader::Batch& batch);
+  bool ResolveOne(Item* item);
+  Transfer* TransferOf(Item* item);
+  bool StepTransfers();
+  void TakeAll(const LogReader::Batch& batch, Requests* done);
+  void Charge();
+  void LogEnd() const;
+
+  MemberState* const state_;
+  Failures* const failures_;
+  Communicator* const communicator_;
+  ChunkTransfer chunks_;
+  OwnOutputTransfer own_outputs_;
+  StagedTransfer staged_;
+  Transfer* const transfers_[3];  // in the order in which they run
+
+  // Of the batch under way.
+  LogReader::Batch batch_;
+  std::vector<Item> items_;
+  BatchState* batch_state_ = nullptr;
+  std::uint64_t total_units_ = 0;
+  Clock::time_point begin_;
+  Clock::duration moving_{};
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_

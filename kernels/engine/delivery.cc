@@ -1,0 +1,124 @@
+#include "kernels/engine/delivery.h"
+
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "kernels/collectives/collective.h"
+#include "kernels/engine/own_callbacks.h"
+
+namespace tf_smddp {
+namespace {
+
+// Callbacks that a caller who drives the progress calls itself. Longer lists go to the completion thread, so
+// that what follows the first callbacks starts beside the others.
+constexpr std::size_t kMostHeld = 4;
+
+}  // namespace
+
+struct Delivery::Ended {
+  Completions completions;
+  std::vector<DoneCallback> trivial;
+  bool retired = false;  // a generation, which a deferred request may wait for
+};
+
+void Delivery::Complete(const std::vector<PendingTable::Shared>& done, bool small, Completions* held) {
+  const Clock::time_point now = Clock::now();
+  Ended ended;
+  for (const PendingTable::Shared& pending : done) Finish(pending, now, small, &ended);
+  state_->stalls->Ended(done.size());
+  if (held != nullptr && held->size() + ended.completions.size() <= kMostHeld) {
+    std::move(ended.completions.begin(), ended.completions.end(), std::back_inserter(*held));
+  } else {
+    state_->completions->Push(std::move(ended.completions));
+  }
+  if (ended.retired) RingDeferring();
+  for (const DoneCallback& callback : ended.trivial) OwnCallbacks::Call(callback, Status());
+}
+
+void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Ended* ended) {
+  Communicator* const communicator = state_->communicator;
+  const Request& request = pending->request;
+  if (pending->span != nullptr && FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs) {
+    std::memcpy(request.output, pending->span, pending->bytes);
+  }
+  FreeSpans(*pending);
+  ended->retired |= communicator->table().Acknowledge(pending->place(), communicator->index());
+  if (request.pairing.kind == Pairing::kName) {
+    state_->sequencer.NameEnded(request.pairing.name, pending->epoch);
+  }
+  Cost& cost = pending->cost;
+  cost.small = small;
+  cost.in_place = pending->bytes > 0 && request.output == request.input;
+  if (cost.waiting == Clock::duration::zero()) cost.waiting = now - pending->submitted;  // it was in no batch
+  state_->counters->Completed(request.kind, pending->bytes, cost);
+  if (state_->timeline->running()) {
+    state_->timeline->Add(request, pending->bytes, pending->submitted, cost, now);
+  }
+  if (request.quick) {
+    ended->trivial.push_back(std::move(pending->request.done));
+  } else {
+    ended->completions.emplace_back(std::move(pending->request.done), Status());
+  }
+}
+
+void Delivery::RingDeferring() {
+  Communicator* const communicator = state_->communicator;
+  for (int member = 0; member < communicator->size(); ++member) {
+    if (communicator->segment().member(member).deferring.load(std::memory_order_seq_cst) != 0) {
+      communicator->bell(member).Ring();
+    }
+  }
+}
+
+void Delivery::FailEpoch(std::uint64_t epoch, std::uint64_t origin, const std::string& text) {
+  const std::vector<PendingTable::Shared> requests = state_->pending.TakeEpoch(epoch);
+  for (const PendingTable::Shared& pending : requests) {
+    state_->memory->RememberStep(pending->request.step, origin, ErrorText(*pending, text));
+    FreeSpans(*pending);
+  }
+  state_->counters->EpochFailed();
+  state_->sequencer.Settle(!requests.empty());
+  Fail(requests, text);
+}
+
+// Peers may still touch the spans, so these are not given back.
+void Delivery::FailAll(const std::string& text) {
+  state_->sequencer.Close();
+  Fail(state_->pending.Close(Internal(text)), text);
+}
+
+void Delivery::FailLate() {
+  const std::vector<PendingTable::Shared> requests =
+      state_->pending.Close(Internal("the process set was removed"));
+  for (const PendingTable::Shared& pending : requests) FreeSpans(*pending);
+  Fail(requests, "the process set was removed meanwhile");
+}
+
+void Delivery::Fail(const std::vector<PendingTable::Shared>& requests, const std::string& text) {
+  Completions completions;
+  for (const PendingTable::Shared& pending : requests) {
+    CountFailed(pending->request, pending->submitted, pending->cost);
+    completions.emplace_back(std::move(pending->request.done), Internal(ErrorText(*pending, text)));
+  }
+  state_->stalls->Ended(completions.size());
+  state_->completions->Push(std::move(completions));
+}
+
+std::string Delivery::ErrorText(const PendingRequest& pending, const std::string& text) {
+  return DescribeManifest(pending.manifest) + " failed: " + text;
+}
+
+void Delivery::CountFailed(const Request& request, Clock::time_point submitted, const Cost& cost) {
+  state_->counters->Failed(request.kind);
+  if (!state_->timeline->running()) return;
+  state_->timeline->Add(request, InputBytes(request), submitted, cost, Clock::now(), /*failed=*/true);
+}
+
+void Delivery::FreeSpans(const PendingRequest& pending) {
+  Arena& arena = state_->communicator->job().arena();
+  if (pending.span != nullptr) arena.Free(pending.span);
+  if (pending.splits != nullptr) arena.Free(pending.splits);
+}
+
+}  // namespace tf_smddp

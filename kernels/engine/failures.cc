@@ -1,0 +1,123 @@
+#include "kernels/engine/failures.h"
+
+#include <vector>
+
+namespace tf_smddp {
+
+void Failures::Fail(std::uint64_t epoch, StepId step, const std::string& text) {
+  // A rank that has left no longer concerns the others.
+  if ((state_->communicator->segment().active().load() >> state_->communicator->index() & 1) == 0) return;
+  const FailureRecord& record = state_->communicator->segment().failure();
+  std::uint64_t origin = state_->memory->OriginOf(step);
+  // When the failure of this step has ended an earlier epoch here, what the step left in this epoch is
+  // another failure.
+  if (record.Knows(origin) && !record.IsBroken(epoch)) origin = state_->memory->NewOrigin();
+  state_->memory->RememberStep(step, origin, text);
+  state_->memory->Delivered(origin);
+  state_->sequencer.Excuse(epoch, origin);  // first: the progress thread may deal with the failure at once
+  // Between the failure of one epoch and the start of the next on all ranks, the next cannot fail yet.
+  if (state_->communicator->Fail(epoch, origin, text)) return;
+  if (state_->sequencer.Postpone(epoch, origin, text)) {
+    state_->communicator->RingSelf();  // the progress thread sees to it that the epoch can begin
+  } else {
+    state_->communicator->Fail(epoch, origin, text);
+  }
+}
+
+void Failures::FailRequest(const PendingRequest& pending, const Status& status) {
+  if (status.code() == StatusCode::kInternal) {
+    state_->communicator->job().Abort(status.message());
+  } else {
+    Fail(pending.epoch, pending.request.step, state_->RankName() + ": " + status.message());
+  }
+}
+
+void Failures::FailOnMismatch(const PendingRequest& pending, const Manifest& others, int other_member) {
+  const Pairing& pairing = pending.request.pairing;
+  const std::string number = std::to_string(pending.ticket & ((std::uint64_t{1} << 40) - 1));
+  std::string where;
+  if (pairing.kind == Pairing::kGroup) where = "in group execution " + number;
+  if (pairing.kind == Pairing::kSequence) where = "at collective " + number;
+  if (pairing.kind == Pairing::kOutOfBand) where = "at out-of-band collective " + number;
+  if (pairing.kind == Pairing::kName) where = "at use " + number + " of '" + pairing.name + "'";
+  const int other_rank = other_member >= 0 && other_member < state_->communicator->size()
+                             ? state_->communicator->rank_of(other_member)
+                             : -1;
+  Fail(
+      pending.epoch, pending.request.step,
+      "the ranks run different collectives " + where + " (counted from 0): " + state_->RankName() + " has " +
+          DescribeManifest(pending.manifest) + "; rank " + std::to_string(other_rank) + " has " +
+          DescribeManifest(others) +
+          ". All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
+          "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the "
+          "model or "
+          "the batch differs between ranks");
+}
+
+void Failures::Cancel(std::uint64_t id, const std::string& reason) {
+  std::string text;
+  std::uint64_t epoch = 0;
+  StepId step = kNoStep;
+  state_->pending.ForEach([&](const PendingRequest& pending, bool entered) {
+    if (pending.id != id || (entered && state_->IsReady(pending))) return;
+    text = state_->RankName() + " withdrew " + DescribeManifest(pending.manifest) + ": " + reason;
+    epoch = pending.epoch;
+    step = pending.request.step;
+  });
+  if (!text.empty()) Fail(epoch, step, text);
+}
+
+void Failures::CancelAll(const std::string& reason) {
+  std::vector<std::uint64_t> ids;
+  state_->pending.ForEach([&](const PendingRequest& pending, bool) { ids.push_back(pending.id); });
+  for (const std::uint64_t id : ids) Cancel(id, reason);
+}
+
+void Failures::EndGroup(std::uint64_t ticket, bool failed, const std::string& reason) {
+  StepId step = kNoStep;
+  if (!state_->sequencer.EndGroup(ticket, failed, &step)) return;
+  Fail(Sequencer::EpochOf(ticket), step,
+       state_->RankName() + " ended a step before all tensors of its group had been submitted: " + reason);
+}
+
+void Failures::FailStep(StepId step, const std::string& reason) {
+  std::uint64_t epoch;
+  if (state_->sequencer.StartFailing(step, &epoch)) Fail(epoch, step, reason);
+}
+
+void Failures::OpenEpoch() {
+  std::uint64_t origin;
+  std::string text;
+  if (state_->sequencer.Open(&origin, &text))
+    state_->communicator->Fail(state_->sequencer.epoch(), origin, text);
+}
+
+void Failures::CheckLeft(bool awaits_epoch) {
+  const std::uint64_t left = state_->communicator->ShutDownMask();
+  if (left == 0) return;
+  const std::uint64_t waited_for =
+      left & state_->communicator->segment().active().load(std::memory_order_seq_cst);
+  const FailureRecord& record = state_->communicator->segment().failure();
+  std::string text;
+  state_->pending.ForEach([&](const PendingRequest& pending, bool entered) {
+    if (record.IsBroken(pending.epoch))
+      return;  // before it left: the progress thread is about to deliver that
+    const std::uint64_t arrived =
+        entered ? state_->communicator->table().ArrivedMask(pending.slot, pending.ticket) : 0;
+    const std::uint64_t missing = waited_for & ~arrived;
+    if (missing == 0 || !text.empty() || (entered && state_->IsReady(pending))) return;
+    if (entered && (arrived >> state_->communicator->index() & 1) == 0)
+      return;  // about to arrive, and to look itself
+    text = state_->communicator->Names(missing) + " called shutdown(), but " +
+           DescribeManifest(pending.manifest) + " on " + state_->RankName() +
+           " still waits for it. Likely cause: not all ranks ran the same number of steps";
+  });
+  if (text.empty() && waited_for != 0 && (awaits_epoch || state_->sequencer.has_postponed())) {
+    text = state_->communicator->Names(waited_for) +
+           " called shutdown() while a failed step was being ended on " + state_->RankName() +
+           ". Likely cause: not all ranks ran the same number of steps";
+  }
+  if (!text.empty()) state_->communicator->job().Abort(text);
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,52 @@
+// MemberState: what the parts of one membership share (membership.h).
+//
+// Place in the stack: local to a rank; below submission.h, failures.h, delivery.h and progress.h, which work
+// on it.
+#ifndef TF_SMDDP_KERNELS_ENGINE_MEMBER_STATE_H_
+#define TF_SMDDP_KERNELS_ENGINE_MEMBER_STATE_H_
+
+#include <string>
+
+#include "kernels/engine/communicator.h"
+#include "kernels/engine/completion_thread.h"
+#include "kernels/engine/failure_memory.h"
+#include "kernels/engine/pending.h"
+#include "kernels/engine/sequencer.h"
+#include "kernels/engine/stall_watch.h"
+#include "kernels/engine/statistics.h"
+#include "kernels/engine/timeline.h"
+
+namespace tf_smddp {
+
+struct MemberState {
+  // All outlive it.
+  MemberState(Communicator* communicator, CompletionThread* completions, FailureMemory* memory,
+              StallWatch* stalls, CommunicatorCounters* counters, Timeline* timeline)
+      : communicator(communicator),
+        completions(completions),
+        memory(memory),
+        stalls(stalls),
+        counters(counters),
+        timeline(timeline),
+        sequencer(memory, &communicator->segment().failure()) {}
+
+  Communicator* const communicator;
+  CompletionThread* const completions;
+  FailureMemory* const memory;
+  StallWatch* const stalls;
+  CommunicatorCounters* const counters;
+  Timeline* const timeline;
+  PendingTable pending;
+  Sequencer sequencer;
+
+  // Whether a request of this rank, which has entered the table, has met its peers. Any thread.
+  bool IsReady(const PendingRequest& request) const {
+    return communicator->table().Participants(request.slot, request.ticket) != 0;
+  }
+
+  std::string RankName() const { return "rank " + std::to_string(communicator->job().rank()); }
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_MEMBER_STATE_H_

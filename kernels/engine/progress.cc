@@ -1,0 +1,230 @@
+#include "kernels/engine/progress.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace tf_smddp {
+namespace {
+
+void StoreProgress(MemberRecord& record, std::uint64_t chunks) {
+  record.staged.store(chunks, std::memory_order_seq_cst);
+  record.combined.store(chunks, std::memory_order_seq_cst);
+  record.copied_out.store(chunks, std::memory_order_seq_cst);
+}
+
+// Waits for something that another thread does within a few instructions. That thread may be descheduled.
+void Pause(int tries) {
+  if (tries < 16) {
+    ::sched_yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+}  // namespace
+
+Progress::Progress(MemberState* state, Submission* submission, Failures* failures, Delivery* delivery)
+    : state_(state),
+      communicator_(state->communicator),
+      submission_(submission),
+      failures_(failures),
+      delivery_(delivery),
+      reader_(communicator_),
+      runner_(state, failures) {}
+
+Progress::~Progress() {
+  if (!open_) communicator_->job().arena().Release();  // since EndEpoch
+}
+
+std::future<bool> Progress::RequestLeave() {
+  std::lock_guard<std::mutex> lock(mu_);
+  leaving_.emplace_back();
+  asked_to_leave_.store(true, std::memory_order_seq_cst);
+  return leaving_.back().get_future();
+}
+
+void Progress::AnswerLeavers() {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (std::promise<bool>& leaving : leaving_) leaving.set_value(gone_);
+  leaving_.clear();
+  asked_to_leave_.store(false, std::memory_order_seq_cst);
+}
+
+bool Progress::Step(Completions* held) {
+  submission_->TakeOwedRing();  // before looking at the log
+  if (communicator_->job().aborted()) {
+    const bool now = !ended_;
+    if (now) EndJob();
+    AnswerLeavers();
+    return now;
+  }
+  if (gone_) {
+    AnswerLeavers();
+    return false;
+  }
+  if (!open_) {
+    if (communicator_->segment().failure().Begun(epoch_)) {
+      BeginEpoch();
+      return true;
+    }
+    // A rank that has shut down would not let it begin.
+    failures_->CheckLeft(/*awaits_epoch=*/asked_to_leave_.load(std::memory_order_seq_cst));
+    return false;
+  }
+  if (communicator_->segment().failure().Failed(epoch_)) {
+    EndEpoch();
+    return true;
+  }
+  bool moved = ReadLog(held);
+  moved |= RunBatch(held);
+  moved |= submission_->RetryDeferred();
+  failures_->CheckLeft(/*awaits_epoch=*/false);
+  if (moved) return true;
+  if (asked_to_leave_.load(std::memory_order_seq_cst)) {
+    LeaveNow();
+    return true;
+  }
+  // This rank is out of sealed work, so the open batch goes now.
+  if (runner_.running() || !submission_->SealOpen()) return false;
+  communicator_->RingOthers();
+  return true;
+}
+
+bool Progress::ReadLog(Completions* held) {
+  LogReader::Batch places;
+  const bool moved = reader_.Read(&places);
+  BatchRunner::Requests done;
+  TakeDone(places, &done);
+  if (!done.empty()) delivery_->Complete(done, /*small=*/true, held);
+  return moved;
+}
+
+// Takes the requests whose results the last rank to arrive has put in place.
+void Progress::TakeDone(const LogReader::Batch& places, BatchRunner::Requests* done) {
+  for (const Place place : places) {
+    PendingTable::Shared pending = state_->pending.Find(place);
+    if (pending == nullptr || !state_->IsReady(*pending)) {
+      return communicator_->job().Abort(
+          "shared memory is corrupt: the launch log names a request as done that rank " +
+          std::to_string(communicator_->job().rank()) + " has not submitted, or that is not ready");
+    }
+    // An abort may take it at this moment.
+    if (state_->pending.Take(place) != nullptr) done->push_back(std::move(pending));
+  }
+}
+
+bool Progress::RunBatch(Completions* held) {
+  if (!runner_.running()) {
+    LogReader::Batch batch = reader_.TakeBatch();
+    if (batch.empty()) return false;
+    runner_.Start(std::move(batch));
+  }
+  BatchRunner::Requests done;
+  const bool moved = runner_.Step(&done);
+  if (!done.empty()) delivery_->Complete(done, /*small=*/false, held);
+  return moved;
+}
+
+// The epoch has failed. This rank lets go of everything that belongs to it: what had completed on all ranks
+// is delivered as such, everything else gets the error.
+void Progress::EndEpoch() {
+  FailureRecord& failure = communicator_->segment().failure();
+  for (int tries = 0; failure.StateOf(epoch_) != FailureRecord::State::kFailed; ++tries) {
+    if (failure.StateOf(epoch_) == FailureRecord::State::kDamaged) {
+      communicator_->job().Abort("shared memory is corrupt: the failure record of a process set");
+    }
+    if (communicator_->job().aborted()) return;  // its writer may be dead
+    Pause(tries);
+  }
+  const std::string text = failure.Text();
+  const std::uint64_t origin = failure.Origin();
+  state_->sequencer.Advance(origin, text);
+  for (int tries = 0; !state_->sequencer.AllOut(epoch_); ++tries) {
+    if (communicator_->job().aborted()) return;
+    Pause(tries);
+  }
+  communicator_->job().arena().Quarantine();
+  SettleLog();
+  delivery_->FailEpoch(epoch_, origin, text);
+  const std::uint64_t failed = epoch_++;
+  communicator_->LogDebug("epoch " + std::to_string(failed) + " has ended here: " + text);
+  open_ = false;
+  failure.Drained(communicator_->index());
+  Restart(failed);
+}
+
+// After this rank has drained or left: starts the next epoch if it was the last one to.
+void Progress::Restart(std::uint64_t epoch) {
+  CommunicatorSegment& segment = communicator_->segment();
+  if (!segment.failure().TryRestart(epoch, segment.draining())) return;
+  segment.table().Clear();
+  for (int member = 0; member < communicator_->size(); ++member) {
+    if ((segment.active().load(std::memory_order_seq_cst) >> member & 1) != 0) {
+      StoreProgress(segment.member(member), 0);
+    }
+  }
+  segment.launch_log().Reopen();
+  segment.failure().Restart(epoch);
+  communicator_->RingAll();
+}
+
+void Progress::BeginEpoch() {
+  runner_.Reset();
+  communicator_->job().arena().Release();
+  open_ = true;
+  communicator_->LogDebug("epoch " + std::to_string(epoch_) + " begins");
+  failures_->OpenEpoch();
+}
+
+// The log is closed first, so that every rank draws the same line (Note [One end]).
+void Progress::SettleLog() {
+  communicator_->segment().launch_log().Close();
+  LogReader::Batch places;
+  reader_.ReadRest(&places);
+  BatchRunner::Requests small, batched;
+  for (const Place place : places) {
+    if (PendingTable::Shared pending = state_->pending.Take(place)) small.push_back(std::move(pending));
+  }
+  runner_.End(&batched);
+  for (LogReader::Batch batch = reader_.TakeBatch(); !batch.empty(); batch = reader_.TakeBatch()) {
+    runner_.EndUnstarted(batch, &batched);
+  }
+  delivery_->Complete(small, /*small=*/true, nullptr);
+  delivery_->Complete(batched, /*small=*/false, nullptr);
+}
+
+// Note [Leaving a communicator] in readiness_table.h.
+void Progress::LeaveNow() {
+  CommunicatorSegment& segment = communicator_->segment();
+  const std::uint64_t bit = std::uint64_t{1} << communicator_->index();
+  // A thread of this rank that has launched a request may still be at it.
+  for (int tries = 0; !state_->sequencer.AllOut(epoch_); ++tries) {
+    if (communicator_->job().aborted()) return;
+    Pause(tries);
+  }
+  // Nobody waits for this rank's chunks any more. It says so before it becomes inactive, since requests that
+  // become ready afterwards do not include it.
+  StoreProgress(communicator_->self(), ~std::uint64_t{0});
+  segment.active().fetch_and(~bit, std::memory_order_seq_cst);
+  submission_->LaunchForOthers(segment.table().MakeReadyAfterLeaving());
+  // Nothing here touches the table any more: an epoch may end without this rank (Note [Restart]).
+  segment.draining().fetch_and(~bit, std::memory_order_seq_cst);
+  Restart(epoch_);
+  gone_ = true;
+  state_->sequencer.Close();
+  AnswerLeavers();
+}
+
+// After an abort.
+void Progress::EndJob() {
+  communicator_->job().arena().Quarantine();
+  if (open_ && !gone_) SettleLog();
+  delivery_->FailAll(communicator_->job().AbortText());
+  ended_ = true;
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,76 @@
+// Progress: all that moves the requests of one communicator on this rank after they have been submitted.
+//
+// Place in the stack: the engine's heart; one for each communicator and rank. It reads the launch log,
+// delivers what is done, runs the batches, and ends and begins incarnations. It has no thread: the progress
+// thread and callers that wait (progress_thread.h) call Step, one at a time.
+#ifndef TF_SMDDP_KERNELS_ENGINE_PROGRESS_H_
+#define TF_SMDDP_KERNELS_ENGINE_PROGRESS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <mutex>
+#include <vector>
+
+#include "kernels/engine/batch_runner.h"
+#include "kernels/engine/communicator.h"
+#include "kernels/engine/delivery.h"
+#include "kernels/engine/failures.h"
+#include "kernels/engine/log_reader.h"
+#include "kernels/engine/member_state.h"
+#include "kernels/engine/submission.h"
+
+namespace tf_smddp {
+
+class Progress {
+ public:
+  using Completions = Delivery::Completions;
+
+  // All outlive it.
+  Progress(MemberState* state, Submission* submission, Failures* failures, Delivery* delivery);
+  ~Progress();
+
+  // Does what can be done now: at most one piece of a batch. Never waits for another rank's batch work. True
+  // when there was something to do; then there may be more. A few callbacks are left in *held, unless it is
+  // nullptr, for the caller to call outside of this; the completion thread calls the others. One thread at a
+  // time.
+  bool Step(Completions* held);
+
+  // Asks that this rank leave the communicator. The next Step that finds nothing else to do sees to it; true
+  // then, and false when the job was aborted instead. Nothing may be pending or come. Any thread; ring the
+  // bell afterwards.
+  std::future<bool> RequestLeave();
+
+ private:
+  bool ReadLog(Completions* held);
+  bool RunBatch(Completions* held);
+  void EndEpoch();
+  void BeginEpoch();
+  void Restart(std::uint64_t epoch);
+  void SettleLog();
+  void LeaveNow();
+  void AnswerLeavers();
+  void EndJob();
+  void TakeDone(const LogReader::Batch& places, BatchRunner::Requests* done);
+
+  MemberState* const state_;
+  Communicator* const communicator_;
+  Submission* const submission_;
+  Failures* const failures_;
+  Delivery* const delivery_;
+  LogReader reader_;
+  BatchRunner runner_;
+
+  std::uint64_t epoch_ = 0;  // the one that runs, or will once open_
+  bool open_ = true;         // it has begun
+  bool gone_ = false;        // this rank has left the communicator
+  bool ended_ = false;       // the job was aborted, and everything here has its error
+
+  std::mutex mu_;
+  std::vector<std::promise<bool>> leaving_;  // guarded by mu_
+  std::atomic<bool> asked_to_leave_{false};  // there are some
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_PROGRESS_H_

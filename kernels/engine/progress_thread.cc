@@ -1,0 +1,186 @@
+#include "kernels/engine/progress_thread.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "kernels/common/thread.h"
+#include "kernels/engine/spin_time.h"
+
+namespace tf_smddp {
+namespace {
+
+// A lost wake-up would be a bug (Note [No lost wake-up]); this bounds what one could cost.
+constexpr std::chrono::milliseconds kSafetyNet{1000};
+
+// The time from the publishing of something to the ringing for it, on a rank that is not held up.
+constexpr std::chrono::microseconds kRingFollows{1};
+
+// How long a caller waits for news.
+constexpr std::chrono::microseconds kSpin{100};
+
+// Steps of a caller that is about to leave.
+constexpr int kLastSteps = 3;
+
+// A caller that has other work does not begin to drive while more bytes than this are pending.
+constexpr std::uint64_t kMostInPassing = 8 << 20;
+
+}  // namespace
+
+// The right to drive the progress in the place of the sleeping thread, for as long as this lives.
+class ProgressThread::Guard {
+ public:
+  // What the steps complete is appended to *held, to be called when this no longer lives: callbacks may do
+  // anything.
+  Guard(ProgressThread* thread, Progress::Completions* held) : thread_(thread), held_(held) {}
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+  // A rank rings right after it has published something. If a caller left the bell in between, the ring would
+  // wake the thread for nothing. A step that has moved something may have made more to do, for which nobody
+  // rings: that is for the next step, or the thread.
+  ~Guard() {
+    if (!lock_.owns_lock()) return;
+    for (int steps = 0; steps < kLastSteps; ++steps) {
+      const bool rung = thread_->SpinUntilRung(heard_, kRingFollows);
+      if (!(rung || moved_) || !Step()) break;
+    }
+    thread_->bell().Unhush(heard_);
+    if (moved_) thread_->bell().Ring();
+  }
+
+  // False while the thread itself, or another caller, drives.
+  bool Try() {
+    if (lock_.owns_lock()) return true;
+    lock_ = std::unique_lock<std::mutex>(thread_->driving_, std::try_to_lock);
+    if (!lock_.owns_lock()) return false;
+    thread_->bell().Hush();
+    heard_ = thread_->bell().Listen();
+    return true;
+  }
+
+  bool Step() {
+    heard_ = thread_->bell().Listen();
+    moved_ = thread_->progress_.Step(OwnCallbacks::TooDeep() ? nullptr : held_);
+    return moved_;
+  }
+
+ private:
+  ProgressThread* const thread_;
+  Progress::Completions* const held_;
+  std::unique_lock<std::mutex> lock_;
+  std::uint32_t heard_ = 0;  // before the last step
+  bool moved_ = false;       // in the last step
+};
+
+ProgressThread::ProgressThread(MemberState* state, Submission* submission, Failures* failures,
+                               Delivery* delivery)
+    : state_(state),
+      communicator_(state->communicator),
+      submission_(submission),
+      progress_(state, submission, failures, delivery),
+      // It spins only where there are cores besides one for each rank's computing.
+      spin_(
+          SpinTime(communicator_->job(), 2 * communicator_->job().size() + 1, std::chrono::microseconds(30))),
+      waiting_(SpinTime(communicator_->job(), communicator_->job().size(), kSpin)),
+      passing_(SpinTime(communicator_->job(), communicator_->job().size(), kSpin)),
+      thread_(StartThread("smddp-progress", [this] { Run(); })) {}
+
+ProgressThread::~ProgressThread() {
+  stopping_.store(true, std::memory_order_seq_cst);
+  communicator_->RingSelf();
+  thread_.join();
+}
+
+bool ProgressThread::Leave() {
+  std::future<bool> left = progress_.RequestLeave();
+  communicator_->RingSelf();
+  return left.get();
+}
+
+void ProgressThread::Run() {
+  std::unique_lock<std::mutex> driving(driving_);
+  while (!stopping_.load(std::memory_order_seq_cst)) {
+    const std::uint32_t heard = bell().Listen();
+    if (progress_.Step(nullptr) || SpinUntilRung(heard, spin_)) continue;
+    if (stopping_.load(std::memory_order_seq_cst)) return;
+    driving.unlock();
+    bell().Wait(heard, kSafetyNet);
+    driving.lock();
+    if (!bell().RangSince(heard)) CheckWakeUp(&driving);
+  }
+}
+
+// Nothing has rung for as long as the safety net lasts, so there must be nothing to do. If there is, whoever
+// made it so may be just about to ring.
+void ProgressThread::CheckWakeUp(std::unique_lock<std::mutex>* driving) {
+  const std::uint32_t heard = bell().Listen();
+  if (submission_->TakeOwedRing() || !progress_.Step(nullptr)) return;
+  while (progress_.Step(nullptr)) {
+  }
+  driving->unlock();
+  bell().Wait(heard, kSafetyNet);
+  driving->lock();
+  if (bell().RangSince(heard)) return;
+  const std::string text =
+      "rank " + std::to_string(communicator_->job().rank()) + " had work in process set " +
+      std::to_string(communicator_->id()) +
+      ", but nothing woke its progress thread. This is a bug in tf_smddp, please report it";
+  if (communicator_->config().test_strict) return communicator_->job().Abort(text);
+  communicator_->job().logger().Log(LogLevel::kWarning, text);
+}
+
+bool ProgressThread::SpinUntilRung(std::uint32_t heard, Clock::duration time) {
+  if (time.count() == 0) return false;
+  const Clock::time_point until = Clock::now() + time;
+  do {
+    if (bell().RangSince(heard)) return true;
+  } while (Clock::now() < until);
+  return false;
+}
+
+// `submit` may have to wait for the thread, so this caller begins to drive after it.
+void ProgressThread::SubmitAndDrive(Caller caller, const std::function<void()>& submit,
+                                    const std::atomic<bool>& ended) {
+  submit();
+  const bool waits = caller == Caller::kWaits;
+  SpinBudget& budget = waits ? waiting_ : passing_;
+  if (!ended.load(std::memory_order_acquire) && (waits || MayDriveInPassing())) {
+    const Clock::duration spin = budget.Next(Clock::now());
+    const Clock::duration most = waits ? Clock::duration::max() / 2 : 4 * spin;
+    if (spin > Clock::duration::zero()) {
+      DriveUntil(ended, spin, most) ? budget.Paid() : budget.InVain();
+    }
+  }
+  if (submission_->TakeOwedRing()) communicator_->RingSelf();
+}
+
+bool ProgressThread::MayDriveInPassing() {
+  return state_->pending.bytes() <= kMostInPassing &&
+         communicator_->config().test_transfer_delay_ms == 0;  // which the caller would wait for
+}
+
+// True when it has ended. Gives up when nothing has moved for `spin`, and in any case after `most`.
+bool ProgressThread::DriveUntil(const std::atomic<bool>& ended, Clock::duration spin, Clock::duration most) {
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point until = begin + spin;
+  for (bool more = true; more;) {
+    Progress::Completions held;
+    {
+      Guard guard(this, &held);
+      while (more && held.empty()) {
+        const bool moved = guard.Try() && guard.Step();
+        if (ended.load(std::memory_order_acquire)) break;
+        const Clock::time_point now = Clock::now();
+        if (moved) until = std::min(now + spin, begin + most);
+        more = now < until;
+      }
+    }
+    for (const auto& [done, status] : held) OwnCallbacks::Call(done, status);
+    if (ended.load(std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,63 @@
+// ProgressThread: the thread that drives the progress of one communicator, and callers that take its place.
+//
+// Place in the stack: above progress.h. The thread sleeps on the rank's doorbell when there is nothing to do.
+// A caller that waits for its own requests drives the progress itself while that pays, so that no thread has
+// to be woken. Whoever drives it holds `driving_`; docs and comments call that thread the progress thread.
+#ifndef TF_SMDDP_KERNELS_ENGINE_PROGRESS_THREAD_H_
+#define TF_SMDDP_KERNELS_ENGINE_PROGRESS_THREAD_H_
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "kernels/engine/communicator.h"
+#include "kernels/engine/member_state.h"
+#include "kernels/engine/own_callbacks.h"
+#include "kernels/engine/progress.h"
+#include "kernels/engine/spin_budget.h"
+
+namespace tf_smddp {
+
+class ProgressThread {
+ public:
+  // Starts the thread. All outlive it.
+  ProgressThread(MemberState* state, Submission* submission, Failures* failures, Delivery* delivery);
+  // Stops it, wherever the job stands; nothing may be pending unless the job was aborted.
+  ~ProgressThread();
+
+  // Takes this rank out of the communicator for good. Nothing may be pending or come. Blocks until it is
+  // done; false when the job was aborted instead. Any thread but the engine's own.
+  bool Leave();
+
+  // Calls `submit`, then drives the progress in this thread until `ended`, or until waiting for the other
+  // ranks no longer pays. Any thread but the engine's own.
+  void SubmitAndDrive(Caller caller, const std::function<void()>& submit, const std::atomic<bool>& ended);
+
+ private:
+  class Guard;
+
+  Doorbell& bell() { return communicator_->bell(communicator_->index()); }
+  void Run();
+  void CheckWakeUp(std::unique_lock<std::mutex>* driving);
+  bool SpinUntilRung(std::uint32_t heard, Clock::duration time);
+  bool MayDriveInPassing();
+  bool DriveUntil(const std::atomic<bool>& ended, Clock::duration spin, Clock::duration most);
+
+  MemberState* const state_;
+  Communicator* const communicator_;
+  Submission* const submission_;
+  Progress progress_;
+  const Clock::duration spin_;  // of the thread itself, before it sleeps
+  SpinBudget waiting_;          // of a caller that only waits
+  SpinBudget passing_;          // of a caller that has other work
+
+  // Held by the thread but while it sleeps, or by a Guard.
+  std::mutex driving_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_PROGRESS_THREAD_H_

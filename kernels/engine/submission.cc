@@ -1,0 +1,279 @@
+#include "kernels/engine/submission.h"
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "kernels/engine/own_callbacks.h"
+#include "kernels/engine/resolve.h"
+
+namespace tf_smddp {
+namespace {
+
+Manifest ManifestOf(const Request& request) {
+  return MakeManifest({request.kind, request.dtype, request.op, request.prescale, request.postscale,
+                       request.root, request.pairing.param_index, request.pairing.num_params},
+                      request.shape, request.label);
+}
+
+}  // namespace
+
+Submission::Submission(MemberState* state, Failures* failures, Delivery* delivery)
+    : state_(state),
+      failures_(failures),
+      delivery_(delivery),
+      order_(&state->communicator->segment().launch_log(),
+             static_cast<std::uint64_t>(state->communicator->config().bucket_cap_bytes)),
+      express_(state->communicator) {}
+
+void Submission::Refuse(const Status& reason) {
+  state_->pending.Refuse(reason);
+  state_->sequencer.Close();
+}
+
+std::uint64_t Submission::Submit(Request&& request) {
+  const Manifest manifest = ManifestOf(request);
+  Sequencer::Position position;
+  bool tell = false;
+  Status status = state_->sequencer.Enter(request, &position, &tell);
+  if (!status.ok()) {
+    if (tell) failures_->FailStep(request.step, "on " + state_->RankName() + ", " + status.message());
+    delivery_->CountFailed(request, Clock::now(), Cost());
+    request.done({status.code(), DescribeManifest(manifest) + " failed: " + status.message()});
+    return 0;
+  }
+  const std::uint64_t epoch = position.epoch;
+  Clock::time_point submitted;
+  if (RunExpress(request, manifest, position, &submitted)) {
+    state_->sequencer.Exit(epoch);
+    OwnCallbacks::Call(request.done, Status());  // only now: it may do anything
+    return 0;
+  }
+  // Other ranks may have met this one in the lane, and may be at work on its tensor.
+  if (state_->communicator->job().aborted()) state_->communicator->job().arena().Quarantine();
+  const auto pending = std::make_shared<PendingRequest>();
+  const std::uint64_t id = next_id_.fetch_add(1);
+  pending->id = id;
+  pending->request = std::move(request);
+  pending->manifest = manifest;
+  pending->ticket = position.ticket;
+  pending->epoch = epoch;
+  pending->open = position.open;
+  pending->bytes = InputBytes(pending->request);
+  pending->submitted = submitted;
+  PendingTable::Added added = PendingTable::Added::kClosed;
+  status = state_->communicator->table().FindSlot(Sequencer::KeyOf(pending->request.pairing), &pending->slot);
+  if (status.ok()) status = PlaceData(pending.get());
+  if (status.ok()) {
+    added = state_->pending.Add(pending, pending->open);
+    if (added == PendingTable::Added::kEntered && !Enter(*pending)) {
+      added = PendingTable::Added::kDeferred;
+    }
+  }
+  state_->sequencer.Exit(epoch);
+  if (added == PendingTable::Added::kEntered) return id;
+  if (added == PendingTable::Added::kDeferred) {
+    state_->counters->Deferred();
+    state_->communicator->RingSelf();  // the progress thread tries again
+    return id;
+  }
+  if (!status.ok()) {
+    // The other ranks run it, and would wait for this one.
+    failures_->Fail(epoch, pending->request.step, state_->RankName() + ": " + status.message());
+  } else if (added == PendingTable::Added::kTwin) {
+    status = InvalidArgument(DescribeManifest(pending->manifest) +
+                             " was submitted twice in one execution of its group; give each tensor its own "
+                             "param_index below num_params");
+    // The other ranks may have taken theirs, and would wait for a second one from here.
+    failures_->Fail(epoch, pending->request.step, "on " + state_->RankName() + ", " + status.message());
+  } else {
+    status = state_->pending.refusal();
+  }
+  delivery_->FreeSpans(*pending);
+  state_->stalls->Ended(1);
+  delivery_->CountFailed(pending->request, submitted, pending->cost);
+  pending->request.done(status);
+  return 0;
+}
+
+// Announces the submission, sets *submitted, and tries the express lane, in the epoch of `position`, which
+// this thread is inside. True when the request is done, but for its callback.
+bool Submission::RunExpress(const Request& request, const Manifest& manifest,
+                            const Sequencer::Position& position, Clock::time_point* submitted) {
+  const std::uint64_t bytes = InputBytes(request);
+  std::optional<Express::Try> express;
+  if (position.open && !OwnCallbacks::TooDeep()) {
+    express.emplace(&express_, request, manifest, position.ticket, bytes);
+  }
+  state_->stalls->Submitted(manifest, state_->communicator->id());  // while the other ranks' posts come
+  Cost cost;
+  const bool done = express.has_value() && express->Run(&cost);
+  // After it, since looking at the clock takes a tenth of the time that it takes.
+  const bool timed = state_->timeline->running();
+  if (!done || timed) *submitted = Clock::now() - cost.waiting - cost.moving;
+  if (!done) return false;
+  cost.express = true;
+  cost.in_place = bytes > 0 && request.output == request.input;
+  state_->stalls->Ended(1);
+  state_->counters->CompletedExpress(request.kind, bytes, cost);  // in this thread's turn
+  if (timed) state_->timeline->Add(request, bytes, *submitted, cost, Clock::now());
+  return true;
+}
+
+// Fills the cell: where the tensor lies in shared memory. A small tensor in private memory is copied into a
+// span of the arena, so that the other ranks can reach it; when the arena is full it is staged like a large
+// one.
+Status Submission::PlaceData(PendingRequest* pending) {
+  const Request& request = pending->request;
+  Arena& arena = state_->communicator->job().arena();
+  pending->cell = {0, 0, request.shape.empty() ? 1 : static_cast<std::uint64_t>(request.shape[0]),
+                   kNotInArena};
+  if (!request.splits.empty()) {
+    pending->splits_bytes = request.splits.size() * sizeof(std::uint64_t);
+    pending->splits = arena.Allocate(pending->splits_bytes);
+    if (pending->splits == nullptr) {
+      return Internal("the arena is full (" + std::to_string(arena.used_bytes()) +
+                      " bytes in use): no room for the splits of " + DescribeManifest(pending->manifest) +
+                      "; raise SMDDP_ARENA_BYTES");
+    }
+    auto* splits = static_cast<std::uint64_t*>(pending->splits);
+    for (const std::int64_t rows : request.splits) *splits++ = static_cast<std::uint64_t>(rows);
+    pending->cell.splits_offset = arena.OffsetOf(pending->splits, pending->splits_bytes);
+  }
+  if (pending->bytes == 0) return {};
+  const bool all_outputs = FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs;
+  pending->cell.input_offset = arena.OffsetOf(request.input, pending->bytes);
+  pending->cell.output_offset = all_outputs ? arena.OffsetOf(request.output, pending->bytes) : 0;
+  const bool in_arena =
+      pending->cell.input_offset != kNotInArena && pending->cell.output_offset != kNotInArena;
+  if (in_arena || pending->bytes > static_cast<std::uint64_t>(state_->communicator->config().small_bytes))
+    return {};
+  void* span = arena.Allocate(pending->bytes);
+  if (span == nullptr) return {};
+  std::memcpy(span, request.input, pending->bytes);
+  pending->span = span;
+  pending->cell.input_offset = pending->cell.output_offset = arena.OffsetOf(span, pending->bytes);
+  return {};
+}
+
+// `pending` is in the pending table. From Arrive on, another thread may complete it: only what Submit wrote
+// is read of it. False when its place serves another ticket: then the request is deferred.
+bool Submission::Enter(const PendingRequest& pending) {
+  // The progress thread delivers the error. What has been done in part must not be done again.
+  if (state_->communicator->job().aborted()) return true;
+  const Place place = pending.place();
+  Manifest others;
+  int other_member = -1;
+  switch (state_->communicator->table().Arrive(pending.slot, pending.ticket, state_->communicator->index(),
+                                               pending.manifest, pending.cell, &others, &other_member)) {
+    case Arrival::kWaiting:
+      if (state_->communicator->ShutDownMask() != 0)
+        state_->communicator->RingSelf();  // the progress thread looks closer
+      return true;
+    case Arrival::kLast:
+      Launch(pending);
+      return true;
+    case Arrival::kBusy:
+      state_->pending.Defer(place);
+      return false;
+    case Arrival::kMismatch:
+      failures_->FailOnMismatch(pending, others, other_member);
+      return true;
+    case Arrival::kTwice:
+      failures_->Fail(pending.epoch, pending.request.step,
+                      state_->RankName() + " ran " + DescribeManifest(pending.manifest) +
+                          " a second time while other ranks had not run it once; all ranks must run the same "
+                          "collectives");
+      return true;
+    case Arrival::kAborted:
+      return true;  // the progress thread delivers the error
+  }
+  __builtin_unreachable();
+}
+
+// When an append is refused, the epoch has failed, and the progress thread delivers the error.
+void Submission::Launch(const PendingRequest& pending) {
+  const Place place = pending.place();
+  ResolvedRequest resolved;
+  const Status status = Resolve(state_->communicator, pending, &resolved);
+  if (!status.ok()) return failures_->FailRequest(pending, status);
+  if (pending.bytes <= static_cast<std::uint64_t>(state_->communicator->config().small_bytes) &&
+      resolved.reachable && resolved.all_outputs()) {
+    const Clock::time_point begin = Clock::now();
+    resolved.collective->Direct(resolved.call, resolved.rank, resolved.inputs.data(), resolved.outputs.data(),
+                                0, resolved.call.count());
+    state_->counters->Moved(pending.request.kind, Clock::now() - begin);
+    order_.AnnounceDone(place);
+  } else {
+    order_.Launch(place, pending.bytes, pending.request.alone);
+  }
+  state_->communicator->RingOthers();
+  if (!pending.request.assisted) return state_->communicator->RingSelf();
+  owed_ring_.store(true, std::memory_order_seq_cst);
+}
+
+void Submission::LaunchForOthers(const std::vector<Place>& places) {
+  for (const Place place : places) order_.Launch(place, 0, /*alone=*/false);
+  state_->communicator->RingAll();
+}
+
+bool Submission::RetryDeferred() {
+  MemberRecord& self = state_->communicator->self();
+  if (!state_->pending.has_deferred()) {
+    if (self.deferring.load(std::memory_order_relaxed) != 0)
+      self.deferring.store(0, std::memory_order_seq_cst);
+    return false;
+  }
+  // Set before the tries below look at the claims; whoever retires a generation frees its claim before it
+  // looks here.
+  self.deferring.store(1, std::memory_order_seq_cst);
+  bool entered = false;
+  std::size_t cursor = 0;
+  // Only what is deferred now: one that is busy still goes to the back again.
+  std::size_t left = 0;
+  state_->pending.ForEach([&left](const PendingRequest&, bool is_entered) { left += is_entered ? 0 : 1; });
+  for (; left > 0; --left) {
+    const PendingTable::Shared pending = state_->pending.EnterDeferred(&cursor);
+    if (pending == nullptr) break;
+    if (Enter(*pending)) entered = true;  // else it was busy still
+  }
+  return entered;
+}
+
+// Bits of the members that `pending` waits for.
+std::uint64_t Submission::Missing(const PendingRequest& pending, bool entered) {
+  CommunicatorSegment& segment = state_->communicator->segment();
+  const std::uint64_t active = segment.active().load(std::memory_order_seq_cst);
+  std::uint64_t missing;
+  if (!segment.failure().Begun(pending.epoch)) {
+    missing = active & ~segment.failure().DrainedMask();
+  } else if (!entered) {
+    missing = segment.table().HeldUpBy(pending.place());
+  } else if (const std::uint64_t participants = segment.table().Participants(pending.slot, pending.ticket)) {
+    missing = participants;  // its batch does not end, and any of them may be why
+  } else {
+    missing = active & ~segment.table().ArrivedMask(pending.slot, pending.ticket);
+  }
+  return missing & ~(std::uint64_t{1} << state_->communicator->index());
+}
+
+void Submission::CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting) {
+  const auto add = [&](const Manifest& manifest, Clock::time_point since, std::uint64_t missing, bool ready) {
+    if (since > before || state_->communicator->ToRanks(missing) == 0) return;
+    StallWatch::Waiting each;
+    each.missing = state_->communicator->ToRanks(missing);
+    each.members = state_->communicator->ToRanks(~std::uint64_t{0});
+    each.submitted = since;
+    each.request = {manifest, state_->communicator->id(), ready};
+    waiting->push_back(each);
+  };
+  state_->pending.ForEach([&](const PendingRequest& pending, bool entered) {
+    if (pending.submitted > before) return;  // Missing takes its time
+    add(pending.manifest, pending.submitted, Missing(pending, entered), entered && state_->IsReady(pending));
+  });
+  const Express::Late late = express_.late();
+  add(late.manifest, late.since, late.behind, /*ready=*/true);
+}
+
+}  // namespace tf_smddp

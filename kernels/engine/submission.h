@@ -1,0 +1,75 @@
+// Submission: takes a request of one communicator until it is launched.
+//
+// Place in the stack: between Engine (any thread submits) and Progress (reads the launch log). A request
+// tries the express lane first. Otherwise it is entered in the readiness table; the rank that arrives last
+// launches it. It reduces a small request on the spot, for all ranks, and the launch log then says that it is
+// done.
+#ifndef TF_SMDDP_KERNELS_ENGINE_SUBMISSION_H_
+#define TF_SMDDP_KERNELS_ENGINE_SUBMISSION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/engine/delivery.h"
+#include "kernels/engine/express.h"
+#include "kernels/engine/failures.h"
+#include "kernels/engine/member_state.h"
+#include "kernels/engine/stall_watch.h"
+#include "kernels/fusion/launch_order.h"
+
+namespace tf_smddp {
+
+class Submission {
+ public:
+  // All outlive it.
+  Submission(MemberState* state, Failures* failures, Delivery* delivery);
+
+  // Takes a valid request. Its callback is called later with the outcome, or at once, in this thread, when
+  // the engine refuses it, or it is done. Returns its id, or 0. Any thread.
+  std::uint64_t Submit(Request&& request);
+
+  // Ends waits in here, and refuses what is submitted from now on: the communicator is being removed. Any
+  // thread.
+  void Refuse(const Status& reason);
+
+  // Enters deferred requests whose place has become free. True when there was one. Progress thread.
+  bool RetryDeferred();
+
+  // Requests of other ranks have become ready because this rank left: launches them. Progress thread.
+  void LaunchForOthers(const std::vector<Place>& places);
+
+  // Seals the open batch. True when there was one. Progress thread.
+  bool SealOpen() { return order_.SealOpen(); }
+
+  // Whether a caller that drives the progress has launched something since the last look, for which it did
+  // not ring this rank's progress thread. Whoever takes it looks at the log next, or rings. Any thread.
+  bool TakeOwedRing() {
+    return owed_ring_.load(std::memory_order_seq_cst) &&
+           owed_ring_.exchange(false, std::memory_order_seq_cst);
+  }
+
+  // Appends this rank's requests that were submitted at `before` or earlier and still wait for other ranks.
+  // Any thread.
+  void CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting);
+
+ private:
+  bool RunExpress(const Request& request, const Manifest& manifest, const Sequencer::Position& position,
+                  Clock::time_point* submitted);
+  Status PlaceData(PendingRequest* pending);
+  bool Enter(const PendingRequest& pending);
+  void Launch(const PendingRequest& pending);
+  std::uint64_t Missing(const PendingRequest& pending, bool entered);
+
+  MemberState* const state_;
+  Failures* const failures_;
+  Delivery* const delivery_;
+  LaunchOrder order_;
+  Express express_;
+  std::atomic<std::uint64_t> next_id_{1};
+  std::atomic<bool> owed_ring_{false};
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_SUBMISSION_H_
