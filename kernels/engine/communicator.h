@@ -1,7 +1,7 @@
 // Communicator: what one rank shares with the other members of a group of ranks.
 //
-// Place in the stack: above job.h, below member_state.h. Not here: requests and threads. Members are counted within the communicator, 0 to size() - 1, in the order of their ranks in the
-// job.
+// Place in the stack: above job.h, below member_state.h. Not here: requests and threads. Members are counted
+// within the communicator, 0 to size() - 1, in the order of their ranks in the job.
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_
 #define TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_
 
@@ -43,7 +43,8 @@ class Communicator {
   Doorbell& bell(int member) { return job_->segment().bell(region_, rank_of(member)); }
   const ArenaView& view(int member) const { return job_->view(rank_of(member)); }
 
-  // Wakes the members' progress threads; see Note [No lost wake-up] in kernels/control/doorbell.h. Any thread.
+  // Wakes the members' progress threads; see Note [No lost wake-up] in kernels/control/doorbell.h. Any
+  // thread.
   void RingSelf() { bell(index_).Ring(); }
   void RingOthers();
   void RingAll();

@@ -9,6 +9,7 @@
 
 #include "kernels/common/rank_mask.h"
 #include "kernels/common/thread.h"
+#include "kernels/engine/communicator_checks.h"
 
 namespace tf_smddp {
 namespace {
@@ -19,34 +20,15 @@ std::string List(const std::vector<int>& ranks) {
   return RankList(mask);
 }
 
-Status CheckRanks(const std::vector<int>& ranks, int size) {
-  if (ranks.empty()) return InvalidArgument("a process set needs at least one rank");
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] < 0 || ranks[i] >= size) {
-      return InvalidArgument("a process set with rank " + std::to_string(ranks[i]) +
-                             ", but the ranks are 0 to " + std::to_string(size - 1));
-    }
-    if (i > 0 && ranks[i] == ranks[i - 1]) {
-      return InvalidArgument("a process set that names rank " + std::to_string(ranks[i]) + " twice");
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
-CommunicatorSet::CommunicatorSet(const Config& config, Job* job, CompletionThread* completions,
-                                 StallWatch* stalls, Timeline* timeline)
-    : config_(config),
-      job_(job),
-      completions_(completions),
-      stalls_(stalls),
-      timeline_(timeline),
-      memory_(config.rank) {}
+CommunicatorSet::CommunicatorSet(Job* job, CompletionThread* completions, StallWatch* stalls,
+                                 Timeline* timeline)
+    : job_(job), completions_(completions), stalls_(stalls), timeline_(timeline), memory_(job->rank()) {}
 
 Status CommunicatorSet::OpenWorld() {
   Known world;
-  world.ranks.resize(static_cast<std::size_t>(config_.local_size));
+  world.ranks.resize(static_cast<std::size_t>(job_->size()));
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
   Status status = Join(kWorld, &world);
   if (!status.ok()) return status;
@@ -56,9 +38,8 @@ Status CommunicatorSet::OpenWorld() {
 }
 
 Status CommunicatorSet::Join(CommunicatorId id, Known* known) {
-  if (!std::binary_search(known->ranks.begin(), known->ranks.end(), config_.rank)) return {};
+  if (!std::binary_search(known->ranks.begin(), known->ranks.end(), job_->rank())) return {};
   known->counters = std::make_shared<CommunicatorCounters>();
-  if (job_ == nullptr) return {};
   std::unique_ptr<Communicator> communicator;
   Status status = Communicator::Open(job_, id, known->region, known->ranks, &communicator);
   if (!status.ok()) return status;
@@ -73,17 +54,14 @@ Status CommunicatorSet::Join(CommunicatorId id, Known* known) {
 
 void CommunicatorSet::Add(CommunicatorId id, Known known) {
   if (known.membership != nullptr) known.membership->communicator().Begin();
-  if (job_ != nullptr) {
-    job_->logger().Log(LogLevel::kDebug,
-                       "process set " + std::to_string(id) + " of " + List(known.ranks) +
-                           (known.membership != nullptr ? " joined" : " made, without this rank"));
-  }
+  job_->logger().Log(LogLevel::kDebug,
+                     "process set " + std::to_string(id) + " of " + List(known.ranks) +
+                         (known.membership != nullptr ? " joined" : " made, without this rank"));
   std::lock_guard<std::mutex> lock(mu_);
   known_[id] = std::move(known);
 }
 
 Status CommunicatorSet::CheckNobodyHasLeft() {
-  if (job_ == nullptr) return {};
   Communicator& world = Find(kWorld)->communicator();
   const std::uint64_t gone =
       ~world.segment().active().load(std::memory_order_seq_cst) & RankMask::FirstN(world.size()).bits();
@@ -93,7 +71,6 @@ Status CommunicatorSet::CheckNobodyHasLeft() {
 }
 
 Status CommunicatorSet::Agree(const std::string& label, CommunicatorId id, const Known& known) {
-  if (job_ == nullptr) return {};
   std::promise<Status> outcome;
   Request request;
   request.kind = CollectiveKind::kCommunicator;
@@ -109,23 +86,19 @@ Status CommunicatorSet::Agree(const std::string& label, CommunicatorId id, const
 Status CommunicatorSet::Create(std::vector<int> ranks, CommunicatorId* id) {
   std::sort(ranks.begin(), ranks.end());
   std::lock_guard<std::mutex> changing(changing_mu_);
-  Status status = CheckRanks(ranks, config_.local_size);
+  Status status = CheckRanks(ranks, job_->size());
   if (status.ok()) status = CheckNobodyHasLeft();
   if (!status.ok()) return status;
   Known known;
   known.ranks = std::move(ranks);
   known.region = FreeRegion();
   // All ranks know of the same communicators, so this ends alike on all of them.
-  const int capacity = job_ == nullptr ? kMaxCommunicators : job_->segment().max_communicators();
-  if (known.region >= capacity) {
-    return Internal(
-        "no room for another process set: the job has " + std::to_string(capacity) +
-        ", the world's included; remove one, or, if the file size is limited, raise that (ulimit -f)");
-  }
+  const int capacity = job_->segment().max_communicators();
+  if (known.region >= capacity) return NoRoomForCommunicator(capacity);
   status = Join(next_id_, &known);
   if (!status.ok()) {
     status =
-        Internal("rank " + std::to_string(config_.rank) + " cannot join a process set: " + status.message());
+        Internal("rank " + std::to_string(job_->rank()) + " cannot join a process set: " + status.message());
     Find(kWorld)->failures().FailStep(kNoStep, status.message());  // the others are at Agree, or come to it
     return status;
   }
@@ -147,7 +120,7 @@ int CommunicatorSet::FreeRegion() {
 
 Status CommunicatorSet::Remove(CommunicatorId id) {
   std::lock_guard<std::mutex> changing(changing_mu_);
-  if (id == kWorld) return InvalidArgument("the process set of all ranks cannot be removed");
+  if (id == kWorld) return CannotRemoveWorld();
   if (RanksOf(id).empty()) return WhyNot(id);
   Status status = CheckNobodyHasLeft();
   if (!status.ok()) return status;
@@ -158,7 +131,7 @@ Status CommunicatorSet::Remove(CommunicatorId id) {
   }
   if (known.membership != nullptr && !known.membership->pending().WaitEmpty(std::chrono::milliseconds(0))) {
     return FailedPrecondition("process set " + std::to_string(id) + " is in use on rank " +
-                              std::to_string(config_.rank) + "; remove it when its collectives are done");
+                              std::to_string(job_->rank()) + "; remove it when its collectives are done");
   }
   status = Agree(", removal", id, known);
   if (!status.ok()) return status;
@@ -171,7 +144,6 @@ Status CommunicatorSet::Remove(CommunicatorId id) {
     }
     known_.erase(id);
   }
-  if (job_ == nullptr) return {};
   if (known.membership != nullptr) {
     known.membership->submission().Refuse(
         FailedPrecondition("process set " + std::to_string(id) + " was removed meanwhile"));
@@ -192,7 +164,7 @@ Status CommunicatorSet::AwaitLetGo(int region) {
   // The last one clears it, while no rank can make another one there: all wait below.
   if ((let_go.fetch_or(bit, std::memory_order_seq_cst) | bit) == RankMask::FirstN(job_->size()).bits()) {
     Status status = job_->segment().ClearCommunicator(region);
-    if (!status.ok()) job_->Abort("rank " + std::to_string(config_.rank) + ": " + status.message());
+    if (!status.ok()) job_->Abort("rank " + std::to_string(job_->rank()) + ": " + status.message());
     let_go.store(0, std::memory_order_seq_cst);
   }
   // Not for long: all have agreed, and are on their way here.
@@ -258,8 +230,8 @@ std::vector<StallWatch::Waiting> CommunicatorSet::CollectWaiting(Clock::time_poi
 
 Status CommunicatorSet::WhyNot(CommunicatorId id) {
   const std::vector<int> ranks = RanksOf(id);
-  if (ranks.empty()) return InvalidArgument("there is no process set " + std::to_string(id));
-  return InvalidArgument("rank " + std::to_string(config_.rank) + " is not in process set " +
+  if (ranks.empty()) return NoSuchCommunicator(id);
+  return InvalidArgument("rank " + std::to_string(job_->rank()) + " is not in process set " +
                          std::to_string(id) + ", which has " + List(ranks));
 }
 

@@ -24,10 +24,8 @@ namespace tf_smddp {
 
 class CommunicatorSet {
  public:
-  // All outlive it; all but `config` and `timeline` are nullptr in a job of one rank, which has communicators
-  // but runs nothing for them.
-  CommunicatorSet(const Config& config, Job* job, CompletionThread* completions, StallWatch* stalls,
-                  Timeline* timeline);
+  // All outlive it.
+  CommunicatorSet(Job* job, CompletionThread* completions, StallWatch* stalls, Timeline* timeline);
 
   // Makes kWorld. Once, before anything else.
   Status OpenWorld();
@@ -39,7 +37,7 @@ class CommunicatorSet {
   // Empty when there is no such communicator. Any thread.
   std::vector<int> RanksOf(CommunicatorId id);
 
-  // nullptr when this rank is not in it, there is none, or the job has one rank. kWorld's is not to be kept
+  // nullptr when this rank is not in it, or there is none. kWorld's is not to be kept
   // for longer than this. Any thread.
   std::shared_ptr<Membership> Find(CommunicatorId id);
 
@@ -81,7 +79,6 @@ class CommunicatorSet {
   // agreement on it.
   Status AwaitLetGo(int region);
 
-  const Config& config_;
   Job* const job_;
   CompletionThread* const completions_;
   StallWatch* const stalls_;

@@ -1,5 +1,8 @@
 // Engine: collectives among the ranks of one job. The public face of everything below kernels/tf.
 //
+// There are two: JobEngine for a job of several ranks (job_engine.h), LoneEngine for a job of one
+// (lone_engine.h).
+//
 // Life: Start (meets the other ranks) -> Submit, from any thread -> Shutdown.
 //
 // Failures are of two kinds (docs/architecture.md, "Failure"). A step that fails, is cancelled, or disagrees
@@ -25,13 +28,7 @@
 
 namespace tf_smddp {
 
-class CommunicatorSet;
-class CompletionThread;
-class Job;
-class Membership;
-class StallWatch;
 class Timeline;
-class Watcher;
 struct EngineStats;
 
 class Engine {
@@ -45,7 +42,9 @@ class Engine {
 
   // Shuts down. In a forked child, whose threads exist in the parent only, it leaves them and what they use
   // alone.
-  ~Engine();
+  virtual ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   // Whether this process is a forked child of the one that called Start. Any thread.
   bool InForkedChild() const;
@@ -56,32 +55,32 @@ class Engine {
   // must call this, members or not, with the same ranks; blocks until all have. Sets *id, on all of them.
   // Errors: InvalidArgument (a rank that does not exist, or is named twice), Internal (the ranks disagree, or
   // there is no room: capacities are in docs/configuration.md). Any thread but the engine's own.
-  Status CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id);
+  virtual Status CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) = 0;
 
   // Ends a communicator; its number is never given again. Collective: every rank of the job must call this,
   // when nothing is pending there. Errors: InvalidArgument (kWorld, or no such communicator),
   // FailedPrecondition (something is pending here).
-  Status RemoveCommunicator(CommunicatorId id);
+  virtual Status RemoveCommunicator(CommunicatorId id) = 0;
 
   // The ranks of the job that are in communicator `id`, ascending; a rank's index in them is its rank in
   // there. Empty when there is none, or after Shutdown. Any thread.
-  std::vector<int> RanksOf(CommunicatorId id);
+  virtual std::vector<int> RanksOf(CommunicatorId id) = 0;
 
   // Takes this rank out of `id` for good: requests of the others no longer wait for it, and are about those
   // that are left. Blocks until this rank's own requests there have ended. Requests that are submitted here
   // afterwards are refused. Any thread but the engine's own.
-  Status Leave(CommunicatorId id);
+  virtual Status Leave(CommunicatorId id) = 0;
 
   // Draws the ticket of the next group of `id` on this rank. The caller's order is the program order. Errors:
   // Internal when this step has failed, or another rank's has in its place, with the reason;
   // InvalidArgument when this rank is not in `id`. Any thread.
-  Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket);
+  virtual Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) = 0;
 
   // Says that the step that drew `ticket` has ended on this rank; `failed`, or well. When not all tensors of
   // that group have been submitted by then, the other ranks would wait for them: the epoch fails with
   // `reason`. (Unless the step ended well and used none of them: then TensorFlow pruned the group, on all
   // ranks.) Any thread.
-  void EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason);
+  virtual void EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason) = 0;
 
   // Submits a request and returns its number, for Cancel; 0 when it was refused or is done already.
   //   Completion: `request.done` is called exactly once: with OK when the output holds the result and every
@@ -93,22 +92,22 @@ class Engine {
   //     a name that is under way already), FailedPrecondition (shut down, forked child, left), Internal
   //     (failed or aborted).
   // Any thread.
-  std::uint64_t Submit(Request&& request);
+  virtual std::uint64_t Submit(Request&& request) = 0;
 
   // Withdraws a request because its step failed or was cancelled here. If it had not met all its peers yet,
   // the epoch fails for all ranks with `reason`; otherwise it completes as if nothing had happened. Any
   // thread.
-  void Cancel(std::uint64_t id, const std::string& reason);
+  virtual void Cancel(std::uint64_t id, const std::string& reason) = 0;
 
   // Withdraws everything that is pending here, as Cancel does. For Ctrl-C. Any thread.
-  void CancelAll(const std::string& reason);
+  virtual void CancelAll(const std::string& reason) = 0;
 
   // Fails the epoch of `id`, in which step `step` cannot do its part. Any thread.
-  void FailStep(CommunicatorId id, StepId step, const std::string& reason);
+  virtual void FailStep(CommunicatorId id, StepId step, const std::string& reason) = 0;
 
   // What this rank's collectives have cost so far (statistics.h); with `reset`, counts from 0 again. Errors:
   // FailedPrecondition (shut down, forked child). Any thread.
-  Status Stats(bool reset, EngineStats* stats);
+  virtual Status Stats(bool reset, EngineStats* stats) = 0;
 
   // Writes a timeline of this rank's collectives to a file, until StopTimeline or Shutdown; see timeline.h.
   // Errors: FailedPrecondition (shut down, forked child, one is being written), Internal (the file). Any
@@ -119,58 +118,42 @@ class Engine {
   // Calls `submit`, which submits requests that say so to communicator `id` from this thread; then, until
   // `ended`, or while it pays, this thread does the engine's work there, so that no thread has to be woken.
   // That includes calling what is `done`. `ended` may be set later. Any thread but the engine's own.
-  void Assist(CommunicatorId id, Caller caller, const std::function<void()>& submit,
-              const std::atomic<bool>& ended);
+  virtual void Assist(CommunicatorId id, Caller caller, const std::function<void()>& submit,
+                      const std::atomic<bool>& ended) = 0;
 
   // Leaves the job in good order; a second call does nothing. Requests that are pending are waited for when
   // all their ranks have arrived; one that still waits for a peer is an error on all ranks, and is reported
   // here. Any thread but the engine's own.
-  Status Shutdown();
+  virtual Status Shutdown() = 0;
 
   // This rank's arena; nullptr in a job of one rank. For memory that ranks reduce without copies. Any thread.
-  std::shared_ptr<Arena> arena();
+  virtual std::shared_ptr<Arena> arena() = 0;
 
   // Ends the job for all ranks with `text`. Any thread.
-  void Abort(const std::string& text);
+  virtual void Abort(const std::string& text) = 0;
 
- private:
+ protected:
   explicit Engine(const Config& config);
-  // Counted before shut_down_ is read, so that Shutdown, which does the reverse, sees every thread that goes
-  // on.
-  class Inside {
-   public:
-    explicit Inside(std::atomic<int>* counter) : counter_(counter) { counter_->fetch_add(1); }
-    ~Inside() { counter_->fetch_sub(1); }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
 
-   private:
-    std::atomic<int>* const counter_;
-  };
-
+  // The error of calls after Shutdown.
+  static Status ShutDownStatus();
+  // FailedPrecondition after Shutdown, or in a forked child.
   Status CheckUsable() const;
+  // Checks everything about a request that does not depend on other ranks. `ranks`: of its communicator.
   Status CheckRequest(const Request& request, const std::vector<int>& ranks) const;
-  static std::uint64_t SubmitTo(Membership* membership, Request&& request);
-  void LeaveJob();
-  void Finish(Membership& membership);
-  void AbortWaiting(Membership& membership, bool agreements_only);
+  // As CheckUsable, for Stats. Fills in who asks.
+  Status CheckStatsUsable(EngineStats* stats) const;
+  // Logs that this rank has started; `more` is appended.
+  void LogStart(const std::string& more) const;
+  // Ends the timeline, which is the last part of a shutdown.
+  void CloseTimeline();
 
   const Config config_;
-  const int fork_depth_;
   std::atomic<bool> shut_down_{false};
-  std::atomic<int> inside_{0};  // threads in a call that uses communicators_; Shutdown waits for them
-  std::atomic<std::uint64_t> lone_tickets_{0};  // of a job of one rank
-  std::mutex shutdown_mu_;
-  Status shutdown_status_;  // guarded by shutdown_mu_
+  const std::unique_ptr<Timeline> timeline_;
 
-  // In the order in which they need each other; in a job of one rank all but timeline_ and communicators_ are
-  // nullptr.
-  std::unique_ptr<Timeline> timeline_;
-  std::unique_ptr<Job> job_;
-  std::unique_ptr<CompletionThread> completions_;
-  std::unique_ptr<StallWatch> stalls_;
-  std::unique_ptr<CommunicatorSet> communicators_;
-  std::unique_ptr<Watcher> watcher_;
+ private:
+  const int fork_depth_;
 };
 
 }  // namespace tf_smddp

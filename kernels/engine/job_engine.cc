@@ -1,0 +1,264 @@
+#include "kernels/engine/job_engine.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "kernels/common/logging.h"
+#include "kernels/common/thread.h"
+#include "kernels/engine/statistics.h"
+#include "kernels/engine/timeline.h"
+
+namespace tf_smddp {
+namespace {
+
+// Ids are | communicator: 24 bits | number: 40 bits |.
+constexpr int kNumberBits = 40;
+
+// Where this thread is in Engine::Assist. A request that it submits there need not be counted, nor its
+// membership be looked up again.
+struct Assisted {
+  const Engine* engine = nullptr;
+  Membership* membership = nullptr;
+};
+thread_local Assisted assisted;
+
+}  // namespace
+
+Status JobEngine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,
+                        std::shared_ptr<Arena> arena, std::unique_ptr<Engine>* engine) {
+  std::unique_ptr<JobEngine> starting(new JobEngine(config));
+  Status status = Job::Join(config, std::move(mappings), std::move(arena), &starting->job_);
+  if (!status.ok()) return status;
+  status = starting->StartThreads();
+  if (!status.ok()) {
+    starting->job_->Abort("rank " + std::to_string(config.rank) + " failed in init(): " + status.message());
+    return status;
+  }
+  starting->LogStart(", arena of " + std::to_string(starting->job_->arena().bytes() >> 20) + " MiB");
+  *engine = std::move(starting);
+  return {};
+}
+
+Status JobEngine::StartThreads() {
+  try {
+    completions_ = std::make_unique<CompletionThread>();
+  } catch (const ThreadRefused& refused) {
+    return Internal(refused.what());
+  }
+  stalls_ = std::make_unique<StallWatch>(job_.get());
+  communicators_ =
+      std::make_unique<CommunicatorSet>(job_.get(), completions_.get(), stalls_.get(), timeline_.get());
+  Status status = communicators_->OpenWorld();
+  if (!status.ok()) return status;
+  watcher_ = std::make_unique<Watcher>(job_.get());
+  status = watcher_->Start();
+  if (!status.ok()) return status;
+  return stalls_->Start([this](Clock::time_point before) { return communicators_->CollectWaiting(before); });
+}
+
+JobEngine::~JobEngine() {
+  if (InForkedChild()) {
+    // Their destructors would join threads that are not here, and write to descriptors shared with the
+    // parent.
+    static_cast<void>(watcher_.release());
+    static_cast<void>(communicators_.release());
+    static_cast<void>(stalls_.release());
+    static_cast<void>(completions_.release());
+    static_cast<void>(job_.release());
+    return;
+  }
+  Shutdown();
+}
+
+Status JobEngine::CheckUsable() const {
+  Status status = Engine::CheckUsable();
+  return status.ok() && job_->aborted() ? Internal(job_->AbortText()) : status;
+}
+
+std::uint64_t JobEngine::Submit(Request&& request) {
+  const CommunicatorId communicator = request.communicator;
+  // Shutdown, an abort or a fork may have come since the thread entered Assist.
+  const bool usable = !shut_down_.load() && !InForkedChild() && !job_->aborted();
+  if (assisted.engine == this && assisted.membership->communicator().id() == communicator && usable) {
+    const Status status = CheckRequest(request, assisted.membership->communicator().ranks());
+    if (status.ok()) return SubmitTo(assisted.membership, std::move(request));
+  }
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  if (!status.ok()) return Refuse(request, status);
+  const std::shared_ptr<Membership> membership = communicators_->Find(communicator);
+  if (membership == nullptr) return Refuse(request, communicators_->WhyNot(communicator));
+  status = CheckRequest(request, membership->communicator().ranks());
+  if (!status.ok()) return Refuse(request, status);
+  return SubmitTo(membership.get(), std::move(request));
+}
+
+// Counts, records and ends a request that was refused before it reached its communicator.
+std::uint64_t JobEngine::Refuse(const Request& request, const Status& status) {
+  if (!shut_down_.load() && !InForkedChild()) {
+    if (const auto counters = communicators_->CountersOf(request.communicator))
+      counters->Failed(request.kind);
+    if (timeline_->running()) {
+      const Clock::time_point now = Clock::now();
+      timeline_->Add(request, InputBytes(request), now, Cost(), now, /*failed=*/true);
+    }
+  }
+  request.done(status);
+  return 0;
+}
+
+std::uint64_t JobEngine::SubmitTo(Membership* membership, Request&& request) {
+  const CommunicatorId communicator = request.communicator;
+  const std::uint64_t id = membership->submission().Submit(std::move(request));
+  return id == 0 ? 0 : static_cast<std::uint64_t>(communicator) << kNumberBits | id;
+}
+
+void JobEngine::Assist(CommunicatorId id, Caller caller, const std::function<void()>& submit,
+                       const std::atomic<bool>& ended) {
+  const Inside inside(&inside_);
+  const std::shared_ptr<Membership> membership = CheckUsable().ok() ? communicators_->Find(id) : nullptr;
+  if (membership == nullptr) return submit();
+  const Assisted outer = assisted;
+  assisted = {this, membership.get()};
+  membership->progress().SubmitAndDrive(caller, submit, ended);
+  assisted = outer;
+}
+
+Status JobEngine::Stats(bool reset, EngineStats* stats) {
+  const Inside inside(&inside_);
+  Status status = CheckStatsUsable(stats);
+  if (status.ok() && job_->aborted()) status = Internal(job_->AbortText());
+  if (!status.ok()) return status;
+  communicators_->AddStats(reset, stats);
+  stats->arena_bytes = job_->arena().bytes();
+  stats->arena_used_bytes = job_->arena().used_bytes();
+  stats->arena_peak_bytes = job_->arena().peak_bytes();
+  stats->arena_refused = job_->arena().refused();
+  return {};
+}
+
+Status JobEngine::CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  return status.ok() ? communicators_->Create(ranks, id) : status;
+}
+
+Status JobEngine::RemoveCommunicator(CommunicatorId id) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  return status.ok() ? communicators_->Remove(id) : status;
+}
+
+std::vector<int> JobEngine::RanksOf(CommunicatorId id) {
+  const Inside inside(&inside_);
+  return CheckUsable().ok() ? communicators_->RanksOf(id) : std::vector<int>();
+}
+
+Status JobEngine::Leave(CommunicatorId id) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  if (!status.ok()) return status;
+  const std::shared_ptr<Membership> membership = communicators_->Find(id);
+  if (membership == nullptr) return communicators_->WhyNot(id);
+  PendingTable& pending = membership->pending();
+  pending.Refuse(FailedPrecondition("rank " + std::to_string(config_.rank) + " has left this process set"));
+  while (!pending.WaitEmpty(std::chrono::milliseconds(100))) {
+    if (job_->aborted()) return Internal(job_->AbortText());
+  }
+  return membership->progress().Leave() ? Status() : Internal(job_->AbortText());
+}
+
+Status JobEngine::DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  if (!status.ok()) return status;
+  const std::shared_ptr<Membership> membership = communicators_->Find(id);
+  if (membership == nullptr) return communicators_->WhyNot(id);
+  return membership->sequencer().DrawTicket(step, ticket);
+}
+
+void JobEngine::EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason) {
+  const Inside inside(&inside_);
+  if (!CheckUsable().ok()) return;
+  if (const std::shared_ptr<Membership> membership = communicators_->Find(id)) {
+    membership->failures().EndGroup(ticket, failed, reason);
+  }
+}
+
+void JobEngine::Cancel(std::uint64_t id, const std::string& reason) {
+  const Inside inside(&inside_);
+  if (!CheckUsable().ok()) return;
+  const auto communicator = static_cast<CommunicatorId>(id >> kNumberBits);
+  if (const std::shared_ptr<Membership> membership = communicators_->Find(communicator)) {
+    membership->failures().Cancel(id & ((std::uint64_t{1} << kNumberBits) - 1), reason);
+  }
+}
+
+void JobEngine::CancelAll(const std::string& reason) {
+  const Inside inside(&inside_);
+  if (!CheckUsable().ok()) return;
+  for (const std::shared_ptr<Membership>& membership : communicators_->All()) {
+    membership->failures().CancelAll(reason);
+  }
+}
+
+void JobEngine::FailStep(CommunicatorId id, StepId step, const std::string& reason) {
+  const Inside inside(&inside_);
+  if (!CheckUsable().ok()) return;
+  if (const std::shared_ptr<Membership> membership = communicators_->Find(id)) {
+    membership->failures().FailStep(step, reason);
+  }
+}
+
+Status JobEngine::Shutdown() {
+  if (InForkedChild()) return {};
+  std::lock_guard<std::mutex> lock(shutdown_mu_);
+  if (shut_down_.exchange(true) || communicators_ == nullptr) return shutdown_status_;
+  LeaveJob();
+  CloseTimeline();
+  return shutdown_status_;
+}
+
+void JobEngine::LeaveJob() {
+  // One that is inside may be writing to shared memory, and must not be cut off by the end of the process.
+  for (int tries = 1; inside_.load() > 0; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // One that makes or removes a process set waits for other ranks in there, and we would wait with it.
+    if (tries % 100 == 0) AbortWaiting(*communicators_->Find(kWorld), /*agreements_only=*/true);
+  }
+  for (const std::shared_ptr<Membership>& membership : communicators_->All()) Finish(*membership);
+  job_->segment().rank(config_.rank).left.store(1, std::memory_order_seq_cst);
+  job_->RingAll();
+  watcher_.reset();
+  stalls_->Stop();  // it looks at the communicators
+  communicators_.reset();
+  completions_.reset();  // after the progress threads, which feed it
+}
+
+// Waits for what is pending and can complete.
+void JobEngine::Finish(Membership& membership) {
+  membership.pending().Refuse(ShutDownStatus());
+  while (!membership.pending().WaitEmpty(std::chrono::milliseconds(10))) {
+    AbortWaiting(membership, /*agreements_only=*/false);
+  }
+}
+
+void JobEngine::AbortWaiting(Membership& membership, bool agreements_only) {
+  std::string waiting;
+  membership.pending().ForEach([&](const PendingRequest& request, bool entered) {
+    if (agreements_only && request.request.kind != CollectiveKind::kCommunicator) return;
+    if (!entered || !membership.IsReady(request)) waiting = DescribeManifest(request.manifest);
+  });
+  if (waiting.empty() || job_->aborted()) return;
+  shutdown_status_ =
+      FailedPrecondition("rank " + std::to_string(config_.rank) + " called shutdown() while its " + waiting +
+                         " was waiting for other ranks");
+  job_->Abort(shutdown_status_.message());
+}
+
+void JobEngine::Abort(const std::string& text) {
+  if (!InForkedChild()) job_->Abort(text);
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,88 @@
+// JobEngine: the engine of a job of several ranks.
+//
+// Place in the stack: behind engine.h; it owns the job, its communicators and the threads of this rank.
+#ifndef TF_SMDDP_KERNELS_ENGINE_JOB_ENGINE_H_
+#define TF_SMDDP_KERNELS_ENGINE_JOB_ENGINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/engine/communicator_set.h"
+#include "kernels/engine/completion_thread.h"
+#include "kernels/engine/engine.h"
+#include "kernels/engine/job.h"
+#include "kernels/engine/membership.h"
+#include "kernels/engine/stall_watch.h"
+#include "kernels/engine/watcher.h"
+
+namespace tf_smddp {
+
+class JobEngine : public Engine {
+ public:
+  // See Engine::Start.
+  static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings,
+                      std::shared_ptr<Arena> arena, std::unique_ptr<Engine>* engine);
+  ~JobEngine() override;
+
+  Status CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) override;
+  Status RemoveCommunicator(CommunicatorId id) override;
+  std::vector<int> RanksOf(CommunicatorId id) override;
+  Status Leave(CommunicatorId id) override;
+  Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) override;
+  void EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason) override;
+  std::uint64_t Submit(Request&& request) override;
+  void Cancel(std::uint64_t id, const std::string& reason) override;
+  void CancelAll(const std::string& reason) override;
+  void FailStep(CommunicatorId id, StepId step, const std::string& reason) override;
+  Status Stats(bool reset, EngineStats* stats) override;
+  void Assist(CommunicatorId id, Caller caller, const std::function<void()>& submit,
+              const std::atomic<bool>& ended) override;
+  Status Shutdown() override;
+  std::shared_ptr<Arena> arena() override { return job_->shared_arena(); }
+  void Abort(const std::string& text) override;
+
+ private:
+  explicit JobEngine(const Config& config) : Engine(config) {}
+
+  // Counted before shut_down_ is read, so that Shutdown, which does the reverse, sees every thread that has
+  // found the engine usable.
+  class Inside {
+   public:
+    explicit Inside(std::atomic<int>* counter) : counter_(counter) { counter_->fetch_add(1); }
+    ~Inside() { counter_->fetch_sub(1); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    std::atomic<int>* const counter_;
+  };
+
+  // Also Internal when the job was aborted.
+  Status CheckUsable() const;
+  Status StartThreads();
+  std::uint64_t Refuse(const Request& request, const Status& status);
+  static std::uint64_t SubmitTo(Membership* membership, Request&& request);
+  void LeaveJob();
+  void Finish(Membership& membership);
+  void AbortWaiting(Membership& membership, bool agreements_only);
+
+  std::atomic<int> inside_{0};  // threads in a call that uses communicators_; Shutdown waits for them
+  std::mutex shutdown_mu_;
+  Status shutdown_status_;  // guarded by shutdown_mu_
+
+  // In the order in which they need each other.
+  std::unique_ptr<Job> job_;
+  std::unique_ptr<CompletionThread> completions_;
+  std::unique_ptr<StallWatch> stalls_;
+  std::unique_ptr<CommunicatorSet> communicators_;
+  std::unique_ptr<Watcher> watcher_;
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_JOB_ENGINE_H_

@@ -1,0 +1,133 @@
+#include "kernels/engine/lone_engine.h"
+
+#include <utility>
+
+#include "kernels/collectives/collective.h"
+#include "kernels/control/job_segment.h"
+#include "kernels/engine/communicator_checks.h"
+#include "kernels/engine/resolve.h"
+#include "kernels/engine/timeline.h"
+
+namespace tf_smddp {
+namespace {
+
+Status Run(const Request& request) {
+  const Collective& collective = FindCollective(request.kind);
+  Call call = CallOf(request);
+  call.root = 0;
+  if (RowsMayDiffer(request.kind)) call.rows = {call.num_rows};
+  void* output = request.output;
+  if (collective.reach() == Collective::Reach::kOwnOutput) {
+    Status status = request.allocate(collective.OutputRows(call, 0), &output);
+    if (!status.ok()) return status;
+  }
+  const std::uint64_t count = collective.OutputCount(call, 0);
+  if (count > 0) collective.Direct(call, 0, &request.input, &output, 0, count);
+  return {};
+}
+
+}  // namespace
+
+LoneEngine::LoneEngine(const Config& config) : Engine(config) {
+  known_[kWorld] = std::make_shared<CommunicatorCounters>();
+  LogStart("");
+}
+
+LoneEngine::~LoneEngine() { Shutdown(); }
+
+Status LoneEngine::CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) {
+  Status status = CheckUsable();
+  if (status.ok()) status = CheckRanks(ranks, /*size=*/1);
+  if (!status.ok()) return status;
+  std::lock_guard<std::mutex> lock(mu_);
+  if (known_.size() >= kMaxCommunicators) return NoRoomForCommunicator(kMaxCommunicators);
+  *id = next_id_++;
+  known_[*id] = std::make_shared<CommunicatorCounters>();
+  return {};
+}
+
+Status LoneEngine::RemoveCommunicator(CommunicatorId id) {
+  Status status = CheckUsable();
+  if (status.ok() && id == kWorld) status = CannotRemoveWorld();
+  if (status.ok()) status = CheckExists(id);
+  if (!status.ok()) return status;
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = known_.find(id);
+  if (found == known_.end()) return NoSuchCommunicator(id);
+  CommunicatorStats last;
+  found->second->Take(/*reset=*/false, &last);
+  AddByKind(last.collectives, &gone_);
+  known_.erase(found);
+  return {};
+}
+
+std::shared_ptr<CommunicatorCounters> LoneEngine::Find(CommunicatorId id) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = known_.find(id);
+  return found == known_.end() ? nullptr : found->second;
+}
+
+Status LoneEngine::CheckExists(CommunicatorId id) {
+  return Find(id) != nullptr ? Status() : NoSuchCommunicator(id);
+}
+
+std::vector<int> LoneEngine::RanksOf(CommunicatorId id) {
+  return CheckUsable().ok() && Find(id) != nullptr ? std::vector<int>{0} : std::vector<int>();
+}
+
+Status LoneEngine::Leave(CommunicatorId id) {
+  Status status = CheckUsable();
+  return status.ok() ? CheckExists(id) : status;
+}
+
+Status LoneEngine::DrawTicket(CommunicatorId id, StepId, std::uint64_t* ticket) {
+  Status status = CheckUsable();
+  if (status.ok()) status = CheckExists(id);
+  if (status.ok()) *ticket = tickets_.fetch_add(1);
+  return status;
+}
+
+std::uint64_t LoneEngine::Submit(Request&& request) {
+  const Clock::time_point begin = Clock::now();
+  Status status = CheckUsable();
+  const std::shared_ptr<CommunicatorCounters> counters = status.ok() ? Find(request.communicator) : nullptr;
+  if (status.ok()) {
+    status = counters == nullptr ? NoSuchCommunicator(request.communicator) : CheckRequest(request, {0});
+  }
+  if (status.ok()) status = Run(request);
+  Cost cost;
+  cost.begun = begin;
+  cost.moving = Clock::now() - begin;
+  cost.in_place = request.input != nullptr && request.output == request.input;
+  if (counters != nullptr && status.ok()) counters->Completed(request.kind, InputBytes(request), cost);
+  if (counters != nullptr && !status.ok()) counters->Failed(request.kind);
+  if (counters != nullptr && timeline_->running()) {
+    timeline_->Add(request, InputBytes(request), begin, cost, begin + cost.moving, !status.ok());
+  }
+  request.done(status);
+  return 0;
+}
+
+Status LoneEngine::Stats(bool reset, EngineStats* stats) {
+  Status status = CheckStatsUsable(stats);
+  if (!status.ok()) return status;
+  std::lock_guard<std::mutex> lock(mu_);
+  AddByKind(gone_, &stats->collectives);
+  if (reset) gone_ = StatsByKind();
+  for (const auto& [id, counters] : known_) {
+    CommunicatorStats each;
+    each.id = id;
+    each.ranks = {0};
+    counters->Take(reset, &each);
+    AddByKind(each.collectives, &stats->collectives);
+    stats->communicators.push_back(std::move(each));
+  }
+  return {};
+}
+
+Status LoneEngine::Shutdown() {
+  if (!InForkedChild() && !shut_down_.exchange(true)) CloseTimeline();
+  return {};
+}
+
+}  // namespace tf_smddp
