@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstddef>
 
+#include "kernels/common/utf8.h"
+
 namespace tf_smddp {
 namespace {
 
@@ -27,7 +29,8 @@ const char* LevelName(LogLevel level) {
 
 }  // namespace
 
-std::string LogLine(LogLevel level, int rank, const std::string& text) {
+std::string LogLine(LogLevel level, int rank, const std::string& message) {
+  const std::string text = ValidUtf8(message);
   std::string line = "[tf_smddp rank " + std::to_string(rank) + " " + LevelName(level) + "] ";
   const std::size_t end = text.find_last_not_of("\r\n") + 1;
   for (std::size_t i = 0; i < end; ++i) {

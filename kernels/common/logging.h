@@ -12,8 +12,9 @@ namespace tf_smddp {
 enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kNone = 4 };
 
 // The line for a message, with its end: "[tf_smddp rank 1 warning] text\n". A message stays one line: " | "
-// stands for each line break in it, and "?" for other control characters, which a terminal would obey.
-std::string LogLine(LogLevel level, int rank, const std::string& text);
+// stands for each line break in it, and "?" for other control characters, which a terminal would obey, and
+// for bytes that are no UTF-8.
+std::string LogLine(LogLevel level, int rank, const std::string& message);
 
 class Logger {
  public:

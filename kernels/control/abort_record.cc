@@ -1,18 +1,17 @@
 #include "kernels/control/abort_record.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
+
+#include "kernels/common/utf8.h"
 
 namespace tf_smddp {
 
 bool AbortRecord::Raise(const std::string& text) {
   std::uint32_t expected = kNone;
   if (!state_.compare_exchange_strong(expected, kWriting, std::memory_order_seq_cst)) return false;
-  const std::size_t bytes = std::min(text.size(), kTextBytes - 1);
-  std::memcpy(text_, text.data(), bytes);
-  text_[bytes] = '\0';
+  CopyUtf8(text, text_, kTextBytes);
   state_.store(kSet, std::memory_order_seq_cst);
   return true;
 }

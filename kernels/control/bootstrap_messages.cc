@@ -1,8 +1,9 @@
 #include "kernels/control/bootstrap_messages.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
+
+#include "kernels/common/utf8.h"
 
 namespace tf_smddp {
 namespace {
@@ -29,8 +30,7 @@ Hello MakeHello(const Config& config, std::uint64_t token, std::uint64_t arena_b
 StatusMessage MakeStatusMessage(const Status& status) {
   StatusMessage message = {};
   message.ok = status.ok() ? 1 : 0;
-  std::memcpy(message.text, status.message().data(),
-              std::min(status.message().size(), sizeof message.text - 1));
+  CopyUtf8(status.message(), message.text, sizeof message.text);
   return message;
 }
 

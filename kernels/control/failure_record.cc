@@ -1,7 +1,8 @@
 #include "kernels/control/failure_record.h"
 
-#include <algorithm>
 #include <cstring>
+
+#include "kernels/common/utf8.h"
 
 namespace tf_smddp {
 
@@ -18,9 +19,7 @@ bool FailureRecord::Raise(std::uint64_t incarnation, std::uint64_t origin, const
                                      std::memory_order_seq_cst)) {
     return false;
   }
-  const std::size_t bytes = std::min(text.size(), kTextBytes - 1);
-  std::memcpy(text_, text.data(), bytes);
-  text_[bytes] = '\0';
+  CopyUtf8(text, text_, kTextBytes);
   const std::uint64_t number = num_origins_.load(std::memory_order_relaxed);
   origins_[number % kOrigins].store(origin, std::memory_order_seq_cst);
   num_origins_.store(number + 1, std::memory_order_relaxed);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/common/utf8.h"
+
 namespace tf_smddp {
 
 Manifest MakeManifest(const Traits& traits, const std::vector<std::int64_t>& shape,
@@ -26,8 +28,7 @@ Manifest MakeManifest(const Traits& traits, const std::vector<std::int64_t>& sha
     manifest.count *= static_cast<std::uint64_t>(shape[i]);
     manifest.dims_hash = (manifest.dims_hash ^ static_cast<std::uint64_t>(shape[i])) * 0x100000001b3u;
   }
-  const std::size_t label_bytes = std::min<std::size_t>(label.size(), Manifest::kLabelBytes - 1);
-  std::memcpy(manifest.label, label.data(), label_bytes);
+  const std::size_t label_bytes = CopyUtf8(label, manifest.label, Manifest::kLabelBytes);
   std::memset(manifest.label + label_bytes, 0, Manifest::kLabelBytes - label_bytes);
   return manifest;
 }

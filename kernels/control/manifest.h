@@ -29,7 +29,7 @@ struct Manifest {
   std::int64_t dims[kShownDims];  // the first ones, for messages
   double prescale;
   double postscale;
-  char label[kLabelBytes];  // for messages only, cut to fit: names may differ between ranks
+  char label[kLabelBytes];  // for messages only, cut to fit (utf8.h): names may differ between ranks
 };
 
 // What a manifest is made from.

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/common/utf8.h"
+
 namespace tf_smddp {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr std::size_t kBufferBytes = 64 << 10;
 
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
-  for (const char c : text) {
+  for (const char c : ValidUtf8(text)) {
     if (c == '"' || c == '\\') quoted += '\\';
     if (static_cast<unsigned char>(c) >= 0x20) {
       quoted += c;

@@ -2,7 +2,6 @@
 //
 // Place in the stack: beside the kernels. Each returns at once or blocks as its engine call does; ctypes lets
 // other Python threads run meanwhile. Those that can fail return 0, or 1 and a text, cut to fit.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "kernels/common/logging.h"
+#include "kernels/common/utf8.h"
 #include "kernels/engine/statistics.h"
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/interrupt.h"
@@ -24,11 +24,7 @@ using ::tf_smddp::Status;
 
 int Report(const Status& status, char* error, std::size_t error_bytes) {
   if (status.ok()) return 0;
-  if (error_bytes > 0) {
-    const std::size_t bytes = std::min(status.message().size(), error_bytes - 1);
-    std::memcpy(error, status.message().data(), bytes);
-    error[bytes] = '\0';
-  }
+  if (error_bytes > 0) ::tf_smddp::CopyUtf8(::tf_smddp::ValidUtf8(status.message()), error, error_bytes);
   return 1;
 }
 

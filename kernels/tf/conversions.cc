@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "kernels/common/utf8.h"
 #include "tensorflow/core/framework/types.h"
 
 namespace tf_smddp {
@@ -70,17 +71,16 @@ Status FromTensorFlow(const absl::Status& status) {
 }
 
 absl::Status ToTensorFlow(const Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  const std::string message = ValidUtf8(status.message());
   switch (status.code()) {
-    case StatusCode::kOk:
-      return absl::OkStatus();
     case StatusCode::kInvalidArgument:
-      return absl::InvalidArgumentError(status.message());
+      return absl::InvalidArgumentError(message);
     case StatusCode::kFailedPrecondition:
-      return absl::FailedPreconditionError(status.message());
-    case StatusCode::kInternal:
-      break;
+      return absl::FailedPreconditionError(message);
+    default:
+      return absl::InternalError(message);
   }
-  return absl::InternalError(status.message());
 }
 
 }  // namespace tf_smddp

@@ -18,6 +18,7 @@ absl::Status ToDType(tensorflow::DataType from, DType* to);
 
 std::vector<std::int64_t> ToShape(const tensorflow::TensorShape& shape);
 
+// The message is made valid UTF-8, which TensorFlow's Python side expects.
 absl::Status ToTensorFlow(const Status& status);
 
 // Internal for every error: what TensorFlow refuses while a collective is under way is nobody's argument.

@@ -1,11 +1,12 @@
 #include "kernels/tf/step_error.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
+#include "kernels/common/utf8.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/control_flow.h"
 
@@ -116,9 +117,10 @@ void StepError::Receive(const std::shared_ptr<Answer>& answer) const {
 
 std::string DescribeStepError(const absl::Status& error) {
   if (error.ok()) return "was cancelled (if it failed, its own output says why)";
-  std::string text(error.message());
-  // The place in the graph, which means nothing to another rank.
-  text.resize(std::min({text.size(), text.find("\n\t [[{{"), kMaxTextBytes}));
+  // What follows is the place in the graph, which means nothing to another rank.
+  const std::string_view message = error.message();
+  std::string text =
+      ValidUtf8(std::string(Utf8Prefix(message.substr(0, message.find("\n\t [[{{")), kMaxTextBytes)));
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   return "failed with " + absl::StatusCodeToString(error.code()) + ": " + text;
 }

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/common/utf8.h"
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/xla/call_description.h"
 #include "kernels/tf/xla/group_run.h"
@@ -183,7 +184,7 @@ void Execute(Status (*run)(Call&), void* results, const void** operands, const c
   if (status.ok()) return;
   // XLA takes back all buffers of the program: also those of groups that stand in other chains.
   GroupRun::WithdrawKept(status);
-  outcome->message = status.message();  // no version exports a function for it
+  outcome->message = ValidUtf8(status.message());  // no version exports a function for it
 }
 
 void TicketCall(void* results, const void** operands, const char* text, std::size_t length,

@@ -40,6 +40,10 @@ TEST(Logging, OneMessageIsOneLine) {
   EXPECT_EQ(LogLine(LogLevel::kDebug, 12, "a\nb\r\n  c\td\n\n"), "[tf_smddp rank 12 debug] a | b |   c d\n");
   EXPECT_EQ(LogLine(LogLevel::kInfo, 0, "\x1b[31mred\x7f"), "[tf_smddp rank 0 info] ?[31mred?\n");
   EXPECT_EQ(LogLine(LogLevel::kError, 0, "größer"), "[tf_smddp rank 0 error] größer\n");
+  EXPECT_EQ(LogLine(LogLevel::kError, 0,
+                    "gr\xf6\xdf"
+                    "er"),
+            "[tf_smddp rank 0 error] gr??er\n");
   EXPECT_EQ(LogLine(LogLevel::kError, 0, ""), "[tf_smddp rank 0 error] \n");
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/control/bootstrap_messages.h"
 #include "kernels/control/unix_socket.h"
 #include "kernels/memory/shared_memory.h"
 #include "tests/cpp/testing/ranks.h"
@@ -256,6 +257,12 @@ TEST(Bootstrap, AProcessOfAnotherRunIsRefusedAndTheRunGoesOn) {
               refused.find("has already started without this process") != std::string::npos ||
               refused.find("closed the connection") != std::string::npos)
       << refused;
+}
+
+TEST(Bootstrap, LongMessagesAreCutBetweenCharacters) {
+  const std::string fits(sizeof(StatusMessage::text) - 3, 'x');
+  EXPECT_EQ(StatusOf(MakeStatusMessage(Internal(fits + "重み"))).message(), fits);
+  EXPECT_EQ(StatusOf(MakeStatusMessage(Internal(fits + "é!"))).message(), fits + "é");
 }
 
 TEST(Bootstrap, AMissingRankThatWasRefusedIsMentioned) {

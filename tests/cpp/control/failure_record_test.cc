@@ -80,6 +80,9 @@ TEST_F(FailureRecordTest, OriginsAreForgottenAfterSixtyFour) {
 TEST_F(FailureRecordTest, LongTextsAreCut) {
   record_->Raise(0, 1, std::string(100000, 'x'));
   EXPECT_EQ(record_->Text(), std::string(4095, 'x'));
+  const auto japanese = std::make_unique<FailureRecord>();
+  japanese->Raise(0, 1, std::string(4093, 'x') + "重み");
+  EXPECT_EQ(japanese->Text(), std::string(4093, 'x'));
 }
 
 TEST_F(FailureRecordTest, OneOfManyThreadsRaisesAndOneRestarts) {

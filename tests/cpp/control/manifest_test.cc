@@ -77,6 +77,15 @@ TEST(Manifest, DimensionsBeyondTheShownOnesCount) {
   EXPECT_NE(DescribeManifest(first).find("1, ...]"), std::string::npos);
 }
 
+TEST(Manifest, LongLabelsAreCutBetweenCharacters) {
+  std::string label = "x";
+  for (int i = 0; i < 60; ++i) label += "é";
+  const std::string shown = DescribeManifest(Make({}, DType::kFloat32, ReduceOp::kSum, label));
+  EXPECT_EQ(shown.substr(0, shown.find(" sum")), "allreduce '" + label.substr(0, 95) + "'");
+  const std::string other = DescribeManifest(Make({}, DType::kFloat32, ReduceOp::kSum, label.substr(1)));
+  EXPECT_EQ(other.substr(0, other.find(" sum")), "allreduce '" + label.substr(1, 94) + "'");
+}
+
 TEST(Manifest, DescribingDamagedBytesStaysInside) {
   Manifest damaged;
   std::memset(&damaged, 0xff, sizeof damaged);
@@ -96,6 +105,9 @@ TEST(AbortRecord, LongReasonsAreCut) {
   AbortRecord record = {};
   record.Raise(std::string(100000, 'x'));
   EXPECT_EQ(record.Text(), std::string(4095, 'x'));
+  AbortRecord japanese = {};
+  japanese.Raise(std::string(4094, 'x') + "重み");
+  EXPECT_EQ(japanese.Text(), std::string(4094, 'x'));
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ TEST(Timeline, HasWhatEndsBetweenStartAndStop) {
     ASSERT_TRUE(engine.StartTimeline(files.of(rank)).ok());
     Allreduce(engine, 10, "small \"one\"\n");
     Allreduce(engine, 100'000, "large");
+    Allreduce(engine, 10, "é \xe9");
     ASSERT_TRUE(engine.StopTimeline().ok());
     Allreduce(engine, 10, "after");
     const std::string text = Read(files.of(rank));
@@ -63,8 +64,9 @@ TEST(Timeline, HasWhatEndsBetweenStartAndStop) {
     EXPECT_EQ(Count(text, "\"rank " + std::to_string(rank) + "\""), 1) << text;
     EXPECT_EQ(Count(text, R"("name":"small \"one\"\u000a")"), 2) << text;
     EXPECT_EQ(Count(text, R"("name":"large")"), 2) << text;
+    EXPECT_EQ(Count(text, R"("name":"é ?")"), 2) << text;
     EXPECT_EQ(Count(text, R"("bytes":400000,"dtype":"float32","process_set":0,"way":"staged")"), 1) << text;
-    EXPECT_EQ(Count(text, R"("bytes":40,"dtype":"float32","process_set":0,"way":"small")"), 1) << text;
+    EXPECT_EQ(Count(text, R"("bytes":40,"dtype":"float32","process_set":0,"way":"small")"), 2) << text;
     EXPECT_EQ(Count(text, "before") + Count(text, "after"), 0) << text;
     EXPECT_EQ(Count(text, "\"ph\":\"b\""), Count(text, "\"ph\":\"e\"")) << text;
   });
