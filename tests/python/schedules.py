@@ -187,7 +187,7 @@ def run_schedule(seed: int, process_set: Any, members: List[int]) -> None:
         float(pause) if delays.random() < 0.3 else 0.0 for pause in delays.exponential(0.001, len(mine))
     ]
     if seed % 25 == 0:
-        # All of it in one function: the collectives are under way together.
+        # All collectives are in one function, so they are pending together.
         wanted: List[List[np.ndarray]] = []
 
         @tf.function

@@ -96,7 +96,7 @@ for scope_name, scope in scopes.items():
 
 
 def trains(step):
-    # From all ranks' own start the root's, and w = w - 0.1 * mean(x), x being 1, 2, ...
+    # All ranks start from the root's value, and then compute w = w - 0.1 * mean(x), with x = 1, 2, ...
     with tf.device(DEVICE):
         weight = tf.Variable([[float(rank)]])
         there(weight.handle)

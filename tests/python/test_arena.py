@@ -1,4 +1,4 @@
-"""Tensors in shared memory: what a process may do with them, and what happens where they cannot lie there."""
+"""Tensors in shared memory: what processes may do with them, and what happens when there is no room."""
 
 import pytest
 from harness import run_job

@@ -1,4 +1,4 @@
-"""A step that ends on one rank while its collectives wait for the others: they get the reason, and go on."""
+"""A step ends on one rank while its collectives wait for others: these get the reason, and can continue."""
 
 import pytest
 from harness import run_job

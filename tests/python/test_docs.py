@@ -1,11 +1,11 @@
-"""The examples of the documents run, one after the other, and give what they say."""
+"""The Python examples of the documents run, one after the other, and return what their comments say."""
 
 import re
 
 import pytest
 from harness import ROOT, run_job
 
-# What the training script takes for granted.
+# The names that the training script uses but does not define.
 BEFORE = """
 import types
 dataset = tf.data.Dataset.range(4)

@@ -5,7 +5,7 @@ from harness import run_job
 
 pytestmark = pytest.mark.one_tensorflow
 
-# In each of these, rank 1 gets a SIGINT while it waits for rank 0, which comes when rank 1 has done with it.
+# In each part, rank 1 gets a SIGINT while it waits for rank 0. Rank 0 continues when rank 1 has handled it.
 SCRIPT = """
 import pathlib, signal, threading
 sdp.init()

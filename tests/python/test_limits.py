@@ -1,4 +1,4 @@
-"""Limits of the system: a job works, with a line in the log, or init() says in a sentence what to change."""
+"""Limits of the system: a job works and writes a warning, or init() fails and says what to change."""
 
 import os
 import re
@@ -30,7 +30,7 @@ TOO_LOW_THEN_ENOUGH = (
     + """
 import contextlib, resource
 
-# What TensorFlow needs of the system it has got by now.
+# TensorFlow allocates what it needs from the system before the limits below.
 tf.reduce_sum(tf.ones([100, 100])).numpy()
 place = os.environ["SMDDP_RENDEZVOUS"]
 os.environ["SMDDP_TABLE_SLOTS"] = "1024"  # the tables are not the subject
@@ -102,7 +102,7 @@ NO_THREAD_LEFT = (
     + """
 import resource
 
-# What TensorFlow needs of the system it has got by now.
+# TensorFlow allocates what it needs from the system before the limits below.
 assert float(tf.reduce_sum(tf.ones([100, 100]))) == 10000.0
 with open("/proc/self/statm") as file:
     in_use = int(file.read().split()[0]) * resource.getpagesize()
@@ -128,7 +128,8 @@ def test_no_thread_to_be_had():
     assert job.output.count("[tf_smddp") == 1, str(job)
 
 
-# As a container's profile may: the four instructions load the call's number, and refuse one.
+# Refuses a call as a container's profile may do: four instructions load the number of the call and refuse one
+# of them.
 WITHOUT_PIDFD = """
 import ctypes, struct
 

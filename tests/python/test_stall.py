@@ -1,4 +1,4 @@
-"""A rank that is alive but absent: who waits says so on stderr; it goes on when the rank does."""
+"""A rank is alive but absent: the rank that waits for it writes a warning, and continues later."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ class WatchedJob(RunningJob):
 def test_a_stopped_rank():
     with WatchedJob(3, STEPS) as running:
         pid = running.wait_for("pid")[2]
-        # In the first steps, with the function traced, ranks may have waited as well.
+        # Ranks may also have waited in the first steps, in which the function is traced.
         before = len(running.output())
         try:
             deadline = time.monotonic() + 20.0

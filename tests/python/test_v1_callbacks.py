@@ -92,7 +92,7 @@ fit(  # Keras 2 builds it at the first batch
 """
 
 
-def test_as_in_eager_mode(monkeypatch):
+def test_the_callbacks_do_the_same_as_in_eager_mode(monkeypatch):
     size = 2
     # Keras 3 has no such mode; where tf.keras is Keras 3, this makes it Keras 2.
     if importlib.util.find_spec("tf_keras"):
@@ -112,7 +112,7 @@ def test_as_in_eager_mode(monkeypatch):
                     assert found[key][log] == pytest.approx(wanted[key][log], rel=1e-4), f"{log} of {graph}"
             else:
                 assert flat(found[key]) == pytest.approx(flat(wanted[key]), rel=1e-4), f"{key} of {graph}"
-        # Not only equal to each other: the root's start, and its rates.
+        # The ranks have the root's start and the expected learning rates, not only equal ones.
         assert found["warmupstart"] == [[1.0], [1.0]]
         warm = [rate * (1 / size + (1 - 1 / size) * (step + 1) / 4) for step in range(4)]
         assert found["warmuprates"] == pytest.approx([*warm, rate, rate, *[rate / 2] * 4])

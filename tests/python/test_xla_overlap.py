@@ -14,7 +14,7 @@ import pytest
 from harness import RunningJob
 
 DELAY = 0.2
-# One transfer, as a rule; TensorFlow 2.21 has the last two gradients at once.
+# Usually one transfer is exposed; in TensorFlow 2.21 the last two gradients are computed together.
 MOST_EXPOSED = 2.5 * DELAY
 LONG_DELAY = 0.6
 JOB = pathlib.Path(__file__).parent / "overlap_job.py"
@@ -52,6 +52,6 @@ def test_no_gradient_waits_for_the_transfer_before(waited_for, way):
     assert waited_for[way] == 0
 
 
-def test_without_the_chain_all_are(exposed, waited_for):
+def test_without_the_chain_all_transfers_are_exposed(exposed, waited_for):
     assert exposed["jit, tensor by tensor"] > 3.5 * DELAY
     assert waited_for["jit, tensor by tensor"] == 3

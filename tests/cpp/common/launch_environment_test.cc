@@ -210,7 +210,7 @@ TEST(LaunchEnvironment, AnInnerLauncherOfSeveralCountsInsideAnOuterOfOne) {
   // Slurm starts others, and is not started by them.
   EXPECT_EQ(Expect(Both(Slurm(1, 2), Torchrun(0, 1)), 0, 1).launcher, "torchrun");
   EXPECT_EQ(Expect(Both(Slurm(0, 1), Torchrun(3, 4)), 3, 4).launcher, "torchrun");
-  // What is wrong with Slurm's variables then does not matter.
+  // Errors in Slurm's variables do not matter then.
   Expect(Both(Without(Slurm(1, 2), "SLURM_JOB_ID"), Torchrun(3, 4)), 3, 4);
 }
 
@@ -326,7 +326,8 @@ TEST(LaunchEnvironment, CopiedVariablesTakeTheRunIdOfTheLauncherThatTheyWereCopi
   EXPECT_TRUE(launch.rank_variables.empty());
   launch = Expect(Both(Ours(1, 2), OpenMpi(1, 2)), 1, 2);
   EXPECT_EQ(launch.run_id, "PMIX_NAMESPACE=557056001");
-  // Not from one that says something else, and not for torchrun itself inside one.
+  // The outer launcher's id does not count if its rank or size differs, nor for torchrun inside another
+  // launcher.
   EXPECT_EQ(Expect(Both(Ours(1, 2), OpenMpi(1, 3)), 1, 2).run_id, "");
   EXPECT_FALSE(Expect(Both(Torchrun(1, 2), Slurm(1, 2)), 1, 2).rank_variables.empty());
   EXPECT_FALSE(Expect(Both(copied, Slurm(0, 2)), 1, 2).rank_variables.empty());

@@ -11,7 +11,7 @@
 namespace tf_smddp {
 namespace {
 
-// What `body` writes to stderr, which has a pipe's end of the kind `flags` for it.
+// Returns the text that `body` writes to stderr, while stderr is a pipe that was opened with `flags`.
 template <typename Body>
 std::string Written(int flags, Body body) {
   int ends[2];

@@ -20,7 +20,7 @@ static_assert(!std::is_constructible_v<MemberId, ParticipantId>);
 static_assert(!std::is_convertible_v<std::uint64_t, MemberMask>);
 static_assert(!std::is_constructible_v<MemberMask, RankMask>);
 
-// All of it can be evaluated by the compiler.
+// All functions are constexpr.
 static_assert(MemberMask::FirstN(3).Without(MemberId(1)).CountBelow(MemberId(2)) == 1);
 static_assert(MemberMask::Of(MemberId(63)).bits() == std::uint64_t{1} << 63);
 static_assert(!MemberId().valid() && MemberId(0).valid());

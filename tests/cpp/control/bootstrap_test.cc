@@ -64,7 +64,7 @@ void ExpectAllFailWith(const std::vector<Outcome>& outcomes, const std::string& 
 
 bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-TEST(Bootstrap, EveryoneMeetsAndNothingIsLeft) {
+TEST(Bootstrap, AllRanksConnectAndNothingIsLeft) {
   const PrivateDirectory directory;
   const std::vector<Outcome> outcomes = MeetAll(Configs(5, directory.path()));
   for (const Outcome& outcome : outcomes) {
@@ -182,7 +182,7 @@ std::vector<Config> DerivedConfigs(int size, const std::string& run_id, const st
   return configs;
 }
 
-TEST(Bootstrap, RanksFindThePlaceByThemselves) {
+TEST(Bootstrap, RanksDeriveTheDirectory) {
   const PrivateDirectory base;
   for (const Outcome& outcome : MeetAll(DerivedConfigs(3, "run", base.path()))) {
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
@@ -191,7 +191,7 @@ TEST(Bootstrap, RanksFindThePlaceByThemselves) {
   EXPECT_EQ(::rmdir(base.path().c_str()), 0);  // nothing is left in it
 }
 
-TEST(Bootstrap, RunsAtOnceDoNotMeet) {
+TEST(Bootstrap, SimultaneousRunsDoNotConnect) {
   const PrivateDirectory base;
   std::vector<Config> configs;
   for (const char* run : {"one", "two", "three"}) {
@@ -204,7 +204,7 @@ TEST(Bootstrap, RunsAtOnceDoNotMeet) {
   EXPECT_EQ(::rmdir(base.path().c_str()), 0);
 }
 
-TEST(Bootstrap, ARankThatComesLateFindsThePlace) {
+TEST(Bootstrap, ALateRankFindsTheDirectory) {
   const PrivateDirectory base;
   for (const int late : {0, 1}) {
     std::vector<Config> configs = DerivedConfigs(2, "run", base.path());
@@ -226,7 +226,7 @@ TEST(Bootstrap, ARankThatComesLateFindsThePlace) {
   EXPECT_EQ(::rmdir(base.path().c_str()), 0);
 }
 
-TEST(Bootstrap, ARankThatComesWhenTheMeetingIsOverIsToldWhereItLooked) {
+TEST(Bootstrap, ARankThatIsTooLateGetsTheDirectoryInTheError) {
   const PrivateDirectory base;
   std::vector<Config> configs = DerivedConfigs(2, "NAME=run", base.path());
   for (Config& config : configs) config.bootstrap_timeout_seconds = 1;
@@ -240,7 +240,7 @@ TEST(Bootstrap, ARankThatComesWhenTheMeetingIsOverIsToldWhereItLooked) {
   EXPECT_EQ(::rmdir(base.path().c_str()), 0);
 }
 
-TEST(Bootstrap, AProcessOfAnotherRunIsRefusedAndTheRunGoesOn) {
+TEST(Bootstrap, AProcessOfAnotherRunIsRefusedAndTheRunContinues) {
   const PrivateDirectory directory;
   std::vector<Config> configs = Configs(3, directory.path());
   for (Config& config : configs) config.run_id = "SMDDP_JOB_ID=ours";
@@ -252,7 +252,7 @@ TEST(Bootstrap, AProcessOfAnotherRunIsRefusedAndTheRunGoesOn) {
   EXPECT_TRUE(outcomes[2].status.ok()) << outcomes[2].status.message();
   EXPECT_TRUE(outcomes[3].status.ok()) << outcomes[3].status.message();
   const std::string refused = outcomes[1].status.message();
-  // Either it came in time to be refused, or only when the others were gone.
+  // It was refused, or it came after the run's socket was removed.
   EXPECT_TRUE(refused.find("met rank 0 of another run") != std::string::npos ||
               refused.find("has already started without this process") != std::string::npos ||
               refused.find("closed the connection") != std::string::npos)

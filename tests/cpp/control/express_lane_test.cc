@@ -46,7 +46,7 @@ class ExpressLaneTest : public ::testing::Test {
   std::uint64_t behind_ = 0;
 };
 
-TEST_F(ExpressLaneTest, WhoComesLastDoesNotWait) {
+TEST_F(ExpressLaneTest, TheLastMemberToPostDoesNotWait) {
   Make(2);
   const int data[2] = {7, 8};
   lanes_[0]->Post(1, &data[0], sizeof data[0]);
@@ -59,7 +59,7 @@ TEST_F(ExpressLaneTest, WhoComesLastDoesNotWait) {
   }
 }
 
-TEST_F(ExpressLaneTest, WhoIsAloneGivesUpAndSoDoWhoComeLater) {
+TEST_F(ExpressLaneTest, AMemberAloneWithdrawsAndLaterOnesDoNotMeetIt) {
   Make(3);
   for (std::uint64_t what = 1; what < 10; ++what) {
     for (const auto& lane : lanes_) {
@@ -67,19 +67,19 @@ TEST_F(ExpressLaneTest, WhoIsAloneGivesUpAndSoDoWhoComeLater) {
       EXPECT_FALSE(Meet(lane, microseconds(1)));
     }
   }
-  // What was withdrawn does not stand in the way.
+  // The withdrawn posts do not prevent another meeting.
   for (const auto& lane : lanes_) lane->Post(10, nullptr, 0);
   for (const auto& lane : lanes_) EXPECT_TRUE(Meet(lane, seconds(10)));
 }
 
-TEST_F(ExpressLaneTest, DifferentThingsDoNotMeet) {
+TEST_F(ExpressLaneTest, DifferentKeysDoNotMeet) {
   Make(2);
   lanes_[0]->Post(1, nullptr, 0);
   lanes_[1]->Post(2, nullptr, 0);
   for (const auto& lane : lanes_) EXPECT_FALSE(Meet(lane, milliseconds(10)));
 }
 
-TEST_F(ExpressLaneTest, FinishesWhenAllHave) {
+TEST_F(ExpressLaneTest, FinishTogetherWaitsForAllParts) {
   Make(3);
   for (std::uint64_t what = 1; what < 4; ++what) {
     for (const auto& lane : lanes_) lane->Post(what, nullptr, 0);
@@ -97,7 +97,7 @@ TEST_F(ExpressLaneTest, FinishesWhenAllHave) {
   }
 }
 
-TEST_F(ExpressLaneTest, WhoMustFinishTogetherWithTheDeadDoesNot) {
+TEST_F(ExpressLaneTest, FinishTogetherEndsAtAnAbort) {
   Make(2);
   for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
   for (const auto& lane : lanes_) ASSERT_TRUE(Meet(lane, seconds(10)));
@@ -115,7 +115,7 @@ TEST_F(ExpressLaneTest, WhoMustFinishTogetherWithTheDeadDoesNot) {
   EXPECT_GT(waited_, milliseconds(10));
 }
 
-TEST_F(ExpressLaneTest, SaysWhoIsBehind) {
+TEST_F(ExpressLaneTest, NamesTheLateMembers) {
   Make(3);
   for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
   for (const auto& lane : lanes_) ASSERT_TRUE(Meet(lane, seconds(10)));
@@ -129,7 +129,7 @@ TEST_F(ExpressLaneTest, SaysWhoIsBehind) {
   EXPECT_EQ(behind, 0u);
 }
 
-// One that has said that it may withdraw, and then takes its time.
+// Member 1 is in the state kLeaving and is slow to decide.
 class OneIsLeaving : public ExpressLaneTest {
  protected:
   // Word 6 of member 1's line for the first meeting: its lowest bits are the state (express_lane.cc).

@@ -83,7 +83,7 @@ TEST_F(LaunchLogTest, CloseStopsAppendsForGood) {
   EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kLaunched);
 }
 
-TEST_F(LaunchLogTest, ReopenGoesOnBehindWhatWasThere) {
+TEST_F(LaunchLogTest, ReopenContinuesBehindTheOldEntries) {
   log_.Append(1, OneMore);
   log_.Close();
   EXPECT_EQ(log_.Resolve(0).state, LaunchLog::View::kLaunched);
@@ -96,7 +96,7 @@ TEST_F(LaunchLogTest, ReopenGoesOnBehindWhatWasThere) {
   EXPECT_TRUE(log_.Read(1).seals);
 }
 
-// A damaged tail makes no reader walk for ever.
+// A corrupt tail does not make a reader loop forever.
 TEST_F(LaunchLogTest, TheTailIsAtMostALapAhead) {
   log_.Append(1, Seal);
   EXPECT_EQ(log_.TailFrom(0), 1u);

@@ -36,7 +36,7 @@ TEST(ProgressRecord, TheLastSubmission) {
   EXPECT_EQ(record->ended(), 7u);
 }
 
-// One writer: nothing but whole submissions is read, and never an older one than before.
+// With one writer, a reader gets only complete submissions, and never an older one than before.
 TEST(ProgressRecord, IsReadWholeWhileItIsWritten) {
   const auto record = std::make_unique<ProgressRecord>();
   std::atomic<bool> stop{false};

@@ -73,7 +73,7 @@ TEST_F(ReadinessTableTest, LongKeysAreToldApart) {
   EXPECT_EQ(first, again);
 }
 
-TEST_F(ReadinessTableTest, TheLastToArriveIsToldSo) {
+TEST_F(ReadinessTableTest, OnlyTheLastArrivalReturnsLast) {
   EXPECT_EQ(Arrive(0, 0, 2), Arrival::kWaiting);
   EXPECT_EQ(Arrive(0, 0, 0), Arrival::kWaiting);
   EXPECT_EQ(table_.ArrivedMask(0, 0), 5u);
@@ -113,7 +113,7 @@ TEST_F(ReadinessTableTest, ARankThatIsNotActiveIsNotWaitedFor) {
   EXPECT_TRUE(table_.Acknowledge({0, 0}, 2));
 }
 
-TEST_F(ReadinessTableTest, LeavingMakesReadyWhatWaitedForTheLeaverAlone) {
+TEST_F(ReadinessTableTest, LeavingMakesRequestsReadyThatWaitForNoOtherRank) {
   std::uint32_t waits = 0, other = 0, begun = 0;
   ASSERT_TRUE(table_.FindSlot("waits for rank 1", &waits).ok());
   ASSERT_TRUE(table_.FindSlot("waits for ranks 1 and 2", &other).ok());

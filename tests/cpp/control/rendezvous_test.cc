@@ -109,7 +109,8 @@ TEST_F(RendezvousTest, TheSameForOneRunAndDifferentForOthers) {
 }
 
 TEST_F(RendezvousTest, TheLaunchersProcessTellsEqualEnvironmentsApart) {
-  // Not in this process's ancestors: the launcher is the parent. A forked child has another parent.
+  // No ancestor of this process has the variable, so the launcher is its parent. A forked child has another
+  // parent.
   Config config = Run("MASTER_PORT=29500");
   config.rank_variables = {"SMDDP_TEST_NO_SUCH_VARIABLE=1"};
   const std::string here = PlaceOf(config);

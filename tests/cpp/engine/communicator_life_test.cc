@@ -185,7 +185,7 @@ TEST(CommunicatorLife, MakingAndRemovingWhileTheWorldFails) {
       EXPECT_EQ(id, static_cast<CommunicatorId>(round) + 1);
       while (!engine.RemoveCommunicator(id).ok() && !engine.RanksOf(id).empty()) continue;
       if (interrupter.joinable()) interrupter.join();
-      // Its failure may have come after all of this.
+      // The failure may come only now.
       std::vector<float> data(1, 1.0f);
       while (!Await(engine, Floats(kWorld, &data)).ok()) data[0] = 1.0f;
       EXPECT_EQ(data[0], 2.0f);

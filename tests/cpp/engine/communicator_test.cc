@@ -38,7 +38,7 @@ Request Floats(CommunicatorId id, std::vector<float>* data) {
   return request;
 }
 
-// One collective of each kind, in each layout.
+// Returns one collective of each kind in each layout.
 std::vector<Trial> OneOfEach(int size, unsigned salt) {
   std::vector<Trial> trials;
   for (const CollectiveKind kind :
@@ -171,7 +171,7 @@ TEST(Communicator, SixtyFourAtATime) {
     const Status status = engine.CreateCommunicator({0, 1}, &none);
     EXPECT_EQ(status.code(), StatusCode::kInternal);
     EXPECT_NE(status.message().find("64"), std::string::npos) << status.message();
-    // All at once.
+    // All communicators are used at once.
     std::vector<std::vector<float>> data(ids.size(), std::vector<float>(2000, static_cast<float>(rank)));
     std::vector<Request> requests;
     for (std::size_t i = 0; i < ids.size(); ++i) requests.push_back(Floats(ids[i], &data[i]));
@@ -295,7 +295,7 @@ TEST(Communicator, AStepThatUsesTwo) {
   }
 }
 
-// What is made while steps fail is made on all ranks or on none.
+// A communicator that is created while steps fail is created on all ranks or on none.
 TEST(Communicator, MadeAndRemovedWhileStepsFail) {
   RunRanks(3, [](int rank, Engine& engine) {
     for (int round = 0; round < (kThreadSanitizer ? 10 : 60); ++round) {

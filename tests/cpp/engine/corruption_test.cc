@@ -34,7 +34,7 @@ struct Region {
   std::uint64_t offset = 0;  // in the segment
 };
 
-// Where this process has mapped the control segment: its head first, then its communicators.
+// Returns where this process has mapped the control segment: its head first, then its communicators.
 std::vector<Region> ControlRegions() {
   std::vector<Region> regions;
   std::string line;
@@ -220,7 +220,7 @@ void MovePlace(std::uint64_t input, std::uint64_t output, std::uint64_t rows, st
 }
 
 // Rank 0 submits a request on `count` elements in its arena, whose place in the tables then becomes that of
-// its output and `bytes` more; then rank 1 submits. Returns what rank 0 is told.
+// its output and `bytes` more; then rank 1 submits. Returns the error of rank 0.
 std::string RunMoved(CollectiveKind kind, std::int64_t count, std::uint64_t bytes) {
   std::promise<void> moved;
   std::string told;
@@ -270,8 +270,8 @@ TEST(Corruption, AMovedPlaceIsRefused) {
   }
 }
 
-// As above, in place, but rank 0 waits in the express lane, and what is moved is where it has posted that its
-// output lies.
+// As above, in place, but rank 0 waits in the express lane, and the offset of the output in its post is
+// changed.
 void RunMovedInLane(std::int64_t count, std::uint64_t moved_by) {
   const std::uint64_t bytes = static_cast<std::uint64_t>(count) * sizeof(float);
   std::atomic<bool> moved{false};

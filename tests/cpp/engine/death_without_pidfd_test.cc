@@ -76,7 +76,7 @@ TEST(DeathWithoutPidfd, IsNoticedWhenItsParentReapsAtOnce) {
 TEST(DeathWithoutPidfd, OfManyNextToEachOtherIsNoticed) {
   LimitedRanks ranks(7, WithoutPidfd, RunUntilFailure);
   ranks.AwaitInit();
-  // All together: a rank that lived a moment longer could tell.
+  // All are killed together, since a rank that lives longer could report the others' deaths.
   for (int rank = 1; rank < 6; ++rank) ::kill(ranks.pid(rank), SIGSTOP);
   for (int rank = 1; rank < 6; ++rank) ::kill(ranks.pid(rank), SIGKILL);
   ExpectNoticed(ranks, {0, 6}, "was killed by signal 9 (SIGKILL)");
@@ -138,7 +138,7 @@ TEST(DeathWithoutPidfd, RanksThatHaveLeftArePassedOver) {
 TEST(DeathWithoutPidfd, ProcHidingTheRanksIsAnErrorOfInit) {
   const auto hide = [](int rank, Config* config) {
     WithoutPidfd(rank, config);
-    // As an empty /proc would: no file in it can be opened.
+    // This acts like an empty /proc: no file in it can be opened.
     Require(RefuseCalls({{SYS_openat, ENOENT}, {SYS_open, ENOENT}}), "seccomp");
   };
   for (const RankEnd& end : RunLimited(2, hide)) {

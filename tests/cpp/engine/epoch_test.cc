@@ -21,7 +21,8 @@ namespace {
 constexpr std::size_t kCounts[] = {3, 2000, 40000};
 constexpr std::uint32_t kTensors = 3;
 
-// What a rank brings to its `turn`-th successful step; the ranks' turns must be the same.
+// The input of a rank's `turn`-th successful step. The results are right only if all ranks have the same
+// turn.
 float Value(int turn, std::uint32_t index) {
   return static_cast<float>(turn % 1000 + static_cast<int>(index));
 }
@@ -95,7 +96,7 @@ Status CancelWhatWaits(Engine& engine, int turn) {
   if (!step.DrawTicket(kWorld, &ticket)) return step.End();
   SubmitTensor(step, &tensors, ticket, 1);
   engine.CancelAll("disk full");
-  // Whether it had met all others by then or not, the group will never be whole here.
+  // Whether or not the request was ready by then, this rank will never submit the whole group.
   engine.EndGroup(kWorld, ticket, /*failed=*/true, "disk full");
   step.Fail("disk full", {});
   return step.End();

@@ -25,7 +25,8 @@ constexpr int kRounds = kThreadSanitizer ? 90 : 900;
 constexpr std::chrono::microseconds kPatience{100'000};
 void BePatient(int, Config* config) { config->test_patience_us = kPatience.count(); }
 
-// As a caller that has nothing else to do. `submitted` is called when Submit has returned.
+// Submits and waits like a caller that has nothing else to do. `submitted` is called when Submit has
+// returned.
 Status Wait(Engine& engine, Request request, const std::function<void()>& submitted = [] {}) {
   std::atomic<bool> ended{false};
   Status outcome;
@@ -367,7 +368,7 @@ TEST(Express, DifferencesFailOnAllRanks) {
       BePatient);
 }
 
-// Not with SMDDP_SMALL_BYTES=0.
+// SMDDP_SMALL_BYTES=0 turns the lane off.
 TEST(Express, NotForAll) {
   RunRanks(
       2,

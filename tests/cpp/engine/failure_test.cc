@@ -36,7 +36,7 @@ void ExpectFailureEverywhere(int size,
       EXPECT_NE(status.message().find(part), std::string::npos)
           << "rank " << rank << ": '" << status.message() << "' has no '" << part << "'";
     }
-    // And that was it.
+    // Later steps succeed.
     std::vector<float> good(8192, 1.0f);
     const Status later = Await(engine, AllreduceFloats(good, &good));
     EXPECT_TRUE(later.ok()) << later.message();

@@ -1,5 +1,5 @@
-// What becomes of a job when one of its processes dies, is stopped, exits or throws, in every phase of its
-// life: it ends as written, soon, and nothing is left.
+// One process of a job dies, is stopped, exits or throws, in every phase of the job. The job ends soon with
+// the expected errors, and leaves nothing behind.
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -56,7 +56,7 @@ constexpr milliseconds kLongEnough{8000};  // for a victim to be reached by its 
 bool Survives(Fate fate) { return fate == Fate::kStop; }
 bool ActsByItself(Fate fate) { return fate == Fate::kExit || fate == Fate::kThrow; }
 
-// In the victim: after `delay`.
+// Called in the victim: carries out its fate after `delay`.
 void Act(Fate fate, std::chrono::microseconds delay) {
   std::thread([fate, delay] {
     std::this_thread::sleep_for(delay);
@@ -86,7 +86,7 @@ Status RunSmall(Engine& engine, int rounds) {
   return {};
 }
 
-// What every rank does between init() and shutdown(). The victim of a fatal fate never comes to its end.
+// The work of every rank between init() and shutdown(). The victim of a fatal fate does not reach its end.
 Status Live(Engine& engine, Phase phase, Fate fate, bool victim) {
   const bool dies = victim && !Survives(fate);
   const milliseconds pause = dies ? kLongEnough : kPause;
@@ -205,7 +205,8 @@ void RunFault(int size, int victim, Phase phase, Fate fate, unsigned seed) {
   const std::chrono::microseconds delay(random() % (phase == Phase::kShutdown    ? 2000
                                                     : phase == Phase::kBootstrap ? 4000
                                                                                  : 15000));
-  // How long a rank whose fate is its own has before, in the phases that are a state and not a passage.
+  // The delay after which the victim acts on itself. Phases that are states last for kPause, and the victim
+  // acts in the middle of them.
   const bool state = phase == Phase::kIdle || phase == Phase::kWaiting || phase == Phase::kWaitedFor;
   const std::chrono::microseconds rest = state ? std::chrono::microseconds(kPause / 2) : delay;
   LimitedRanks ranks(

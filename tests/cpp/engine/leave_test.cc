@@ -69,7 +69,7 @@ std::vector<int> From(int first, int size) {
   return ranks;
 }
 
-// One after the other leaves, with a group of all kinds between; reductions are of those that are left.
+// The ranks leave one after the other. In between, the others run a group with all kinds of collectives.
 TEST(Leave, TheOthersGoOn) {
   for (const int size : {2, 3, 5}) {
     RunRanks(size, [size](int rank, Engine& engine) {

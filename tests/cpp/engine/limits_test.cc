@@ -53,7 +53,7 @@ void ExpectQuiet(const std::vector<RankEnd>& ends) {
   for (const RankEnd& end : ends) EXPECT_EQ(end.log, "");
 }
 
-// What the user reads of the whole job is one line, of rank 0.
+// The whole job has written exactly one line to the log, on rank 0.
 void ExpectOneLine(std::vector<RankEnd> ends, const std::string& part) {
   const std::string log = std::exchange(ends[0].log, "");
   EXPECT_NE(log.find(part), std::string::npos) << log;
@@ -69,7 +69,7 @@ void ExpectFailsWith(const std::vector<RankEnd>& ends, const std::vector<std::st
   }
 }
 
-TEST(RefusedCalls, WhatIsNotNeededIsNotMissed) {
+TEST(RefusedCalls, CallsThatAreNotNeededMayBeRefused) {
   for (const int error : {EPERM, ENOSYS}) {
     std::vector<RefusedCall> calls;
     for (const long call : {SYS_epoll_create1, SYS_eventfd2, SYS_inotify_init1, SYS_io_uring_setup,
@@ -201,7 +201,7 @@ TEST(FileSize, ADefaultArenaIsMadeSmaller) {
   ExpectOneLine(ends, "the arena has 12 MiB instead of 32 MiB because of the file size limit (ulimit -f)");
 }
 
-TEST(FileSize, WhatTheUserSetIsNotMadeSmaller) {
+TEST(FileSize, AUsersSizeIsNotMadeSmaller) {
   const std::vector<RankEnd> ends = RunLimited(2, [](int, Config* config) {
     config->arena_bytes_given = true;
     SetLimit(RLIMIT_FSIZE, 12 * kMiB);
@@ -242,7 +242,7 @@ TEST(AddressSpace, ADefaultArenaIsMadeSmaller) {
   ExpectOneLine(ends, "MiB instead of 1024 MiB because of the address space limit (ulimit -v)");
 }
 
-TEST(AddressSpace, WhatTheUserSetIsNotMadeSmaller) {
+TEST(AddressSpace, AUsersSizeIsNotMadeSmaller) {
   const std::vector<RankEnd> ends = RunLimited(2, [](int, Config* config) {
     config->arena_bytes = kTooLargeArena;
     config->arena_bytes_given = true;
@@ -253,7 +253,7 @@ TEST(AddressSpace, WhatTheUserSetIsNotMadeSmaller) {
              "raise it (ulimit -v unlimited), or lower SMDDP_ARENA_BYTES"});
 }
 
-TEST(AddressSpace, WhatElseIsMappedCounts) {
+TEST(AddressSpace, OtherMappingsCount) {
   constexpr std::uint64_t kOther = std::uint64_t{1} << 50;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -280,7 +280,7 @@ TEST(AddressSpace, TooLittleIsAnErrorOnAllRanks) {
 
 // --- where the memory lies ---
 
-// Where this process may, gives it a /dev/shm that is too small for anything.
+// Gives this process a /dev/shm that is too small for anything, if it may do so.
 void ShrinkDevShm() {
   if (::unshare(CLONE_NEWNS) != 0) return;
   Require(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "mount");

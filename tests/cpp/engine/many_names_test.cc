@@ -52,7 +52,7 @@ TEST(ManyNames, OneHundredThousandInOneJob) {
           }
           seconds.push_back(SecondsSince(begin));
         }
-        // After a failure, which clears the table, all start anew.
+        // A failure clears the table, so all names are new again.
         const auto begin = Clock::now();
         float value = 1.0f;
         Request request = MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, &value,

@@ -51,8 +51,8 @@ void RunGroupsAtOnce(Engine& engine, int rank, int size, int tickets, std::uint3
   }
 }
 
-// As TensorFlow's executor may, where it runs the next op in the thread that has ended the last one. Were
-// each callback called from within the one before, the stack would not last.
+// TensorFlow's executor may run the next op in the thread that has ended the one before. If each callback ran
+// inside the one before, the stack would overflow.
 TEST(Order, CallbacksThatSubmitTheNextRequest) {
   static thread_local int depth = 0;
   std::atomic<int> deepest{0};

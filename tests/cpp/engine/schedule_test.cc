@@ -26,7 +26,7 @@ namespace {
 constexpr std::uint32_t kFirstSeed = 1;
 constexpr std::uint32_t kSeeds = kThreadSanitizer ? 150 : kAddressSanitizer ? 400 : 2000;
 
-// One rank's run of a schedule.
+// Runs a schedule on one rank.
 class Player {
  public:
   Player(const Schedule& schedule, std::uint32_t seed, Engine& engine)
@@ -126,7 +126,7 @@ class Player {
     return status;
   }
 
-  // As no other rank has it.
+  // Returns a trial that differs from all other ranks'.
   static Trial Spoil(Trial trial) {
     trial.kind = CollectiveKind::kAllreduce;
     trial.dtype = DType::kFloat64;
@@ -165,8 +165,7 @@ TEST(Schedules, AreRightAndNothingGrows) {
     RunSeed(static_cast<std::uint32_t>(std::strtoul(seed, nullptr, 10)));
     return;
   }
-  // By default each of malloc's arenas keeps some memory, and the ranks' threads get to use ever more of
-  // them.
+  // By default, each of malloc's arenas keeps some memory, and the ranks' threads use more and more arenas.
   if (!kSanitized) {
     ASSERT_EQ(::mallopt(M_ARENA_MAX, 1), 1);
   }

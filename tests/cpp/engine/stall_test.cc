@@ -256,7 +256,7 @@ TEST(Stall, AnAbsentRankIsNamedOnce) {
   ExpectParts(log, {"for rank 2 at allreduce 'second' sum float32 [10]", "Rank 2 (pid ",
                     " sleeps (0 % of a core); it last submitted allreduce 'first' sum float32 [10] ",
                     " s ago, which is done. Likely cause: rank 2 waits for something else"});
-  // After the limit, and after twice, four times, ... the limit.
+  // The warnings come after the limit, twice the limit, four times the limit, and so on.
   double limit = kLimit;
   const std::vector<std::string> warnings = Rests(log, "[tf_smddp rank 0 warning] rank 0 has waited ");
   EXPECT_GE(warnings.size(), 1u) << log;
@@ -333,8 +333,8 @@ TEST(Stall, WhenTheLowestRankThatWaitsIsStoppedTheNextSpeaks) {
   ExpectParts(ends[1].log, {"rank 1 has waited", "for rank 2 at allreduce 'step'"});
 }
 
-// Whether it is stopped in the express lane, doing its part for all or not, or elsewhere: as likely as not in
-// the first.
+// The rank is stopped at a random moment: in the express lane, with or without its part done, or elsewhere.
+// About half of the attempts hit the lane.
 TEST(Stall, ARankThatIsStoppedInTheLane) {
   constexpr int kStops = 3;
   LimitedRanks ranks(
@@ -560,7 +560,7 @@ TEST(Stall, WhoWaitsForARankThatComputesIsNoReasonToEnd) {
 
 // ---- The cost of watching
 
-// How often the thread `name` of this process has gone to sleep.
+// Returns how often the thread `name` of this process has gone to sleep.
 long Sleeps(const std::string& name) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string found;
@@ -585,7 +585,7 @@ TEST(Stall, NobodyPollsWhileNothingIsPending) {
     if (before < 0 || after != before) {
       return Internal("it woke up: " + std::to_string(before) + ", " + std::to_string(after));
     }
-    // And it is still there.
+    // The stall watch still works afterwards: rank 0 waits for rank 1 here.
     if (engine.config().rank == 1) SleepMs(500);
     return status.ok() ? Allreduce(engine, "step") : status;
   });

@@ -1,4 +1,4 @@
-// What Engine::Stats counts.
+// Tests the figures of Engine::Stats.
 #include "kernels/engine/statistics.h"
 
 #include <sys/wait.h>
@@ -144,7 +144,7 @@ TEST(Statistics, MovingIsCountedWhereItIsDone) {
     // A small one is done by one rank for all.
     ASSERT_TRUE(Allreduce(engine, 1).ok());
     if (Of(StatsOf(engine).collectives, CollectiveKind::kAllreduce).moving_seconds > 0) movers.fetch_add(1);
-    // Of a staged one, each does its part.
+    // In a staged transfer, each rank moves its own part.
     StatsOf(engine, /*reset=*/true);
     ASSERT_TRUE(Allreduce(engine, kLarge).ok());
     EXPECT_GT(Of(StatsOf(engine).collectives, CollectiveKind::kAllreduce).moving_seconds, 0);

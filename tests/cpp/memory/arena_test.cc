@@ -25,7 +25,7 @@ std::shared_ptr<Arena> MakeArena(std::uint64_t bytes) {
   return arena;
 }
 
-// What the arena takes of the machine's memory.
+// Returns the memory that the arena occupies.
 std::uint64_t Resident(const Arena& arena) {
   struct stat info;
   EXPECT_EQ(::fstat(arena.fd(), &info), 0);
@@ -38,7 +38,7 @@ void* AllocateAndWrite(Arena* arena, std::uint64_t bytes, int value) {
   return data;
 }
 
-// What `body` returns, in a forked child.
+// Runs `body` in a forked child and returns its result.
 template <typename Body>
 int InChild(Body body) {
   const pid_t child = ::fork();
@@ -98,7 +98,7 @@ TEST(ArenaView, ResolvesOnlyWhatIsInside) {
   EXPECT_EQ(view.Resolve(64, ~std::uint64_t{0} - 32), nullptr);
 }
 
-TEST(Arena, CountsWhatIsInUseAndWhatItRefused) {
+TEST(Arena, CountsUsedBytesAndRefusedCalls) {
   const auto arena = MakeArena(4 * kMiB);
   void* first = arena->Allocate(3 * kMiB);
   EXPECT_EQ(arena->Allocate(2 * kMiB), nullptr);
@@ -110,7 +110,7 @@ TEST(Arena, CountsWhatIsInUseAndWhatItRefused) {
   EXPECT_EQ(arena->refused(), 1u);
 }
 
-TEST(Arena, WhatWasFreedLastIsUsedFirst) {
+TEST(Arena, ReusesTheSpanThatWasFreedLast) {
   const auto arena = MakeArena(64 * kMiB);
   std::vector<void*> spans;
   for (int i = 0; i < 6; ++i) spans.push_back(arena->Allocate(kMiB));
@@ -120,7 +120,7 @@ TEST(Arena, WhatWasFreedLastIsUsedFirst) {
   EXPECT_EQ(arena->Allocate(kMiB - 64), spans[1]);
 }
 
-TEST(Arena, GivesBackWhatIsIdle) {
+TEST(Arena, TrimReturnsIdleMemory) {
   const auto arena = MakeArena(64 * kMiB);
   void* idle = AllocateAndWrite(arena.get(), 10 * kMiB, 1);
   void* kept = AllocateAndWrite(arena.get(), 5 * kMiB, 2);
@@ -140,7 +140,7 @@ TEST(Arena, GivesBackWhatIsIdle) {
   EXPECT_EQ(Resident(*arena), 15 * kMiB);
 }
 
-TEST(Arena, GivesBackMuchInParts) {
+TEST(Arena, TrimReturnsMuchMemoryInParts) {
   const auto arena = MakeArena(1024 * kMiB);
   std::vector<void*> spans;
   for (int i = 0; i < 12; ++i) {
@@ -156,7 +156,7 @@ TEST(Arena, GivesBackMuchInParts) {
   EXPECT_LT(Resident(*arena), kMiB);
 }
 
-TEST(Arena, ClosedItGivesBackAtOnceAndAllocatesNothing) {
+TEST(Arena, AClosedArenaReturnsMemoryAtOnceAndAllocatesNothing) {
   const auto arena = MakeArena(64 * kMiB);
   void* first = AllocateAndWrite(arena.get(), 4 * kMiB, 1);
   void* second = AllocateAndWrite(arena.get(), 4 * kMiB, 2);
@@ -172,7 +172,7 @@ TEST(Arena, ClosedItGivesBackAtOnceAndAllocatesNothing) {
   EXPECT_NE(arena->Allocate(64), nullptr);
 }
 
-TEST(Arena, ClosedForGoodItStaysClosedAndEndsTheQuarantine) {
+TEST(Arena, AnArenaClosedForGoodStaysClosedAndEndsTheQuarantine) {
   const auto arena = MakeArena(64 * kMiB);
   void* first = AllocateAndWrite(arena.get(), 4 * kMiB, 1);
   void* second = AllocateAndWrite(arena.get(), 4 * kMiB, 2);
@@ -213,7 +213,7 @@ TEST(Arena, ChangingSizesDoNotMakeItGrow) {
   EXPECT_LE(Resident(*arena), after_a_while * 11 / 10);
 }
 
-TEST(Arena, AForkedChildHasItForItself) {
+TEST(Arena, AForkedChildHasAPrivateCopy) {
   const auto arena = MakeArena(8 * kMiB);
   auto* data = static_cast<char*>(AllocateAndWrite(arena.get(), kMiB, 1));
   EXPECT_EQ(InChild([&] {

@@ -49,7 +49,7 @@ MemoryLimits FileLimit(std::uint64_t bytes) { return {bytes, kNoLimit, kNoLimit}
 MemoryLimits AddressLimit(std::uint64_t bytes) { return {kNoLimit, bytes, kNoLimit}; }
 MemoryLimits GroupLimit(std::uint64_t bytes) { return {kNoLimit, kNoLimit, bytes}; }
 
-TEST(ArenaBytes, WithoutLimitsTheWishIsMet) {
+TEST(ArenaBytes, WithoutLimitsTheArenaHasTheRequiredSize) {
   for (const bool fixed : {false, true}) {
     const Choice choice = Choose(Requirements(fixed, 8), {});
     EXPECT_TRUE(choice.status.ok());
@@ -97,7 +97,7 @@ TEST(ArenaBytes, LessThanTheLeastIsAnErrorWithTheRemedy) {
             "it (ulimit -v unlimited)");
 }
 
-TEST(ArenaBytes, WhatTheUserSetIsTakenOrAnError) {
+TEST(ArenaBytes, AUsersSizeIsTakenOrAnError) {
   EXPECT_EQ(Choose(Requirements(true, 8), AddressLimit((8 * 64 + 10) * kMiB)).bytes, 64 * kMiB);
   EXPECT_EQ(Choose(Requirements(true, 8), FileLimit(63 * kMiB)).status.message(),
             "an arena of 64 MiB is above this process's file size limit of 63 MiB; raise it (ulimit -f "
@@ -109,7 +109,7 @@ TEST(ArenaBytes, WhatTheUserSetIsTakenOrAnError) {
       "raise it (ulimit -v unlimited), or lower SMDDP_ARENA_BYTES");
 }
 
-TEST(ArenaBytes, AGroupThatTheArenasCanOutgrowIsWorthALine) {
+TEST(ArenaBytes, ArenasThatCanExceedTheGroupLimitCauseAWarning) {
   EXPECT_EQ(Choose(Requirements(false, 8), GroupLimit(kMiB)).warning, "");  // it is no larger than the group
   const Choice choice = Choose(Requirements(true, 8), GroupLimit(8 * 64 * kMiB - 1));
   EXPECT_TRUE(choice.status.ok());

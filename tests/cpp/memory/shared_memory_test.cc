@@ -119,9 +119,9 @@ int PunchAndLook(std::uint64_t expected_memory) {
   return 0;
 }
 
-TEST(SharedMemory, GivingBackMakesZerosAndFreesMemory) { EXPECT_EQ(PunchAndLook(2 * 4096), 0); }
+TEST(SharedMemory, PunchHoleMakesZerosAndFreesMemory) { EXPECT_EQ(PunchAndLook(2 * 4096), 0); }
 
-TEST(SharedMemory, WithoutFallocateGivingBackMakesZeros) {
+TEST(SharedMemory, PunchHoleWithoutFallocateMakesZeros) {
   const pid_t child = ::fork();
   if (child == 0) {
     if (!testing::RefuseCalls({{SYS_fallocate, EPERM}})) ::_exit(9);

@@ -85,7 +85,7 @@ TEST(SpanAllocator, TakesTheSpanThatFitsBest) {
 }
 
 TEST(SpanAllocator, FindsTheOnlySpanThatFits) {
-  // Of many of one class, which are nearly as long.
+  // All spans are of one size class and nearly equally long.
   SpanAllocator spans(0, 1 << 22);
   std::vector<std::uint64_t> offsets;
   const std::uint64_t only = spans.Allocate(8444);

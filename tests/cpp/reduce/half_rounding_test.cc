@@ -58,7 +58,7 @@ TEST_P(HalfTest, EveryPatternSurvives) {
   }
 }
 
-// One input is a copy, so NaNs keep their bits.
+// The reduction of one input is a copy, so NaNs keep their bits.
 TEST_P(HalfTest, OneInputIsCopied) { EXPECT_EQ(Run(ReduceOp::kSum, {All()}), All()); }
 
 // Sums and products of every pattern with a few others, against arithmetic that shares no code.
@@ -103,8 +103,8 @@ TEST_P(HalfTest, EveryHalfwayCase) {
                           DecodeHalf(f, static_cast<std::uint16_t>(below));
       const double half = sign * step / 2;
       const double bit = little_sign * sign * step / 16;
-      // Only where the addends are representable, so that the float32 sum is exact. Below that (the smallest
-      // exponents) sums cannot reach the middle at all; quotients can, see EveryHalfwayQuotient.
+      // Skip addends that are not representable, since the float32 sum must be exact. With the smallest
+      // exponents, no sum lies halfway; quotients do, see EveryHalfwayQuotient.
       if (DecodeHalf(f, EncodeHalf(f, half)) != half || DecodeHalf(f, EncodeHalf(f, bit)) != bit) continue;
       const int up = magnitude + (little_sign > 0 || (little_sign == 0 && magnitude % 2 == 1) ? 1 : 0);
       x.push_back(pattern);

@@ -30,8 +30,8 @@ std::vector<T> Averages(const ReduceTargetInfo& target, const std::vector<std::v
   return result;
 }
 
-// All values of 8 and 16 bits; of the others, those at the limits, around zero and the powers of two, and
-// random ones.
+// Returns all values of 8 and 16 bits. For wider types, returns the limits, values around zero and the powers
+// of two, and random values.
 template <typename T>
 std::vector<T> Values() {
   using Limits = std::numeric_limits<T>;
@@ -61,9 +61,9 @@ std::vector<T> Values() {
 
 class IntegerAverageTest : public testing::TestWithParam<ReduceTargetInfo> {
  protected:
-  // For each value v, n inputs whose sum is n v - 1, n v and n v + 1: a quotient that rounding could most
-  // easily push across the integer v. The inputs are v, but for one; or v - d and v + d alternately, as far
-  // as the type goes.
+  // For each value v, makes n inputs whose sum is n v - 1, n v or n v + 1. Rounding is most likely to push
+  // these quotients across the integer v. The inputs are v, but for one; or v - d and v + d alternately, as
+  // far as the type goes.
   template <typename T>
   void CheckAroundMultiples() {
     using Limits = std::numeric_limits<T>;

@@ -1,4 +1,4 @@
-// For tests of single elements: Reduced gives the reduction of a list of values.
+// Reduced returns the reduction of a list of values, for tests of single elements.
 #ifndef TF_SMDDP_TESTS_CPP_REDUCE_REDUCED_H_
 #define TF_SMDDP_TESTS_CPP_REDUCE_REDUCED_H_
 

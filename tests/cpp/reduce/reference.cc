@@ -160,8 +160,8 @@ std::uint16_t EncodeHalf(HalfFormat format, double value) {
   int exponent;
   std::frexp(value, &exponent);
   exponent = std::max(exponent - 1, 1 - bias);  // of the leading bit; subnormals share the smallest
-  // In units of the last place; nearbyint rounds to nearest even. A pattern is this number plus the exponents
-  // below, and a carry gives the next exponent by itself.
+  // The value in units of the last place; nearbyint rounds to nearest even. A pattern is this number plus the
+  // exponents below, and a carry gives the next exponent by itself.
   const double units = std::nearbyint(std::ldexp(std::fabs(value), format.mantissa_bits - exponent));
   const int pattern = static_cast<int>(units) + ((exponent + bias - 1) << format.mantissa_bits);
   return static_cast<std::uint16_t>(sign | std::min(pattern, infinity));

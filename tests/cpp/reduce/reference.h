@@ -1,4 +1,4 @@
-// What Reduce must compute, written again without any of its code: one element at a time, plain C++.
+// A reference implementation of Reduce that shares no code with it: one element at a time, in plain C++.
 #ifndef TF_SMDDP_TESTS_CPP_REDUCE_REFERENCE_H_
 #define TF_SMDDP_TESTS_CPP_REDUCE_REFERENCE_H_
 

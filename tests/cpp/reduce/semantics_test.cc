@@ -1,5 +1,5 @@
-// What reduce.h promises beyond values: equal bits however a range is cut, and in any floating-point
-// environment of the thread; NaN, signed zeros, subnormals.
+// Tests the promises of reduce.h beyond values: equal bits for any division of the range and in any
+// floating-point environment of the thread; NaN, signed zeros and subnormals.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -85,8 +85,7 @@ TEST_P(SemanticsTest, CutsDoNotChangeBits) {
   }
 }
 
-// Not the same as any pairwise or blocked order, nor with an accumulator of more bits.
-// A page, behind which there is memory that must not be touched.
+// A page that is followed by memory that must not be touched.
 class LastPage {
  public:
   LastPage() : page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {
@@ -125,6 +124,7 @@ TEST_P(SemanticsTest, TouchesNothingBehindTheEnd) {
   }
 }
 
+// The results differ from those of every pairwise or blocked order, and of a wider accumulator.
 TEST_P(SemanticsTest, AddsInIndexOrder) {
   EXPECT_EQ(Reduced<float>(ReduceOp::kSum, {0x1p24f, 1, 1, -0x1p24f}), 0);
   EXPECT_EQ(Reduced<float>(ReduceOp::kSum, {1, 1, 0x1p24f, -0x1p24f}), 2);
@@ -134,7 +134,7 @@ TEST_P(SemanticsTest, AddsInIndexOrder) {
   EXPECT_EQ(Reduced<float>(ReduceOp::kSum, values), 0x1p24f + 9 - 0x1p24f);
 }
 
-// By 3 or 7 the product with the rounded reciprocal often has another last bit.
+// With 3 or 7 inputs, a multiplication by the rounded reciprocal would often give another last bit.
 TEST_P(SemanticsTest, AverageIsADivision) {
   std::mt19937 rng(4);
   std::uniform_real_distribution<float> uniform(-1, 1);

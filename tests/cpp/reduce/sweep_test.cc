@@ -24,8 +24,8 @@ using Bytes = std::vector<unsigned char>;
 constexpr std::size_t kAlignment = 64;
 constexpr unsigned char kGuard = 0xA5;  // bytes before and after each buffer
 
-// Where the elements start, in elements past a multiple of kAlignment. The step gives each buffer
-// another one.
+// The distance of the first element from a multiple of kAlignment, in elements. `step` gives each buffer
+// another distance.
 struct Misalignment {
   std::size_t first, step;
 };
@@ -132,7 +132,7 @@ TEST_P(SweepTest, EqualsReference) {
   }
 }
 
-// More outputs than one pass writes: the others are copies.
+// There are more outputs than one pass writes; the others are copies.
 TEST_P(SweepTest, ManyOutputs) {
   const DType dtype = std::get<1>(GetParam());
   const ReduceOp op = ReduceOpDefined(dtype, ReduceOp::kMax) ? ReduceOp::kMax : ReduceOp::kProduct;
@@ -158,7 +158,7 @@ TEST_P(SweepTest, ManyOutputs) {
 class FactorSweepTest : public SweepTest {};
 
 TEST_P(FactorSweepTest, EqualsReference) {
-  // One of them 1; neither exact; a negative one; results that are subnormal, infinite or NaN.
+  // These have one factor of 1, inexact factors, a negative factor, and subnormal, infinite or NaN results.
   constexpr std::pair<double, double> kFactors[] = {
       {0.1, 1}, {1, 0.7}, {1 / 3.0, 3}, {-1.7, 1e-39}, {1e20, 0}};
   const DType dtype = std::get<1>(GetParam());

@@ -14,7 +14,7 @@
 
 namespace tf_smddp {
 
-// So that GoogleTest prints a name.
+// GoogleTest prints parameters with these functions.
 inline void PrintTo(const ReduceTargetInfo& target, std::ostream* os) { *os << target.name; }
 inline void PrintTo(DType dtype, std::ostream* os) { *os << DTypeName(dtype); }
 

@@ -16,17 +16,18 @@
 
 namespace tf_smddp::testing {
 
-// How a rank ended.
+// The end of a rank.
 struct RankEnd {
-  std::string error;  // of init(), the body or shutdown(); "" when all was right
+  std::string error;  // the error of init(), the body or shutdown(), or ""
   std::string log;    // what it wrote to stderr
   int wait_status = 0;
 };
 
-// In the process of a rank, before init(): sets its limits, and may change its configuration.
+// A function that runs in the process of a rank before init(). It sets limits, and may change the
+// configuration.
 using Limit = std::function<void(int rank, Config* config)>;
 
-// What a rank does between init() and shutdown().
+// The function that a rank runs between init() and shutdown().
 using LimitedBody = std::function<Status(Engine&)>;
 
 // Some allreduces, small and large. Errors: theirs, or Internal for a wrong result.

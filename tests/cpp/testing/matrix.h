@@ -10,14 +10,14 @@
 
 namespace tf_smddp::testing {
 
-// Where the tensors of all members lie; each opens another path of the engine.
+// The location of all members' tensors. Each layout leads to another path of the engine.
 enum class Layout { kPrivate, kArena, kPrivateInPlace, kArenaInPlace, kMixed };
 inline constexpr int kNumLayouts = 5;
 
 // kMixed differs by member, and with `salt`.
 std::vector<Placement> PlacementsOf(Layout layout, int size, unsigned salt);
 
-// How a reduction is parametrized.
+// The parameters of a reduction.
 struct Arithmetic {
   DType dtype;
   ReduceOp op;

@@ -68,7 +68,8 @@ void RunRanks(int size, const RankBody& body, const Tweak& tweak, bool orderly) 
 
 std::vector<Status> AwaitAll(Engine& engine, std::vector<Request> requests) {
   std::vector<std::promise<Status>> outcomes(requests.size());
-  // Of all calls, of whatever ranks, half assist, as callers that only wait, or that go on.
+  // Half of all calls on all ranks make progress themselves: as callers that only wait, or as non-blocking
+  // callers.
   static std::atomic<unsigned> calls{0};
   const unsigned call = calls++ % 4;
   const bool assists = call % 2 == 1;

@@ -18,7 +18,7 @@ class Maker {
     schedule.size = 2 + Below(4);
     std::vector<int> ranks(static_cast<std::size_t>(schedule.size));
     std::iota(ranks.begin(), ranks.end(), 0);
-    // Not std::shuffle, whose result is the library's own.
+    // std::shuffle would not do, because its result depends on the library.
     for (std::size_t i = ranks.size(); i > 1; --i) std::swap(ranks[i - 1], ranks[Index(i)]);
     ranks.resize(2 + Index(ranks.size() - 1));
     std::sort(ranks.begin(), ranks.end());

@@ -13,7 +13,7 @@
 
 namespace tf_smddp::testing {
 
-// How a rank fails a step.
+// The way in which a rank fails a step.
 enum class Sabotage {
   kNone,
   kFailStep,   // before it submits anything

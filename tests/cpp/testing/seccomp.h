@@ -17,13 +17,13 @@ namespace tf_smddp::testing {
 struct RefusedCall {
   long number = 0;  // SYS_…
   int error = 0;    // what it fails with
-  // Only where (argument & mask) == value, with an argument from 0 to 5; else always.
+  // Restricts the refusal to calls with (argument & mask) == value, for an argument from 0 to 5.
   int argument = -1;
   std::uint32_t mask = 0, value = 0;
 };
 
-// From now on the calling thread, and what it starts, fails in `calls`. Cannot be undone: for forked
-// children. False when the system has no seccomp.
+// Makes `calls` fail in the calling thread, and in all threads and processes that it starts later. This
+// cannot be undone, so it is for forked children. Returns false if the system has no seccomp.
 inline bool RefuseCalls(const std::vector<RefusedCall>& calls) {
 #if defined(__x86_64__)
   constexpr std::uint32_t kArchitecture = AUDIT_ARCH_X86_64;

@@ -20,7 +20,7 @@ namespace tf_smddp::testing {
 
 inline constexpr std::int64_t kPeriod = 251;
 
-// Where one member's tensors lie.
+// The location of one member's tensors.
 struct Placement {
   bool input_in_arena = false;
   bool output_in_arena = false;
@@ -45,13 +45,14 @@ struct Trial {
   std::int64_t RowsOf(int member) const;  // of its input
 };
 
-// For messages.
+// Describes a trial for messages.
 std::string DescribeTrial(const Trial& trial);
 
 // The content of a member's input.
 std::vector<std::byte> InputOf(const Trial& trial, int member);
 
-// What a member gets, and what its AllocateOutput is told, when `participants` (members, ascending) meet.
+// The output of a member, and the rows that its AllocateOutput gets, for given `participants` (members,
+// ascending).
 struct Outcome {
   std::vector<std::byte> output;
   std::vector<std::int64_t> rows;  // empty where there is no AllocateOutput
@@ -61,13 +62,14 @@ Outcome ExpectedOf(const Trial& trial, const std::vector<int>& participants, int
 // This rank's part in a trial: its tensors, which it holds until it is destroyed.
 class Attempt {
  public:
-  // In `communicator`, of which the engine's rank is a member.
+  // The engine's rank must be a member of `communicator`.
   Attempt(Engine& engine, CommunicatorId communicator, const Trial& trial);
   ~Attempt();
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // To be submitted once, by the sequence unless the caller says otherwise.
+  // Returns the request, which may be submitted once. It pairs by the sequence unless the caller changes
+  // that.
   Request MakeRequest();
 
   // Expects success and the right outcome for `participants` (default: all members), and an input that is as

@@ -1,4 +1,4 @@
-// What this process holds, from /proc/self: to see that nothing grows.
+// Reads the resources of this process from /proc/self, so that tests can check that nothing grows.
 #ifndef TF_SMDDP_TESTS_CPP_TESTING_USAGE_H_
 #define TF_SMDDP_TESTS_CPP_TESTING_USAGE_H_
 

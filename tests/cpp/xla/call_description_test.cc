@@ -1,4 +1,4 @@
-// What a compiled program keeps of a call is read as it was written, and nothing else is.
+// The description of a call in a compiled program is read as it was written, and any other text is refused.
 #include "kernels/tf/xla/call_description.h"
 
 #include <string>

@@ -40,7 +40,7 @@ def _modes(*which):
     return pytest.mark.parametrize("gradient_of", which, ids=lambda mode: mode.__name__)
 
 
-# For what has shapes that XLA does not know beforehand.
+# The modes for shapes that XLA does not know at compile time.
 DYNAMIC_MODES = _modes(eager, inside_a_function, outside_of_a_function, in_a_v1_session)
 MODES = _modes(
     eager, inside_a_function, outside_of_a_function, compiled, outside_of_a_compiled_function, in_a_v1_session

@@ -58,7 +58,7 @@ def modes(*which):
     return pytest.mark.parametrize("mode", which, ids=[_NAMES[mode] for mode in which])
 
 
-# For what has shapes that XLA does not know beforehand.
+# The modes for shapes that XLA does not know at compile time.
 DYNAMIC_MODES = modes(eager, tf.function, clustered)
 ALL_DYNAMIC_MODES = modes(eager, tf.function, clustered, in_a_v1_session, in_a_clustered_v1_session)
 MODES = modes(eager, tf.function, compiled, clustered)

@@ -1,4 +1,4 @@
-"""The families of Keras optimizers that this environment has, and what the tests of all of them share."""
+"""The families of Keras optimizers that this environment has, and helpers for the tests of all of them."""
 
 import dataclasses
 import importlib.util

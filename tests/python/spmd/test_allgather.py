@@ -10,7 +10,7 @@ import tf_smddp as sdp
 
 pytestmark = pytest.mark.one_rank
 
-# How many rows rank r has: the same, one more on each, none on some, none at all.
+# The number of rows of rank r: equal, one more on each rank, none on some ranks, none at all.
 ROWS = {
     "equal": lambda rank: 3,
     "growing": lambda rank: rank + 1,
@@ -93,7 +93,7 @@ def test_a_scalar_is_one_row(rank, size, mode):
     assert mode(lambda x: sdp.grouped_allgather([x, [x, x]]))(tf.constant(rank))[1].shape == (2 * size,)
 
 
-def test_of_unknown_rank(rank, size):
+def test_tensors_of_unknown_rank(rank, size):
     """What it is settles when the op runs: a scalar, a vector, a matrix."""
     function = tf.function(sdp.allgather, input_signature=[tf.TensorSpec(None)])
     for shape in ((), (2,), (1, 3)):
@@ -129,7 +129,7 @@ def test_many_in_flight_in_any_order(rank, size):
             assert result.numpy().tolist() == [r for r in range(size) for _ in range(r + i)]
 
 
-def test_what_is_no_tensor_of_rows():
+def test_invalid_tensors():
     with pytest.raises(TypeError, match=r"allgather\(\) does not take RaggedTensor"):
         sdp.allgather(tf.ragged.constant([[1.0], [2.0, 3.0]]))
     with pytest.raises(TypeError, match=r"grouped_allgather\(\) takes a list of tensors, but got"):

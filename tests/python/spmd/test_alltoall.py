@@ -10,7 +10,7 @@ import tf_smddp as sdp
 
 pytestmark = pytest.mark.one_rank
 
-# How many rows rank r sends to rank t.
+# The number of rows that rank r sends to rank t.
 SPLITS = {
     "equal": lambda r, t: 2,
     "uneven": lambda r, t: (r * 3 + t * 2) % 5,

@@ -1,4 +1,4 @@
-"""Gradients are reduced while the backward pass computes the others: it waits for that here."""
+"""Gradients are reduced while the backward pass computes others; here it waits for the reductions."""
 
 import json
 import time

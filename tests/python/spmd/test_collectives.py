@@ -163,7 +163,7 @@ def test_integer_average_is_that_of_the_exact_sum_cut_towards_zero(rank, size, m
 
     def values(dtype, rank):
         low, high = int(dtype.min), int(dtype.max)
-        # As many as each number of ranks divides.
+        # The number of elements is divisible by each number of ranks.
         return [low, high, low + rank, high - rank, low if rank == 0 else high, low // 3]
 
     def exact(dtype):

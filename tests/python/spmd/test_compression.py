@@ -1,4 +1,4 @@
-"""Our compressors are a hint for the wire; a user's own is applied as written."""
+"""Compression.fp16 and bf16 change no value; a user's own compressor is applied as written."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ import tf_smddp as sdp
 
 OURS = (sdp.Compression.none, sdp.Compression.fp16, sdp.Compression.bf16)
 SUM = sdp.ReduceOp.SUM
-# Not to be had in float16 or bfloat16.
+# A value that float16 and bfloat16 cannot represent.
 FINE = 1.0 + 2.0**-20
 
 
 @pytest.mark.parametrize("compression", OURS)
-def test_ours_change_no_value(size, compression):
+def test_fp16_and_bf16_change_no_value(size, compression):
     x = tf.constant([FINE, 1e10])
     wanted = np.array([FINE * size, 1e10 * size], np.float32)
     assert_equal(sdp.allreduce(x, 0, 1, compression=compression, op=SUM), wanted)
@@ -78,6 +78,6 @@ def test_a_subclass_that_changes_nothing_still_casts(size):
 
 
 @pytest.mark.parametrize("bad", [None, "fp16", 16, sdp.Compression], ids=repr)
-def test_something_without_the_pair(bad):
+def test_a_class_without_compress_and_decompress(bad):
     with pytest.raises(TypeError, match=r"compression must be Compression\.none"):
         sdp.allreduce(1.0, 0, 1, compression=bad)

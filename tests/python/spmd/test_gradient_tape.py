@@ -114,7 +114,7 @@ def test_persistent_tape_and_context_manager(rank, size):
     assert tape.watched_variables() == ()
 
 
-def test_the_rest_is_the_wrapped_tape(rank):
+def test_other_attributes_are_the_wrapped_tapes(rank):
     x = tf.Variable([1.0, 2.0])
     wrapped = tf.GradientTape(persistent=True)
     wrapped.note = "mine"

@@ -33,7 +33,7 @@ def test_broadcast(rank, size, gradient_of):
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64, tf.complex64], ids=lambda d: d.name)
-def test_broadcast_of_what_overflows(rank, size, dtype):
+def test_broadcast_of_values_that_would_overflow_in_a_sum(rank, size, dtype):
     """Who is not the root gets zeros, also where the sum is none of a number."""
     gradient = inside_a_function(
         lambda x: tf.math.real(sdp.broadcast(x, 0) * tf.cast(np.inf, dtype)), tf.cast(1.0, dtype)

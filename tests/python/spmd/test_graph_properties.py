@@ -1,4 +1,4 @@
-"""What TensorFlow's graph optimisers may do with the ops, and what they must not."""
+"""The changes that TensorFlow's graph optimisers may make to the ops, and those that they must not."""
 
 import time
 

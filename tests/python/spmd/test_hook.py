@@ -81,7 +81,7 @@ def test_estimator(rank, size, tmp_path):
         assert estimator.get_variable_value("global_step") == 2 * call
 
 
-def test_the_operation(rank, size):
+def test_broadcast_global_variables_in_a_session(rank, size):
     with tf.Graph().as_default(), v1.Session() as session:
         variables = [v1.get_variable(f"v{i}", initializer=[rank + float(i)]) for i in range(3)]
         operation = sdp.broadcast_global_variables(size - 1)

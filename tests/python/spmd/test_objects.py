@@ -10,7 +10,7 @@ import tf_smddp as sdp
 
 pytestmark = pytest.mark.one_rank
 
-# What a pickle can hold: nothing, small things, functions that only cloudpickle takes.
+# Objects that can be pickled; some need cloudpickle.
 OBJECTS = [None, b"", "", [], {"a": [1, 2.5, (3,)]}, "ü" * 1000, 1 << 200, np.arange(6).reshape(2, 3)]
 
 
@@ -107,7 +107,7 @@ def test_ranks_that_call_different_things(rank, size):
     assert sdp.allgather_object(rank) == list(range(size))
 
 
-def test_it_takes_no_place_among_the_gradients(rank, size):
+def test_it_does_not_shift_the_gradients(rank, size):
     """A function's groups, and objects that a thread exchanges on its own meanwhile."""
     done = []
 

@@ -1,4 +1,4 @@
-"""Out-of-band allreduce: losses and metrics, which disturb nothing else."""
+"""Out-of-band allreduce: losses and metrics, which do not shift other collectives."""
 
 import threading
 
@@ -29,7 +29,7 @@ def test_all_types_and_operations(rank, size, mode):
 
 
 @MODES
-def test_what_becomes_a_tensor(rank, size, mode):
+def test_values_that_are_converted_to_tensors(rank, size, mode):
     def check(value, wanted, dtype):
         found = mode(lambda: sdp.oob_allreduce(value))()
         assert found.dtype == dtype

@@ -1,4 +1,4 @@
-"""What only Keras 3's optimizers have: `apply`, accumulation, values as gradients, wrapping by `compile`."""
+"""Features of Keras 3's optimizers: `apply`, accumulation, values as gradients, wrapping by `compile`."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_apply(rank, size, mode):
 
 
 @EAGER_AND_GRAPH
-def test_the_inner_one_on_its_own_still_reduces(rank, size, mode):
+def test_the_inner_optimizer_alone_still_reduces(rank, size, mode):
     inner = sdp.DistributedOptimizer(family.optimizers.SGD(1.0))
     family.loss_scale_optimizer(inner)
     x = family.variable([0.0])

@@ -81,7 +81,7 @@ def test_none_and_two_sets_of_variables(rank, size, family, mode):
 
 
 @EAGER_AND_GRAPH
-def test_of_a_v1_optimizer(rank, size, mode):
+def test_a_v1_optimizer(rank, size, mode):
     x = tf.Variable([0.0])
     optimizer = sdp.DistributedOptimizer(
         tf.compat.v1.train.MomentumOptimizer(1.0, 0.5), backward_passes_per_step=2

@@ -56,7 +56,7 @@ def run(family, optimizer, mode, gradients_at):
 @each(ALL)
 @EAGER_AND_GRAPH
 @pytest.mark.parametrize("case", [*CASES, *NEW_CASES, "schedule"])
-def test_as_the_plain_one_with_the_mean(rank, size, family, mode, case):
+def test_a_step_equals_the_plain_optimizers_with_the_mean(rank, size, family, mode, case):
     if case in NEW_CASES and family.is_legacy:
         case = "momentum"
 

@@ -1,4 +1,4 @@
-"""What meets what: tickets are drawn in program order, and nothing else has to be in order."""
+"""Pairing: tickets are drawn in program order, and nothing else needs an order."""
 
 import time
 

@@ -73,7 +73,7 @@ def test_with_a_reduction(rank, size, mode):
     assert float(step(tf.constant(rank + 1.0))[0]) == sum(2.0 * (each + 1) for each in range(size))
 
 
-def test_what_it_takes():
+def test_arguments():
     assert float(sdp.overlap(3.0)) == 3.0
     assert sdp.overlap([1, 2]).numpy().tolist() == [1, 2]
     variable = tf.Variable([1.0, 2.0])

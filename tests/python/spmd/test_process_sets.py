@@ -1,4 +1,4 @@
-"""Process sets: collectives among some ranks, with an order of their own."""
+"""Process sets: collectives among some ranks, with sequences of their own."""
 
 import pytest
 import tensorflow as tf
@@ -132,7 +132,7 @@ def test_a_set_of_one_variable(rank, sets):
             assert variable.numpy().tolist() == [float(process_set.ranks[-1])]
 
 
-def test_who_is_in_it(rank, size, sets):
+def test_membership_of_a_set(rank, size, sets):
     for process_set, ranks in zip(sets, memberships(size)):
         assert process_set.ranks == ranks
         assert process_set.size() == len(ranks)

@@ -77,7 +77,7 @@ def test_a_large_tensor(rank, size):
     assert_equal(result, scattered(shape, tf.float32, SUM, rank, size))
 
 
-def test_it_is_the_allreduce_cut_up(rank, size):
+def test_the_parts_are_those_of_the_allreduce(rank, size):
     """Also where the sum is rounded."""
     x = tf.random.stateless_normal([997, 5], seed=[rank, 2], dtype=tf.bfloat16)
     whole = sdp.allreduce(x, 0, 1)

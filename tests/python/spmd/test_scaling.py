@@ -73,7 +73,7 @@ def test_a_factor_that_a_32_bit_float_cannot_hold(rank, size, mode):
     assert_equal(results[4], after)
 
 
-def test_it_is_part_of_the_reduction_where_it_can_be(rank, size):
+def test_the_op_applies_the_factor_if_it_can(rank, size):
     """No multiplication in the graph; and 16-bit floats are rounded once."""
 
     @tf.function
@@ -116,13 +116,13 @@ def test_integers_are_not_scaled(dtype):
 @pytest.mark.parametrize(
     ("factor", "error"), [("2", TypeError), (None, TypeError), (True, TypeError), (1j, TypeError)], ids=repr
 )
-def test_what_is_no_number(factor, error):
+def test_factors_that_are_no_numbers(factor, error):
     with pytest.raises(error, match="needs prescale_factor as a number, but got"):
         sdp.allreduce(1.0, 0, 1, prescale_factor=factor)
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
-def test_what_is_not_finite(factor):
+def test_factors_that_are_not_finite(factor):
     with pytest.raises(ValueError, match="needs a finite postscale_factor, but got"):
         sdp.reducescatter([1.0], postscale_factor=factor)
 

@@ -1,4 +1,4 @@
-"""Several models, optimizers and functions in one script: nobody's gradients are taken for another's."""
+"""Several models, optimizers and functions in one script: gradients of one are never taken for another's."""
 
 import numpy as np
 import tensorflow as tf

@@ -26,7 +26,7 @@ def gradient_of_table(indices, mode=lambda function: function, **options):
 
 
 @MODES
-def test_they_become_dense(rank, size, mode):
+def test_sparse_gradients_become_dense(rank, size, mode):
     gradient = gradient_of_table([3, 3] if rank == 0 else [0, 0], mode, op=SUM)
     assert isinstance(gradient, tf.Tensor)
     assert gradient.numpy().tolist() == [[2.0 * (size - 1)] * 2, [0.0] * 2, [0.0] * 2, [2.0] * 2]
@@ -47,7 +47,7 @@ def test_rows_are_gathered(rank, size, mode, op):
 
 
 @MODES
-def test_beside_dense_ones(rank, size, mode):
+def test_sparse_and_dense_gradients_together(rank, size, mode):
     """The same update as with dense gradients; None stays None."""
     tables = [tf.Variable(tf.zeros((4, 2))) for _ in range(2)]
     bias, unused = tf.Variable([0.0, 0.0]), tf.Variable(0.0)

@@ -104,13 +104,13 @@ def test_reset(size):
 
 
 @pytest.mark.max_ranks(1)
-def test_alone_nobody_waits():
+def test_a_job_of_one_rank_has_no_waiting_time():
     sdp.barrier()
     assert sdp.stats()["collectives"]["barrier"]["waiting_seconds"] == 0
 
 
 @pytest.mark.min_ranks(2)
-def test_who_waits_is_seen(rank):
+def test_the_waiting_rank_has_waiting_time(rank):
     waits = []
     for _ in range(3):  # since a rank may itself come late to a barrier
         sdp.barrier()

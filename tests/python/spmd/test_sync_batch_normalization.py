@@ -73,7 +73,7 @@ def check_as_one_rank(rank, size, mode, x, mask=None, tolerance=1e-4, **argument
 
 @MODES
 @pytest.mark.parametrize(("shape", "axis"), AXES, ids=str)
-def test_as_one_rank_with_all_rows(rank, size, mode, shape, axis):
+def test_equals_the_stock_layer_with_all_rows(rank, size, mode, shape, axis):
     check_as_one_rank(rank, size, mode, all_rows(size, shape), axis=axis)
 
 
@@ -92,7 +92,7 @@ def test_a_mask_that_the_stock_layer_ignores(rank, size):
 
 
 @pytest.mark.parametrize("arguments", [{"scale": False, "center": False}, {"renorm": True}], ids=str)
-def test_with_other_arguments(rank, size, arguments):
+def test_other_arguments(rank, size, arguments):
     check_as_one_rank(rank, size, tf.function, all_rows(size, (4,)), **arguments)
 
 
@@ -211,7 +211,7 @@ def test_fit(rank, size):
 
 
 @pytest.mark.max_ranks(1)
-def test_alone_it_is_the_stock_layer():
+def test_in_a_job_of_one_rank_it_is_the_stock_layer():
     x = all_rows(1, (5, 3, 4))
     for found, wanted in zip(
         *(outputs_and_gradients(kind(), tf.function, x, x) for kind in (sdp.SyncBatchNormalization, Stock))

@@ -1,4 +1,4 @@
-"""Several Python threads: each with an order of its own, which takes a process set for each."""
+"""Several Python threads, each with a process set of its own, since threads have no common order."""
 
 import threading
 

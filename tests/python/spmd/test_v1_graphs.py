@@ -1,4 +1,4 @@
-"""Graphs without a program order: sessions, several at once, where only names tell what meets what."""
+"""Graphs without a program order: collectives of several sessions at once pair by name."""
 
 import threading
 
@@ -101,7 +101,7 @@ def test_two_of_one_name_at_once_are_refused(rank, size):
     sdp.remove_process_set(together)
 
 
-def test_a_graph_after_such_an_error(rank, size):
+def test_a_graph_after_an_error(rank, size):
     assert graph_with(rank, 1, None)() == wanted(1, size)
 
 

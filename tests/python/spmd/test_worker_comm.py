@@ -10,7 +10,7 @@ import tf_smddp as sdp
 pytestmark = pytest.mark.one_rank
 
 
-def test_who_we_are(rank, size):
+def test_rank_and_size(rank, size):
     comm = sdp.get_worker_comm()
     assert (comm.rank, comm.Get_rank(), comm.size, comm.Get_size()) == (rank, rank, size, size)
     assert sdp.get_worker_comm() is comm

@@ -109,7 +109,7 @@ def test_branches_and_loops(rank, size):
         np.testing.assert_allclose(function(tf.constant([rank + 1.0]), tf.constant(many)), alone(many), 1e-6)
 
 
-def test_functions_within(rank, size):
+def test_nested_functions(rank, size):
     """Traced before, and not for XLA; called twice."""
     inner = tf.function(lambda x: sdp.allreduce(x, 0, 1, op=SUM))
     inner(tf.constant([1.0]))
@@ -131,7 +131,7 @@ def test_ranks_that_compile_and_ranks_that_do_not(rank, size):
 
 
 @pytest.mark.min_ranks(2)
-def test_the_ranks_disagree(rank, size):
+def test_ranks_that_run_different_collectives(rank, size):
     """In the middle of a group: the message comes whole, and the next step is well."""
 
     @compiled

@@ -171,7 +171,7 @@ def calls_of_what_was_traced_before(x, n):
     return *results, total(x, 5)
 
 
-# What they return, for n=3, in units of the ranks' sum.
+# The results of the programs for n=3, in units of the ranks' sum.
 PROGRAMS = {
     loop: (1, 15, 4),
     two_loops: (3, 2, 12, 12),
@@ -280,7 +280,8 @@ def gradient_from_outside(program):
     return function
 
 
-# From outside, XLA takes no gradient of a branch from TensorFlow, nor of a call in a loop.
+# XLA cannot compile gradients of a branch, or of a call in a loop, that are taken outside of the compiled
+# function.
 GRADIENTS = [
     *((gradient_inside, program) for program in (two_loops, branch, case, nested, functions)),
     *((gradient_from_outside, program) for program in (loop, two_loops, calls)),
