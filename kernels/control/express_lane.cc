@@ -55,13 +55,12 @@ std::uint64_t ExpressLane::WordOf(std::uint64_t meeting, std::uint64_t post, std
 }
 
 std::size_t ExpressLane::Bytes(int num_members) {
-  return static_cast<std::size_t>(num_members) * (2 * (sizeof(Line) + kMostBytes) + sizeof(Finished));
+  return static_cast<std::size_t>(num_members) * 2 * (sizeof(Line) + kMostBytes);
 }
 
 ExpressLane::ExpressLane(std::byte* memory, int num_members, int member, const AbortRecord* abort)
     : lines_(reinterpret_cast<Line*>(memory)),
-      finished_(reinterpret_cast<Finished*>(lines_ + num_members * 2)),
-      buffers_(reinterpret_cast<std::byte*>(finished_ + num_members)),
+      buffers_(reinterpret_cast<std::byte*>(lines_ + num_members * 2)),
       num_members_(num_members),
       member_(member),
       abort_(abort),
@@ -113,26 +112,6 @@ bool ExpressLane::Wait(std::chrono::nanoseconds patience, std::chrono::nanosecon
       if (Withdraw()) return false;
       stays_ = true;
     }
-  }
-}
-
-bool ExpressLane::FinishTogether(std::chrono::nanoseconds limit, std::uint64_t* late,
-                                 std::chrono::nanoseconds* waited) {
-  const std::uint64_t meeting = meeting_ - 1;
-  finished_[member_].meeting.store(meeting, std::memory_order_release);
-  PollTimer timer(waited);
-  for (;;) {
-    MemberMask unfinished;
-    for (int member = 0; member < num_members_; ++member) {
-      // It cannot be a later meeting, which would need this member.
-      const bool done = finished_[member].meeting.load(std::memory_order_acquire) == meeting;
-      if (!done) unfinished = unfinished.With(MemberId(member));
-    }
-    *late = unfinished.bits();
-    if (*late == 0) return true;
-    if (!timer.Tick()) continue;
-    if (abort_->raised()) *late = 0;
-    if (*late == 0 || *waited > limit) return false;
   }
 }
 

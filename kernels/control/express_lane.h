@@ -19,9 +19,6 @@
 // numbers. A member that posts for meeting n + 1 has read all data of meeting n, so a post for meeting n + 2
 // overwrites nothing that is still being read.
 //
-// Members that have met may share the work and write to each other's memory. Then each publishes that its
-// part is done, and waits until all parts are done (FinishTogether).
-//
 // Note [All meet or none]:
 //   1. A leaving member writes kLeaving first and reads the other lines second. A posting member writes
 //      kPosted first and reads second. All of this is sequentially consistent, so a member that posts too
@@ -33,8 +30,8 @@
 //      reads that another member has withdrawn, even if that member has posted and withdrawn something else
 //      since.
 //   4. A leaving member decides within a few instructions, unless the system stops it there or its process
-//      dies. A death aborts the job; only then may members disagree. One member may have met where another
-//      sees the abort, and may still write to that one's memory, which must therefore not be reused.
+//      dies. A death aborts the job; only then may members disagree: one may have met where another sees the
+//      abort.
 #ifndef TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 #define TF_SMDDP_KERNELS_CONTROL_EXPRESS_LANE_H_
 
@@ -73,15 +70,6 @@ class ExpressLane {
   bool Meet(std::chrono::nanoseconds patience, std::chrono::nanoseconds limit, const void** inputs,
             std::uint64_t* late, std::chrono::nanoseconds* waited);
 
-  // Publishes that this member's part of the work is done, and waits until the parts of all members are.
-  // After a Meet that returned true, either all members call it or none.
-  //   true: all parts are done.
-  //   false with *late == 0: the job was aborted.
-  //   false with *late != 0: the members in this mask have not done their parts within `limit`. The caller
-  //     must call FinishTogether again.
-  // Sets *waited as Meet does.
-  bool FinishTogether(std::chrono::nanoseconds limit, std::uint64_t* late, std::chrono::nanoseconds* waited);
-
  private:
   static constexpr std::size_t kInlineBytes = 48;
 
@@ -90,9 +78,6 @@ class ExpressLane {
     std::byte data[kInlineBytes];
     std::atomic<std::uint64_t> word;  // see WordOf
     std::atomic<std::uint64_t> key;
-  };
-  struct alignas(64) Finished {
-    std::atomic<std::uint64_t> meeting;  // the last meeting for which this member's part is done
   };
   // The result of reading one line, or all lines.
   enum class Seen {
@@ -113,7 +98,6 @@ class ExpressLane {
   std::byte* BufferOf(int member) const;
 
   Line* const lines_;
-  Finished* const finished_;
   std::byte* const buffers_;  // for data of more than kInlineBytes
   const int num_members_;
   const int member_;

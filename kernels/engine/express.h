@@ -1,20 +1,14 @@
-// Express: the short way for requests of up to 1 MiB of ranks that come at the same time.
+// Express: the short way for small requests of ranks that arrive at the same time.
 //
-// Place in the stack: beside the dispatcher, which tries it before anything else for a request whose caller
-// stays with it. The ranks meet in the lane (kernels/control/express_lane.h): there is no entry in the table
-// or a log, nothing to acknowledge, and nobody to be told. Those who don't meet take the usual way, all of
-// them, where errors are found as well. Those who do, take one of two ways:
+// Place in the stack: submission.h tries it before anything else, for requests of up to 16 KiB whose caller
+// drives the progress. The ranks meet in the lane (kernels/control/express_lane.h): each posts its data, and
+// makes its own output from all posts. Nothing is entered in the table or a log, acknowledged, or rung for.
+// If the ranks do not meet, none of them does, and all take the usual way, where errors are found as well.
 //
-//   copied   each posts its data, and makes its own output from all that were posted. For the smallest, from
-//            and to any memory.
-//   shared   each posts where its tensor lies in its arena, does its part for all, and waits until all have.
-//            For tensors in arenas that belong to no larger group, of which a batch is better made. One
-//            that lies in private memory on one rank meets nobody here.
-//
-// Waiting here is in vain when the ranks come at different times. After some times in a row a rank tries it
-// for every 32nd request only, then for every 64th, and in the end for every 1024th: which ones, follows from
-// what they are, so a rank that tries it more often also tries it for those. Then it waits for longer than a
-// wake-up takes, or ranks that sleep could not find back.
+// A rank waits in the lane for 10 µs. That is wasted when the ranks arrive at different times. So after
+// kMaxMisses misses in a row, only one request in 2^k enters; k grows with each further miss. Which requests
+// enter follows from their manifests and tickets: a rank that tries more often also tries those that the
+// other ranks try. These tries last 100 µs, longer than a wake-up, so that ranks that sleep can find back.
 #ifndef TF_SMDDP_KERNELS_ENGINE_EXPRESS_H_
 #define TF_SMDDP_KERNELS_ENGINE_EXPRESS_H_
 
@@ -22,7 +16,6 @@
 #include <cstdint>
 #include <mutex>
 
-#include "kernels/collectives/collective.h"
 #include "kernels/control/express_lane.h"
 #include "kernels/control/manifest.h"
 #include "kernels/engine/communicator.h"
@@ -32,7 +25,7 @@
 namespace tf_smddp {
 
 class Express {
-  // A lock for which nobody waits. It takes a third of a mutex's time.
+  // A lock that is only ever tried. It takes a third of a mutex's time.
   class Turn {
    public:
     bool try_lock() { return !taken_.exchange(true, std::memory_order_acquire); }
@@ -43,63 +36,53 @@ class Express {
   };
 
  public:
-  // Outlives it.
+  // `communicator` outlives it.
   explicit Express(Communicator* communicator);
 
-  // A request for which members that are in the lane keep this one waiting: they are late to say whether they
-  // meet, or with their parts of the work.
+  // A request that waits in the lane for members that were stopped while they decided whether they stay.
   struct Late {
     Manifest manifest;
     Clock::time_point since;
-    std::uint64_t behind = 0;  // bits of those members; 0: there is no such request
+    std::uint64_t behind = 0;  // mask of those members; 0: no request waits so
   };
   // Any thread.
   Late late() const;
 
-  // One request's try, by any thread. While one is in the lane, there is none of another thread in there.
+  // One request's try. While it lives, no other thread of this rank tries.
   class Try {
    public:
-    // Posts `request`, of which `manifest` is, and which has `bytes` bytes, and `ticket`, in its epoch; or
-    // does nothing, where that is not worth it. The first three outlive it.
+    // Whether `request`, with `manifest`, `ticket` and `bytes` bytes, enters the lane this time.
     Try(Express* express, const Request& request, const Manifest& manifest, std::uint64_t ticket,
         std::uint64_t bytes);
 
-    // Once. True when all ranks have met, and the output is there: of *cost, how long that took is set. Else
-    // nothing has been done, or the job was aborted. Waits for other ranks for 10 µs at most, or 100 after it
-    // has been in vain; and for those that it has met until their parts are done.
-    bool Run(Cost* cost);
+    // Posts the request. Other ranks can read it from here on. Does nothing when it does not enter.
+    void Post();
+
+    // Waits for the other ranks. True when all have met, and the output is written: sets *cost. False when
+    // none meets, or the job was aborted: nothing has been done. Once, after Post.
+    bool Finish(Cost* cost);
 
    private:
-    // Where a member's tensor lies in its arena.
-    struct Whereabouts {
-      std::uint64_t input_offset, output_offset;
-    };
-
-    bool Finish(const void* const* posted, Cost* cost);
-    bool DoPart(const Call& call, const void* const* posted) const;
-    template <typename Wait>
-    bool Await(const Wait& wait, Clock::duration* waited);
+    bool Meet(const void** posted, Cost* cost);
 
     Express* const express_;
     const Request& request_;
     const Manifest& manifest_;
     const std::uint64_t bytes_;
-    bool shared_ = false;
-    Whereabouts own_{};  // if it is shared
+    std::uint64_t key_ = 0;
     Clock::duration patience_{};
-    std::unique_lock<Turn> turn_;  // held when it is posted
+    std::unique_lock<Turn> turn_;  // held when it enters
   };
 
  private:
   bool Suits(const Request& request, std::uint64_t bytes) const;
-  bool MayShare(const Request& request, std::uint64_t bytes) const;
-  Clock::duration Patience(std::uint64_t what) const;
+  Clock::duration Patience(std::uint64_t key) const;
   void SetLate(const Late& late);
 
   Communicator* const communicator_;
-  const std::uint64_t most_copied_bytes_, most_shared_bytes_;
-  Clock::duration patience_, long_patience_;  // 0: where ranks have no core each
-  std::atomic<unsigned> in_vain_{0};          // times in a row
+  const std::uint64_t max_bytes_;
+  Clock::duration patience_, long_patience_;  // 0 where the ranks have no core each
+  std::atomic<unsigned> misses_{0};           // in a row
   Turn turn_;
   ExpressLane lane_;  // of whoever has the turn
   mutable std::mutex mu_;

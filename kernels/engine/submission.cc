@@ -50,8 +50,6 @@ std::uint64_t Submission::Submit(Request&& request) {
     OwnCallbacks::Call(request.done, Status());  // only now: it may do anything
     return 0;
   }
-  // Other ranks may have met this one in the lane, and may be at work on its tensor.
-  if (state_->communicator->job().aborted()) state_->communicator->job().arena().Quarantine();
   const auto pending = std::make_shared<PendingRequest>();
   const std::uint64_t id = next_id_.fetch_add(1);
   pending->id = id;
@@ -105,11 +103,12 @@ bool Submission::RunExpress(const Request& request, const Manifest& manifest,
   std::optional<Express::Try> express;
   if (position.open && !OwnCallbacks::TooDeep()) {
     express.emplace(&express_, request, manifest, position.ticket, bytes);
+    express->Post();
   }
   state_->stalls->Submitted(manifest, state_->communicator->id());  // while the other ranks' posts come
   Cost cost;
-  const bool done = express.has_value() && express->Run(&cost);
-  // After it, since looking at the clock takes a tenth of the time that it takes.
+  const bool done = express.has_value() && express->Finish(&cost);
+  // The clock is read afterwards, since reading it takes a tenth of the time that the lane takes.
   const bool timed = state_->timeline->running();
   if (!done || timed) *submitted = Clock::now() - cost.waiting - cost.moving;
   if (!done) return false;

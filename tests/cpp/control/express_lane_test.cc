@@ -79,56 +79,6 @@ TEST_F(ExpressLaneTest, DifferentKeysDoNotMeet) {
   for (const auto& lane : lanes_) EXPECT_FALSE(Meet(lane, milliseconds(10)));
 }
 
-TEST_F(ExpressLaneTest, FinishTogetherWaitsForAllParts) {
-  Make(3);
-  for (std::uint64_t what = 1; what < 4; ++what) {
-    for (const auto& lane : lanes_) lane->Post(what, nullptr, 0);
-    for (const auto& lane : lanes_) ASSERT_TRUE(Meet(lane, seconds(10)));
-    std::vector<std::future<bool>> finishing;
-    for (const int member : {2, 0, 1}) {
-      for (auto& each : finishing) EXPECT_EQ(each.wait_for(milliseconds(20)), std::future_status::timeout);
-      finishing.push_back(std::async(std::launch::async, [this, member] {
-        std::chrono::nanoseconds waited{};
-        std::uint64_t behind = 0;
-        return lanes_[static_cast<std::size_t>(member)]->FinishTogether(seconds(10), &behind, &waited);
-      }));
-    }
-    for (auto& each : finishing) EXPECT_TRUE(each.get());
-  }
-}
-
-TEST_F(ExpressLaneTest, FinishTogetherEndsAtAnAbort) {
-  Make(2);
-  for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
-  for (const auto& lane : lanes_) ASSERT_TRUE(Meet(lane, seconds(10)));
-  std::uint64_t behind = 0;
-  std::promise<void> begins;
-  auto finishing = std::async(std::launch::async, [&] {
-    begins.set_value();
-    return lanes_[0]->FinishTogether(seconds(10), &behind, &waited_);
-  });
-  begins.get_future().wait();
-  EXPECT_EQ(finishing.wait_for(milliseconds(20)), std::future_status::timeout);
-  abort_->Raise("rank 1 died");
-  EXPECT_FALSE(finishing.get());
-  EXPECT_EQ(behind, 0u);
-  EXPECT_GT(waited_, milliseconds(10));
-}
-
-TEST_F(ExpressLaneTest, NamesTheLateMembers) {
-  Make(3);
-  for (const auto& lane : lanes_) lane->Post(1, nullptr, 0);
-  for (const auto& lane : lanes_) ASSERT_TRUE(Meet(lane, seconds(10)));
-  std::uint64_t behind = 0;
-  EXPECT_FALSE(lanes_[1]->FinishTogether(milliseconds(1), &behind, &waited_));
-  EXPECT_EQ(behind, 0b101u);
-  EXPECT_FALSE(lanes_[0]->FinishTogether(milliseconds(1), &behind, &waited_));
-  EXPECT_EQ(behind, 0b100u);
-  EXPECT_TRUE(lanes_[2]->FinishTogether(milliseconds(1), &behind, &waited_));
-  EXPECT_TRUE(lanes_[1]->FinishTogether(milliseconds(1), &behind, &waited_));
-  EXPECT_EQ(behind, 0u);
-}
-
 // Member 1 is in the state kLeaving and is slow to decide.
 class OneIsLeaving : public ExpressLaneTest {
  protected:

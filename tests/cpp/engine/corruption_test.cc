@@ -270,53 +270,5 @@ TEST(Corruption, AMovedPlaceIsRefused) {
   }
 }
 
-// As above, in place, but rank 0 waits in the express lane, and the offset of the output in its post is
-// changed.
-void RunMovedInLane(std::int64_t count, std::uint64_t moved_by) {
-  const std::uint64_t bytes = static_cast<std::uint64_t>(count) * sizeof(float);
-  std::atomic<bool> moved{false};
-  RunRanks(
-      2,
-      [&](int rank, Engine& engine) {
-        Arena& arena = *engine.arena();
-        ASSERT_NE(arena.Allocate(4096 * static_cast<std::uint64_t>(rank + 1)), nullptr);
-        auto* data = static_cast<float*>(arena.Allocate(bytes));
-        std::fill_n(data, count, 1.0f);
-        Request request =
-            MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, data, data, count);
-        request.assisted = true;
-        std::promise<Status> outcome;
-        request.done = [&outcome](const Status& status) { outcome.set_value(status); };
-        std::thread mover([&, offset = arena.OffsetOf(data, bytes)] {
-          while (rank == 0 && !moved.load()) {
-            std::this_thread::sleep_for(milliseconds(1));
-            const Region region = ControlRegions().back();
-            auto* words = reinterpret_cast<std::atomic<std::uint64_t>*>(region.data);
-            for (std::size_t i = 0; i + 1 < region.bytes / sizeof *words && !moved.load(); ++i) {
-              if (words[i].load() != offset || words[i + 1].load() != offset) continue;
-              words[i + 1].store(offset + moved_by);
-              moved.store(true);
-            }
-          }
-        });
-        while (rank == 1 && !moved.load()) std::this_thread::sleep_for(milliseconds(1));
-        std::atomic<bool> ended{false};
-        engine.Assist(kWorld, Caller::kGoesOn, [&] { engine.Submit(std::move(request)); }, ended);
-        const std::string told = outcome.get_future().get().message();
-        EXPECT_NE(told.find("the express lane is damaged: the place of"), std::string::npos) << told;
-        EXPECT_NE(told.find("that rank 0 has posted"), std::string::npos) << told;
-        mover.join();
-      },
-      [](int, Config* config) { config->test_patience_us = 20'000'000; }, /*orderly=*/false);
-}
-
-TEST(Corruption, AMovedPlaceInTheLaneIsRefused) {
-  for (const std::int64_t count : {500, 2000}) {  // also of what the last to arrive would do at once
-    for (const std::uint64_t moved_by : {std::uint64_t{4}, std::uint64_t{1} << 40}) {
-      RunMovedInLane(count, moved_by);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace tf_smddp::testing

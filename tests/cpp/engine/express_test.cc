@@ -45,30 +45,6 @@ Status Wait(Engine& engine, Request request, const std::function<void()>& submit
   return outcome;
 }
 
-// A tensor in a rank's arena.
-class ArenaFloats {
- public:
-  ArenaFloats(Engine& engine, std::size_t count, float value) : arena_(engine.arena()), count_(count) {
-    data_ = static_cast<float*>(arena_->Allocate(count * sizeof(float)));
-    EXPECT_NE(data_, nullptr);
-    std::fill_n(data_, count, value);
-  }
-  ~ArenaFloats() { arena_->Free(data_); }
-  ArenaFloats(const ArenaFloats&) = delete;
-  ArenaFloats& operator=(const ArenaFloats&) = delete;
-
-  float* data() { return data_; }
-  // Elements that differ from `value`.
-  std::ptrdiff_t CountOthers(float value) const {
-    return static_cast<std::ptrdiff_t>(count_) - std::count(data_, data_ + count_, value);
-  }
-
- private:
-  const std::shared_ptr<Arena> arena_;
-  const std::size_t count_;
-  float* data_;
-};
-
 Request AllreduceOf(const float* input, float* output, std::size_t count) {
   return MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, input, output,
                      static_cast<std::int64_t>(count));
@@ -127,64 +103,6 @@ TEST(Express, BroadcastsAndBarriers) {
         }
         EXPECT_GT(StatsOf(engine, CollectiveKind::kBroadcast).express_calls, 0u);
         EXPECT_GT(StatsOf(engine, CollectiveKind::kBarrier).express_calls, 0u);
-      },
-      BePatient);
-}
-
-// Each rank does a part for all.
-TEST(Express, SharesTensorsInArenas) {
-  for (const int size : {2, 3}) {
-    RunRanks(
-        size,
-        [size](int rank, Engine& engine) {
-          // The last part is shorter, or empty, and the last two sizes are on both sides of the limit.
-          const std::size_t counts[] = {129, 144, 50'001, 1 << 18, (1 << 18) + 1};
-          const int rounds = kRounds / 10;
-          for (int round = 0; round < rounds; ++round) {
-            const std::size_t count = counts[static_cast<std::size_t>(round) % 5];
-            const bool in_place = round % 2 == 0, broadcasts = round % 3 == 2;
-            ArenaFloats input(engine, count, static_cast<float>(10 * round + rank)),
-                output(engine, count, -1);
-            ArenaFloats& result = in_place ? input : output;
-            Request request = AllreduceOf(input.data(), result.data(), count);
-            if (round % 3 == 1) request = InGroup(std::move(request), DrawTicket(engine), 0, 1);
-            if (broadcasts) {
-              request.kind = CollectiveKind::kBroadcast;
-              request.root = round % size;
-            }
-            const Status status = Wait(engine, std::move(request));
-            ASSERT_TRUE(status.ok()) << status.message();
-            const int sum = 10 * size * round + size * (size - 1) / 2;
-            const int expected = broadcasts ? 10 * round + round % size : sum;
-            ASSERT_EQ(result.CountOthers(static_cast<float>(expected)), 0) << "round " << round;
-            if (!in_place) {
-              ASSERT_EQ(input.CountOthers(static_cast<float>(10 * round + rank)), 0);
-            }
-          }
-          CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
-          stats.Add(StatsOf(engine, CollectiveKind::kBroadcast));
-          EXPECT_EQ(stats.calls, static_cast<std::uint64_t>(rounds));
-          EXPECT_GT(stats.express_calls, static_cast<std::uint64_t>(rounds) / 2);
-          EXPECT_LE(stats.express_calls, static_cast<std::uint64_t>(rounds - rounds / 5)) << "too large";
-        },
-        BePatient);
-  }
-}
-
-// Whose tensor is in no arena can share nothing: then nobody does.
-TEST(Express, SharesNothingWithPrivateMemory) {
-  RunRanks(
-      2,
-      [](int rank, Engine& engine) {
-        for (const std::size_t count : {2000, 100'000}) {
-          std::vector<float> own(count, 1.0f);
-          ArenaFloats shared(engine, count, 2.0f);
-          float* const data = rank == 0 ? own.data() : shared.data();
-          const Status status = Wait(engine, AllreduceOf(data, data, count));
-          ASSERT_TRUE(status.ok()) << status.message();
-          EXPECT_EQ(std::count(data, data + count, 3.0f), static_cast<std::ptrdiff_t>(count));
-        }
-        EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).express_calls, 0u);
       },
       BePatient);
 }

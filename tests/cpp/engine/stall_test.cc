@@ -333,8 +333,7 @@ TEST(Stall, WhenTheLowestRankThatWaitsIsStoppedTheNextSpeaks) {
   ExpectParts(ends[1].log, {"rank 1 has waited", "for rank 2 at allreduce 'step'"});
 }
 
-// The rank is stopped at a random moment: in the express lane, with or without its part done, or elsewhere.
-// About half of the attempts hit the lane.
+// The rank is stopped at a random moment: in the express lane or elsewhere.
 TEST(Stall, ARankThatIsStoppedInTheLane) {
   constexpr int kStops = 3;
   LimitedRanks ranks(
@@ -344,7 +343,7 @@ TEST(Stall, ARankThatIsStoppedInTheLane) {
         config->test_patience_us = 100'000;
       },
       [](Engine& engine) {
-        constexpr std::int64_t kCount = 1 << 18;
+        constexpr std::int64_t kCount = 1 << 10;
         auto* data = static_cast<float*>(engine.arena()->Allocate(kCount * sizeof(float)));
         std::fill_n(data, kCount, 0.0f);
         std::atomic<bool> over{false};
