@@ -1,10 +1,10 @@
-// Doorbell: wakes one rank's comm thread of one communicator, from any process.
+// Doorbell: wakes the thread that drives a communicator's progress on one rank, from any process.
 //
 // Place in the stack: above common/futex.h. Doorbells lie in shared memory (job_segment.h).
 //
-// The *progress thread* of a communicator on a rank is the thread that follows the logs and moves the data at
-// this moment: the comm thread, or a calling thread that makes progress in its place while it sleeps
-// (kernels/engine/comm_thread.h). There is at most one at a time.
+// The *progress thread* of a communicator on a rank is the thread that reads the log and moves the data at
+// this moment: the engine's own thread, or a calling thread that takes its place while it sleeps
+// (kernels/engine/progress_thread.h). There is at most one at a time.
 //
 // Note [No lost wake-up]: a progress thread may wait for an appended entry, a staged chunk, the end of a
 // batch, a retired slot, the abort flag, or the end of a rank. The writer of such a change
@@ -19,9 +19,9 @@
 // Ring reads it after it has incremented the word. Both are sequentially consistent, so at least one side
 // sees the other.
 //
-// Hushing. A calling thread that makes progress polls the word itself, so it hushes the bell: Ring then does
-// not pay for waking the comm thread. When it stops, it calls Unhush, which wakes the comm thread if the bell
-// has rung since the calling thread last looked. By the same argument nothing is lost: Unhush clears
+// Hushing. A calling thread that drives progress polls the word itself, so it hushes the bell: Ring then does
+// not pay for waking the engine's thread. When it stops, it calls Unhush, which wakes the engine's thread if
+// the bell has rung since the calling thread last looked. By the same argument nothing is lost: Unhush clears
 // `hushed_` before it reads the word, and Ring reads `hushed_` after it has incremented the word.
 #ifndef TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_
 #define TF_SMDDP_KERNELS_CONTROL_DOORBELL_H_

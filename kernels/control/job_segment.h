@@ -52,7 +52,7 @@ class JobSegment {
 
   AbortRecord& abort() { return head_->abort; }
   RankRecord& rank(int rank) { return head_->ranks[rank]; }
-  // The doorbell that wakes rank `rank`'s comm thread of communicator `communicator`.
+  // The doorbell of rank `rank`'s progress thread of communicator `communicator`.
   Doorbell& bell(int communicator, int rank) { return head_->bells[communicator][rank].bell; }
 
   // Mask of the ranks that no longer use communicator `communicator`, which is being removed.
