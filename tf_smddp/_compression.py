@@ -1,8 +1,8 @@
-"""Compression: what may happen to a tensor on its way over the network.
+"""Compression: how a tensor may be compressed on its way over a network.
 
-Our own three are a hint for the wire. On one host there is no wire, the ranks read each other's memory, so
-the hint changes nothing: a float32 tensor is reduced in float32. The compress/decompress pair casts when
-users call it, and a user's own compressor is applied as written, around the op.
+Our three compressors are a hint for network transports. On one host the ranks read each other's memory, so
+the hint has no effect: a float32 tensor is reduced in float32. Their methods cast if users call them, and a
+user's own compressor is applied before and after the op.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import tensorflow as tf
 
 
 class Compressor:
-    """The pair of functions that every compressor has.
+    """The interface of a compressor.
 
-    Derive from it, or from one of `Compression`'s, for your own.
+    Derive your own compressor from it, or from a member of `Compression`.
     """
 
     @staticmethod
@@ -72,9 +72,9 @@ class BF16Compressor(Compressor):
 
 
 class Compression:
-    """The compressors to choose from: `Compression.none`, `Compression.fp16`, `Compression.bf16`.
+    """The available compressors: `Compression.none`, `Compression.fp16`, `Compression.bf16`.
 
-    For one of your own, give `compression=` a class (or object) with the same pair of functions:
+    For a compressor of your own, pass a class (or an object) with the same two functions as `compression=`:
 
         class Clipped(sdp.Compression.none):
             @staticmethod
@@ -91,12 +91,12 @@ _WIRE_HINTS = (Compression.none, Compression.fp16, Compression.bf16)
 
 
 def compressor_around_op(compression: Any) -> Any:
-    """Returns the compressor to apply around the op.
+    """Returns the compressor to apply before and after the op.
 
-    That is the user's own, or `Compression.none` for one of our hints.
+    This is the user's own compressor, or `Compression.none` for one of our hints.
 
     Raises:
-        TypeError: `compression` does not have the pair of functions.
+        TypeError: `compression` does not have the two functions.
     """
     if any(compression is hint for hint in _WIRE_HINTS):
         return Compression.none

@@ -1,4 +1,4 @@
-"""DistributedGradientTape: a tf.GradientTape whose gradients are those of all ranks."""
+"""DistributedGradientTape: a tf.GradientTape whose gradients are reduced over all ranks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 
 
 class DistributedGradientTape(tf.GradientTape):
-    """A `tf.GradientTape` whose `gradient` is reduced over all ranks.
+    """A `tf.GradientTape` whose `gradient` returns gradients that are reduced over all ranks.
 
         with tf.GradientTape() as tape:
             loss = loss_fn(labels, model(images, training=True))
         tape = sdp.DistributedGradientTape(tape)
         gradients = tape.gradient(loss, model.trainable_variables)
 
-    It wraps the given tape and is a context manager like it. Only `gradient` communicates; everything else,
-    such as `jacobian`, is the wrapped tape's own and stays local.
+    It wraps the given tape, and is a context manager, too. Only `gradient` communicates. All other methods,
+    such as `jacobian`, are those of the wrapped tape and stay local.
     """
 
     def __init__(
@@ -42,20 +42,20 @@ class DistributedGradientTape(tf.GradientTape):
             gradtape: the tape to wrap; it may have recorded already.
             device_dense: not supported; anything but '' is ignored with a warning.
             device_sparse: not supported; anything but '' is ignored with a warning.
-            compression: one of `Compression`'s, a hint that changes no value on one host, or your own
-                compressor, which is applied around the reduction of each gradient.
-            sparse_as_dense: whether sparse gradients (`tf.IndexedSlices`, from embeddings) are made dense and
-                then reduced. Else the rows of all ranks are put together (SUM, and AVERAGE, which divides
-                them by the number of ranks): better where a step touches few of many rows. The
-                documentation of SMDDP gives False as the default, but its change log has dense conversion on
-                since 1.2.1; True needs memory for one table, False for the rows of all ranks, which grow
-                with their number. So True is the default.
-            op: how to combine; None is AVERAGE.
+            compression: a member of `Compression`, which changes no value on one host; or your own
+                compressor, which is applied before and after the reduction of each gradient.
+            sparse_as_dense: whether sparse gradients (`tf.IndexedSlices`, from embeddings) are converted to
+                dense tensors before the reduction. If not, the rows of all ranks are gathered (for SUM, or
+                for AVERAGE, which divides them by the number of ranks), which is better if a step uses few of
+                many rows. True needs memory for one table; False for the rows of all ranks, which grow with
+                the number of ranks. (The documentation of SMDDP gives False as the default, but its change
+                log says that gradients are made dense since 1.2.1.)
+            op: how to combine the gradients; None is AVERAGE.
 
         Raises:
             TypeError: `gradtape` is not a `tf.GradientTape`, or `compression` or `op` is of a wrong type.
         """
-        # Not super().__init__(): the state of a tape is the wrapped one's, see __getattr__.
+        # There is no super().__init__(), because the wrapped tape has the state; see __getattr__.
         if not isinstance(gradtape, tf.GradientTape):
             raise TypeError(f"DistributedGradientTape wraps a tf.GradientTape, but got {gradtape!r}.")
         compressor_around_op(compression)
@@ -73,7 +73,7 @@ class DistributedGradientTape(tf.GradientTape):
         output_gradients: Any = None,
         unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
     ) -> Any:
-        """As `tf.GradientTape.gradient`, with every gradient reduced over all ranks.
+        """Like `tf.GradientTape.gradient`, with every gradient reduced over all ranks.
 
         Collective: every rank must call this, and the same gradients must be None on all ranks. Gradients
         that are None stay None and do not take part.
@@ -86,14 +86,14 @@ class DistributedGradientTape(tf.GradientTape):
             unconnected_gradients: as there.
 
         Returns:
-            Reduced gradients in the structure of `sources`, each with the shape and type of its source;
-            dense, but for sparse ones with `sparse_as_dense=False`.
+            Reduced gradients in the structure of `sources`, each with the shape and type of its source. They
+            are dense, except for sparse gradients with `sparse_as_dense=False`.
 
         Raises:
             RuntimeError: before `init`, or in a function that tf.data runs.
             ValueError: a gradient is sparse, `sparse_as_dense` is False, and the op neither SUM nor AVERAGE.
-            tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one of them is
-                gone; the text says which, and what to do.
+            tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks run different collectives,
+                or a rank has ended; the text names the rank and the remedy.
         """
         check_call_site("DistributedGradientTape.gradient")
         local = self._wrapped.gradient(
@@ -109,8 +109,8 @@ class DistributedGradientTape(tf.GradientTape):
         )
         return tf.nest.pack_sequence_as(local, reduced)
 
-    # The rest of tf.GradientTape, handed on. These must be written out, since they are found in the base
-    # class before __getattr__ is asked.
+    # The other methods of tf.GradientTape call the wrapped tape. They must be written out, since Python finds
+    # them in the base class before it calls __getattr__.
 
     def __enter__(self) -> DistributedGradientTape:
         self._wrapped.__enter__()
@@ -141,16 +141,16 @@ class DistributedGradientTape(tf.GradientTape):
         self._wrapped.reset()
 
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """As `tf.GradientTape.jacobian`: this rank's own, not reduced."""
+        """Calls the wrapped tape's `jacobian`; the result is this rank's own, and is not reduced."""
         return self._wrapped.jacobian(*args, **kwargs)
 
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """As `tf.GradientTape.batch_jacobian`: this rank's own, not reduced."""
+        """Calls the wrapped tape's `batch_jacobian`; the result is this rank's own, and is not reduced."""
         return self._wrapped.batch_jacobian(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        # Whatever else a tape has (state that TensorFlow's own code looks at, attributes of a user's
-        # subclass).
+        # All other attributes of the tape: state that TensorFlow's code reads, attributes of a user's
+        # subclass.
         if name == "_wrapped":  # Not set yet: __init__ failed, or copy/pickle makes an empty object.
             raise AttributeError(name)
         return getattr(self._wrapped, name)

@@ -1,7 +1,7 @@
 """Ctrl-C while a collective waits for other ranks.
 
-Place in the stack: the Python half of kernels/tf/interrupt.h, which withdraws the collectives. The op that
-was waiting fails then, and here KeyboardInterrupt takes the place of its error.
+Place in the stack: the Python part of kernels/tf/interrupt.h, which withdraws the collectives. The waiting op
+then fails, and this module raises KeyboardInterrupt in place of its error.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import threading
 from types import FrameType
 from typing import Any, Optional
 
-# How far up an exception's constructor is looked for.
+# How many frames are searched for the constructor of an exception.
 _MAX_FRAMES = 4
 
 
 def take_over() -> bool:
-    """Takes the place of Python's own handler.
+    """Replaces Python's own handler of SIGINT.
 
     Returns:
-        Whether it did: not if the script has another handler, or if this is not the main thread.
+        True; False if the script has another handler, or if this is not the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         return False
@@ -31,16 +31,16 @@ def take_over() -> bool:
 
 
 def give_back() -> None:
-    """Puts Python's own handler back, unless someone has taken our place since."""
+    """Restores Python's own handler, unless another handler was installed since."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGINT) is _handle:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _handle(signal_number: int, frame: Optional[FrameType]) -> None:
-    # The first Python code that runs after a failed op makes its exception. TensorFlow's C++ has called it,
-    # and takes a KeyboardInterrupt in there for a fault of its own. The next function that is called is
-    # Python's again.
+    # The first Python code that runs after a failed op is the constructor of its exception. TensorFlow's C++
+    # code has called it, and would take a KeyboardInterrupt there for an error of its own. So raise it in the
+    # next function that Python code calls.
     if not _makes_an_exception(frame):
         signal.default_int_handler(signal_number, frame)
     profiler = sys.getprofile()

@@ -1,4 +1,4 @@
-"""ProcessSet: a group of ranks that do collectives among themselves."""
+"""ProcessSet: a group of ranks that run collectives among themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tf_smddp._autograph import not_converted
 
 
 class ProcessSet:
-    """A group of ranks: handed to `add_process_set` on all ranks, then to collectives as `process_set=`.
+    """A group of ranks. Pass it to `add_process_set` on all ranks, then to collectives as `process_set=`.
 
         pairs = sdp.add_process_set([0, 2])
         if pairs.included():
@@ -26,11 +26,11 @@ class ProcessSet:
         """Describes a group.
 
         Args:
-            ranks: of the job, each once; their order does not matter.
+            ranks: ranks of the job, each once, in any order.
 
         Raises:
-            TypeError: something is not an integer.
-            ValueError: there is none, or one appears twice.
+            TypeError: `ranks` is not a list of integers.
+            ValueError: the list is empty, or a rank appears twice.
         """
         try:
             self._ranks = sorted(operator.index(rank) for rank in ranks)
@@ -50,7 +50,7 @@ class ProcessSet:
 
     @not_converted
     def included(self) -> bool:
-        """Whether this process is in it.
+        """Returns whether this process is in the set.
 
         Raises:
             RuntimeError: before `init`.
@@ -59,11 +59,11 @@ class ProcessSet:
 
     @not_converted
     def rank(self) -> int:
-        """This process's index in it.
+        """Returns the index of this process in the set.
 
         Raises:
             RuntimeError: before `init`.
-            ValueError: this process is not in it.
+            ValueError: this process is not in the set.
         """
         self.check_included("ProcessSet.rank")
         return self.ranks.index(_runtime.rank())
@@ -104,7 +104,7 @@ class _GlobalProcessSet(ProcessSet):
 
 global_process_set: ProcessSet = _GlobalProcessSet()
 
-# By number, all that are added: what an op's attribute means.
+# All sets that are added, by their number, which is an attribute of the ops.
 _added: Dict[int, ProcessSet] = {0: global_process_set}
 
 
@@ -117,11 +117,12 @@ _runtime.at_shutdown.append(_forget)
 
 
 def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet:
-    """Makes a process set known to the job, so that its ranks can do collectives among themselves.
+    """Adds a process set to the job, so that its ranks can run collectives among themselves.
 
-    Collective: every rank of the job must call this, also those that are not in the set, with the same ranks
-    and in the same order as other calls of this function and of `remove_process_set`. It waits for all ranks,
-    and is not for use in a `tf.function`.
+    Collective: every rank of the job must call this with the same ranks, whether or not it is in the set. All
+        ranks
+    must make their calls of this function and of `remove_process_set` in the same order. It waits for all
+    ranks, and cannot be used in a `tf.function`.
 
     Args:
         process_set: a `ProcessSet` that is not added, or the ranks of a new one.
@@ -130,8 +131,8 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
         The process set, with its number.
 
     Raises:
-        RuntimeError: before `init`; or the ranks disagree, one is gone, or there is no room for more (the
-            text says which).
+        RuntimeError: before `init`; or the ranks disagree, one has ended, or there is no room for another set
+            (the text says which).
         TypeError: it is neither a ProcessSet nor a list of integers.
         ValueError: a rank does not exist or is named twice, or the set is added already.
     """
@@ -152,19 +153,19 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Ends a process set. A `tf.function` that was traced with it can't be called any more.
+    """Removes a process set. A `tf.function` that was traced with it fails from then on.
 
-    Collective: every rank of the job must call this, as `add_process_set`, when no collective of the set is
-    under way.
+    Collective: every rank of the job must call this, like `add_process_set`, when no collective of the set is
+        pending.
 
     Args:
         process_set: one that was added.
 
     Returns:
-        True; False if it was not added, or removed before.
+        True, or False if the set was not added, or was removed before.
 
     Raises:
-        RuntimeError: before `init`; or the ranks disagree, or something is under way (the text says which).
+        RuntimeError: before `init`; or the ranks disagree, or a collective is pending (the text says which).
         TypeError: it is not a ProcessSet.
         ValueError: it is `global_process_set`.
     """
@@ -181,7 +182,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def communicator_of(process_set: Any, caller: str) -> int:
-    """The number of the communicator that a user's `process_set=` argument means; None is all ranks.
+    """Returns the number of the communicator for a user's `process_set=` argument; None is all ranks.
 
     Raises:
         TypeError: it is neither None nor a ProcessSet.
@@ -201,7 +202,7 @@ def communicator_of(process_set: Any, caller: str) -> int:
 
 
 def process_set_of(communicator: int) -> ProcessSet:
-    """The process set of a communicator's number, as an op has it.
+    """Returns the process set for the number of a communicator, which an op has as an attribute.
 
     Raises:
         ValueError: it was removed.
@@ -212,5 +213,5 @@ def process_set_of(communicator: int) -> ProcessSet:
 
 
 def ranks_of(process_set: Optional[ProcessSet]) -> List[int]:
-    """The ranks that a user's `process_set=` argument means; None is all ranks."""
+    """Returns the ranks for a user's `process_set=` argument; None is all ranks."""
     return (process_set or global_process_set).ranks

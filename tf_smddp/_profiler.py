@@ -1,6 +1,6 @@
 """start_profiler, stop_profiler: a timeline of this rank's collectives (see docs/watching.md).
 
-Not here: how it is written (kernels/engine/timeline.h).
+kernels/engine/timeline.h writes the file.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _lib = _library.load()[1]
 def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> None:
     """Writes a timeline of this rank's collectives to a file, until `stop_profiler` or the end of the job.
 
-    Not a collective: each rank writes its own. The file is one of Chrome's traces: open it with Perfetto
-    (https://ui.perfetto.dev) or chrome://tracing. It can also be opened while it is written, and after the
-    process was killed; then up to 64 KiB of the end are missing. Inside a `tf.function` it is called once,
-    when the function is traced.
+    This is not a collective: each rank writes its own file. The file is a Chrome trace: open it with Perfetto
+    (https://ui.perfetto.dev) or chrome://tracing. It can also be opened while it is being written, and after
+    the process was killed; then up to 64 KiB at the end are missing. Inside a `tf.function` it is called
+    once, when the function is traced.
 
     Args:
-        file: the path of the file, which is made, or emptied; its folder must exist.
-        append_rank: "trace.json" becomes "trace.rank3.json" on rank 3. With False, give each rank a path of
-            its own.
+        file: the path of the file, which is created or overwritten; its directory must exist.
+        append_rank: whether to add the rank to the name: "trace.json" becomes "trace.rank3.json" on rank 3.
+            If False, give each rank another path.
 
     Raises:
         TypeError: `file` is not a path.
@@ -46,7 +46,7 @@ def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> N
 
 @not_converted
 def stop_profiler() -> None:
-    """Ends the timeline that `start_profiler` has begun; nothing if there is none. `shutdown` does it, too.
+    """Ends the timeline that `start_profiler` has begun, if there is one. `shutdown` calls it, too.
 
     Raises:
         RuntimeError: a part of the file could not be written.

@@ -69,7 +69,7 @@ class _Keras2(tf.keras.layers.BatchNormalization):
         if mask is not None and self._fused and _synchronizes():
             warnings.warn(
                 f"SyncBatchNormalization {self.name!r} ignores the mask, as BatchNormalization does for "
-                "inputs of four and five dimensions. Pass fused=False to have it heeded.",
+                "inputs of four and five dimensions. Pass fused=False to use the mask.",
                 stacklevel=2,
             )
             mask = None

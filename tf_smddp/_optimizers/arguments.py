@@ -14,13 +14,13 @@ from tf_smddp._reduce_gradients import reduce_gradients, source_label
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 
 _CALLER = "DistributedOptimizer"
-# What the engine packs in: its bucket cap is a whole number of these.
+# The bucket cap must be a multiple of this.
 _BUCKET_UNIT_BYTES = 128
 
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """How one optimizer's gradients are reduced."""
+    """The settings with which one optimizer's gradients are reduced."""
 
     node_name: str
     compression: Any
@@ -34,8 +34,8 @@ class Reduction:
 
         Args:
             gradients: tensors, tf.IndexedSlices, or None, which stays None.
-            variables: whose gradients they are, for error messages; may be fewer.
-            op: how to combine, if not as the user said.
+            variables: the variables of these gradients, for error messages; the list may be shorter.
+            op: how to combine them, if not with the user's op.
 
         Returns:
             The reductions in the same order.

@@ -1,4 +1,4 @@
-"""DistributedOptimizer: checks its arguments and chooses by the optimizer's family."""
+"""DistributedOptimizer: checks its arguments and chooses the implementation for the optimizer's family."""
 
 from __future__ import annotations
 
@@ -33,30 +33,31 @@ def DistributedOptimizer(
         optimizer = sdp.DistributedOptimizer(tf.keras.optimizers.Adam(0.001 * sdp.size()))
         model.compile(optimizer, "mse")
 
-    The optimizer itself becomes distributed, and is returned: it keeps its state, is still an instance of its
-    class, and saves and loads as a plain one. Its steps are collective: every rank must take the same ones.
+    The function changes the given optimizer and returns it. The optimizer keeps its state, is still an
+    instance of its class, and saves and loads as a plain one. Its steps are collective: every rank must take
+    the same ones.
 
-    Gradients are reduced once, by `model.fit`, `minimize`, `apply_gradients` (and Keras 3's `apply`); with
-    optimizers of `tf.compat.v1.train` by `compute_gradients`, and so by `minimize`. So don't use it together
-    with `DistributedGradientTape`. Clipping, weight decay, moving averages and a LossScaleOptimizer's check
-    for infinities, on either side of this, come after the reduction.
+    Gradients are reduced once, in `model.fit`, `minimize`, `apply_gradients` or Keras 3's `apply`; with
+    optimizers of `tf.compat.v1.train` in `compute_gradients`, and so in `minimize`. So don't use it together
+    with `DistributedGradientTape`. Clipping, weight decay, moving averages, and the check for infinities of a
+    LossScaleOptimizer inside or outside of this optimizer come after the reduction.
 
     Args:
         optimizer: of Keras 3, of Keras 2 (`tf.keras.optimizers` and its `legacy`, up to TensorFlow 2.15), of
             `tf_keras`, or of `tf.compat.v1.train`; a LossScaleOptimizer or one that is inside one.
-        name: what the nodes of the reductions are called in graphs; None is "DistributedOptimizer". It
-            renames no variables.
-        use_locking: for optimizers of `tf.compat.v1.train`, to lock the variables while they are updated;
-            the others have no such thing.
+        name: the name of the reductions' nodes in graphs; None is "DistributedOptimizer". It does not rename
+            variables.
+        use_locking: whether an optimizer of `tf.compat.v1.train` locks the variables while it updates them;
+            other optimizers ignore it.
         device_dense: not supported; anything but '' is ignored with a warning.
         device_sparse: not supported; anything but '' is ignored with a warning.
         compression: as in `DistributedGradientTape`.
         sparse_as_dense: as in `DistributedGradientTape`.
         op: how to combine the gradients; None is AVERAGE.
-        bucket_cap_mb: checked, and not used otherwise: how much goes out together is the job's setting,
-            `SMDDP_BUCKET_CAP_BYTES`, and not an optimizer's; on one host nothing is packed.
-        backward_passes_per_step: how many gradients to add up on each rank before the mean of them is reduced
-            and applied: then that many batches do what one large one does. Not for Keras 3, which has
+        bucket_cap_mb: checked, but not used otherwise. The size of a batch of reductions is a setting of the
+            job, `SMDDP_BUCKET_CAP_BYTES`.
+        backward_passes_per_step: how many gradients each rank sums before their mean is reduced and applied,
+            so that this many batches count as one large batch. Not for Keras 3, which has
             `gradient_accumulation_steps`.
 
     Returns:
@@ -105,8 +106,8 @@ def _check_not_distributed(*optimizers: Any) -> None:
     for optimizer in optimizers:
         if is_distributed(optimizer):
             raise ValueError(
-                f"DistributedOptimizer got {optimizer!r}, which is distributed already: gradients would be "
-                "reduced twice. Wrap each optimizer once."
+                f"DistributedOptimizer got {optimizer!r}, which is distributed already, so gradients would "
+                "be reduced twice. Wrap each optimizer once."
             )
 
 
@@ -117,5 +118,5 @@ def _not_an_optimizer(value: Any) -> str:
     if isinstance(value, (str, dict)):
         remedy = f"Pass the optimizer itself: tf.keras.optimizers.get({value!r})."
     elif isinstance(value, type):
-        remedy = f"That is the class: pass an object, {value.__name__}(...)."
+        remedy = f"That is a class. Pass an object: {value.__name__}(...)."
     return f"DistributedOptimizer wraps an optimizer, but got {value!r}. {remedy}"

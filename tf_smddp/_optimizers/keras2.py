@@ -1,11 +1,10 @@
 """The optimizers of Keras 2 (tf.keras up to TensorFlow 2.15, and tf_keras), and its legacy ones.
 
-Both have a place of their own for what tf.distribute does between replicas: `aggregate_gradients`, in the
-legacy ones `_aggregate_gradients`. That is where we reduce. Whatever leads to the variables, `fit`,
-`minimize` or `apply_gradients`, goes through it once, clips and decays after it, and skips it on request
-(`skip_gradients_aggregation=True`, `experimental_aggregate_gradients=False`). And LossScaleOptimizer calls
-its inner optimizer's before it looks for infinities. So it is always the inner optimizer that becomes
-distributed, however the two are nested.
+Gradients are reduced in `aggregate_gradients` (in the legacy optimizers, `_aggregate_gradients`), which Keras
+has for tf.distribute. `fit`, `minimize` and `apply_gradients` call it once, clip and decay afterwards, and
+skip it on request (`skip_gradients_aggregation=True`, `experimental_aggregate_gradients=False`).
+LossScaleOptimizer calls that of its inner optimizer before it checks for infinities, so the inner optimizer
+becomes distributed in any case.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Pairs = List[Tuple[Any, Any]]
 
 @dataclasses.dataclass
 class State:
-    """What a distributed optimizer of Keras 2 or of tf.compat.v1 has besides the plain one's state."""
+    """The state of a distributed optimizer of Keras 2 or tf.compat.v1 besides the plain optimizer's."""
 
     reduction: Reduction
     accumulation: Optional[Accumulation]
@@ -43,16 +42,16 @@ class State:
         return list(zip(reduced, variables))
 
     def take_is_step(self) -> Optional[tf.Tensor]:
-        """As `Accumulation.take_is_step`; None without accumulation."""
+        """Returns `Accumulation.take_is_step()`, or None without accumulation."""
         return self.accumulation.take_is_step() if self.accumulation else None
 
 
 def apply_if(is_step: tf.Tensor, apply: Callable[[], Any]) -> Any:
-    """Applies in a step; returns an operation in a graph."""
+    """Calls `apply` if `is_step` is true. Returns an operation in a graph."""
 
     def applied() -> tf.Tensor:
         done = apply()
-        # Only a v1 graph needs it, where nothing else makes the branch run what it has built.
+        # Needed in v1 graphs only, where nothing else makes the branch run the operations in it.
         waits_for = [] if tf.executing_eagerly() or done is None else [done]
         with tf.control_dependencies(waits_for):
             return tf.constant(True)
@@ -61,7 +60,7 @@ def apply_if(is_step: tf.Tensor, apply: Callable[[], Any]) -> Any:
 
 
 class Keras2(Distributed):
-    """In front of a class that has `aggregate_gradients`."""
+    """The mixin for classes that have `aggregate_gradients`."""
 
     @not_converted
     def aggregate_gradients(self, grads_and_vars: Any) -> Any:
@@ -100,7 +99,7 @@ class Keras2(Distributed):
 
 
 class Legacy(Distributed):
-    """In front of a class that has `_aggregate_gradients`."""
+    """The mixin for classes that have `_aggregate_gradients`."""
 
     @not_converted
     def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
@@ -129,7 +128,7 @@ class Legacy(Distributed):
         return apply_if(is_step, plain_apply)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        # Keras's makes an object of the plain class, and with it one that does not reduce.
+        # Keras's own version creates an object of the plain class, which does not reduce.
         copy = super().__deepcopy__(memo)  # type: ignore[misc]
         make_distributed(copy, Legacy, state_of(copy))
         return copy

@@ -1,15 +1,14 @@
 """The optimizers of Keras 3.
 
-`apply` is where every way to the variables comes through, `fit` and `apply_gradients` too, and clipping,
-weight decay and averages come after it. With `gradient_accumulation_steps` we reduce the mean over the steps,
-in the step that applies it, and put the result in its place before Keras clips it. The counter is the same on
-all ranks, and so is the condition. It is a condition of our own, so that the branch with the collective waits
-for no variables.
+Gradients are reduced in `apply`, which `fit` and `apply_gradients` call, too; clipping, weight decay and
+averages come after it. With `gradient_accumulation_steps`, the mean over the steps is reduced in the step
+that applies it, before Keras clips it. The counter of steps is equal on all ranks, and so is the condition.
+The condition is a `tf.cond` of our own, so that the branch with the collective does not wait for variables.
 
-LossScaleOptimizer skips a step that is not finite, and applies its inner optimizer's under that condition; so
-there it is the outer one that reduces, in every step, before it looks, and then all ranks see the same. An
-outer one around an optimizer of ours becomes distributed when it is made: its constructor sets
-`loss_scale_factor` on the inner one. That is also how `compile` wraps an optimizer under the policy
+LossScaleOptimizer skips a step that is not finite, and applies the inner optimizer under that condition. So
+the outer optimizer reduces there, in every step and before the check, so that all ranks make the same
+decision. If a LossScaleOptimizer is created around a distributed optimizer, it becomes distributed, too: its
+constructor sets `loss_scale_factor` on the inner one. `compile` wraps optimizers in this way under the policy
 mixed_float16.
 """
 
@@ -33,24 +32,24 @@ from tf_smddp._optimizers.reclassing import (
 )
 from tf_smddp._reduce_op import ReduceOp
 
-# How far up a calling LossScaleOptimizer is looked for: a few of Keras's own calls may be in between.
+# How many frames are searched for a calling LossScaleOptimizer, since calls of Keras may be in between.
 _FRAMES = 8
 
 
 @dataclasses.dataclass
 class State:
-    """What a distributed optimizer of Keras 3 has besides the plain one's state."""
+    """The state of a distributed optimizer of Keras 3 in addition to the plain optimizer's."""
 
     reduction: Reduction
     # Whether a LossScaleOptimizer around this one has reduced the gradients that it is about to apply.
     reduced_outside: bool = False
-    # During an `apply` with accumulation: that it is to be reduced, and what has been.
+    # During an `apply` with accumulation: whether the means must be reduced, and the reduced means.
     accumulates: bool = False
     means: Optional[List[Any]] = None
 
 
 def is_loss_scale_optimizer(value: Any) -> bool:
-    """Whether this is Keras 3's LossScaleOptimizer, or derived from it."""
+    """Returns whether this is Keras 3's LossScaleOptimizer, or a subclass of it."""
     return has_ancestor(value, "BaseOptimizer") and has_ancestor(value, "LossScaleOptimizer")
 
 
@@ -61,7 +60,7 @@ def distribute(optimizer: Any, reduction: Reduction) -> None:
 
 
 class _Copied(Distributed):
-    """Keras copies an optimizer by saving it, and so would give a plain one."""
+    """Makes copies distributed, too. Keras copies an optimizer by saving it, which gives a plain one."""
 
     def __deepcopy__(self, memo: Any) -> Any:
         reduced: Any = self.__reduce__()
@@ -71,7 +70,7 @@ class _Copied(Distributed):
 
 
 class Keras3(_Copied):
-    """In front of a class that has `apply`."""
+    """The mixin for classes that have `apply`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -89,8 +88,8 @@ class Keras3(_Copied):
             return plain_apply(grads, trainable_variables)
         if _loss_scale_optimizer_around(self) is not None:
             raise RuntimeError(
-                "This optimizer is called by a LossScaleOptimizer that was made before "
-                "DistributedOptimizer was applied to it, and that would decide on each rank by itself "
+                "This optimizer is called by a LossScaleOptimizer that was created before "
+                "DistributedOptimizer was applied to the optimizer. Each rank would decide by itself "
                 "whether to skip the step. Wrap the LossScaleOptimizer instead: "
                 "DistributedOptimizer(LossScaleOptimizer(optimizer))."
             )
@@ -108,7 +107,7 @@ class Keras3(_Copied):
 
     @not_converted
     def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> Any:
-        """As the plain optimizer's; with accumulation, reduces the mean in the step that applies it."""
+        """Like the plain optimizer's; with accumulation, reduces the mean in the step that applies it."""
         state = state_of(self)
         if state.accumulates:
             steps = self.gradient_accumulation_steps  # type: ignore[attr-defined]
@@ -126,7 +125,7 @@ class Keras3(_Copied):
 
     @not_converted
     def _clip_gradients(self, grads: Any) -> Any:
-        """As the plain optimizer's; with accumulation, of the reduced means."""
+        """Like the plain optimizer's; with accumulation, clips the reduced means."""
         means = state_of(self).means
         return super()._clip_gradients(grads if means is None else means)  # type: ignore[misc]
 
@@ -135,7 +134,7 @@ class Keras3(_Copied):
 
 
 class LossScale(_Copied):
-    """In front of a LossScaleOptimizer, around a plain optimizer or around one of ours."""
+    """The mixin for LossScaleOptimizer, whether its inner optimizer is plain or distributed."""
 
     @not_converted
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
@@ -152,7 +151,7 @@ def _variables(optimizer: Any, trainable_variables: Any) -> List[Any]:
 
 
 def _given(trainable_variables: Any, variables: List[Any]) -> Optional[List[Any]]:
-    """The variables as the plain `apply` takes them: None if the user has given none."""
+    """Returns the variables as the plain `apply` expects them: None if the user has passed none."""
     return None if trainable_variables is None else variables
 
 
@@ -163,7 +162,7 @@ def _is_overwritten(variable: Any) -> bool:
 def _reduce_overwrites(reduction: Reduction, gradients: List[Any], variables: List[Any]) -> List[Any]:
     """Reduces the "gradients" that are a variable's next value: float8 scales and histories of maxima.
 
-    By MAX, as Keras combines them over accumulated steps.
+    They are reduced with MAX, as Keras combines them over accumulated steps.
     """
     chosen = [i for i, variable in enumerate(variables) if _is_overwritten(variable)]
     result = list(gradients)
@@ -196,9 +195,9 @@ def _reduced_outside(inner: Any) -> Iterator[None]:
 
 
 def _loss_scale_optimizer_around(inner: Any) -> Any:
-    """The LossScaleOptimizer of this inner optimizer that is calling, or None.
+    """Returns the LossScaleOptimizer that is calling this inner optimizer, or None.
 
-    An inner optimizer is not told whose it is, so this looks at who is calling.
+    An inner optimizer has no reference to the outer one, so this searches the calling frames.
     """
     frame = inspect.currentframe()
     for _ in range(_FRAMES):

@@ -1,12 +1,11 @@
-"""How an optimizer becomes distributed: the object stays, its class becomes a subclass of what it was.
+"""Makes an optimizer distributed: the object stays the same, but its class becomes a subclass of its class.
 
-So everything that it holds stays too: variables that exist already, `iterations`, schedules, what a
-checkpoint has restored, its place in a compiled model. Making a new one from `get_config()` loses all that.
+So the object keeps its variables, `iterations`, schedules, restored checkpoints, and its place in a compiled
+model. A new optimizer from `get_config()` would lose all of that.
 
-For whoever asks the object for its `__class__`, it is still the plain class. Keras asks so when it saves, for
-the class's module and name and for the name under which a user registered it: what is written down is the
-plain optimizer, and loads where there is no tf_smddp. `isinstance` holds for both, and `type()` tells them
-apart.
+`optimizer.__class__` is still the plain class. Keras reads it when it saves the optimizer, so the plain
+optimizer is saved, and loads without tf_smddp. `isinstance` holds for both classes, and `type()` returns the
+subclass.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import types
 from typing import Any, Dict, Tuple
 
 _STATE = "_tf_smddp_state"
-# One for each pair, so that two optimizers of one class stay of one class.
+# There is one subclass for each pair, so that two optimizers of one class still have one class.
 _subclasses: Dict[Tuple[type, type], type] = {}
 
 
@@ -24,19 +23,19 @@ class Distributed:
 
 
 def is_distributed(optimizer: Any) -> bool:
-    """Whether this optimizer itself (not one that it wraps) reduces gradients."""
+    """Returns whether this optimizer itself (not one that it wraps) reduces gradients."""
     return issubclass(type(optimizer), Distributed)
 
 
 def make_distributed(optimizer: Any, mixin: type, state: Any) -> None:
     """Puts `mixin`, a Distributed, in front of the optimizer's class; `state_of(optimizer)` is `state`."""
-    # Not setattr: the optimizers' own tracks what it is given, for checkpoints.
+    # setattr would not do, because the optimizers' own version tracks values for checkpoints.
     object.__setattr__(optimizer, _STATE, state)
     object.__setattr__(optimizer, "__class__", _subclass(mixin, type(optimizer)))
 
 
 def state_of(optimizer: Any) -> Any:
-    """What `make_distributed` was given."""
+    """Returns the `state` that was passed to `make_distributed`."""
     return optimizer.__dict__[_STATE]
 
 
@@ -52,16 +51,16 @@ def _make_subclass(mixin: type, plain: type) -> type:
         for name in ("__module__", "__qualname__", "__doc__"):
             namespace[name] = getattr(plain, name)
         if hasattr(plain, "from_config"):
-            # Found through the object, it would make one of this class, without a state.
+            # Otherwise it would create an object of the subclass, without a state.
             namespace["from_config"] = plain.from_config
 
     return types.new_class(plain.__name__, (mixin, plain), {}, fill)
 
 
 def has_ancestor(value: Any, name: str) -> bool:
-    """Whether a class called `name` of Keras or tf_keras is among the classes of the value.
+    """Returns whether a class with the name `name` from Keras or tf_keras is among the value's classes.
 
-    By name, so that asking imports neither, and that each of the two can be there or not.
+    Classes are compared by name, so that this imports neither library, and neither need be installed.
     """
     return any(
         ancestor.__name__ == name and ancestor.__module__.split(".")[0] in ("keras", "tf_keras")

@@ -1,7 +1,7 @@
 """The optimizers of tf.compat.v1.train.
 
-`compute_gradients` is reduced, and with it `minimize`; `apply_gradients` applies what it is given. So users
-can clip in between, as such scripts do, and what they clip is the whole batch's.
+Gradients are reduced in `compute_gradients`, and so in `minimize`; `apply_gradients` applies the gradients
+that it is given. So scripts can clip in between, and clip the gradients of the whole batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tf_smddp._optimizers.reclassing import Distributed, state_of
 
 
 class V1(Distributed):
-    """In front of a `tf.compat.v1.train.Optimizer`."""
+    """The mixin for `tf.compat.v1.train.Optimizer`."""
 
     @not_converted
     def compute_gradients(self, *args: Any, **kwargs: Any) -> List[Tuple[Any, Any]]:

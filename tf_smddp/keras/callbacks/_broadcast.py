@@ -1,16 +1,15 @@
-"""BroadcastGlobalVariablesCallback: the same start on all ranks, before the first batch.
+"""BroadcastGlobalVariablesCallback: all ranks start with the same variables, before the first batch.
 
-When there is something to broadcast depends on the model:
+The time of the broadcast depends on the model:
 
-1. It has its variables when `fit` begins (functional, Sequential with an Input, loaded, used before). They
-   are broadcast before the first batch, as late as can be: other callbacks may load a checkpoint before.
-2. The first batch makes them, while Keras traces the training step. Then we trace along: `train_step` is
-   wrapped for once, and builds the model from the shapes of the batch, and broadcasts, before it goes on. No
-   step has been computed then.
-3. That is impossible (the model cannot be called on the features alone; its variables are made in the train
-   step; the optimizer wraps one of tf.compat.v1.train). Then there are more variables after the first batch
-   than before it, and all are broadcast again. The ranks are equal from there on; of the first step, the
-   root's result counts.
+1. The model has its variables when `fit` begins (functional, Sequential with an Input, loaded, used before).
+   They are broadcast directly before the first batch, because other callbacks may load a checkpoint earlier.
+2. The first batch creates the variables, while Keras traces the training step. Then `train_step` is wrapped
+   for one call, which builds the model from the shapes of the batch and broadcasts before the step runs.
+3. This is impossible, because the model cannot be called on the features alone, creates its variables in the
+   training step, or has an optimizer that wraps one of tf.compat.v1.train. Then there are more variables
+   after the first batch than before it, and all are broadcast again. The ranks are equal from then on, and
+   all have the root's result of the first step.
 """
 
 from __future__ import annotations
@@ -29,35 +28,36 @@ from tf_smddp.keras.callbacks._variables import build_from, is_built, variables_
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     """Gives the model's weights and the optimizer's variables the root's values, before the first batch.
 
-    Collective: every rank must have it in its callbacks. It broadcasts in each `fit`, so also what rank 0 has
-    loaded between two of them. An optimizer that has no variables yet is built.
+    Collective: every rank must have it in its callbacks. It broadcasts in each `fit`, so rank 0 may load
+        other
+    weights in between. It builds the optimizer if necessary.
 
-    The weights are those that train and those that do not (moving averages). Metrics are not broadcast, and
-    neither is the state of Keras 3's seed generators: each rank needs dropout of its own. Optimizers that a
-    model of yours keeps besides `model.optimizer` are left to you: `broadcast_variables`.
+    It broadcasts trainable and non-trainable weights (such as moving averages). It does not broadcast
+    metrics, or the state of Keras 3's seed generators, since each rank needs its own dropout. If a model has
+    other optimizers than `model.optimizer`, call `broadcast_variables` for them.
 
-    If the model cannot be built before its first batch, it is broadcast after it: that is so when the ranks'
-    first step makes the variables in a `train_step` of your own. Call the model once before `fit`, or give it
-    an `Input`, if this first step matters.
+    If the model cannot be built before its first batch, for example because a custom `train_step` creates the
+    variables, it broadcasts after the first batch. If this first step matters, call the model once before
+    `fit`, or give it an `Input`.
     """
 
     def __init__(self, root_rank: int = 0, device: str = ""):
         """Makes the callback.
 
         Args:
-            root_rank: the rank whose values all get.
+            root_rank: the rank whose values all ranks get.
             device: not supported; anything but '' is ignored with a warning.
         """
         super().__init__()
         self.root_rank = root_rank
-        self._batches = 2  # that have begun in this fit, as far as 2
+        self._batches = 2  # batches that have begun in this fit; counts up to 2
         self._num_broadcast = 0
-        # We read no logs: Keras 2 need not wait for each batch to make numbers of them.
+        # This callback reads no logs, so Keras 2 need not wait for each batch to convert them to numbers.
         self._supports_tf_logs = True
         warn_about_device_hint("BroadcastGlobalVariablesCallback", device)
 
     def set_model(self, model: Any) -> None:
-        """Keras's hook. Not later: Keras 3 takes the model's `train_step` before `on_train_begin`."""
+        """Keras's hook. This is the last one before Keras 3 reads the model's `train_step`."""
         super().set_model(model)
         if not is_built(model):
             model.train_step = self._build_and_broadcast_before(model, model.train_step)
@@ -68,7 +68,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         self._num_broadcast = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Keras's hook. Collective before the first batch, if the model is built; see also the next."""
+        """Keras's hook. Collective before the first batch if the model is built, and before the second."""
         if self._batches == 0:
             self._batches = 1
             if is_built(self.model):
@@ -76,14 +76,14 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         else:
             self._after_the_first_batch()
 
-    # With on_train_batch_end, which would be the place, Keras 3 would wait for each batch to call it.
+    # There is no on_train_batch_end, because Keras 3 would wait for the end of each batch to call it.
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Keras's hook. Collective after the first batch, if that has made variables."""
+        """Keras's hook. Collective after the first batch if that has created variables."""
         self._after_the_first_batch()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras's hook. Collective after the first batch, if that has made variables."""
+        """Keras's hook. Collective after the first batch if that has created variables."""
         self._after_the_first_batch()
 
     def _after_the_first_batch(self) -> None:
@@ -104,7 +104,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         def first_train_step(data: Any) -> Any:
             if model.__dict__.get("train_step") is first_train_step:
                 del model.train_step
-                # An error here that is the model's fault comes again in the training step.
+                # If the model cannot be built, the training step raises the error.
                 with contextlib.suppress(Exception):
                     build_from(model, data)
                 with tf.init_scope():

@@ -12,13 +12,12 @@ from tf_smddp._runtime import rank
 class RankZeroCheckpoint(tf.keras.callbacks.ModelCheckpoint):
     """A `tf.keras.callbacks.ModelCheckpoint`, with its arguments, that saves on rank 0 only.
 
-    Not a collective; on the other ranks it does nothing when Keras calls it to save: no files, no folders, no
-    messages, and `best` stays as it was. So all ranks can have the same list of callbacks, and all ranks have
-    the same weights to save. With `save_best_only` rank 0 decides by its own metrics, unless
-    `MetricAverageCallback` comes before this.
+    This is not a collective. On the other ranks it does nothing: it writes no files, creates no directories,
+    prints no messages, and leaves `best` unchanged. So all ranks can have the same list of callbacks. With
+    `save_best_only`, rank 0 decides by its own metrics, unless `MetricAverageCallback` comes before this
+    callback.
 
-    Nobody waits for the file. The other ranks go on until they need rank 0 in the next step; call
-    `tf_smddp.barrier` before they read what it wrote.
+    The other ranks do not wait for the file. Call `tf_smddp.barrier` before they read it.
     """
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -1,6 +1,6 @@
-"""LearningRateScheduleCallback and LearningRateWarmupCallback: a learning rate that changes with the epochs.
+"""LearningRateScheduleCallback and LearningRateWarmupCallback: learning rates that change with the epochs.
 
-Not collectives: every rank computes the same rate by itself.
+They are not collectives: every rank computes the same rate by itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
             LearningRateScheduleCallback(0.1 * sdp.size(), 0.1, start_epoch=30),
         ]
 
-    The optimizer must have a number as its learning rate, not a Keras LearningRateSchedule. The rate at the
-    end of each epoch is put into the logs, as Keras's own callbacks do: `lr` in Keras 2, `learning_rate` in
-    Keras 3.
+    The optimizer's learning rate must be a number, not a Keras LearningRateSchedule. Like Keras's own
+    callbacks, this one adds the rate at the end of each epoch to the logs: `lr` in Keras 2, `learning_rate`
+    in Keras 3.
     """
 
     def __init__(
@@ -42,16 +42,17 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         """Makes the callback.
 
         Args:
-            initial_lr: the rate that a multiplier of 1 means: the one for all ranks together.
-            multiplier: a number; or a function of the epoch, from 0, that returns one.
+            initial_lr: the rate for a multiplier of 1, scaled for all ranks together.
+            multiplier: a number, or a function that returns a number for an epoch, counted from 0.
             start_epoch: the first epoch in which the rate is set.
-            end_epoch: the first epoch in which it is not set any more; None: it is to the end.
-            staircase: whether the rate is set once, at the beginning of each epoch. Else before each batch
-                (with `steps_per_execution`, each execution), with `epoch + batch / steps_per_epoch`. A
-                multiplier that is a number is always of the first kind.
+            end_epoch: the first epoch in which the rate is no longer set; None: it is set to the end.
+            staircase: whether the rate is set once at the beginning of each epoch. Otherwise it is set before
+                each batch (with `steps_per_execution`, before each execution), for the epoch `epoch + batch /
+                steps_per_epoch`. If the multiplier is a number, `staircase` is always True.
             momentum_correction: whether SGD's and RMSprop's momentum is adapted to each change of the rate
                 (Goyal et al. 2017). It costs a pass over the optimizer's velocities for each change.
-            steps_per_epoch: batches in an epoch, for `staircase=False`; None: what Keras knows.
+            steps_per_epoch: the number of batches in an epoch, for `staircase=False`; None: take it from
+                Keras.
 
         Raises:
             ValueError: `initial_lr` is not a positive number.
@@ -69,7 +70,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         self.steps_per_epoch = steps_per_epoch
         self._correction = MomentumCorrection() if momentum_correction else None
         self._epoch = 0
-        # We read no logs: Keras 2 need not wait for each batch to make numbers of them.
+        # This callback reads no logs, so Keras 2 need not wait for each batch to convert them to numbers.
         self._supports_tf_logs = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -82,7 +83,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         """Keras's hook.
 
         Raises:
-            ValueError: nobody knows the number of batches in an epoch.
+            ValueError: the number of batches in an epoch is not known.
         """
         if not self.staircase and self._in_range():
             self._set_rate(self._epoch + batch / self._steps())
@@ -114,7 +115,8 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         optimizer = self.model.optimizer
         before = value_of(optimizer.learning_rate)
         optimizer.learning_rate = rate
-        # As the optimizer holds it: rounded, so that an unchanged rate is seen to be so.
+        # The optimizer rounds the rate. Compare its own values, so that an unchanged rate counts as
+        # unchanged.
         after = value_of(optimizer.learning_rate)
         if self._correction and before > 0 and after != before:
             self._correction.scale(optimizer, trainable_of(self.model), after / before)
@@ -123,10 +125,10 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """Raises the learning rate from `initial_lr / size()` to `initial_lr`, batch by batch.
 
-    The gradual warm-up of Goyal et al. 2017, "Accurate, Large Minibatch SGD": a rate for size() times the
-    batch is too much for the first epochs. The last batch of the warm-up is the first with the whole
-    `initial_lr`, and from then on this callback leaves the rate alone. With one rank it is `initial_lr`
-    throughout.
+    This is the gradual warm-up of Goyal et al. 2017, "Accurate, Large Minibatch SGD": a rate for size() times
+    the batch is too high for the first epochs. The last batch of the warm-up is the first one with the full
+    `initial_lr`; afterwards this callback does not change the rate. With one rank, the rate is always
+    `initial_lr`.
     """
 
     def __init__(
@@ -140,10 +142,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         """Makes the callback.
 
         Args:
-            initial_lr: the rate to arrive at: the one for all ranks together.
-            warmup_epochs: how many epochs it takes; 0: there is no warm-up.
+            initial_lr: the rate at the end of the warm-up, scaled for all ranks together.
+            warmup_epochs: the length of the warm-up in epochs; 0: there is no warm-up.
             momentum_correction: as in `LearningRateScheduleCallback`.
-            steps_per_epoch: batches in an epoch; None: what Keras knows.
+            steps_per_epoch: the number of batches in an epoch; None: take it from Keras.
             verbose: 1 to print a line at the end of the warm-up.
 
         Raises:
@@ -170,6 +172,6 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             print(f"\nEpoch {epoch + 1}: the warm-up is over, the learning rate is {rate:g}.")
 
     def _fraction(self, epoch: float) -> float:
-        """The part of `initial_lr` for the batch that begins at `epoch`: what is reached at its end."""
+        """Returns the fraction of `initial_lr` at the end of the batch that begins at `epoch`."""
         progress = (epoch + 1 / self._steps()) / self.warmup_epochs
         return 1 / size() + (1 - 1 / size()) * progress

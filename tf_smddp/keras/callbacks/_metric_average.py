@@ -19,10 +19,11 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
 
     Collective: every rank must have it in its callbacks, with the same metrics. It must come before the
     callbacks that read the logs (ReduceLROnPlateau, EarlyStopping, TensorBoard, checkpoints with
-    `save_best_only`): then they decide alike on all ranks. The history has the averages, too.
+    `save_best_only`), so that they make the same decision on all ranks. The history has the averages, too.
 
-    Each rank counts the same, however many samples it had: give all ranks equally many for the metric of the
-    whole. Numbers become floats; arrays are averaged element by element.
+    Each rank has the same weight in the average, regardless of its number of samples. So give all ranks the
+    same number of samples if you need the metric of the whole data set. Numbers become floats; arrays are
+    averaged element by element.
     """
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
@@ -30,7 +31,7 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
 
         Raises:
             TypeError: a value is not a number or an array of numbers.
-            ValueError: the ranks have logs of different names; the text says which. Raised on all ranks.
+            ValueError: the ranks have logs with different names, which the text lists. Raised on all ranks.
         """
         if logs is None:
             return
@@ -47,7 +48,7 @@ def _as_float64(key: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError):
         raise TypeError(
             f"MetricAverageCallback can average numbers only, but the log {key!r} is {value!r}. "
-            "Put the callback that makes it after this one."
+            "Put the callback that adds this log after MetricAverageCallback."
         ) from None
 
 
@@ -65,5 +66,5 @@ def _check_keys(keys: List[str]) -> None:
         raise ValueError(
             f"MetricAverageCallback: the ranks' logs differ: {listed}, which not all ranks have. Compile the "
             "model with the same metrics everywhere, validate on all ranks or on none, and put callbacks "
-            "that add logs on some ranks only after this one."
+            "that add logs on some ranks only after MetricAverageCallback."
         )

@@ -1,7 +1,7 @@
-"""The variables that make a Keras model's start: its weights and its optimizer's variables.
+"""The variables that define the start of a Keras model: its weights and its optimizer's variables.
 
-Not among them: metrics, which Keras resets in each epoch; and in Keras 3 the state of seed generators, which
-must differ between ranks, or dropout would take the same units out of every rank's part of the batch.
+Metrics are not among them, because Keras resets them in each epoch. Nor is the state of Keras 3's seed
+generators, which must differ between ranks; otherwise dropout would remove the same units on every rank.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import tensorflow as tf
 
 
 def is_built(model: Any) -> bool:
-    """Whether the model has its variables; else the first batch makes them."""
-    # A custom train_step may call the model's parts only (a GAN): they are built, the model never is.
+    """Returns whether the model has its variables. If not, the first batch creates them."""
+    # A custom train_step may call only parts of the model (as in a GAN). Then these are built, but not the
+    # model.
     return bool(model.built) or (bool(model.layers) and all(layer.built for layer in model.layers))
 
 
 def build_from(model: Any, data: Any) -> None:
-    """Makes the model's variables by calling it on zeros, eagerly, also while a function is traced.
+    """Creates the model's variables by calling it on zeros, eagerly, even while a function is traced.
 
     Args:
         model: a Keras model.
-        data: what `train_step` is given: features, or a tuple that begins with them. Real or symbolic.
+        data: the argument of `train_step`: features, or a tuple that begins with them; real or symbolic.
 
     Raises:
-        Exception: it has no `call`, or cannot be called on the features alone.
+        Exception: the model has no `call`, or cannot be called on the features alone.
     """
     if type(model).call is tf.keras.Model.call:
         raise NotImplementedError(f"{type(model).__name__} has no call().")
@@ -39,18 +40,18 @@ def _zeros(tensor: Any) -> tf.Tensor:
 
 
 def variables_of(model: Any) -> List[Any]:
-    """Returns the variables of the model, and of its optimizer, which is built for it if it can be."""
+    """Returns the variables of the model and of its optimizer. Builds the optimizer if possible."""
     trainable = trainable_of(model)
     return _created(model, "weights") + _optimizer_variables(getattr(model, "optimizer", None), trainable)
 
 
 def trainable_of(model: Any) -> List[Any]:
-    """Returns the model's trainable variables; none before they are created."""
+    """Returns the model's trainable variables, or an empty list before they are created."""
     return _created(model, "trainable_variables")
 
 
 def value_of(variable: Any) -> float:
-    """Returns the value of a scalar variable, or of a number; in a v1 graph the one in Keras's session."""
+    """Returns the value of a scalar variable or a number; in a v1 graph, the value in Keras's session."""
     in_session = tf.is_tensor(variable) and not tf.executing_eagerly()
     return float(tf.compat.v1.keras.backend.get_value(variable) if in_session else variable)
 
@@ -66,13 +67,15 @@ def _optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
     if optimizer is None or not trainable:
         return []
     wrapped = getattr(optimizer, "optimizer", None)
-    if isinstance(wrapped, tf.compat.v1.train.Optimizer):  # in Keras 2; it makes variables in its first step
+    if isinstance(
+        wrapped, tf.compat.v1.train.Optimizer
+    ):  # in Keras 2; it creates variables in its first step
         found = wrapped.variables()
     elif hasattr(optimizer, "_create_all_weights"):  # Keras 2's legacy optimizers
         optimizer._create_all_weights(trainable)
         found = optimizer.weights
     else:
-        if not getattr(optimizer, "built", False):  # Keras 3's LossScaleOptimizer would do it twice
+        if not getattr(optimizer, "built", False):  # Keras 3's LossScaleOptimizer would build it twice
             optimizer.build(trainable)
         found = optimizer.variables
     known = {id(variable) for variable in found}
@@ -80,11 +83,11 @@ def _optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
 
 
 def _unlisted_variables(optimizer: Any) -> List[Any]:
-    """What Keras 2 puts into checkpoints but not into `variables`: the rates and the loss scale."""
+    """Returns the rates and the loss scale, which Keras 2 saves in checkpoints but omits from `variables`."""
     loss_scale = getattr(getattr(optimizer, "_loss_scale", None), "_weights", {})
     while hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
         optimizer = optimizer.inner_optimizer
-    rates = getattr(optimizer, "_hyper", None)  # of the legacy ones
+    rates = getattr(optimizer, "_hyper", None)  # for legacy optimizers
     if rates is None:
         rates = {"learning_rate": getattr(optimizer, "_learning_rate", None)}
     values = [*(rates[name] for name in sorted(rates)), *loss_scale.values()]
