@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/common/decimal_text.h"
 #include "kernels/common/integer_text.h"
 
 namespace tf_smddp {
@@ -27,9 +28,8 @@ Status ReadInt(const Lookup& lookup, const char* name, int* value) {
 Status ReadSeconds(const Lookup& lookup, const char* name, std::int64_t* milliseconds) {
   const char* text = lookup(name);
   if (text == nullptr) return {};
-  char* end = nullptr;
-  const double seconds = std::strtod(text, &end);
-  if (end == text || *end != '\0' || !(seconds >= 0 && seconds <= kLongestStall / 1000)) {
+  double seconds = 0;
+  if (!ParseDecimal(text, &seconds) || !(seconds >= 0 && seconds <= kLongestStall / 1000)) {
     return InvalidArgument(std::string(name) + "='" + text +
                            "' is not a number of seconds from 0 (never) to " +
                            std::to_string(kLongestStall / 1000));

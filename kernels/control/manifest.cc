@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/common/decimal_text.h"
 #include "kernels/common/utf8.h"
 
 namespace tf_smddp {
@@ -58,10 +59,10 @@ std::string DescribeManifest(const Manifest& manifest) {
   }
   text += manifest.shape_rank > Manifest::kShownDims ? ", ...]" : "]";
   if (IsReduction(manifest.kind) && manifest.prescale != 1.0) {
-    text += ", prescale " + std::to_string(manifest.prescale);
+    text += ", prescale " + DecimalText(manifest.prescale);
   }
   if (IsReduction(manifest.kind) && manifest.postscale != 1.0) {
-    text += ", postscale " + std::to_string(manifest.postscale);
+    text += ", postscale " + DecimalText(manifest.postscale);
   }
   if (manifest.root >= 0) text += ", root " + std::to_string(manifest.root);
   if (manifest.num_params > 0) {

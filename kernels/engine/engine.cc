@@ -8,6 +8,7 @@
 
 #include "kernels/collectives/collective.h"
 #include "kernels/common/affinity.h"
+#include "kernels/common/decimal_text.h"
 #include "kernels/common/logging.h"
 #include "kernels/common/version.h"
 #include "kernels/engine/job_engine.h"
@@ -44,12 +45,12 @@ Status CheckReduction(const Request& request) {
              : ", which has no order; reduce the real and the imaginary part by themselves"));
   }
   if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
-    return InvalidArgument(what() + "prescale " + std::to_string(request.prescale) + " and postscale " +
-                           std::to_string(request.postscale) + "; both must be finite");
+    return InvalidArgument(what() + "prescale " + DecimalText(request.prescale) + " and postscale " +
+                           DecimalText(request.postscale) + "; both must be finite");
   }
   if (!IsInexact(request.dtype) && (request.prescale != 1.0 || request.postscale != 1.0)) {
-    return InvalidArgument(what() + "prescale " + std::to_string(request.prescale) + " and postscale " +
-                           std::to_string(request.postscale) + " is not defined for " +
+    return InvalidArgument(what() + "prescale " + DecimalText(request.prescale) + " and postscale " +
+                           DecimalText(request.postscale) + " is not defined for " +
                            DTypeName(request.dtype) + "; cast to a floating type first");
   }
   return {};

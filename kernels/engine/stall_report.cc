@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 
+#include "kernels/common/decimal_text.h"
 #include "kernels/engine/job.h"
 
 namespace tf_smddp {
@@ -56,9 +56,7 @@ std::string Process(const AbsentRank& absent) {
       text = "is alive";
   }
   if (absent.cpu_share >= 0 && !IsStopped(absent)) {
-    char share[32];
-    std::snprintf(share, sizeof share, " (%.0f %% of a core)", absent.cpu_share * 100);
-    text += share;
+    text += " (" + DecimalText(absent.cpu_share * 100, 0) + " % of a core)";
   }
   return text;
 }
@@ -107,9 +105,7 @@ std::string Cause(const StallReport& report, const AbsentRank& absent) {
 }  // namespace
 
 std::string DescribeSeconds(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s", std::max(seconds, 0.0));
-  return text;
+  return DecimalText(std::max(seconds, 0.0), seconds < 10 ? 1 : 0) + " s";
 }
 
 std::string DescribeStall(const StallReport& report) {

@@ -1,9 +1,10 @@
 #include "kernels/engine/statistics.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <utility>
+
+#include "kernels/common/decimal_text.h"
 
 namespace tf_smddp {
 namespace {
@@ -38,9 +39,7 @@ std::string Field(const char* name, std::uint64_t value) {
 }
 
 std::string Field(const char* name, double seconds) {
-  char text[64];
-  std::snprintf(text, sizeof text, "\"%s\": %.9f", name, seconds);
-  return text;
+  return std::string("\"") + name + "\": " + DecimalText(seconds, 9);
 }
 
 std::string KindsToJson(const StatsByKind& kinds) {

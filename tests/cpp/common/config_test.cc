@@ -4,6 +4,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tests/cpp/testing/comma_locale.h"
 
 namespace tf_smddp {
 namespace {
@@ -122,6 +123,14 @@ TEST(Config, SecondsOfAStall) {
                 std::string("SMDDP_STALL_WARNING='") + text + "' is not a number of seconds");
     ExpectError({{"SMDDP_STALL_TIMEOUT", text}}, std::string("SMDDP_STALL_TIMEOUT='") + text + "'");
   }
+}
+
+TEST(Config, SecondsHaveAPointInAnyLocale) {
+  const testing::CommaLocale comma;
+  Config config;
+  ASSERT_TRUE(Read({{"SMDDP_STALL_WARNING", "2.5"}}, &config).ok());
+  EXPECT_EQ(config.stall_warning_ms, 2500);
+  ExpectError({{"SMDDP_STALL_WARNING", "2,5"}}, "SMDDP_STALL_WARNING='2,5' is not a number of seconds");
 }
 
 TEST(Config, ErrorsNameTheVariableAndTheValue) {

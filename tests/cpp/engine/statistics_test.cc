@@ -15,6 +15,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/memory/arena.h"
+#include "tests/cpp/testing/comma_locale.h"
 #include "tests/cpp/testing/meeting.h"
 #include "tests/cpp/testing/ranks.h"
 
@@ -326,7 +327,8 @@ TEST(Statistics, ThreadsThatCountAtOnceLoseNothing) {
   EXPECT_NEAR(sum.waiting_seconds, kThreads * kTimes * 2e-9, 1e-12);
 }
 
-TEST(Statistics, Json) {
+TEST(Statistics, JsonInAnyLocale) {
+  const CommaLocale comma;
   EngineStats stats;
   stats.rank = 1;
   stats.size = 4;
