@@ -44,7 +44,8 @@ def init() -> None:
     with _lock:
         if is_initialized():
             raise RuntimeError(
-                "init() called more than once. smdistributed.dataparallel is already initialized."
+                "tf_smddp.init() was called a second time. Call it once, at the start of the script, or only "
+                "if tf_smddp.is_initialized() is False. To initialize again, call tf_smddp.shutdown() first."
             )
         call_in_thread(_lib.tf_smddp_init)
         if _interrupt.take_over() and _lib.tf_smddp_watch_interrupts() != 0:
