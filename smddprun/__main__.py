@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       arguments: the words after the program's name; default: `sys.argv[1:]`.
 
     Returns:
-      The exit code. Does not return under an MPI launcher: this process becomes the command.
+      The exit code. Under an MPI launcher it does not return, since this process becomes the command.
     """
     _open_standard_descriptors()
     try:
@@ -36,13 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         environ = environment.with_exports(os.environ, chosen.exports)
         words = command.resolve(chosen.command, environ)
         if chosen.num_ranks is None and environment.outer_launcher(environ):
-            _become(words, environ)
+            _replace_this_process(words, environ)
         return _launch(chosen, words, environ)
     except options.UsageError as error:
         return _fail(str(error), _USAGE)
     except command.CommandError as error:
         return _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:  # before the launcher has taken over the signals: nothing has been started
+    except KeyboardInterrupt:  # the launcher had not taken over the signals yet, and had started nothing
         return 128 + signal.SIGINT
 
 
@@ -52,24 +52,29 @@ def _fail(text: str, exit_code: int) -> int:
 
 
 def _open_standard_descriptors() -> None:
-    """A descriptor 0, 1 or 2 that is closed would become the next pipe, and ranks would write into it."""
+    """Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed.
+
+    The next pipe would take its number otherwise, and ranks would write into that pipe.
+    """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # gets the lowest free number, which is fd
 
 
-def _become(words: list[str], environ: Mapping[str, str]) -> None:
-    """Replaces this process by the command, which then is a rank of the launcher above us."""
-    # Python ignores these two at its start; the command must not inherit that.
+def _replace_this_process(words: list[str], environ: Mapping[str, str]) -> None:
+    """Replaces this process by the command, which then is a rank of the MPI launcher."""
+    # Python ignores these two signals at its start, and the command must not inherit that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execve(words[0], words, environ)
     except OSError as error:
         raise command.CommandError(
-            f"{words[0]!r} can't be executed: {error.strerror}; does it lack a first line '#!...'?",
+            f"{words[0]!r} can't be executed: {error.strerror}; does a script begin with '#!...'?",
             command.NOT_EXECUTABLE,
         ) from error
 
@@ -86,7 +91,7 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
     usable = cores.usable()
     threads = chosen.threads_per_rank or cores.fair_share(usable, num_ranks)
     job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
-    job_environ = environment.with_exports(job_environ, chosen.exports)  # what names one variable counts most
+    job_environ = environment.with_exports(job_environ, chosen.exports)  # -x overrides what is computed above
     token = os.urandom(8).hex()
     job_id = environment.new_job_id(environ, token)
     try:
@@ -123,7 +128,7 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
     except rendezvous.RendezvousError as error:
         run.say(str(error))
     guard.dismiss()
-    # From here on only output is left to be written, and its reader may be slow: a signal ends that.
+    # Only output remains to be written, and its reader may be slow. A signal now ends this process at once.
     signal_pipe.restore_stopping()
     written = run.close()
     return exit_code if written else exit_code or _OUTPUT_LOST

@@ -1,4 +1,4 @@
-"""Which program a command names, found before any rank is started, so that a typing error costs one line."""
+"""Finds the program that a command names, before any rank starts, so that a typing error gives one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-# The shell's exit codes for the two mistakes.
+# The exit codes of a shell for these two mistakes.
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
@@ -15,7 +15,7 @@ class CommandError(Exception):
     """The command can't be run. Carries the launcher's exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        """`message` is one line; `exit_code` as a shell gives it."""
+        """Takes a message of one line, and the exit code that a shell gives."""
         super().__init__(message)
         self.exit_code = exit_code
 
@@ -33,11 +33,11 @@ def _search(name: str, path: str) -> str | None:
 
 
 def resolve(command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """The argument list to execute for `command`.
+    """Returns the argument list to execute for `command`.
 
-    As a shell finds it: a name with a slash is a path, any other is looked for in PATH. Beyond that, a name
-    that ends in `.py` and is a file, but can't be executed, runs with this Python, so that `smddprun
-    train.py` works.
+    The program is found as by a shell: a name with a slash is a path, any other name is searched in PATH. In
+    addition, a name that ends in `.py` and is a file that cannot be executed runs with this Python, so that
+    `smddprun train.py` works.
 
     Args:
       command: the program and its arguments.

@@ -1,4 +1,4 @@
-"""How many cores this process may use, and how many of them are one rank's fair share."""
+"""The cores that this process may use, and how they are divided among ranks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _CGROUP_ROOT = "/sys/fs/cgroup"
 
 
 def fair_share(cores: int, num_ranks: int) -> int:
-    """Cores for each of `num_ranks` ranks: at least 1; together no more than there are, if they suffice."""
+    """Returns the cores of one of `num_ranks` ranks: an equal share, but at least 1."""
     return max(1, cores // num_ranks)
 
 
 def _read(path: str) -> str | None:
-    # A file that is not there, or not ours to read, sets no limit that we could know of.
+    # A file that does not exist, or that this user may not read, sets no limit that we could know.
     try:
         with open(path) as file:
             return file.read().strip()
@@ -22,7 +22,7 @@ def _read(path: str) -> str | None:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Cores granted by cgroup v2's `cpu.max` ("150000 100000" is 1.5; "max 100000" is no limit)."""
+    """The quota in cgroup v2's `cpu.max`, in cores: "150000 100000" is 1.5, "max 100000" is no limit."""
     quota, _, period = text.partition(" ")
     if quota == "max":
         return None
@@ -30,12 +30,12 @@ def parse_cpu_max(text: str) -> float | None:
 
 
 def parse_cfs(quota: str, period: str) -> float | None:
-    """Cores granted by cgroup v1's `cpu.cfs_quota_us` and `cpu.cfs_period_us` (a quota of -1 is no limit)."""
+    """The quota in cgroup v1's `cpu.cfs_quota_us` and `cpu.cfs_period_us`, in cores; -1 is no limit."""
     return int(quota) / int(period) if int(quota) > 0 else None
 
 
 def parse_membership(text: str) -> list[tuple[str, str]]:
-    """(directory of the controller, path in it) for each hierarchy of `/proc/self/cgroup` that limits CPU."""
+    """Reads `/proc/self/cgroup`: (controller's directory, path in it) of each hierarchy that limits CPU."""
     places = []
     for line in text.splitlines():
         number, controllers, path = line.split(":", 2)
@@ -47,9 +47,9 @@ def parse_membership(text: str) -> list[tuple[str, str]]:
 
 
 def quota() -> float | None:
-    """The smallest CPU quota, in cores, of the cgroups that this process is in; None: no limit.
+    """The smallest CPU quota of this process's cgroups, in cores, or None without a limit.
 
-    A limit of a group counts for all groups in it, so each level up to the root is asked.
+    A group's limit holds for all groups inside it, so every level up to the root is read.
     """
     limits: list[float] = []
     for root, path in parse_membership(_read("/proc/self/cgroup") or ""):
@@ -70,9 +70,10 @@ def quota() -> float | None:
 
 
 def usable() -> int:
-    """Cores that this process may use, at least 1: its affinity, but no more than its cgroups' quota.
+    """The number of cores that this process may use: its affinity, limited by its cgroups' quota; at least 1.
 
-    The quota is rounded down: a thread more has all threads throttled, and the ranks wait for each other.
+    The quota is rounded down. With one thread more than it allows, the kernel throttles all threads, and the
+    ranks wait for each other.
     """
     cores = len(os.sched_getaffinity(0))
     limit = quota()

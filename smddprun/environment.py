@@ -1,4 +1,4 @@
-"""What a rank finds in its environment, and which launcher this process itself was started by. Pure.
+"""The environment of a rank, and how the launcher recognises that it runs under another one. Pure.
 
 The names are a contract with the engine (`kernels/common/config.cc`); docs/launcher.md lists them.
 """
@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 JOB_ID = "SMDDP_JOB_ID"
 
-# Variables by which math libraries and TensorFlow size their thread pools, where the program doesn't say.
-# Checked in TensorFlow 2.15.1 and 2.21.0: TF_NUM_INTRAOP_THREADS and TF_NUM_INTEROP_THREADS are its defaults.
+# Math libraries and TensorFlow take the sizes of their thread pools from these variables, unless the program
+# sets them. For the last two this was checked in TensorFlow 2.15.1 and 2.21.0.
 _THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
-# (rank, size) as launchers set them for a process that they started. Both must be there: conda, for one,
-# exports PMI_* leftovers. The last is our own: `smddprun` inside a rank, without -np, must not start another
-# job.
+# The variables (rank, size) of each launcher. A launcher counts only if both are set, because conda
+# environments export some PMI_*. The last pair is our own: `smddprun` without -np inside a rank must not
+# start another job.
 _RANK_AND_SIZE = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
@@ -27,7 +27,7 @@ _RANK_AND_SIZE = (
 
 
 class Place(NamedTuple):
-    """Where a rank stands: in the whole job, and among the ranks of its host."""
+    """The place of a rank in the whole job, and among the ranks of its host."""
 
     rank: int
     size: int
@@ -41,12 +41,11 @@ def places_on_this_host(num_ranks: int) -> list[Place]:
 
 
 def outer_launcher(environ: Mapping[str, str]) -> str | None:
-    """The variable that shows that a launcher started this process as one of its ranks; None: none did."""
+    """Returns the variable that shows that a launcher started this process as a rank, or None."""
     for rank, size in _RANK_AND_SIZE:
         if environ.get(rank) and environ.get(size):
             return rank
-    # Slurm's tasks only count in a step of several: in a bare sbatch shell one process runs, whatever they
-    # say.
+    # SLURM_PROCID counts only in a step of several tasks. The shell of sbatch has it too, and is one process.
     tasks = environ.get("SLURM_STEP_NUM_TASKS", "")
     if environ.get("SLURM_PROCID") and tasks.isdecimal() and int(tasks) > 1:
         return "SLURM_PROCID"
@@ -54,7 +53,7 @@ def outer_launcher(environ: Mapping[str, str]) -> str | None:
 
 
 def new_job_id(environ: Mapping[str, str], token: str) -> str:
-    """The id of a new job. A job started inside a rank of another has an id that begins with the other's."""
+    """Returns the id of a new job. If a rank of another job starts it, the id begins with the other's id."""
     outer = environ.get(JOB_ID)
     return f"{outer}.{token}" if outer else token
 
@@ -66,24 +65,23 @@ def belongs_to_job(environ: Mapping[str, str], job_id: str) -> bool:
 
 
 def with_exports(environ: Mapping[str, str], exports: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """The environment with the `-x NAME=VALUE` of the command line applied (`-x NAME` changes nothing)."""
+    """Applies the `-x NAME=VALUE` of the command line. `-x NAME` changes nothing."""
     return {**environ, **{name: value for name, value in exports if value is not None}}
 
 
 def job_environment(environ: Mapping[str, str], threads: int, threads_forced: bool) -> dict[str, str]:
-    """What is the same for all ranks, as far as it needs no knowledge of this run.
+    """Returns the part of the environment that is the same on all ranks and in all runs.
 
     Args:
       environ: the launcher's environment.
       threads: threads for each rank.
-      threads_forced: the user gave the number, so it counts more than variables that are set already.
+      threads_forced: whether `threads` overrides variables that are set already, since the user gave it.
     """
     result = dict(environ)
-    # Output must not be held back: a failing rank's last words are the ones that matter.
+    # Python's buffer would hold back the last lines of a rank that crashes.
     result.setdefault("PYTHONUNBUFFERED", "1")
     for name in _THREADS:
-        # Two inter-op threads at least: our own ops never block one, but a user's py_function may, and with a
-        # single thread nothing else would run meanwhile.
+        # A user's py_function may block an inter-op thread. Other ops need a second one to run meanwhile.
         value = max(2, threads) if name == "TF_NUM_INTEROP_THREADS" else threads
         if threads_forced or not result.get(name):
             result[name] = str(value)
@@ -93,7 +91,7 @@ def job_environment(environ: Mapping[str, str], threads: int, threads_forced: bo
 def rank_environment(
     environ: Mapping[str, str], place: Place, rendezvous: str, job_id: str
 ) -> dict[str, str]:
-    """The complete environment of one rank."""
+    """Returns the complete environment of one rank."""
     return {
         **environ,
         "SMDDP_RANK": str(place.rank),

@@ -1,4 +1,4 @@
-"""When processes that should end are asked, told and forced to. Pure: the caller has clock and signals."""
+"""The times at which processes that should end get SIGTERM and SIGKILL. Pure: the caller has the clock."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import signal
 
 
 class Step(enum.IntEnum):
-    """What is due, in this order."""
+    """The steps, in their order."""
 
     TERMINATE = 1  # send SIGTERM
     KILL = 2  # send SIGKILL
-    GIVE_UP = 3  # not even that has helped: stop waiting
+    GIVE_UP = 3  # stop waiting: a process that survives SIGKILL is stuck in the kernel
 
 
 SIGNALS = {Step.TERMINATE: signal.SIGTERM, Step.KILL: signal.SIGKILL}
 
 
 class Escalation:
-    """Steps with time between them: nothing, then SIGTERM, then SIGKILL, then no more patience."""
+    """A schedule of the steps, with a waiting time before each."""
 
     def __init__(self, after_terminate: float = 5.0, after_kill: float = 10.0) -> None:
-        """Nothing is due until `begin` or `hasten`.
+        """Creates a schedule in which nothing is due before `begin` or `hasten`.
 
         Args:
           after_terminate: seconds between SIGTERM and SIGKILL.
@@ -30,25 +30,25 @@ class Escalation:
         self._after_terminate = after_terminate
         self._after_kill = after_kill
         self._next: Step | None = None
-        self.deadline: float | None = None  # when the next step is due; None: not begun, or over
+        self.deadline: float | None = None  # of the next step; None before the first and after the last
 
     def begin(self, now: float, wait_seconds: float) -> None:
-        """Starts with SIGTERM after `wait_seconds`. Changes nothing if it has begun already."""
+        """Makes SIGTERM due after `wait_seconds`. A second call changes nothing."""
         if self._next is None:
             self._next, self.deadline = Step.TERMINATE, now + wait_seconds
 
     def hasten(self, now: float, step: Step) -> None:
-        """Makes `step` due now, unless it or a later one has been due already."""
+        """Makes `step` due now, unless that step or a later one has been due already."""
         if self._next is None or (self.deadline is not None and self._next <= step):
             self._next, self.deadline = step, now
 
-    def put_off(self, now: float, wait_seconds: float) -> None:
-        """Lets SIGTERM be due after `wait_seconds`, unless it has been due already."""
+    def postpone(self, now: float, wait_seconds: float) -> None:
+        """Makes SIGTERM due after `wait_seconds` from now, unless it has been due already."""
         if self._next is Step.TERMINATE:
             self.deadline = now + wait_seconds
 
     def due(self, now: float) -> Step | None:
-        """The step that is due, once; None while there is none."""
+        """Returns the step that is due, or None. Each step is returned once."""
         if self.deadline is None or now < self.deadline:
             return None
         step = self._next

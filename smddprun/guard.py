@@ -1,11 +1,15 @@
-"""The guard: a small process that outlives the launcher, and clears up if the launcher could not.
+"""The guard: a small process that outlives the launcher, and cleans up if the launcher is killed.
 
-The kernel kills the ranks when the launcher dies (see ranks.py), but not what the ranks have started. The
-guard waits for the end of a pipe that only the launcher has open. If the launcher has not said "done" by
-then, the guard ends all processes of the job and removes the rendezvous directory. It is a fork of the
-launcher in a session of its own (Ctrl-C doesn't reach it), without the job's id in its environment (no sweep
-finds it, and that of a job around this one lets it be), and with none of the launcher's descriptors
-(`smddprun … | tee` doesn't wait for it).
+The kernel kills the ranks when the launcher dies (see ranks.py), but not the processes that the ranks have
+started. The guard waits for the end of a pipe that only the launcher has open. Unless the launcher has
+written "done" before that, the guard ends all processes of the job and removes the rendezvous directory.
+
+The guard is a fork of the launcher:
+
+- It leads its own session, so that Ctrl-C does not reach it.
+- It does not have the job's id in its environment, so that no sweep ends it. A sweep of an outer job
+  recognises it by its name.
+- It closes the launcher's descriptors, so that `smddprun … | tee` does not wait for it.
 """
 
 from __future__ import annotations
@@ -25,18 +29,19 @@ class Guard:
     """The launcher's side of the guard."""
 
     def __init__(self, job_id: str, directory: str) -> None:
-        """Forks the guard. Before any rank, and while this process has one thread only.
+        """Forks the guard. Call it before any rank starts, and while this process has one thread only.
 
         Args:
-          job_id: the processes to end.
-          directory: the rendezvous directory to remove; need not exist yet.
+          job_id: the id of the job whose processes it ends.
+          directory: the rendezvous directory that it removes; it need not exist yet.
 
         Raises:
-          OSError: no more processes, or descriptors.
+          OSError: a limit of processes or descriptors is reached.
         """
         read_end, self._write_end = os.pipe()
         ready, is_ready = os.pipe()
-        # Until the guard ignores them: they would reach this process twice, through the pipe that it has.
+        # Until the guard ignores signals, its copy of the wakeup pipe would report each of them to this
+        # process a second time.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._pid = os.fork()
@@ -45,20 +50,22 @@ class Guard:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(read_end)
-        # Who kills this process's group from here on does not kill the guard.
+        # The guard writes nothing: it closes its end when it leads its own session, where a signal to this
+        # process's group does not reach it.
         os.close(is_ready)
         os.read(ready, 1)
         os.close(ready)
 
     def add_rank(self, pid: int) -> None:
-        """Tells the guard of a rank: its pid is its session's id.
+        """Reports a rank to the guard. The rank's pid is its session's id.
 
-        The rank itself calls it before it runs anything, so that the guard never knows of one too late.
+        The new process itself calls this before it executes the command, so that the guard knows every rank
+        that may have started something.
         """
         self._tell(f"{pid}\n".encode())
 
     def dismiss(self) -> None:
-        """All is cleared up; returns when the guard has ended."""
+        """Ends the guard, which has nothing left to clean up, and waits for its end."""
         self._tell(_DONE)
         os.close(self._write_end)
         os.waitpid(self._pid, 0)
@@ -67,13 +74,13 @@ class Guard:
         try:
             os.write(self._write_end, line)
         except BrokenPipeError:
-            return  # someone has killed the guard; the launcher alone does as long as it lives
+            return  # someone has killed the guard; the launcher works without it
 
 
 def _run_and_exit(read_end: int, job_id: str, directory: str) -> None:
     try:
         _run(read_end, job_id, directory)
-    except BaseException:  # nobody else could report it, and it must not run on into the launcher's code
+    except BaseException:  # the fork must report any error, and never return into the launcher's code
         traceback.print_exc()
     finally:
         os._exit(0)
@@ -96,7 +103,7 @@ def _run(read_end: int, job_id: str, directory: str) -> None:
     escalation.begin(time.monotonic(), 0.0)
     sweep = leftovers.Sweep(job_id, sessions, escalation)
     while not sweep.turn(now := time.monotonic()):
-        time.sleep(sweep.next_look - now)
+        time.sleep(sweep.next_turn - now)
     rendezvous.remove(directory)
 
 
@@ -109,4 +116,4 @@ def _keep_only(fd: int) -> None:
             try:
                 os.close(int(name))
             except OSError:
-                continue  # the listing's own descriptor, closed already
+                continue  # it was the descriptor of the listing itself

@@ -1,7 +1,7 @@
-"""The main loop: everything that happens to a job's ranks on this host passes through here, in one thread.
+"""The main loop: one thread starts the ranks of this host, and reacts to all that happens to them.
 
-It sleeps in epoll until a rank writes, a rank ends, a signal comes, an output can take more, or a time limit
-is up. An idle job costs no CPU. Nothing here waits for anything else: outputs have their own threads.
+It sleeps in epoll until a rank writes or ends, a signal arrives, an output can take more, or a deadline
+passes, so an idle job costs no CPU. It never blocks in anything else: the outputs have their own threads.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ from smddprun.ranks import Rank, signal_name
 from smddprun.signals import STOPPING, SignalPipe
 from smddprun.sinks import LAUNCHER, PlainSink
 
-# After a signal to stop, ranks may be saving a checkpoint: so long at least from the first one's end on.
+# After a signal to stop, ranks may be saving a checkpoint. They have at least this long after the first of
+# them has ended.
 STOP_GRACE_SECONDS = 30.0
-# Helpers of the ranks (a `tee`, a resource tracker) end by themselves soon after them, if left alone.
+# Helpers of the ranks (a `tee`, a resource tracker) usually end by themselves within this time.
 SETTLE_SECONDS = 1.0
-# epoll counts milliseconds in 32 bits.
+# epoll takes its timeout as milliseconds in 32 bits.
 LONGEST_SLEEP_SECONDS = 3600.0
-# Two SIGINTs closer than this are one Ctrl-C: from the terminal, and passed on by a program around us.
+# One Ctrl-C may arrive twice, from the terminal and from a program that forwards it. Two SIGINTs within this
+# time count as one.
 SAME_KEYSTROKE_SECONDS = 0.3
 
 
 class StartError(Exception):
-    """A rank can't be started; the text names it, the cause and the remedy."""
+    """A rank cannot be started. The text names the rank, the cause and the remedy."""
 
     exit_code = NOT_EXECUTABLE
 
 
 class Job:
-    """The ranks of this host, from the first one's start to the last process's end."""
+    """The ranks of this host, from the start of the first to the end of the last process."""
 
     def __init__(
         self,
@@ -54,14 +56,14 @@ class Job:
         signal_pipe: SignalPipe,
         guard: Guard,
     ) -> None:
-        """Starts nothing yet.
+        """Creates a job without starting a rank.
 
         Args:
           options: what the user asked for.
-          job_id: as in SMDDP_JOB_ID.
+          job_id: the value of SMDDP_JOB_ID.
           sinks: of "stdout" and "stderr".
-          signal_pipe: installed.
-          guard: is told of each rank, by the rank.
+          signal_pipe: already installed.
+          guard: each new rank reports itself to it.
         """
         self._options = options
         self._job_id = job_id
@@ -85,7 +87,7 @@ class Job:
         self._interrupted_at: float | None = None
 
     def say(self, text: str) -> None:
-        """Writes a line of the launcher's own to stderr."""
+        """Writes a message of the launcher to stderr."""
         self._sinks["stderr"].message(f"smddprun: {text}")
 
     def run(self, command: Sequence[str], environ: Mapping[str, str], rendezvous: str) -> int:
@@ -93,14 +95,14 @@ class Job:
 
         Args:
           command: the words to execute.
-          environ: what is the same for all ranks.
+          environ: the part of the environment that is the same on all ranks.
           rendezvous: the directory in which they meet.
 
         Returns:
           The launcher's exit code.
 
         Raises:
-          StartError: a rank can't be started; the others have been ended.
+          StartError: a rank cannot be started. The ranks that were started before it have been killed.
         """
         try:
             for place in environment.places_on_this_host(self._num_ranks):
@@ -120,10 +122,10 @@ class Job:
         return outcome.exit_code
 
     def close(self) -> bool:
-        """Lets the zombies go, and waits until all output has been written.
+        """Reaps the ranks, and waits until all output has been written.
 
         Returns:
-          Whether it could be written, or nobody wants it.
+          False if output was lost. Output that its reader no longer wants does not count.
         """
         for rank in self._ranks:
             rank.reap()
@@ -155,7 +157,7 @@ class Job:
 
     def _until_all_ended(self) -> None:
         self._outputs.start()
-        self._look_at_ranks_without_pidfd()
+        self._poll_ranks_without_pidfd()
         while not self._given_up and any(rank.running for rank in self._ranks):
             self._turn(self._next_deadline())
             self._check_limits()
@@ -166,8 +168,8 @@ class Job:
         timeout = (
             None if deadline is None else min(max(0.0, deadline - time.monotonic()), LONGEST_SLEEP_SECONDS)
         )
-        # epoll reports descriptors in the order in which they became ready, so deaths come in their true
-        # order.
+        # epoll reports descriptors in the order in which they became ready, so the first rank to end is
+        # handled first.
         for key, _ in self._selector.select(timeout):
             key.data()
         self._outputs.turn()
@@ -198,12 +200,12 @@ class Job:
         self._send(number)
 
     def _send(self, number: int) -> None:
-        # To the groups of ended ranks as well: a killed shell leaves the program that it ran.
+        # The groups of ended ranks get it as well, since a killed shell leaves the program that it ran.
         for rank in self._ranks:
             rank.send(number)
 
     def _on_end(self, rank: Rank) -> None:
-        if not rank.running or not rank.look():
+        if not rank.running or not rank.poll():
             return
         rank.ended_at = time.monotonic()
         self._ended.append(rank)
@@ -218,7 +220,7 @@ class Job:
         elif failed:
             self._escalation.begin(rank.ended_at, grace)
 
-    def _look_at_ranks_without_pidfd(self) -> None:
+    def _poll_ranks_without_pidfd(self) -> None:
         for rank in self._ranks:
             if rank.pidfd is None:
                 self._on_end(rank)
@@ -226,12 +228,12 @@ class Job:
     def _on_signals(self) -> None:
         for number in self._signal_pipe.read():
             if number == signal.SIGCHLD:
-                self._look_at_ranks_without_pidfd()
+                self._poll_ranks_without_pidfd()
             elif number == signal.SIGWINCH:
                 self._outputs.window_changed()
                 self._send(number)
             elif number == signal.SIGTSTP:
-                # The ranks' groups are orphaned ones for the kernel, which ignores SIGTSTP for those.
+                # The ranks' process groups are orphaned, and the kernel ignores SIGTSTP for orphaned groups.
                 self._send(signal.SIGSTOP)
                 self._signal_pipe.suspend()
                 self._send(signal.SIGCONT)
@@ -248,7 +250,7 @@ class Job:
             return
         if number == signal.SIGINT:
             self._interrupted_at = now
-            self.say("SIGINT is passed on to the ranks; Ctrl-C once more kills them")
+            self.say("SIGINT is forwarded to the ranks; press Ctrl-C again to kill them")
         self._stopped_by = self._stopped_by or number
         self._send(number)
 
@@ -260,15 +262,19 @@ class Job:
             self._escalation.hasten(now, Step.KILL)
         sweep = Sweep(self._job_id, {rank.pid for rank in self._ranks}, self._escalation)
         while not sweep.turn(time.monotonic()):
-            self._turn(sweep.next_look)
+            self._turn(sweep.next_turn)
             now = time.monotonic()
             if self._outputs.paused and not self._stopped_by and now < self._ends_at:
-                # They may be waiting for whoever reads our output, as the ranks would.
-                self._escalation.put_off(now, SETTLE_SECONDS)
-        if sweep.told:
-            self.say(f"ended {len(sweep.told)} processes that the ranks left behind: {', '.join(sweep.told)}")
+                # The helpers may be blocked on output that nobody reads at the moment.
+                self._escalation.postpone(now, SETTLE_SECONDS)
+        if sweep.signalled:
+            listed = ", ".join(sweep.signalled)
+            self.say(f"ended {len(sweep.signalled)} processes that the ranks left behind: {listed}")
         if sweep.remaining:
-            self.say(f"could not end pid {', '.join(map(describe, sweep.remaining))}; look at them with ps")
+            self.say(
+                f"could not end pid {', '.join(map(describe, sweep.remaining))}; "
+                "they may belong to another user, or be stuck in the kernel: see ps -o pid,user,stat,wchan"
+            )
 
     def _outcome(self) -> summary.Outcome:
         stuck = [rank for rank in self._ranks if rank.running]
@@ -287,14 +293,15 @@ class Job:
 
 
 def _stdin(local_rank: int) -> int | None:
-    """Rank 0 reads what the launcher would; the others read nothing.
+    """Returns what `Rank.start` takes as stdin: the launcher's own for rank 0, and /dev/null for the others.
 
-    A rank's session has no controlling terminal, so rank 0 may read from a terminal without being stopped for
-    it. In the background it must not: it would take what is typed into the shell.
+    A rank's session has no controlling terminal, so the kernel does not stop rank 0 when it reads from the
+    terminal. While the launcher runs in the background, rank 0 must not read: it would take what the user
+    types into the shell.
     """
     if local_rank != 0:
         return subprocess.DEVNULL
     try:
         return None if os.tcgetpgrp(0) == os.getpgrp() else subprocess.DEVNULL
     except OSError:
-        return None  # not a terminal, or not the one that controls us
+        return None  # not a terminal, or not our controlling terminal

@@ -1,8 +1,8 @@
 """Processes of a job that outlive its ranks: helpers in the background, daemons, children of a killed shell.
 
-They are known by the job's id in their environment, wherever they have moved in the process tree, and by the
-sessions of the ranks, should they have cleared their environment. Only a process that did both, cleared its
-environment and began a session of its own, is not found.
+They are found by the job's id in their environment, wherever they are in the process tree, and by the
+sessions of the ranks. Only a process that has both cleared its environment and started its own session is not
+found.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import psutil
 from smddprun.environment import belongs_to_job
 from smddprun.escalation import SIGNALS, Escalation, Step
 
-# As ps and top show the guard of a job. That of a job inside this one still has something to clear up when
-# its launcher has ended, and then ends by itself.
+# The name of a guard in ps and top. The guard of an inner job still has to clean up when that job's launcher
+# has ended, and then ends by itself, so a sweep does not signal it.
 GUARD_NAME = "smddprun-guard"
 
 _POLL_SECONDS = 0.05
 
 
 def find(job_id: str, sessions: Container[int]) -> list[psutil.Process]:
-    """Living processes of the job, this process not among them.
+    """Returns the running processes of the job, except this process.
 
     Args:
-      job_id: as in SMDDP_JOB_ID.
+      job_id: the value of SMDDP_JOB_ID.
       sessions: ids of the ranks' sessions, which are the ranks' pids.
     """
     own = os.getpid()
@@ -38,18 +38,18 @@ def _belongs(process: psutil.Process, job_id: str, sessions: Container[int]) -> 
         try:
             ours = belongs_to_job(process.environ(), job_id)
         except psutil.AccessDenied:
-            ours = False  # another user's; the session may still be ours
+            ours = False  # another user's process, which may still be in a rank's session
         ours = ours or os.getsid(process.pid) in sessions
         return ours and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
-        return False  # it has ended while we looked
+        return False  # it has ended meanwhile
 
 
 def _send(process: psutil.Process, number: int) -> None:
     try:
-        process.send_signal(number)  # psutil makes sure that the pid was not given to another meanwhile
+        process.send_signal(number)  # psutil checks that the pid has not been reused
     except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return  # ended by itself, or not ours to end; the next look shows which
+        return  # it has ended, or belongs to another user; the next turn shows which
 
 
 def _is_guard(process: psutil.Process) -> bool:
@@ -60,7 +60,7 @@ def _is_guard(process: psutil.Process) -> bool:
 
 
 def describe(process: psutil.Process) -> str:
-    """As in '1234 (python worker.py)', with the command cut to a bearable length."""
+    """Returns a text such as '1234 (python worker.py)', at most about 90 characters long."""
     try:
         command = " ".join(process.cmdline()) or process.name()
     except psutil.Error:
@@ -69,36 +69,39 @@ def describe(process: psutil.Process) -> str:
 
 
 class Sweep:
-    """Ends all processes of a job, in small turns, so that the caller can do other things in between.
+    """Ends all processes of a job, in short turns, between which the caller can do other work.
 
-    It looks again at every turn, because a process that is being ended may have started another. For the same
-    reason it is over only when two looks in succession find none: a process that begins after the list of
-    processes was read, and whose parent ends before it is looked at, is not seen by one look.
+    Each turn lists the processes anew, because a process may start another one before it ends. The sweep is
+    over when two turns in succession find none: one listing misses a process that starts after the list was
+    read, if its parent ends before the parent is examined.
     """
 
     def __init__(self, job_id: str, sessions: Container[int], escalation: Escalation) -> None:
-        """Signals nobody yet.
+        """Creates a sweep, without a signal to any process.
 
         Args:
-          job_id: as for `find`.
-          sessions: as for `find`.
-          escalation: when to signal; begun.
+          job_id: see `find`.
+          sessions: see `find`.
+          escalation: the times of the signals; `begin` has been called.
         """
         self._job_id = job_id
         self._sessions = sessions
         self._escalation = escalation
         self._number = 0
-        self._signalled: set[tuple[int, int]] = set()
+        self._sent: set[tuple[int, int]] = set()  # (pid, signal)
         self._found_none = False
-        self.next_look = 0.0  # when the next turn is worth while
-        self.told: list[str] = []  # descriptions of the processes that got a signal
+        self.next_turn = 0.0  # an earlier turn does nothing
+        self.signalled: list[str] = []  # descriptions of the processes that got a signal
         self.remaining: list[psutil.Process] = []
 
     def turn(self, now: float) -> bool:
-        """Looks and signals once, if it is time. Returns whether it is over: none left, or none that go."""
-        if now < self.next_look:
+        """Lists and signals the processes once, if it is time. Returns whether the sweep is over.
+
+        It is over when no process is left, or when those that are left survive SIGKILL.
+        """
+        if now < self.next_turn:
             return False
-        self.next_look = now + _POLL_SECONDS
+        self.next_turn = now + _POLL_SECONDS
         self.remaining = find(self._job_id, self._sessions)
         if not self.remaining and self._found_none:
             return True
@@ -109,9 +112,9 @@ class Sweep:
         if step is not None:
             self._number = SIGNALS[step]
         for process in self.remaining if self._number else ():
-            if (process.pid, self._number) not in self._signalled and not _is_guard(process):
-                if all(pid != process.pid for pid, _ in self._signalled):
-                    self.told.append(describe(process))
-                self._signalled.add((process.pid, self._number))
+            if (process.pid, self._number) not in self._sent and not _is_guard(process):
+                if all(pid != process.pid for pid, _ in self._sent):
+                    self.signalled.append(describe(process))
+                self._sent.add((process.pid, self._number))
                 _send(process, self._number)
         return False

@@ -1,8 +1,8 @@
-r"""Bytes into whole lines, lines with tags, and the last lines of a rank. Pure: no files, no processes.
+r"""Splits output into whole lines, tags them, and keeps the last lines of a rank. Pure.
 
-A unit is what is passed on in one piece: bytes up to and including "\n", "\r\n" or "\r". One that ends in
-"\r" is an update of a progress bar. A block is one or more whole units. Bytes are never decoded: they need
-not be text.
+A unit is a sequence of bytes up to and including "\n", "\r\n" or "\r", and is forwarded in one piece. A unit
+that ends in "\r" is an update of a progress bar. A block is one or more whole units. Bytes are never decoded,
+since output need not be text.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 import re
 from collections import deque
 
-# A line longer than this is passed on in pieces of at least this size, each made a line: memory stays
-# bounded.
+# A longer line is forwarded in pieces of at least this size, and each piece becomes a line. This bounds the
+# memory that a line takes.
 MAX_LINE_BYTES = 1 << 20
-# The summary shows so much of a rank's output.
+# The part of a rank's output that the summary shows.
 TAIL_LINES = 20
 TAIL_LINE_BYTES = 2000
 
-# "\r" as a unit of its own, as tqdm begins a bar with. It shows nothing, so it is left out.
+# A unit of "\r" alone, with which tqdm begins a bar. It shows nothing, so it is removed.
 _EMPTY_UPDATE = re.compile(rb"(?:\A|(?<=[\r\n]))\r(?!\n)")
 _UNIT_END = re.compile(rb"(\r\n|\r(?!\n)|\n)(?=.)", re.DOTALL)
 _FIRST_IS_UPDATE = re.compile(rb"[^\r\n]*\r(?!\n)")
 
 
 class LineSplitter:
-    """Collects chunks as they were read and hands out blocks. Where chunks were cut makes no difference."""
+    """Turns the chunks that were read into blocks. The borders between chunks make no difference."""
 
     def __init__(self) -> None:
-        """Nothing has been read yet."""
+        """Creates a splitter that has read nothing."""
         self._partial = bytearray()
         self._after_update = False
 
@@ -35,14 +35,14 @@ class LineSplitter:
         r"""Adds a chunk of at least one byte.
 
         Returns:
-          (closes, block). `closes`: the update that the last block ended with was half of a "\r\n"; its
-          "\n" has come now and is not part of `block`. `block`: the units that are complete now, or b"".
+          (closes, block). `closes` says that the last block ended in the "\r" of a "\r\n", whose "\n" has
+          now been read and is not part of `block`. `block` has the units that are complete now, or is b"".
         """
         closes = self._after_update and chunk[:1] == b"\n"
         if closes:
             chunk = chunk[1:]
         self._after_update = False
-        if self._partial == b"\r":  # held back below: the byte after it tells what it is
+        if self._partial == b"\r":  # it was kept below, since the byte after it decides what it is
             self._partial.clear()
             chunk = b"\r" + chunk
         end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
@@ -59,7 +59,7 @@ class LineSplitter:
         return closes, block + self._cut_long_line()
 
     def flush(self) -> bytes:
-        """What is left at the end of the output: a line without its end, or b""."""
+        """Returns the rest at the end of the output: a line without its end, or b""."""
         rest = bytes(self._partial)
         self._partial.clear()
         return b"" if rest == b"\r" else rest
@@ -73,28 +73,28 @@ class LineSplitter:
 
 
 def tag(block: bytes, prefix: bytes) -> bytes:
-    """The block with `prefix` before each of its units (the last may lack its end)."""
+    """Puts `prefix` before each unit of the block. The last unit may lack its end."""
     if b"\r" not in block:
         return prefix + block[:-1].replace(b"\n", b"\n" + prefix) + block[-1:]
     return prefix + _UNIT_END.sub(lambda match: match[1] + prefix, block)
 
 
 def begins_with_update(block: bytes) -> bool:
-    """Whether the block's first unit is an update of a progress bar."""
+    """Returns whether the block's first unit is an update of a progress bar."""
     return _FIRST_IS_UPDATE.match(block) is not None
 
 
 class Tail:
-    """The last lines of a rank: of all its streams together, in the order in which they came."""
+    """The last lines of a rank, of all its streams together, in the order of their arrival."""
 
     def __init__(self, limit: int = TAIL_LINES) -> None:
-        """`limit`: lines to keep."""
+        """Creates an empty tail that keeps up to `limit` lines."""
         self._limit = limit
         self._lines: deque[bytes] = deque(maxlen=limit)
         self._updates: dict[str, bytes] = {}
 
     def add(self, stream: str, block: bytes, closes: bool = False) -> None:
-        """Adds what `LineSplitter.feed` gave for a stream, or a last line without its end."""
+        """Adds a result of `LineSplitter.feed` for a stream, or a last line without its end."""
         if closes:
             self._lines.append(self._updates.pop(stream, b""))
         lines, newline, rest = block.rpartition(b"\n")
@@ -105,11 +105,11 @@ class Tail:
             self._updates[stream] = _as_seen(rest)
 
     def lines(self) -> list[bytes]:
-        """The last lines, oldest first, without their ends. A progress bar shows its last state only."""
+        """Returns the last lines, oldest first, without their ends. A progress bar gives its last state."""
         return [*self._lines, *self._updates.values()][-self._limit :]
 
 
 def _as_seen(line: bytes) -> bytes:
-    """What a terminal would show of a line: the text after the last update, cut to a bearable length."""
+    """Returns the text that a terminal would show of a line, cut to TAIL_LINE_BYTES."""
     shown = line.rstrip(b"\r").rpartition(b"\r")[2]
     return shown if len(shown) <= TAIL_LINE_BYTES else shown[:TAIL_LINE_BYTES] + b"..."

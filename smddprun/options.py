@@ -1,7 +1,7 @@
-"""The command line of smddprun: text in, `Options` out. Pure: reads no environment and touches no file.
+"""Parses the command line of smddprun into `Options`. Pure: it reads no environment and no file.
 
-A parser of our own rather than argparse: options must end at the first word that is not one (everything after
-it belongs to the command, `--verbose` too), every mistake is one line that names the value and the remedy,
+It does not use argparse, because options must end at the first word that is not one (all words after it
+belong to the command, even `--verbose`), each mistake must give one line that names the value and the remedy,
 and the launcher starts faster without it.
 """
 
@@ -16,17 +16,17 @@ Starts N ranks of a tf_smddp program on this host and ends when all of them have
 
   -np N, -n N, --num-proc N   number of ranks (default: 1)
   --threads-per-rank N        threads for each rank (default: a fair share of this host's cores)
-  -x NAME[=VALUE]             set NAME for the ranks; without =VALUE: pass it on (as is the whole environment)
+  -x NAME[=VALUE]             set NAME for the ranks; -x NAME does nothing, since ranks inherit all variables
   --output-dir DIR            write each rank's output to DIR/rank-<rank>.stdout and .stderr as well
   --tag-output                begin each line with its rank, as in '[1] ...' (default with 2 ranks or more)
-  --no-tag-output             don't
-  --grace SECONDS             when a rank fails, the others may end by themselves for so long (default: 5)
-  --timeout SECONDS           end the job after so long, with exit code 124 (default: no limit)
-  -v, --verbose               say what is started, with which environment, and how it ends
+  --no-tag-output             do not tag lines
+  --grace SECONDS             when a rank fails, give the others this time to end by themselves (default: 5)
+  --timeout SECONDS           end the job after this time, with exit code 124 (default: no limit)
+  -v, --verbose               report what is started, and how each rank ends
   --version, -h, --help       print the version, or this text
   --                          end of the options
 
-On a terminal, rank 0's output goes through as it is, so that progress bars work; --tag-output tags it too.
+On a terminal, rank 0's output is not changed, so that progress bars work; --tag-output tags it, too.
 Options end at the first word that is not an option. A command whose name ends in .py, and which is not
 executable, runs with this Python.
 
@@ -36,22 +36,22 @@ examples:
   smddprun -np 2 --threads-per-rank 8 -x TF_CPP_MIN_LOG_LEVEL=2 python -m trainer.main
   smddprun -np 2 bash -c 'ulimit -c unlimited; exec python train.py'
 
-The exit code is that of the rank that failed first (128 + signal number where a signal ended it), 0 when all
-ranks succeeded, 2 for a mistake on the command line, 124 after --timeout, 126 or 127 for a command that can't
-be run or found.
-Under mpirun, and without -np, smddprun becomes the command: the MPI launcher has started the ranks already.
+The exit code is that of the rank that failed first (128 + the signal's number if a signal ended it), 0 if all
+ranks succeeded, 2 for a mistake on the command line, 124 after --timeout, 126 for a command that cannot be
+executed, 127 for one that is not found.
+Under mpirun, and without -np, smddprun executes the command in its place, since mpirun has started the ranks.
 """
 
-# More ranks than this on one host is a typing error rather than a wish.
+# A larger number is taken for a typing error.
 MAX_RANKS = 4096
 
 
 class UsageError(Exception):
-    """A mistake on the command line; the text is one line that names the value and the remedy."""
+    """A mistake on the command line. The text is one line that names the value and the remedy."""
 
 
 class Options(NamedTuple):
-    """What the user asked for. `None` means "not given", where that differs from the default."""
+    """The options and the command. `None` means that an option was not given."""
 
     command: tuple[str, ...] = ()
     num_ranks: int | None = None
@@ -62,11 +62,11 @@ class Options(NamedTuple):
     grace: float = 5.0
     timeout: float | None = None
     verbose: bool = False
-    show: str | None = None  # "help" or "version": print that and end
+    show: str | None = None  # "help" or "version", which is to be printed instead
 
 
 def _count(option: str, text: str) -> int:
-    # isdecimal() alone accepts other scripts' digits.
+    # isdecimal() alone accepts the digits of other scripts.
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= MAX_RANKS or len(text) > 9:
         raise UsageError(f"{option} {text!r}: give a whole number from 1 to {MAX_RANKS}, as in '{option} 2'")
     return int(text)
@@ -98,7 +98,7 @@ def _path(option: str, text: str) -> str:
 
 
 _NUM_PROC = ("num_ranks", _count)
-# option -> (field, converter) for options that take a value
+# Options that take a value, each with its field and converter.
 _VALUES: dict[str, tuple[str, Callable]] = {
     "-np": _NUM_PROC,
     "-n": _NUM_PROC,
@@ -109,7 +109,7 @@ _VALUES: dict[str, tuple[str, Callable]] = {
     "--grace": ("grace", _seconds),
     "--timeout": ("timeout", _seconds),
 }
-# option -> (field, value) for options that take none
+# Options that take no value, each with its field and what it sets there.
 _FLAGS: dict[str, tuple[str, object]] = {
     "-v": ("verbose", True),
     "--verbose": ("verbose", True),

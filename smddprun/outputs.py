@@ -1,4 +1,4 @@
-"""All output of the ranks: which stream goes where and how, and how fast it may come."""
+"""The streams of all ranks: where each is written and in which style, and when reading pauses."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _STANDARD_FD = {"stdout": 1, "stderr": 2}
 
 
 class Style(NamedTuple):
-    """How one stream is passed on."""
+    """The way in which one stream is forwarded."""
 
-    prefix: bytes | None  # before each whole line, or b""; None: bytes go through as they come
-    terminal: bool  # the rank sees a terminal, not a pipe
+    prefix: bytes | None  # put before each whole line; None forwards bytes as they arrive
+    terminal: bool  # the rank writes to a terminal, not to a pipe
 
 
 def style(rank: int, num_ranks: int, tag_output: bool | None, to_terminal: bool) -> Style:
-    """How a stream of a rank is passed on. Pure.
+    """Returns the style of a rank's stream. Pure.
 
     Args:
-      rank: its rank.
-      num_ranks: of this host.
-      tag_output: what the user asked for; None: tags if there are several ranks.
-      to_terminal: the launcher's stream of the same name is a terminal.
+      rank: the rank.
+      num_ranks: the number of ranks on this host.
+      tag_output: whether lines are tagged; None tags them if there are several ranks.
+      to_terminal: whether the launcher's stream of the same name is a terminal.
     """
     if to_terminal and rank == 0 and not tag_output:
-        # Rank 0 owns the terminal, as if there were no launcher: progress bars work, at full width.
+        # Rank 0 uses the terminal as if there were no launcher, so progress bars work at full width.
         return Style(None, True)
     if tag_output or (tag_output is None and num_ranks > 1):
         return Style(b"[%d] " % rank, False)
@@ -39,7 +39,7 @@ def style(rank: int, num_ranks: int, tag_output: bool | None, to_terminal: bool)
 
 
 class Outputs:
-    """The streams of all ranks of this host, and the sinks that they go to."""
+    """The streams of all ranks of this host, and the sinks to which they are written."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Outputs:
         output_dir: str | None,
         say: Callable[[str], None],
     ) -> None:
-        """Opens nothing yet.
+        """Creates the outputs without opening a stream.
 
         Args:
-          selector: the main loop's; a stream is registered with a callback as its data.
+          selector: of the main loop; each stream is registered with a callback as its data.
           sinks: of "stdout" and "stderr".
           num_ranks: see `style`.
           tag_output: see `style`.
@@ -66,23 +66,23 @@ class Outputs:
         self._tag_output = tag_output
         self._output_dir = output_dir
         self._say = say
-        self._told_of_loss = False
+        self._reported_loss = False
         self._streams: list[Stream] = []
-        self._terminals: list[tuple[int, Stream]] = []  # (the real one, the stream of rank 0's)
+        self._terminals: list[tuple[int, Stream]] = []  # (the launcher's terminal, the stream of rank 0)
 
     def open(self, rank: int, name: str, tail: Tail) -> int:
-        """Opens a rank's stream and begins to listen to it.
+        """Opens a stream of a rank and starts to read from it.
 
         Args:
-          rank: whose.
+          rank: the rank.
           name: "stdout" or "stderr".
           tail: the rank's last lines.
 
         Returns:
-          The descriptor for the rank to write to. The caller closes it.
+          The descriptor to which the rank writes. The caller closes it.
 
         Raises:
-          OSError: no more descriptors, or the file in the output directory can't be made.
+          OSError: there are no more descriptors, or the file in the output directory cannot be created.
         """
         sink = self._sinks[name]
         prefix, terminal = style(rank, self._num_ranks, self._tag_output, sink.is_terminal)
@@ -99,61 +99,64 @@ class Outputs:
         return ends.rank_end
 
     def start(self) -> None:
-        """Starts to write. After the last fork."""
+        """Starts to write. Call it after the last fork."""
         for writer in self._writers():
             writer.start()
 
     def turn(self) -> None:
-        """After each turn of the main loop: sees to outputs that are too slow, have caught up, or broke."""
+        """Pauses streams whose output is too slow, resumes them, and ends those that nobody reads any more.
+
+        The main loop calls it after each of its turns.
+        """
         for writer in self._writers():
             writer.start()
             if not writer.paused and writer.backlog_bytes > writer.HIGH_BYTES:
                 writer.paused = True
                 self._each_stream_of(writer, lambda stream: self._selector.unregister(stream.fd))
-            # Looked at after `paused` is set: what the thread has written before doesn't wake us.
+            # This comes after `paused` is set, since the writer wakes the main loop only from then on.
             if writer.paused and writer.backlog_bytes < writer.LOW_BYTES:
                 writer.paused = False
                 self._each_stream_of(writer, self._listen)
-        self._tell_of_loss()
+        self._report_loss()
         for stream in list(self._streams):
             if stream.log_error:
                 self._say(f"can't write {stream.log_name}: {stream.log_error.strerror}; the file ends here")
                 stream.log_error = None
             if not stream.wanted:
-                # As without a launcher: who writes to a closed output is told so, by SIGPIPE.
+                # The rank gets SIGPIPE at its next write, as it does without a launcher.
                 self._end(stream)
 
     def window_changed(self) -> None:
-        """The launcher's terminal has another size."""
+        """Gives rank 0's terminal the new size of the launcher's."""
         for fd, stream in self._terminals:
             if stream in self._streams:
                 copy_window_size(fd, stream.fd)
 
     def drain(self) -> None:
-        """Passes on what is left, and closes: who is still there, and writes, gets SIGPIPE."""
+        """Forwards the rest of all streams and closes them. A process that still writes gets SIGPIPE."""
         for stream in list(self._streams):
-            left = MAX_PIPE_BYTES  # what comes after so much was written just now
+            left = MAX_PIPE_BYTES  # a process that still writes would keep this loop going for ever
             while left > 0 and (count := stream.read()) > 0:
                 left -= count
             self._end(stream)
 
     def finish(self) -> bool:
-        """Returns when all has been written: whether it could be, or nobody wants it."""
-        for writer in self._writers():  # stderr last, which tells of the other
+        """Waits until all output is written. Returns False if some was lost."""
+        for writer in self._writers():  # stderr comes last, since a loss of stdout is reported there
             writer.finish()
-            self._tell_of_loss()
+            self._report_loss()
         return not any(writer.loss for writer in self._writers())
 
     @property
     def paused(self) -> bool:
-        """Whether the ranks' output is not read at the moment, since ours isn't."""
+        """Whether the ranks' output is not read at the moment, because the launcher's is not."""
         return any(writer.paused for writer in self._writers())
 
-    def _tell_of_loss(self) -> None:
+    def _report_loss(self) -> None:
         loss = self._sinks["stdout"].writer.loss
-        if loss and not self._told_of_loss and self._sinks["stderr"] is not self._sinks["stdout"]:
-            self._told_of_loss = True
-            self._say(f"can't write stdout: {loss.strerror}; what follows is lost")
+        if loss and not self._reported_loss and self._sinks["stderr"] is not self._sinks["stdout"]:
+            self._reported_loss = True
+            self._say(f"can't write stdout: {loss.strerror}; the output from here on is lost")
 
     def _writers(self) -> list:
         return list({id(sink): sink.writer for sink in self._sinks.values()}.values())

@@ -1,9 +1,8 @@
-"""A rank as a process: how it is started, signalled, and how its end is learnt without reaping it.
+"""A rank as a process: starting it, signalling it, and learning its end without reaping it.
 
-Note [a dead rank stays a zombie]: the engine's peers learn why a rank died from the state, exit code and
-signal in its /proc/<pid>/stat. So a rank that has ended is looked at with WNOWAIT only, and reaped when all
-others have ended. This also keeps its pid, which is its process group's id, from being given to anyone else
-while we may still signal it.
+Note [a dead rank stays a zombie]: the engines of the other ranks read from /proc/<pid>/stat why a rank died.
+So the end of a rank is read with WNOWAIT, and it is reaped only when all others have ended. Until then its
+pid, which is also the id of its process group, cannot be reused, so the launcher may still signal the group.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _libc = ctypes.CDLL(None)
 
 
 class Exit(NamedTuple):
-    """How a process ended: with an exit code, or by a signal (then `signal` is not 0)."""
+    """The end of a process: its exit code, or the signal that ended it. Otherwise `signal` is 0."""
 
     code: int = 0
     signal: int = 0
@@ -35,16 +34,16 @@ class Exit(NamedTuple):
 
     @property
     def shell_code(self) -> int:
-        """As a shell gives it: 128 + signal for a process that a signal ended."""
+        """The exit code that a shell gives: 128 + signal for a process that a signal ended."""
         return 128 + self.signal if self.signal else self.code
 
     def __str__(self) -> str:
-        """As in 'exit code 3' or 'killed by SIGKILL'."""
+        """Returns a text such as 'exit code 3' or 'killed by SIGKILL'."""
         return f"killed by {signal_name(self.signal)}" if self.signal else f"exit code {self.code}"
 
 
 def signal_name(number: int) -> str:
-    """As in 'SIGKILL' for 9, or 'signal 40' for one without a name."""
+    """Returns 'SIGKILL' for 9, and 'signal 40' for a signal without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -52,8 +51,8 @@ def signal_name(number: int) -> str:
 
 
 def _before_exec(launcher: int, announce: Callable[[int], None]) -> None:
-    # In the child: the kernel kills it when the launcher dies, however that happens. The launcher may have
-    # died before this call, and then nobody would tell.
+    # This runs in the child. From prctl on, the kernel kills the child when the launcher dies. If the
+    # launcher has died before that, the parent is another process already.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launcher:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -61,22 +60,22 @@ def _before_exec(launcher: int, announce: Callable[[int], None]) -> None:
 
 
 class Rank:
-    """One rank of this host, from its start to its end. Its process leads a session and a process group."""
+    """One rank of this host. Its process leads a session and a process group."""
 
     def __init__(self, place: Place, tail: Tail) -> None:
-        """Not started yet. `tail` keeps the last lines of its output."""
+        """Creates a rank without starting it. `tail` keeps the last lines of its output."""
         self.place = place
         self.tail = tail
         self.exit: Exit | None = None
         self.ended_at: float | None = None
-        self.ended_by: int = 0  # the signal by which the launcher made it end
-        self.pid = 0  # while it is not started
+        self.ended_by: int = 0  # the signal by which the launcher ended it, or 0
+        self.pid = 0  # 0 before the start
         self.pidfd: int | None = None
         self._process: subprocess.Popen | None = None
 
     @property
     def running(self) -> bool:
-        """Started, and not known to have ended."""
+        """Whether it has been started and is not known to have ended."""
         return self._process is not None and self.exit is None
 
     def start(
@@ -88,20 +87,20 @@ class Rank:
         stderr: int,
         announce: Callable[[int], None],
     ) -> None:
-        """Starts the process. Call from the main thread only, and before there are others.
+        """Starts the process. Call it from the main thread, and before there are other threads.
 
-        The kernel ties the child's life to the thread that started it, and fork() copies one thread only.
+        The kernel ties the child's life to the thread that started it, and fork() copies only one thread.
 
         Args:
           command: the words to execute; the first is a path.
           environ: the complete environment.
           stdin: a descriptor, or None for the launcher's own.
           stdout: a descriptor; the caller closes it.
-          stderr: the same.
-          announce: called with the rank's pid, in the new process, before it becomes the command.
+          stderr: a descriptor; the caller closes it.
+          announce: called with the rank's pid, in the new process, before that executes the command.
 
         Raises:
-          OSError: it can't be started.
+          OSError: the process cannot be started.
         """
         launcher = os.getpid()
         self._process = subprocess.Popen(
@@ -112,18 +111,20 @@ class Rank:
             stderr=stderr,
             start_new_session=True,
             preexec_fn=lambda: _before_exec(launcher, announce),
-            close_fds=False,  # ours close on exec; those that we were given, as by `smddprun cat <(…)`, go on
+            # Inherited descriptors, as in `smddprun cat <(…)`, are the rank's. The launcher's own close on
+            # exec.
+            close_fds=False,
         )
         self.pid = self._process.pid
-        # Refused by old kernels and some sandboxes; then SIGCHLD makes the main loop look.
+        # Old kernels and some sandboxes refuse pidfds. Then SIGCHLD makes the main loop poll the ranks.
         if hasattr(os, "pidfd_open"):
             try:
                 self.pidfd = os.pidfd_open(self.pid)
             except OSError:
                 self.pidfd = None
 
-    def look(self) -> bool:
-        """Whether the process has ended; sets `exit` then. Leaves the zombie."""
+    def poll(self) -> bool:
+        """Returns whether the process has ended, and sets `exit` then. It does not reap the process."""
         result = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if result is None:
             return False
@@ -132,16 +133,15 @@ class Rank:
         return True
 
     def send(self, number: int) -> None:
-        """Sends a signal to the rank's process group, which may outlive the rank."""
+        """Sends a signal to the rank's process group, which may have members after the rank has ended."""
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
-            # Nobody left in the group, or only programs that now run as another user: nothing we could do
-            # about it.
+            # No process is left in the group, or only processes of another user.
             return
 
     def reap(self) -> None:
-        """Lets the zombie go. See Note [a dead rank stays a zombie]."""
+        """Reaps the process. See Note [a dead rank stays a zombie]."""
         if self._process is not None and self.exit is not None:
             self._process.wait()
         if self.pidfd is not None:

@@ -6,18 +6,21 @@ import os
 import shutil
 from collections.abc import Mapping
 
-# A unix socket's path must fit into 107 bytes, and the engine puts one with a short name into the directory.
+# The path of a unix socket has at most 107 bytes. The engine creates a socket with a short name in the
+# directory.
 _MAX_SOCKET_PATH = 107
 _SOCKET_NAME_BYTES = 16
 _REMEDY = "set SMDDP_TMPDIR to a short path of a directory that you may write to, such as /tmp"
 
 
 class RendezvousError(Exception):
-    """The directory can't be made or removed; the text says why and what to do."""
+    """The directory cannot be created or removed. The text names the cause and the remedy."""
 
 
 def choose(environ: Mapping[str, str], token: str) -> str:
-    """The path for a job: `smddp-<token>` in $SMDDP_TMPDIR, else $TMPDIR, else /tmp. Makes nothing.
+    """Returns the path for a job: `smddp-<token>` in $SMDDP_TMPDIR, else in $TMPDIR, else in /tmp.
+
+    It does not create the directory.
 
     Args:
       environ: the launcher's environment.
@@ -27,7 +30,7 @@ def choose(environ: Mapping[str, str], token: str) -> str:
       An absolute path.
 
     Raises:
-      RendezvousError: the path is too long for a socket in it.
+      RendezvousError: the path is too long for a unix socket.
     """
     base, origin = _base(environ)
     path = os.path.join(base, f"smddp-{token}")
@@ -41,28 +44,28 @@ def choose(environ: Mapping[str, str], token: str) -> str:
 
 
 def create(path: str) -> None:
-    """Makes the directory, mode 0700. One that exists is an error: it is never shared.
+    """Creates the directory, with mode 0700.
 
     Raises:
-      RendezvousError: it can't be made.
+      RendezvousError: it exists already, or cannot be created.
     """
     try:
         os.mkdir(path, 0o700)
     except OSError as error:
-        raise RendezvousError(f"can't make the directory {path}: {error.strerror}; {_REMEDY}") from error
+        raise RendezvousError(f"can't create the directory {path}: {error.strerror}; {_REMEDY}") from error
 
 
 def remove(path: str) -> None:
-    """Removes the directory and what a rank that died too early has left in it.
+    """Removes the directory with its contents.
 
-    The engine removes it as soon as all ranks have connected, so often it is gone already.
+    The engine removes it as soon as all ranks have connected. It is still there if a rank died before that.
 
     Raises:
-      RendezvousError: it can't be removed whole.
+      RendezvousError: it cannot be removed.
     """
     shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):
-        raise RendezvousError(f"can't remove all of the directory {path}; look what is in it, and remove it")
+        raise RendezvousError(f"can't remove the directory {path}; see what is in it, and remove it by hand")
 
 
 def _base(environ: Mapping[str, str]) -> tuple[str, str]:

@@ -1,8 +1,8 @@
-"""How several ranks share the launcher's output: lines stay whole, progress bars stay usable.
+"""The launcher's output, which several ranks share: lines stay whole, and progress bars stay usable.
 
-A sink stands for one place that bytes go to. Stdout and stderr are one sink when they are the same file.
-There are two kinds, with the same methods: a plain one (file, pipe), and a terminal, where rank 0's
-unfinished line is kept at the bottom while the other ranks' lines are written above it.
+A sink is one destination of bytes. Stdout and stderr share a sink if they are the same file. There are two
+kinds of sink with the same methods: one for a file or a pipe, and one for a terminal, which keeps rank 0's
+unfinished line at the bottom and writes the lines of the other ranks above it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Callable
 from smddprun.lines import begins_with_update
 from smddprun.writer import Writer
 
-# Source of the launcher's own messages; the others are rank numbers.
+# The source of the launcher's own messages. Any other source is a rank.
 LAUNCHER = -1
 
 _CLEAR_LINE = b"\r\x1b[K"
 _CLEAR_REST = b"\x1b[K"
-# An unfinished line longer than this is no progress bar, and is not drawn again.
+# A longer unfinished line is not a progress bar, and is not redrawn.
 _MAX_REDRAWN_BYTES = 4096
 
 
 class PlainSink:
-    """A file or a pipe. An update of a progress bar becomes a line once a line of another source follows."""
+    """A file or a pipe. An update of a progress bar becomes a line when a line of another source follows."""
 
     is_terminal = False
 
     def __init__(self, writer: Writer) -> None:
-        """`writer` takes what is written here, and nobody else's."""
+        """Creates a sink that alone uses `writer`."""
         self.writer = writer
         self._source = LAUNCHER
         self._last = b"\n"  # the last byte written
@@ -37,9 +37,9 @@ class PlainSink:
         r"""Writes whole units of one source.
 
         Args:
-          source: rank, or LAUNCHER.
-          block: as `LineSplitter.feed` hands it out, tagged or not; may be empty.
-          closes: the source's last update ended in "\r\n", and this is its "\n".
+          source: a rank, or LAUNCHER.
+          block: a block of `LineSplitter.feed`, tagged or not; may be empty.
+          closes: whether the "\n" is to be written that follows the "\r" of the source's last block.
         """
         if closes and self._source == source and self._last == b"\r":
             self._put(source, b"\n")
@@ -47,11 +47,11 @@ class PlainSink:
             self._put(source, self._before(source, block) + block)
 
     def raw(self, source: int, data: bytes) -> None:
-        """Writes a source's bytes as they are: for the only rank of a job, or the owner of the terminal."""
+        """Writes bytes unchanged. The only rank of a job uses it, and rank 0 on a terminal."""
         self._put(source, data)
 
     def message(self, text: str) -> None:
-        """Writes lines of the launcher itself."""
+        """Writes lines of the launcher."""
         self.block(LAUNCHER, os.fsencode(text) + b"\n")
 
     def _before(self, source: int, block: bytes) -> bytes:
@@ -67,25 +67,25 @@ class PlainSink:
 
 
 class TerminalSink(PlainSink):
-    """A terminal. What a source wrote raw since its last line end is drawn again below the others' lines."""
+    """A terminal. The unfinished line of the raw source is redrawn below the lines of other sources."""
 
     is_terminal = True
 
     def __init__(self, writer: Writer) -> None:
-        """`writer` takes what is written here, and nobody else's."""
+        """Creates a sink that alone uses `writer`."""
         super().__init__(writer)
         self._unfinished = b""
 
     def raw(self, source: int, data: bytes) -> None:
-        """As in `PlainSink`; remembers what was written since the last line end."""
+        """Writes bytes unchanged, and remembers those since the last end of a line."""
         self._put(source, data)
         text = self._unfinished + data
-        # The "\r" that a bar ends with has moved the cursor only: the bar is still to be seen.
+        # A "\r" at the end of a bar has only moved the cursor, so the bar is still visible.
         begin = max(text.rfind(b"\n"), text.rstrip(b"\r").rfind(b"\r")) + 1
         self._unfinished = text[begin:] if len(text) - begin <= _MAX_REDRAWN_BYTES else b""
 
     def block(self, source: int, block: bytes, closes: bool = False) -> None:
-        """As in `PlainSink`; above the unfinished line, if there is one."""
+        """Writes whole units of one source, above the unfinished line if there is one. See `PlainSink`."""
         if self._unfinished and block:
             after = b"" if block.endswith(b"\n") else _CLEAR_LINE
             self._put(source, _CLEAR_LINE + block + after + self._unfinished)
@@ -93,7 +93,7 @@ class TerminalSink(PlainSink):
             super().block(source, block, closes)
 
     def _before(self, source: int, block: bytes) -> bytes:
-        # Above an old update the line must not show its rest; other unfinished text is left to stand.
+        # A line that is written over an old update must clear the rest of it.
         return _CLEAR_REST if self._last == b"\r" else super()._before(source, block)
 
 
@@ -103,7 +103,7 @@ def same_file(fd: int, other: int) -> bool:
 
 
 def open_sinks(wake: Callable[[], None]) -> dict[str, PlainSink]:
-    """The sinks of this process's "stdout" and "stderr"; one object for both where they are the same file."""
+    """Returns the sinks of "stdout" and "stderr", which are one object if both are the same file."""
     sinks: dict[str, PlainSink] = {}
     for name, fd in (("stdout", 1), ("stderr", 2)):
         if name == "stderr" and same_file(1, 2):

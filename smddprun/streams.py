@@ -1,4 +1,4 @@
-"""One output stream of one rank: from the pipe or terminal that the rank writes to, to all who want it."""
+"""One output stream of one rank: it is read from a pipe or a terminal, and forwarded to its destinations."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from smddprun.sinks import PlainSink
 
 _READ_BYTES = 1 << 18
 MAX_PIPE_BYTES = 1 << 20
-_MIN_PIPE_BYTES = 64 << 10  # as they are
-# A quarter of what a user's pipes may have before new ones, of any program, shrink to 8 KiB.
+_MIN_PIPE_BYTES = 64 << 10  # the default of Linux
+# A quarter of the memory for the pipes of a user. Above the limit, new pipes of any program have only 8 KiB.
 _ALL_PIPES_BYTES = 16 << 20
-_F_SETPIPE_SZ = 1031  # Linux; Python has a name for it from 3.10 on
+_F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ, which exists from Python 3.10 on
 
 
 class Ends(NamedTuple):
-    """Two ends of a channel: ours to read from, non-blocking, and the rank's to write to."""
+    """The two ends of a channel: the launcher reads from `ours` without blocking, the rank writes."""
 
     ours: int
     rank_end: int
 
 
 def open_pipe(num_pipes: int) -> Ends:
-    """One of `num_pipes` pipes, with room for a burst of output."""
+    """Opens one of `num_pipes` pipes, with room for a burst of output."""
     ours, rank_end = os.pipe()
     size = max(_MIN_PIPE_BYTES, min(MAX_PIPE_BYTES, _ALL_PIPES_BYTES // num_pipes))
-    # Above this user's limit on pipe memory it is refused: the usual size does as well, a little slower.
+    # The kernel refuses it above the user's limit on pipe memory. A pipe of the default size is a little
+    # slower.
     with contextlib.suppress(OSError):
         fcntl.fcntl(ours, _F_SETPIPE_SZ, size)
     os.set_blocking(ours, False)
@@ -38,10 +39,10 @@ def open_pipe(num_pipes: int) -> Ends:
 
 
 def open_terminal(like: int) -> Ends:
-    """A pseudo-terminal with the window size of the terminal `like`, which passes bytes on unchanged."""
+    """Opens a pseudo-terminal that changes no bytes and has the window size of the terminal `like`."""
     ours, rank_end = os.openpty()
     attributes = termios.tcgetattr(rank_end)
-    attributes[1] &= ~termios.OPOST  # "\n" becomes "\r\n" once, in the real terminal
+    attributes[1] &= ~termios.OPOST  # the launcher's terminal turns "\n" into "\r\n", once
     attributes[3] &= ~termios.ECHO
     termios.tcsetattr(rank_end, termios.TCSANOW, attributes)
     copy_window_size(like, ours)
@@ -51,14 +52,14 @@ def open_terminal(like: int) -> Ends:
 
 def copy_window_size(source: int, target: int) -> None:
     """Gives the terminal `target` the window size of the terminal `source`."""
-    # Fails when one of the two has just been closed; the size no longer matters then.
+    # It fails if one of the two has just been closed. Then the size no longer matters.
     with contextlib.suppress(OSError):
         size = fcntl.ioctl(source, termios.TIOCGWINSZ, b"\0" * 8)
         fcntl.ioctl(target, termios.TIOCSWINSZ, size)
 
 
 class Stream:
-    """Reads what a rank writes; passes it to a sink, to the rank's last lines, and to a file, if any."""
+    """Reads the output of a rank, and forwards it to a sink, the rank's last lines and an optional file."""
 
     def __init__(
         self,
@@ -70,17 +71,17 @@ class Stream:
         prefix: bytes | None,
         log: BinaryIO | None,
     ) -> None:
-        """Takes over `fd` and `log`.
+        """Creates a stream that owns `fd` and `log`.
 
         Args:
-          rank: whose output it is.
+          rank: the rank that writes the output.
           name: "stdout" or "stderr".
-          fd: our end; owned by the stream from here on.
-          sink: where it goes.
+          fd: the end from which the launcher reads.
+          sink: the destination.
           tail: the rank's last lines.
-          prefix: before each line, b"" for whole lines without a tag; None: bytes go to the sink as they
-            come.
-          log: an unbuffered file for the bytes as the rank wrote them, or None. Owned by the stream.
+          prefix: put before each line, or b"". None forwards bytes as they arrive, without waiting for whole
+            lines.
+          log: an unbuffered file that gets the same bytes as the rank has written, or None.
         """
         self.rank = rank
         self.fd = fd
@@ -95,27 +96,27 @@ class Stream:
 
     @property
     def wanted(self) -> bool:
-        """Whether anyone still takes what this stream brings."""
+        """Whether a destination still takes the output."""
         return self._log is not None or self.sink.writer.error is None
 
     def read(self) -> int:
-        """Passes on what is there, up to a limit.
+        """Forwards the bytes that can be read without blocking, up to a limit.
 
         Returns:
-          Bytes read; 0 when the stream has ended; -1 when there is nothing at this moment.
+          The number of bytes; 0 if the stream has ended; -1 if there is nothing to read at the moment.
         """
         try:
             chunk = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
             return -1
         except OSError:
-            return 0  # EIO: the last process that had the pseudo-terminal open has ended
+            return 0  # EIO: no process has the pseudo-terminal open any more
         if chunk:
-            self._pass_on(chunk)
+            self._forward(chunk)
         return len(chunk)
 
     def close(self) -> None:
-        """Passes on a last line without its end, and closes. A rank that writes later gets SIGPIPE."""
+        """Forwards a last line without its end, and closes. A rank that writes later gets SIGPIPE."""
         rest = self._splitter.flush()
         if rest:
             self._tail.add(self._name, rest)
@@ -125,7 +126,7 @@ class Stream:
         if self._log is not None:
             self._log.close()
 
-    def _pass_on(self, chunk: bytes) -> None:
+    def _forward(self, chunk: bytes) -> None:
         self._write_log(chunk)
         closes, block = self._splitter.feed(chunk)
         self._tail.add(self._name, block, closes)
@@ -141,7 +142,7 @@ class Stream:
             rest = memoryview(chunk)
             while rest:
                 rest = rest[self._log.write(rest) :]
-        except OSError as error:  # the disk is full, say: the job is worth more than its log
+        except OSError as error:  # a full disk, for example, ends the log but not the job
             self.log_error = error
             self._log.close()
             self._log = None

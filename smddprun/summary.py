@@ -1,4 +1,4 @@
-"""What the launcher says at the end of a job that did not succeed, and its exit code. Pure."""
+"""The launcher's report at the end of a job that did not succeed, and its exit code. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from typing import NamedTuple
 from smddprun.ranks import Exit, signal_name
 
 TIMEOUT_CODE = 124  # as timeout(1)
-# More ranks than this are counted, not listed.
+# Of more ranks than this, the rest is only counted.
 _MAX_LISTED = 16
 
 _HINTS: dict[int, str] = {
-    signal.SIGKILL: "SIGKILL that nobody sent comes from the kernel when memory runs out: "
-    "look for 'Out of memory' in dmesg",
-    signal.SIGSEGV: "a crash in native code: run it with -x PYTHONFAULTHANDLER=1 to see where Python was",
-    signal.SIGABRT: "a failed check in native code: its message is among the lines above",
-    signal.SIGBUS: "often a full disk or memory limit under a mapped file",
+    signal.SIGKILL: "the kernel sends SIGKILL when memory runs out: look for 'Out of memory' in dmesg",
+    signal.SIGSEGV: "native code has crashed: run with -x PYTHONFAULTHANDLER=1 to see where Python was",
+    signal.SIGABRT: "a check in native code has failed: its message is among the lines above",
+    signal.SIGBUS: "mapped memory could not be provided: often a disk or a memory limit is full",
 }
 
 
 class Ended(NamedTuple):
-    """How one rank ended. `exit` is None for one that even SIGKILL could not end."""
+    """The end of one rank. `exit` is None for a rank that survived SIGKILL."""
 
     rank: int
     pid: int
     exit: Exit | None
     seconds: float  # from the start of the job
-    ended_by: int = 0  # the launcher's signal that made it end, or 0
+    ended_by: int = 0  # the signal by which the launcher ended it, or 0
     tail: Sequence[bytes] = ()
 
     @property
@@ -38,7 +37,7 @@ class Ended(NamedTuple):
 
     @property
     def shell_code(self) -> int:
-        """As a shell gives it; what could not be killed counts as killed."""
+        """The exit code that a shell gives. A rank that survived SIGKILL counts as killed."""
         return (self.exit or Exit(signal=signal.SIGKILL)).shell_code
 
 
@@ -46,12 +45,12 @@ class Outcome(NamedTuple):
     """A job that has ended. `ended` is in the order in which the ranks ended."""
 
     ended: Sequence[Ended]
-    stopped_by: int = 0  # the signal that the launcher was told to stop with, or 0
-    timeout: float | None = None  # the limit, if the job was ended for it
+    stopped_by: int = 0  # the signal that told the launcher to stop, or 0
+    timeout: float | None = None  # the limit, if the job was ended because of it
 
     @property
     def first_failed(self) -> Ended | None:
-        """The rank that all else follows from: the first to fail that the launcher hadn't told to end."""
+        """The first rank that failed without a signal of the launcher. The other failures follow from it."""
         return next((e for e in self.ended if e.failed and not e.ended_by), None)
 
     @property
@@ -61,12 +60,12 @@ class Outcome(NamedTuple):
             return self.first_failed.shell_code
         if self.timeout is not None:
             return TIMEOUT_CODE
-        # Without a rank that failed by itself, ranks were told to end by the user only.
+        # No rank failed by itself, so the ranks that failed were stopped by the user.
         return Exit(signal=self.stopped_by).shell_code if any(e.failed for e in self.ended) else 0
 
     @property
     def merely_stopped(self) -> bool:
-        """Whether the ranks ended because of the signal to stop, so that there is no failure to explain."""
+        """Whether the ranks ended only because of the signal to stop, so that no failure needs a report."""
         if not self.stopped_by:
             return False
         first = self.first_failed
@@ -74,7 +73,7 @@ class Outcome(NamedTuple):
 
 
 def lines(outcome: Outcome) -> list[bytes]:
-    """The summary without line ends; nothing for a job that succeeded. Bytes, as output need not be text."""
+    """Returns the lines of the report; none for a job that succeeded. They are bytes, as output is."""
     if outcome.exit_code == 0:
         return []
     first = outcome.first_failed
@@ -105,20 +104,18 @@ def _first_failure(first: Ended) -> list[bytes]:
         result.append(_own(f"the last lines of rank {first.rank}:"))
         result += [b"  | " + line for line in first.tail]
     else:
-        result.append(_own(f"rank {first.rank} had written nothing"))
+        result.append(_own(f"rank {first.rank} wrote no output"))
     if first.exit and first.exit.signal in _HINTS:
         result.append(_own(_HINTS[first.exit.signal]))
     return result
 
 
 def _other(ended: Ended, first: Ended | None) -> str:
-    who = f"rank {ended.rank} (pid {ended.pid})"
+    name = f"rank {ended.rank} (pid {ended.pid})"
     if ended.exit is None:
-        return (
-            f"{who} does not end, not even by SIGKILL: it is stuck in the kernel (see its files and devices)"
-        )
+        return f"{name} has not ended after SIGKILL: it is stuck in the kernel; see /proc/{ended.pid}/stack"
     if ended.ended_by:
-        return f"{who} was ended by smddprun with {signal_name(ended.ended_by)}"
+        return f"{name} was ended by smddprun with {signal_name(ended.ended_by)}"
     if first is None or ended is first:
-        return f"{who} ended: {ended.exit}"
-    return f"{who} ended {max(0.0, ended.seconds - first.seconds):.1f} s later: {ended.exit}"
+        return f"{name} ended: {ended.exit}"
+    return f"{name} ended {max(0.0, ended.seconds - first.seconds):.1f} s later: {ended.exit}"

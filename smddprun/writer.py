@@ -1,9 +1,9 @@
-"""Writes to one of the launcher's own outputs without ever making the main loop wait.
+"""Writes to one of the launcher's own outputs without blocking the main loop.
 
-The reader of our output may be slow or stopped (a pager, Ctrl-S). A write would then block, and signals,
-deaths and time limits with it. Setting O_NONBLOCK is no way out: the flag belongs to the terminal, which
-others share. So each output has a thread that writes. The main loop stops reading from the ranks while too
-much is waiting.
+The reader of an output may be slow or stopped (a pager, Ctrl-S), and then a write blocks. The main loop must
+not block, since it handles signals, the ends of ranks and time limits. O_NONBLOCK does not help, because the
+flag belongs to the terminal, which other programs share. So a thread writes to each output. The main loop
+stops reading from the ranks while too many bytes are queued.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from typing import Callable
 
 
 class Writer:
-    """A queue of bytes and the thread that empties it into a file descriptor. For one producer thread."""
+    """A queue of bytes, and a thread that writes them to a file descriptor. Only one thread may produce."""
 
-    # The producer should stop above the first, and go on below the second.
+    # The producer should pause above HIGH_BYTES, and resume below LOW_BYTES.
     HIGH_BYTES = 4 << 20
     LOW_BYTES = 1 << 20
 
     def __init__(self, fd: int, wake: Callable[[], None]) -> None:
-        """Writes nothing before `start`.
+        """Creates a writer that writes nothing before `start`.
 
         Args:
-          fd: where to write; stays open.
-          wake: called from the thread after a write that the producer waits for, and when the output has
-            broken.
+          fd: the output; the writer does not close it.
+          wake: called from the thread after each write while `paused` is set, and when a write has failed.
         """
         self._fd = fd
         self._wake = wake
@@ -38,20 +37,20 @@ class Writer:
         self._finishing = False
         self._thread: threading.Thread | None = None
         self.backlog_bytes = 0
-        self.paused = False  # set by the producer; asks for `wake`
+        self.paused = False  # set by the producer, which waits for `wake`
         self.error: OSError | None = None
 
     @property
     def loss(self) -> OSError | None:
-        """Why something could not be written; None also when the reader has left, who wants no more."""
+        """The error by which output was lost. It is None if the reader has closed its end."""
         gone = (errno.EPIPE, errno.EIO) if os.isatty(self._fd) else (errno.EPIPE,)
         return None if self.error is None or self.error.errno in gone else self.error
 
     def start(self) -> None:
-        """Starts the thread, unless it runs; what was written before has waited.
+        """Starts the thread, unless it runs. It writes first what is queued already.
 
-        After the last fork: the two clash. While the ranks have all threads that there may be, it does
-        nothing and is to be called again.
+        Call it after the last fork, since fork() copies only one thread. If the limit of threads is reached,
+        it does nothing, and must be called again.
         """
         if self._thread is not None:
             return
@@ -61,7 +60,7 @@ class Writer:
             self._thread = thread
 
     def write(self, data: bytes) -> None:
-        """Queues the data. Never blocks; drops it when the output has broken."""
+        """Queues the data without blocking. After a failed write the data is dropped."""
         with self._changed:
             if data and not self.error:
                 self._queue.append(data)
@@ -69,7 +68,7 @@ class Writer:
                 self._changed.notify()
 
     def finish(self) -> None:
-        """Returns when everything is written or the output has broken. Nothing may be written after."""
+        """Waits until everything is written or a write has failed. `write` must not be called after it."""
         self.start()
         with self._changed:
             self._finishing = True
@@ -91,8 +90,8 @@ class Writer:
             try:
                 self._write_all(data)
             except OSError as error:
-                # The reader is gone (EPIPE), the terminal hung up (EIO), the disk is full: who writes must
-                # know.
+                # The reader has gone (EPIPE), the terminal was hung up (EIO), or the disk is full. The
+                # producer must stop.
                 with self._changed:
                     self.error = error
                     self._queue.clear()
@@ -109,5 +108,5 @@ class Writer:
         while rest:
             try:
                 rest = rest[os.write(self._fd, rest) :]
-            except BlockingIOError:  # someone who shares the output has set O_NONBLOCK
+            except BlockingIOError:  # another program that shares the output has set O_NONBLOCK
                 select.select([], [self._fd], [])

@@ -43,7 +43,7 @@ def sweep_of(job_id):
 def test_it_is_over_when_there_is_nobody(job_id):
     sweep = sweep_of(job_id)
     assert [sweep.turn(0.0), sweep.turn(0.01), sweep.turn(1.0)] == [False, False, True]
-    assert not sweep.told and not sweep.remaining
+    assert not sweep.signalled and not sweep.remaining
 
 
 def test_a_process_that_begins_while_it_looks_is_found(parent, job_id, monkeypatch):
@@ -67,7 +67,7 @@ def test_a_process_that_begins_while_it_looks_is_found(parent, job_id, monkeypat
         assert [process.pid for process in sweep.remaining] == children
         wait_until(lambda: not alive(children[0]), "it is ended")
         assert [sweep.turn(2.0), sweep.turn(3.0)] == [False, True]
-        assert sweep.told == [f"{children[0]} (sleep 100)"]
+        assert sweep.signalled == [f"{children[0]} (sleep 100)"]
     finally:
         if children and alive(children[0]):
             os.kill(children[0], signal.SIGKILL)

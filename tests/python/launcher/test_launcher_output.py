@@ -265,7 +265,8 @@ def test_output_that_cannot_be_written_is_said_and_no_success(launcher):
         result = launcher.run("-np", 2, "echo", "a", stdout=full)
         assert result.code == 1
         assert (
-            result.messages == "smddprun: can't write stdout: No space left on device; what follows is lost\n"
+            result.messages
+            == "smddprun: can't write stdout: No space left on device; the output from here on is lost\n"
         )
         assert launcher.run("-np", 2, "echo", "a", stdout=full, stderr=full).code == 1
         result = launcher.run("-np", 2, "yes", stdout=full)

@@ -57,8 +57,7 @@ def test_names_the_first_failure_and_its_consequences():
         b"smddprun: the last lines of rank 1:",
         b"  | step 7",
         b"  | \xff bytes",
-        b"smddprun: SIGKILL that nobody sent comes from the kernel when memory runs out: "
-        b"look for 'Out of memory' in dmesg",
+        b"smddprun: the kernel sends SIGKILL when memory runs out: look for 'Out of memory' in dmesg",
         b"smddprun: rank 0 (pid 1000) ended 0.4 s later: exit code 1",
         b"smddprun: rank 2 (pid 1002) was ended by smddprun with SIGTERM",
         b"smddprun: exit code 137",
@@ -66,7 +65,7 @@ def test_names_the_first_failure_and_its_consequences():
 
 
 def test_a_silent_rank():
-    assert "rank 0 had written nothing" in text(Outcome([ended(0, code=1)]))
+    assert "rank 0 wrote no output" in text(Outcome([ended(0, code=1)]))
 
 
 def test_a_stop_is_no_failure():
@@ -85,7 +84,7 @@ def test_a_failure_after_a_stop_is_shown():
 
 def test_timeout_and_stuck():
     shown = text(Outcome([ended(0, signal=15, by=15), Ended(1, 7, None, 9.0, KILL)], timeout=2.5))
-    assert "--timeout 2.5 seconds" in shown and "rank 1 (pid 7) does not end, not even by SIGKILL" in shown
+    assert "--timeout 2.5 seconds" in shown and "rank 1 (pid 7) has not ended after SIGKILL" in shown
 
 
 def test_many_ranks_are_counted():
