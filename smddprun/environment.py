@@ -10,6 +10,11 @@ from typing import NamedTuple
 
 JOB_ID = "SMDDP_JOB_ID"
 
+# A rank finds its numbers under two prefixes: ours, and Open MPI's. SMDDP's launcher started the ranks with
+# Open MPI, so scripts that were written for it read OMPI_COMM_WORLD_LOCAL_RANK. Open MPI itself and mpi4py
+# take no rank from them (docs/launcher.md says what was tried).
+_PREFIXES = ("SMDDP", "OMPI_COMM_WORLD")
+
 # Math libraries and TensorFlow take the sizes of their thread pools from these variables, unless the program
 # sets them. For the last two this was checked in TensorFlow 2.15.1 and 2.21.0.
 _THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
@@ -92,12 +97,11 @@ def rank_environment(
     environ: Mapping[str, str], place: Place, rendezvous: str, job_id: str
 ) -> dict[str, str]:
     """Returns the complete environment of one rank."""
+    numbers = {"RANK": place.rank, "SIZE": place.size}
+    numbers |= {"LOCAL_RANK": place.local_rank, "LOCAL_SIZE": place.local_size}
     return {
         **environ,
-        "SMDDP_RANK": str(place.rank),
-        "SMDDP_SIZE": str(place.size),
-        "SMDDP_LOCAL_RANK": str(place.local_rank),
-        "SMDDP_LOCAL_SIZE": str(place.local_size),
+        **{f"{prefix}_{name}": str(number) for prefix in _PREFIXES for name, number in numbers.items()},
         "SMDDP_RENDEZVOUS": rendezvous,
         JOB_ID: job_id,
     }

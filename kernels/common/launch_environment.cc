@@ -1,11 +1,10 @@
 #include "kernels/common/launch_environment.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstdint>
 #include <cstring>
 
 #include "kernels/common/integer_text.h"
+#include "kernels/common/slurm_tasks.h"
 
 namespace tf_smddp {
 namespace {
@@ -307,14 +306,39 @@ std::string NoteAlone(const Lookup& lookup) {
   return "";
 }
 
+// Whether Open MPI's variables are there, but not from its mpirun, which always names its run as well.
+// smddprun sets them for scripts that read them.
+bool LacksItsRun(const Lookup& lookup, const Reading& reading) {
+  return reading.launch.launcher == kOpenMpi.launcher && reading.launch.size > 1 &&
+         reading.launch.run_id.empty() && NonEmpty(lookup, "SMDDP_JOB_ID") == nullptr;
+}
+
+// The error of a process that has only such variables.
+Status UnnamedRun(const Launch& launch) {
+  return InvalidArgument(
+      "OMPI_COMM_WORLD_RANK=" + std::to_string(launch.rank) +
+      " and OMPI_COMM_WORLD_SIZE=" + std::to_string(launch.size) +
+      " are set, but no variable that names the run, such as mpirun's PMIX_NAMESPACE. In a rank of smddprun, "
+      "which sets them too, remove OMPI_COMM_WORLD_* together with SMDDP_* from the environment of a process "
+      "that runs alone. Under mpirun, pass PMIX_NAMESPACE on, or set SMDDP_JOB_ID to a text that is the same "
+      "on "
+      "all ranks and new for each run");
+}
+
 // Chooses among the families, in the order that the header gives.
 Status Choose(const Lookup& lookup, Reading* chosen) {
   std::vector<Reading> complete;
+  Reading unnamed;
   for (const Family* family : kFamilies) {
     Reading reading;
     const Status status = ReadFamily(lookup, *family, &reading);
     if (!status.ok()) return status;
-    if (reading.complete) complete.push_back(reading);
+    if (!reading.complete) continue;
+    if (LacksItsRun(lookup, reading)) {
+      unnamed = reading;
+    } else {
+      complete.push_back(reading);
+    }
   }
   Reading slurm;
   Status status = ReadSlurm(lookup, &slurm);
@@ -330,6 +354,7 @@ Status Choose(const Lookup& lookup, Reading* chosen) {
   }
   if (status.ok() && slurm.complete) *chosen = slurm;
   if (status.ok() && !slurm.complete) status = ReadPmiAlone(lookup, chosen);
+  if (status.ok() && !chosen->complete && unnamed.complete) status = UnnamedRun(unnamed.launch);
   return status;
 }
 
@@ -351,37 +376,6 @@ Status ReadLaunch(const Lookup& lookup, Launch* launch) {
   if (status.ok()) status = Check(reading);
   if (status.ok()) *launch = std::move(reading.launch);
   return status;
-}
-
-Status SlurmTasksOnNode(const std::string& text, int node, int* tasks) {
-  const Status malformed =
-      InvalidArgument("SLURM_STEP_TASKS_PER_NODE='" + text + "' has no number of tasks for SLURM_NODEID=" +
-                      std::to_string(node) + "; expected is a list such as 2(x3),1");
-  const char* at = text.c_str();
-  const auto number = [&at](std::int64_t* value) {
-    const char* begin = at;
-    *value = 0;
-    while (std::isdigit(static_cast<unsigned char>(*at)) != 0 && at - begin < 9)
-      *value = *value * 10 + (*at++ - '0');
-    return at != begin;
-  };
-  bool found = false;
-  for (std::int64_t first = 0;;) {
-    std::int64_t count = 0, nodes = 1;
-    if (!number(&count)) return malformed;
-    if (std::strncmp(at, "(x", 2) == 0) {
-      at += 2;
-      if (!number(&nodes) || nodes == 0 || *at++ != ')') return malformed;
-    }
-    if (node >= first && node < first + nodes) {
-      *tasks = static_cast<int>(count);
-      found = true;
-    }
-    first += nodes;
-    if (*at == '\0') break;
-    if (*at++ != ',') return malformed;
-  }
-  return found ? Status() : malformed;
 }
 
 }  // namespace tf_smddp

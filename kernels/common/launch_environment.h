@@ -56,10 +56,6 @@ struct Launch {
 // An empty value of another launcher's variable counts as not set.
 Status ReadLaunch(const Lookup& lookup, Launch* launch);
 
-// The number of tasks on node `node` in Slurm's notation: "2(x3),1" is 2, 2, 2, 1. Errors: InvalidArgument
-// when `text` is not of that form or has no such node.
-Status SlurmTasksOnNode(const std::string& text, int node, int* tasks);
-
 }  // namespace tf_smddp
 
 #endif  // TF_SMDDP_KERNELS_COMMON_LAUNCH_ENVIRONMENT_H_

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "kernels/common/slurm_tasks.h"
 
 namespace tf_smddp {
 namespace {
@@ -212,6 +213,24 @@ TEST(LaunchEnvironment, AnInnerLauncherOfSeveralCountsInsideAnOuterOfOne) {
   EXPECT_EQ(Expect(Both(Slurm(0, 1), Torchrun(3, 4)), 3, 4).launcher, "torchrun");
   // Errors in Slurm's variables do not matter then.
   Expect(Both(Without(Slurm(1, 2), "SLURM_JOB_ID"), Torchrun(3, 4)), 3, 4);
+}
+
+// smddprun gives its ranks Open MPI's four variables, too.
+TEST(LaunchEnvironment, OpenMpisVariablesFromSmddprunAreNotALaunchOfOpenMpi) {
+  const Environment copies = Without(OpenMpi(1, 2), "PMIX_NAMESPACE");
+  const Launch rank = Expect(Both(Ours(1, 2), Both(copies, {{"SMDDP_JOB_ID", "id"}})), 1, 2);
+  EXPECT_EQ(rank.launcher, kSmddprun);
+  EXPECT_EQ(rank.run_id, "SMDDP_JOB_ID=id");
+  // A child of the rank without SMDDP_*: another launcher that started it counts.
+  EXPECT_EQ(Expect(Both(copies, Hydra(0, 3)), 0, 3).launcher, "the mpiexec of MPICH or Intel MPI");
+  EXPECT_EQ(Expect(Both(copies, Torchrun(2, 4)), 2, 4).launcher, "torchrun");
+  EXPECT_EQ(Expect(Both(copies, Slurm(0, 1)), 0, 1).launcher, "Slurm's srun");
+  EXPECT_EQ(Expect(OpenMpi(0, 3), 0, 3).launcher, "Open MPI's mpirun");
+  // Without one it would wait for a rank 0 that does not exist.
+  ExpectError(copies, "OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=2 are set, but no variable");
+  Expect(Without(OpenMpi(0, 1), "PMIX_NAMESPACE"), 0, 1);
+  // Where a wrapper passes on only the four, the user names the run.
+  Expect(Both(copies, {{"SMDDP_JOB_ID", "mine"}}), 1, 2);
 }
 
 TEST(LaunchEnvironment, TheShellOfSbatchOrSallocIsOneProcess) {

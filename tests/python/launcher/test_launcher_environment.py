@@ -21,6 +21,10 @@ def test_rank_environment():
         "SMDDP_SIZE": "8",
         "SMDDP_LOCAL_RANK": "1",
         "SMDDP_LOCAL_SIZE": "4",
+        "OMPI_COMM_WORLD_RANK": "5",
+        "OMPI_COMM_WORLD_SIZE": "8",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
         "SMDDP_RENDEZVOUS": "/tmp/d",
         "SMDDP_JOB_ID": "id",
     }

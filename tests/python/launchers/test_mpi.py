@@ -47,3 +47,44 @@ def test_a_rank_that_is_killed_while_it_waits_leaves_nothing_that_disturbs(bench
     assert bench.meeting_places(), "the killed rank could not remove its place"
     # The next run meets elsewhere, and removes it.
     check_who(bench.run(*mpi_launchers.mpich("-np", "2"), sys.executable, bench.who, "next"), "next")
+
+
+# In rank 0 of smddprun, a process without SMDDP_*. smddprun sets Open MPI's variables, too, for scripts that
+# read them.
+NESTED = """
+unset ${!SMDDP_@}
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exit 0
+if [ "$1" = alone ]; then unset ${!OMPI_COMM_WORLD_@}; fi
+shift
+exec "$@"
+"""
+
+
+def smddprun(*words):
+    return [
+        sys.executable,
+        "-m",
+        "smddprun",
+        "-np",
+        "2",
+        "--no-tag-output",
+        "bash",
+        "-c",
+        NESTED,
+        "bash",
+        *words,
+    ]
+
+
+@pytest.mark.parametrize("launcher", [mpi_launchers.open_mpi, mpi_launchers.mpich])
+def test_a_job_of_mpi_inside_a_rank_of_smddprun(bench, launcher):
+    words = [*launcher("-np", "3"), sys.executable, bench.who, "nested"]
+    check_who(bench.run(*smddprun("nested", *words), SMDDP_BOOTSTRAP_TIMEOUT="60"), "nested", 3)
+
+
+def test_a_process_alone_inside_a_rank_of_smddprun(bench):
+    words = [sys.executable, bench.who, "one"]
+    check_who(bench.run(*smddprun("alone", *words)), "one", 1)
+    ended = bench.run(*smddprun("", *words))
+    assert ended.code == 1
+    assert "remove OMPI_COMM_WORLD_* together with SMDDP_*" in ended.output, ended.output
