@@ -169,7 +169,12 @@ setup(
     setup_requires=[] if FOUND_TF else [DEFAULT_TF],
     install_requires=[tf_requirement(FOUND_TF), "cloudpickle>=2.0", "psutil>=5.9"],
     extras_require={"examples": ["rich>=13", "scikit-learn>=1.3"]},
-    entry_points={"console_scripts": ["smddprun = smddprun.__main__:main"]},
+    entry_points={
+        "console_scripts": [
+            "smddprun = smddprun.__main__:main",
+            "smddpsinglenode = smddprun.__main__:single_node",
+        ]
+    },
     distclass=BinaryDistribution,
     cmdclass={"build": CleanBuild, "build_ext": BazelBuild, "bdist_wheel": Wheel},
     zip_safe=False,

@@ -1,4 +1,4 @@
-"""The command `smddprun`, also as `python -m smddprun`. See docs/launcher.md."""
+"""The commands `smddprun`, also as `python -m smddprun`, and `smddpsinglenode`. See docs/launcher.md."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ _USAGE = 2
 _CANNOT_START = 1
 _OUTPUT_LOST = 1
 
+# init() accepts no more ranks on one host (kMaxLocalRanks in kernels/common/launch_environment.h).
+_MOST_RANKS_OF_A_HOST = 64
 
-def main(arguments: Sequence[str] | None = None) -> int:
+
+def main(arguments: Sequence[str] | None = None, *, whole_host: bool = False) -> int:
     """Runs the launcher.
 
     Args:
       arguments: the words after the program's name; default: `sys.argv[1:]`.
+      whole_host: without `-np`, start as many ranks as suit this host, not one.
 
     Returns:
       The exit code. Under an MPI launcher it does not return, since this process becomes the command.
@@ -37,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = command.resolve(chosen.command, environ)
         if chosen.num_ranks is None and environment.outer_launcher(environ):
             _replace_this_process(words, environ)
+        if chosen.num_ranks is None and whole_host:
+            chosen = chosen._replace(num_ranks=_ranks_of_this_host(environ))
         return _launch(chosen, words, environ)
     except options.UsageError as error:
         return _fail(str(error), _USAGE)
@@ -44,6 +50,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:  # the launcher had not taken over the signals yet, and had started nothing
         return 128 + signal.SIGINT
+
+
+def single_node() -> int:
+    """Runs `smddpsinglenode`: the launcher, with the number of ranks that suits this host."""
+    return main(whole_host=True)
+
+
+def _ranks_of_this_host(environ: Mapping[str, str]) -> int:
+    """Returns one rank for each GPU; on a host without GPUs, one for each two cores."""
+    from smddprun import cores, gpus
+
+    return min(gpus.count(environ) or cores.fitting_ranks(cores.usable()), _MOST_RANKS_OF_A_HOST)
 
 
 def _fail(text: str, exit_code: int) -> int:

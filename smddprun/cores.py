@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 
 _CGROUP_ROOT = "/sys/fs/cgroup"
+_CORES_PER_RANK = 2
 
 
 def fair_share(cores: int, num_ranks: int) -> int:
     """Returns the cores of one of `num_ranks` ranks: an equal share, but at least 1."""
     return max(1, cores // num_ranks)
+
+
+def fitting_ranks(cores: int) -> int:
+    """Returns the number of ranks for a host without GPUs: one for each two cores, at least 1."""
+    return max(1, cores // _CORES_PER_RANK)
 
 
 def _read(path: str) -> str | None:

@@ -13,6 +13,8 @@ HELP = """\
 usage: smddprun -np N [options] command [arguments of the command...]
 
 Starts N ranks of a tf_smddp program on this host and ends when all of them have ended.
+smddpsinglenode is the same command, but starts a rank for each GPU of this host unless -np is given;
+without GPUs, a rank for each two cores.
 
   -np N, -n N, --num-proc N   number of ranks (default: 1)
   --threads-per-rank N        threads for each rank (default: a fair share of this host's cores)
