@@ -113,7 +113,10 @@ def _first_failure(first: Ended) -> list[bytes]:
 def _other(ended: Ended, first: Ended | None) -> str:
     name = f"rank {ended.rank} (pid {ended.pid})"
     if ended.exit is None:
-        return f"{name} has not ended after SIGKILL: it is stuck in the kernel; see /proc/{ended.pid}/stack"
+        return (
+            f"{name} has not ended after SIGKILL: it is stuck in the kernel, or gets no CPU time; "
+            f"see /proc/{ended.pid}/status and /proc/{ended.pid}/stack"
+        )
     if ended.ended_by:
         return f"{name} was ended by smddprun with {signal_name(ended.ended_by)}"
     if first is None or ended is first:
