@@ -48,15 +48,15 @@ demo: .venv/tf-$(ONE_TF)/.installed  ## Train a small CNN on real images with tw
 quick: .venv/lint/.requirements .venv/tf-$(ONE_TF)/.installed  ## Before a commit: lint, C++ tests, the SPMD suite with 2 ranks (5 minutes)
 	@$(PY) tools/run_tests.py --quick lint layering cpp spmd --tf=$(ONE_TF)
 
-ALL_PARTS := lint layering cpp asan tsan model jobs launchers spmd bench
-all_set_up := .venv/lint/.requirements .venv/bench/.requirements launchers $(TEST_TF:%=.venv/tf-%/.installed)
+# The Python environments are set up beside the C++ tests.
+ALL_PARTS := set-up lint layering cpp asan tsan model jobs launchers spmd bench
 
 .PHONY: test
-test: $(all_set_up)  ## What CI runs: every kind of test, and the lint (30 minutes)
+test: .venv/lint/.requirements launchers  ## What CI runs: every kind of test, and the lint (30 minutes)
 	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: test-all
-test-all: $(all_set_up)  ## Every test in every variant (more than an hour)
+test-all: .venv/lint/.requirements launchers  ## Every test in every variant (more than an hour)
 	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test

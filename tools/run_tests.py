@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs parts of the test suite: tools/run_tests.py [--quick | --all] [--tf VERSION]... PART...
 
-Parts: lint, layering (and the tests of tools/), cpp, asan, tsan, model, jobs (whole jobs, which tests
-start), spmd (the suite that all ranks run), launchers (smddprun, and other launchers), bench (some seconds
-of each benchmark, to show that they work). The last four need --tf. docs/testing.md says what each part
-holds, and what only --all runs. `make` has set up what the parts need. Each part has a time limit, and a
-log in .cache/logs that is shown when the part fails; a part that ends without a report, or with an error
-that no report explains, counts as one failure.
+Parts: set-up (the Python environments, beside the parts that need none), lint, layering (and the tests of
+tools/), cpp, asan, tsan, model, jobs (whole jobs, which tests start), spmd (the suite that all ranks run),
+launchers (smddprun, and other launchers), bench (some seconds of each benchmark, to show that they work).
+The last four and set-up need --tf. docs/testing.md says what each part holds, and what only --all runs.
+`make` has set up what the other parts need. Each part has a time limit, and a log in .cache/logs that is
+shown when the part fails; a part that ends without a report, or with an error that no report explains,
+counts as one failure.
 """
 
 import argparse
@@ -39,17 +40,21 @@ RESULTS = ROOT / ".cache" / "results"
 LOGS = ROOT / ".cache" / "logs"
 LINT_BIN = ROOT / ".venv" / "lint" / "bin"
 PYTHON_TESTS = ROOT / "tests" / "python"
-PARTS = ("lint", "layering", "cpp", "asan", "tsan", "model", "jobs", "spmd", "launchers", "bench")
+PARTS = ("set-up", "lint", "layering", "cpp", "asan", "tsan", "model", "jobs", "spmd", "launchers", "bench")
 NEED_TENSORFLOW = {"jobs", "spmd", "launchers", "bench"}
 # It measures times, so nothing else runs beside it.
 OVERLAP = PYTHON_TESTS / "test_xla_overlap.py"
 # Their ranks keep all cores busy.
 SCHEDULES = PYTHON_TESTS / "test_schedules.py"
+# What only computes or downloads gets what the other parts, which often wait, leave of the cores.
+IDLE = ("chrt", "--idle", "0")
+BESIDE = ("model", "set-up")
 SHOWN_LINES = 100
 # In the folder of a part's results: the tests that its marks and options left out.
 LEFT_OUT = "left-out.txt"
 BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
-BENCH_KINDS = ("engine", "graph", "eager", "sets", "training", "scaling")
+BENCH_KINDS = ("engine", "graph", "eager", "sets")
+LONG_BENCH_KINDS = ("training", "scaling")
 # Parts that run at once share these.
 _output_lock = threading.Lock()
 _interrupted = threading.Event()
@@ -275,11 +280,12 @@ def run_cpp(name: str, flags: List[str], limit_s: int) -> Result:
     return finish(name, read_bazel_events(events), code, start, log)
 
 
-def run_bench(version: str) -> Result:
+def run_bench(options: Options) -> Result:
     """Runs each benchmark for some seconds; each is one test. They check their results, not their speed."""
     log, start, code = open_log("bench"), time.monotonic(), 0
     report: Report = {}
-    python = venv_python(version)
+    python = venv_python(options.tensorflows[0])
+    kinds = [*BENCH_KINDS, *(LONG_BENCH_KINDS if options.everything else ())]
     cpp = [
         "run",
         "//benchmarks/cpp:reduce_benchmark",
@@ -299,7 +305,7 @@ def run_bench(version: str) -> Result:
     env = dict(venv_env(python), TF_SMDDP_BENCH_PYTHON=str(python))
     for name, command in (
         ("benchmarks/cpp", [*bazel, *cpp]),
-        *((f"benchmarks/run.py {kind}", [*sweeps, kind]) for kind in BENCH_KINDS),
+        *((f"benchmarks/run.py {kind}", [*sweeps, kind]) for kind in kinds),
     ):
         begin = time.monotonic()
         tool_code = run(command, log, 300, cwd=folder, env=env)
@@ -324,38 +330,68 @@ def tsan_flags() -> List[str]:
 
 
 def run_parts(parts: List[str], options: Options) -> List[Result]:
-    """Runs the parts in turn, the model beside them; returns a result for each row of the table."""
+    """Runs the parts; returns a result for each row of the table.
 
-    def run_in_turn(lane: List[str]) -> List[Result]:
+    The model runs beside all others. What needs no TensorFlow runs first, and the set-up beside it.
+    """
+
+    def in_turn(lane: List[str]) -> List[Result]:
         return [result for part in lane for result in run_part(part, options)]
 
-    lanes = [[part for part in parts if (part == "model") == model] for model in (False, True)]
-    results = run_at_once([functools.partial(run_in_turn, lane) for lane in lanes if lane])
-    return [result for lane in results for result in lane]
+    def others() -> List[Result]:
+        with_tensorflow = [part for part in parts if part in NEED_TENSORFLOW]
+        without = [part for part in parts if part not in NEED_TENSORFLOW and part not in BESIDE]
+        lanes = [without, [part for part in parts if part == "set-up"]]
+        results = flat(run_at_once([functools.partial(in_turn, lane) for lane in lanes if lane]))
+        if "set-up" in parts:
+            results.append(
+                run_make("set-up install", [f".venv/tf-{v}/.installed" for v in options.tensorflows])
+            )
+        if any("set-up" in result.name and result.count("failed") for result in results):
+            return results
+        return results + in_turn(with_tensorflow)
+
+    model = [functools.partial(in_turn, ["model"])] if "model" in parts else []
+    return flat(run_at_once([others, *model]))
+
+
+def flat(lists: List[List[Result]]) -> List[Result]:
+    """Returns the lists as one."""
+    return [result for results in lists for result in results]
+
+
+def run_make(name: str, targets: List[str], prefix: Sequence[str] = ()) -> Result:
+    """Sets up something by `make`. It is no test: only its failure counts."""
+    log, start = open_log(name), time.monotonic()
+    code = run([*prefix, "make", "--no-print-directory", *targets], log, 1800, cwd=ROOT)
+    return finish(name, {}, code, start, log)
 
 
 def run_part(part: str, options: Options) -> List[Result]:
     """Runs one part; returns a result for each row of the table."""
-    all_flags = ["--test_env=TF_SMDDP_TEST_ALL=1"] if options.everything else []
     if part == "lint":
         return [run_lint()]
     if part == "layering":
         folders = [str(ROOT / "tests" / name) for name in ("layering", "tools")]
         return [run_pytest("layering", LINT_BIN / "python", folders, 300)]
     if part == "cpp":
-        return [run_cpp("cpp", all_flags, 1200)]
+        return [run_cpp("cpp", ["--config=all"] if options.everything else [], 1200)]
     if part == "asan":
-        return [run_cpp("cpp asan+ubsan", ["--config=asan", *all_flags], 1500)]
+        flags = ["--config=asan", *(["--config=all_asan"] if options.everything else [])]
+        return [run_cpp("cpp asan+ubsan", flags, 1800)]
     if part == "tsan":
-        return [run_cpp("cpp tsan", [*tsan_flags(), *all_flags], 1500)]
+        flags = [*tsan_flags(), *(["--config=all_tsan"] if options.everything else [])]
+        return [run_cpp("cpp tsan", flags, 1800)]
     if part == "model":
-        # It only computes: it gets what the other parts, which often wait, leave of the cores.
         tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
-        return [run_pytest("model", LINT_BIN / "python", tests, 2400, ["chrt", "--idle", "0"])]
+        return [run_pytest("model", LINT_BIN / "python", tests, 2400, IDLE)]
+    if part == "set-up":
+        environments = ["bench", *(f"tf-{version}" for version in options.tensorflows)]
+        return [run_make("set-up", [f".venv/{name}/.requirements" for name in environments], IDLE)]
     if part == "bench":
         tests = [str(ROOT / "tests" / "benchmarks")]
         arithmetic = run_pytest("benchmarks", LINT_BIN / "python", tests, 300)
-        return [arithmetic, run_bench(options.tensorflows[0])]
+        return [arithmetic, run_bench(options)]
     return {"jobs": run_jobs, "spmd": run_spmd_sizes, "launchers": run_launchers}[part](options)
 
 
@@ -366,29 +402,33 @@ def run_jobs(options: Options) -> List[Result]:
     """
     ignored = [f"--ignore={PYTHON_TESTS / name}" for name in ("spmd", "launcher", "launchers")]
     ignored += [f"--ignore={path}" for path in (OVERLAP, SCHEDULES)]
-    left_out = f"--left-out={LEFT_OUT}"
-    not_long = "" if options.everything else "not long"
-    results = []
+    not_long = selection("" if options.everything else "not long")
+    engine_tests = "" if options.everything else "not long and not one_tensorflow"
+    jobs, alone = [], []
     for version in options.tensorflows:
         first = version == options.tensorflows[0]
         python = venv_python(version)
-        name = f"jobs tf-{version}"
-        marks = not_long if first or options.everything else "not long and not one_tensorflow"
-        runs = [
-            functools.partial(
-                run_pytest, name, python, [*selection(marks), *ignored, left_out, str(PYTHON_TESTS)], 1200
-            )
+        arguments = [
+            *(not_long if first else selection(engine_tests)),
+            *ignored,
+            f"--left-out={LEFT_OUT}",
+            str(PYTHON_TESTS),
         ]
-        if options.everything or first:
-            alone = "" if options.everything else "one_rank"
-            runs.append(functools.partial(run_spmd, f"spmd tf-{version} np-1", python, 1, 900, alone))
-        results += run_at_once(runs)
-        if options.everything or first:
-            results.append(run_pytest(f"overlap tf-{version}", python, [str(OVERLAP)], 300))
-        if first:
-            schedules = [*selection(not_long), str(SCHEDULES)]
-            results.append(run_pytest(f"schedules tf-{version}", python, schedules, 900))
+        jobs.append(functools.partial(run_pytest, f"jobs tf-{version}", python, arguments, 1200))
+        if first or options.everything:
+            marks = "" if options.everything else "one_rank"
+            alone.append(functools.partial(run_spmd, f"spmd tf-{version} np-1", python, 1, 900, marks))
+    results = flat(run_at_once([functools.partial(call_in_turn, lane) for lane in (jobs, alone)]))
+    for version in options.tensorflows if options.everything else options.tensorflows[:1]:
+        results.append(run_pytest(f"overlap tf-{version}", venv_python(version), [str(OVERLAP)], 300))
+    name, python = f"schedules tf-{options.tensorflows[0]}", venv_python(options.tensorflows[0])
+    results.append(run_pytest(name, python, [*not_long, str(SCHEDULES)], 900))
     return results
+
+
+def call_in_turn(calls: List[Callable[[], T]]) -> List[T]:
+    """Returns what the calls return."""
+    return [call() for call in calls]
 
 
 def run_spmd_sizes(options: Options) -> List[Result]:
@@ -437,8 +477,8 @@ def main() -> int:
     parser.add_argument("--tf", action="append", default=[], help="a TensorFlow version")
     parser.add_argument("part", nargs="+", choices=PARTS)
     arguments = parser.parse_args()
-    if NEED_TENSORFLOW & set(arguments.part) and not arguments.tf:
-        parser.error(f"the parts {', '.join(sorted(NEED_TENSORFLOW))} need --tf")
+    if (NEED_TENSORFLOW | {"set-up"}) & set(arguments.part) and not arguments.tf:
+        parser.error(f"the parts set-up, {', '.join(sorted(NEED_TENSORFLOW))} need --tf")
 
     # Under nohup, or in a script's background, these are ignored, and so would they be in all ranks.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 
 #include "gtest/gtest.h"
 #include "tests/cpp/testing/ranks.h"
@@ -45,6 +46,8 @@ std::vector<Arithmetic> AllArithmetic() {
 }
 
 std::vector<int> MatrixSizes() {
+  // The engine counts ranks; it has no branch for one number of them above 1, so `make test` runs these.
+  if (std::getenv("TF_SMDDP_TEST_ALL") == nullptr) return {1, 2, 3, 5};
   if (kThreadSanitizer) return {2, 3};
   if (kAddressSanitizer) return {1, 2, 3, 5};
   return {1, 2, 3, 4, 5, 6, 7, 8};

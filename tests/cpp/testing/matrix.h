@@ -30,8 +30,8 @@ std::vector<Arithmetic> AllArithmetic();
 
 std::vector<DType> AllDTypes();
 
-// The sizes that run the whole matrix: 1 to 8; a few under sanitizers. pairwise_matrix_test has all sizes
-// always.
+// The sizes that run the whole matrix: a few; with TF_SMDDP_TEST_ALL in the environment 1 to 8, fewer under
+// sanitizers. pairwise_matrix_test has all sizes always.
 std::vector<int> MatrixSizes();
 
 // A count or number of rows for each path: none, one, around `size`, primes for the small path, for one chunk
