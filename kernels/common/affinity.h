@@ -1,7 +1,7 @@
 // Affinity: a warning for a rank that may use one core only.
 //
-// Place in the stack: the bottom. The launcher binds, not we: Open MPI does so by default for one or two
-// ranks.
+// Place in the stack: the bottom. Launchers bind processes to cores, and Open MPI does it by default for one
+// or two ranks; nothing in this project does.
 #ifndef TF_SMDDP_KERNELS_COMMON_AFFINITY_H_
 #define TF_SMDDP_KERNELS_COMMON_AFFINITY_H_
 
@@ -11,12 +11,12 @@
 
 namespace tf_smddp {
 
-// What to tell the user when a launcher other than smddprun started this process and it may run on one core
-// of several; else empty. Any thread: the affinity is that of the calling thread, which init()'s thread has
-// from the launcher.
+// Returns a warning for the user when a launcher other than smddprun started this process, and the calling
+// thread may run on one core of several; else an empty text. init()'s thread has the affinity that the
+// launcher set. Any thread.
 std::string AffinityWarning(const Config& config);
 
-// The same for given numbers of cores: those that this process may use, and the machine's.
+// Does the same for given numbers of cores: those that this process may use, and those of the machine.
 std::string AffinityWarning(const Config& config, int usable_cores, int machine_cores);
 
 }  // namespace tf_smddp

@@ -11,7 +11,7 @@
 namespace tf_smddp {
 namespace {
 
-// In milliseconds: a hundred days.
+// A hundred days, in milliseconds.
 constexpr std::int64_t kLongestStall = 8'640'000'000;
 
 Status ReadInteger(const Lookup& lookup, const char* name, std::int64_t* value) {
@@ -24,7 +24,7 @@ Status ReadInt(const Lookup& lookup, const char* name, int* value) {
   return text == nullptr ? Status() : ParseInt(name, text, value);
 }
 
-// Seconds, also fractions of them.
+// Reads a number of seconds, which may have a fraction.
 Status ReadSeconds(const Lookup& lookup, const char* name, std::int64_t* milliseconds) {
   const char* text = lookup(name);
   if (text == nullptr) return {};
@@ -35,7 +35,7 @@ Status ReadSeconds(const Lookup& lookup, const char* name, std::int64_t* millise
                            std::to_string(kLongestStall / 1000));
   }
   *milliseconds = std::llround(seconds * 1000);
-  if (*milliseconds == 0 && seconds > 0) *milliseconds = 1;  // 0 would say never
+  if (*milliseconds == 0 && seconds > 0) *milliseconds = 1;  // 0 would mean never
   return {};
 }
 
@@ -57,7 +57,7 @@ void ReadText(const Lookup& lookup, const char* name, std::string* text) {
   if (const char* value = lookup(name)) *text = value;
 }
 
-// Who this process is, and where it meets the others.
+// Reads the place of this process in the job, and where the ranks meet.
 Status ReadRanks(const Lookup& lookup, Config* config) {
   Launch launch;
   Status status = ReadLaunch(lookup, &launch);

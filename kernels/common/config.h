@@ -1,7 +1,7 @@
-// Config: everything the environment can say to the engine. docs/configuration.md has the table.
+// Config: the settings of the engine, which come from the environment. docs/configuration.md has the table.
 //
-// Place in the stack: the bottom. config.cc is the only file of the project that reads the environment; all
-// else is handed a Config.
+// Place in the stack: the bottom. config.cc is the only file of kernels/ that reads the environment; all
+// others are given a Config.
 #ifndef TF_SMDDP_KERNELS_COMMON_CONFIG_H_
 #define TF_SMDDP_KERNELS_COMMON_CONFIG_H_
 
@@ -21,50 +21,50 @@ inline constexpr bool kDebugBuild = true;
 #endif
 
 struct Config {
-  // Who this process is.
+  // The place of this process in the job.
   int rank = 0;
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
-  std::string launcher;  // for messages: what started this process; empty when nothing did
+  std::string launcher;  // the name, for messages, of what started this process; empty when nothing did
 
-  // Where the ranks of this host meet (control/rendezvous.h): a directory, or what identifies this run.
-  std::string rendezvous;                   // a directory that was made for this run; empty: none was
+  // The place where the ranks of this host meet (control/rendezvous.h) follows from these.
+  std::string rendezvous;                   // a directory that was made for this run; empty when none was
   std::string run_id;                       // see Launch
   std::vector<std::string> rank_variables;  // see Launch
-  std::string temporary_directory;          // the user's choice; empty: none
-  std::string user_runtime_directory;       // XDG_RUNTIME_DIR, TMPDIR: places to try; empty where not set
-  std::string system_temporary_directory;
+  std::string temporary_directory;          // the user's choice; empty when there is none
+  std::string user_runtime_directory;       // XDG_RUNTIME_DIR; empty when it is not set
+  std::string system_temporary_directory;   // TMPDIR; empty when it is not set
 
-  std::string note;  // what init() should warn about; else empty
+  std::string note;  // a warning that init() logs; empty when there is none
 
-  // What must be equal on all ranks (compared when they meet).
-  std::int64_t bucket_cap_bytes = 25 << 20;  // a batch is sealed at this many bytes; a multiple of 128
+  // These must be equal on all ranks, which compare them when they meet.
+  std::int64_t bucket_cap_bytes = 25 << 20;  // a batch of so many bytes is sealed; a multiple of 128
   std::int64_t small_bytes = 4 << 10;        // requests up to this are reduced by the last rank to arrive
   std::int64_t chunk_bytes = 512 << 10;      // the piece that one thread reduces at a time; a multiple of 128
   std::int64_t table_slots = 131072;         // distinct keys of one job; a power of two
 
-  // Local to each rank.
-  std::int64_t arena_bytes = 0;    // address space; 0: as much as the machine has memory
-  bool arena_bytes_given = false;  // the user chose arena_bytes: limits of the system do not lower it
+  // These may differ between ranks.
+  std::int64_t arena_bytes = 0;    // of address space; 0 for as much as the machine has memory
+  bool arena_bytes_given = false;  // the user chose arena_bytes, which no limit of the system lowers then
   int bootstrap_timeout_seconds = 120;
-  std::int64_t stall_warning_ms = 60'000;     // a wait for other ranks that is worth a warning; 0: never
-  std::int64_t stall_timeout_ms = 1'800'000;  // one without progress that ends the job; 0: never
-  int log_level = 2;                          // LogLevel
-  bool test_strict = kDebugBuild;             // for tests: what only costs time is an error: a lost wake-up
+  std::int64_t stall_warning_ms = 60'000;     // a longer wait for other ranks is logged; 0 for never
+  std::int64_t stall_timeout_ms = 1'800'000;  // a longer wait without progress ends the job; 0 for never
+  int log_level = 2;                          // a LogLevel
+  bool test_strict = kDebugBuild;             // for tests: a lost wake-up, which only costs time, is an error
   std::int64_t test_transfer_delay_ms = 0;    // for tests: each tensor of a batch takes so much longer
-  std::int64_t test_patience_us = 0;          // for tests, not read: in the express lane, with any cores
+  std::int64_t test_patience_us = 0;          // for tests, not read: the patience of the express lane
 };
 
 // The smallest arena.
 inline constexpr std::int64_t kMinArenaBytes = 1 << 20;
 
-// Fills *config from the environment; the one without `lookup` uses the process's. Errors: InvalidArgument
-// naming the variable, its value and what is allowed.
+// Fills *config from the environment that `lookup` shows, or from the environment of the process. Errors:
+// InvalidArgument, which names the variable, its value and the values that are allowed.
 Status ReadConfig(const Lookup& lookup, Config* config);
 Status ReadConfig(Config* config);
 
-// Checks what ReadConfig checks, for a Config made by hand.
+// Makes the checks of ReadConfig, for a Config that was made by hand.
 Status ValidateConfig(const Config& config);
 
 }  // namespace tf_smddp

@@ -1,7 +1,7 @@
 // Futexes that work across processes.
 //
-// Place in the stack: the bottom. libstdc++'s std::atomic::wait uses the process-private kind, which never
-// sees a wake-up from another process; these use the shared kind.
+// Place in the stack: the bottom. libstdc++'s std::atomic::wait uses private futexes, which never see a
+// wake-up from another process; these are shared ones.
 #ifndef TF_SMDDP_KERNELS_COMMON_FUTEX_H_
 #define TF_SMDDP_KERNELS_COMMON_FUTEX_H_
 
@@ -11,8 +11,8 @@
 
 namespace tf_smddp {
 
-// Sleeps while *word == expected, until woken, or `timeout` has passed. Returns early for no reason at times:
-// callers loop. Any thread.
+// Sleeps while *word == expected, until a wake-up or until `timeout` has passed. It may return early for no
+// reason, so callers loop. Any thread.
 void FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                std::chrono::milliseconds timeout);
 

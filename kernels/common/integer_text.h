@@ -1,4 +1,4 @@
-// Numbers in texts that people and launchers write.
+// Integers in texts that users and launchers write.
 //
 // Place in the stack: the bottom.
 #ifndef TF_SMDDP_KERNELS_COMMON_INTEGER_TEXT_H_
@@ -11,11 +11,11 @@
 
 namespace tf_smddp {
 
-// Reads all of `text` as a decimal integer. Errors: InvalidArgument with `name`, the variable that it comes
-// from.
+// Reads all of `text` as a decimal integer. Errors: InvalidArgument, which names `name`, the
+// variable that the text comes from.
 Status ParseInteger(const std::string& name, const char* text, std::int64_t* value);
 
-// The same for a value that must fit an int.
+// Does the same for a value that must fit an int.
 Status ParseInt(const std::string& name, const char* text, int* value);
 
 }  // namespace tf_smddp

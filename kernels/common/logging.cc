@@ -11,7 +11,7 @@
 namespace tf_smddp {
 namespace {
 
-// How long a reader of our stderr may keep us waiting, where stderr does not block by itself.
+// The longest wait for a reader of stderr, if stderr does not block by itself.
 constexpr int kPatienceMs = 100;
 
 const char* LevelName(LogLevel level) {
@@ -55,7 +55,7 @@ void Logger::Log(LogLevel level, const std::string& text) const {
       done += static_cast<std::size_t>(written);
     } else if (errno == EAGAIN) {
       pollfd stderr_ready = {STDERR_FILENO, POLLOUT, 0};
-      if (::poll(&stderr_ready, 1, kPatienceMs) <= 0) return;  // nobody reads
+      if (::poll(&stderr_ready, 1, kPatienceMs) <= 0) return;  // there is no reader, and the line is lost
     } else if (errno != EINTR) {
       return;  // closed: a log line has nowhere else to go
     }

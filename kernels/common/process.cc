@@ -13,7 +13,7 @@
 namespace tf_smddp {
 namespace {
 
-// Numbers of fields in proc(5); the first behind the process's name is 3.
+// The numbers of the fields in proc(5); the first one after the process's name is 3.
 constexpr int kState = 3, kParent = 4, kUserTime = 14, kSystemTime = 15, kStartTime = 22, kExitCode = 52;
 
 }  // namespace
@@ -25,7 +25,7 @@ bool ReadProcessStat(pid_t pid, ProcessStat* stat) {
   const ssize_t bytes = ::read(file.get(), text, sizeof text - 1);
   if (bytes <= 0) return false;
   text[bytes] = '\0';
-  // "pid (name) state …": the name may hold anything, so start behind its last parenthesis.
+  // "pid (name) state …": the name may contain anything, so the fields begin after the last parenthesis.
   const char* behind_name = std::strrchr(text, ')');
   if (behind_name == nullptr) return false;
   std::istringstream fields(behind_name + 1);

@@ -1,7 +1,7 @@
-// What the kernel tells about another process, by its number.
+// Facts about another process, from /proc.
 //
-// Place in the stack: the bottom. A number alone does not name a process, since numbers are used again: with
-// the start time it does.
+// Place in the stack: the bottom. Process numbers are used again, so only a number and a start time together
+// identify a process.
 #ifndef TF_SMDDP_KERNELS_COMMON_PROCESS_H_
 #define TF_SMDDP_KERNELS_COMMON_PROCESS_H_
 
@@ -13,18 +13,19 @@ namespace tf_smddp {
 
 // Some fields of /proc/<pid>/stat; proc(5) has their meaning.
 struct ProcessStat {
-  char state = 0;  // 'Z' and 'X': it has ended
+  char state = 0;  // 'Z' and 'X' mean that it has ended
   pid_t parent = 0;
-  std::uint64_t cpu_ticks = 0;    // that its threads have used, in user space and in the kernel
+  std::uint64_t cpu_ticks = 0;    // used by its threads, in user space and in the kernel
   std::uint64_t start_ticks = 0;  // when it started, in clock ticks since the host did
-  int wait_status = 0;            // once it has ended: as waitpid() gives it
+  int wait_status = 0;            // as from waitpid(), once it has ended
 };
 
-// Reads the fields of process `pid`. False when there is none of that number, or /proc does not show it: it
-// is not mounted, belongs to another pid namespace, or hides processes (hidepid). Any thread.
+// Reads the fields of process `pid`. Returns false when there is no such process, or /proc does not show it:
+// /proc may not be mounted, belong to another pid namespace, or hide processes (hidepid). Any thread.
 bool ReadProcessStat(pid_t pid, ProcessStat* stat);
 
-// Whether /proc shows the process `pid` that started at `start_ticks`, and it has not ended. Any thread.
+// Tells whether /proc shows the process `pid` that started at `start_ticks`, and it has not ended. Any
+// thread.
 bool ProcessRuns(pid_t pid, std::uint64_t start_ticks);
 
 }  // namespace tf_smddp

@@ -1,8 +1,8 @@
-// Status: the outcome of an operation, with a message for a person.
+// Status: the outcome of an operation, with a message for users.
 //
-// Place in the stack: the bottom. kernels/tf turns it into TensorFlow's own. The codes are few on
-// purpose: TensorFlow's loops take Aborted, Unavailable, Cancelled and OutOfRange for preemption or the
-// end of the data and retry for ever, so none of those exists here.
+// Place in the stack: the bottom. kernels/tf converts it into TensorFlow's absl::Status. There are few codes
+// on purpose: TensorFlow's loops take Aborted, Unavailable, Cancelled and OutOfRange for preemption or for
+// the end of the data, and retry for ever. So none of these exists here.
 #ifndef TF_SMDDP_KERNELS_COMMON_STATUS_H_
 #define TF_SMDDP_KERNELS_COMMON_STATUS_H_
 
@@ -13,9 +13,9 @@ namespace tf_smddp {
 
 enum class StatusCode {
   kOk,
-  kInvalidArgument,     // the caller passed something that can never work
-  kFailedPrecondition,  // not initialized, shut down, called in a forked child
-  kInternal,            // the job failed: a peer died, ranks disagree, the system refused
+  kInvalidArgument,     // the caller's arguments can never work
+  kFailedPrecondition,  // the engine is not initialized or has been shut down, or this is a forked child
+  kInternal,            // the job failed: a peer died, ranks disagree, or the system refused something
 };
 
 class Status {

@@ -1,4 +1,4 @@
-// Starting the engine's threads.
+// The start of the engine's threads.
 #ifndef TF_SMDDP_KERNELS_COMMON_THREAD_H_
 #define TF_SMDDP_KERNELS_COMMON_THREAD_H_
 
@@ -10,17 +10,18 @@
 
 namespace tf_smddp {
 
-// The system refused a thread; what() is a sentence with the remedy.
+// Is thrown when the system refuses a thread; what() is a sentence with the remedy.
 class ThreadRefused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Starts `body` in a thread called `name` (15 characters at most) with all signals blocked, so that the
-// process's own handlers (Python's Ctrl-C) always run in the process's own threads. Throws ThreadRefused.
+// Starts `body` in a thread called `name` (15 characters at most) with all signals blocked, so that
+// handlers of the process (Python's for Ctrl-C) always run in its other threads. Throws ThreadRefused.
 std::thread StartThread(const char* name, std::function<void()> body);
 
-// Whether `count` threads can be started now: starts them, and ends them. Errors: Internal, with the remedy.
+// Checks whether `count` threads can be started now, by starting and ending them. Errors: Internal, with the
+// remedy.
 Status ProbeThreads(int count);
 
 }  // namespace tf_smddp

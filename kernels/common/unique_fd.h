@@ -1,4 +1,4 @@
-// UniqueFd: a file descriptor with one owner, closed with it.
+// UniqueFd: a file descriptor with one owner. The owner's destructor closes it.
 #ifndef TF_SMDDP_KERNELS_COMMON_UNIQUE_FD_H_
 #define TF_SMDDP_KERNELS_COMMON_UNIQUE_FD_H_
 

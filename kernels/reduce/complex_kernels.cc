@@ -1,10 +1,11 @@
-// Kernels for complex64 and complex128, once per instruction set; the product is the same for all.
+// Kernels for complex64 and complex128, compiled once for each instruction set; the product is the same for
+// all.
 #include "kernels/reduce/highway_config.h"
-// The config must come first.
+// highway_config.h must come first.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce/complex_kernels.cc"
 #include "hwy/foreach_target.h"
-// foreach_target.h must come before the rest.
+// foreach_target.h must come before the other headers.
 #include "kernels/reduce/complex_product.h"
 #include "kernels/reduce/fold-inl.h"
 
@@ -12,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tf_smddp {
 namespace HWY_NAMESPACE {
 
-// A sum of complex numbers is the sums of their parts, and so are its factors and NaNs. T is the parts' type.
+// Complex numbers are added, scaled and searched for NaNs part by part. T is the type of the parts.
 template <typename T>
 void SumParts(const KernelArgs& args) {
   KernelArgs parts = args;
@@ -24,7 +25,7 @@ template <typename T>
 Kernel FindComplex(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAverage:  // args.factors.divisor tells them apart
+    case ReduceOp::kAverage:  // args.factors.divisor tells the two apart
       return &SumParts<T>;
     case ReduceOp::kProduct:
       return &ComplexProduct<T>;

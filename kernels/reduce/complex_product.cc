@@ -6,7 +6,7 @@
 namespace tf_smddp {
 namespace {
 
-// Not std::complex: its product repairs infinities by a rule of its own, and how is the compiler's choice.
+// std::complex is not used, since its product treats infinities by a rule that differs between compilers.
 template <typename T>
 struct Complex {
   T re, im;
@@ -30,7 +30,7 @@ T WithOneNaN(T value) {
 
 }  // namespace
 
-// A factor of 1 needs no case of its own: the product with it has the same bits, but for NaNs.
+// A factor of 1 needs no case of its own, since multiplying by it changes no bits except those of NaNs.
 template <typename T>
 void ComplexProduct(const KernelArgs& args) {
   const T prescale = static_cast<T>(args.factors.prescale);

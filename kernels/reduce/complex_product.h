@@ -8,8 +8,7 @@ namespace tf_smddp {
 
 // A Kernel for every target, as reduce.h defines it. T is the type of the parts, float or double.
 //
-// Why no vectors: it is compiled without them, and still about as fast as memory, and hardly anybody needs
-// it.
+// It has no vector code: few users need it, and without vectors it is still about as fast as memory.
 template <typename T>
 void ComplexProduct(const KernelArgs& args);
 

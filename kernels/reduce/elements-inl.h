@@ -1,10 +1,16 @@
-// How elements of each type are read into accumulator lanes and written back.
+// Elements: how the elements of each type are loaded into accumulator lanes and stored from them.
 //
-// An Element has: Lane (the type in memory), Acc (the type of the accumulator's lanes), Load (from
-// memory to accumulator), Pack (from accumulator to what Store writes; once per vector, however
-// many outputs), Store, and kHasFactors (whether it is one of an inexact type).
+// An Element has these members:
+//   Lane         the type in memory
+//   Acc          the type of the accumulator's lanes
+//   Load         converts from memory to the accumulator
+//   Pack         converts from the accumulator to what Store writes; it is called once for each vector,
+//                whatever the number of outputs
+//   Store        writes to memory
+//   Stream       writes to memory past the cache; the address is aligned to the vector
+//   kHasFactors  tells whether the type is inexact, so that factors apply
 //
-// Included once per target.
+// This header is included once for each target.
 #if defined(TF_SMDDP_KERNELS_REDUCE_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TF_SMDDP_KERNELS_REDUCE_ELEMENTS_INL_H_
 #undef TF_SMDDP_KERNELS_REDUCE_ELEMENTS_INL_H_
@@ -24,7 +30,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Accumulates in the type it has in memory.
+// An element that is accumulated in the type that it has in memory.
 template <typename T>
 struct NativeElement {
   using Lane = T;
@@ -42,14 +48,15 @@ struct NativeElement {
   static HWY_INLINE void Store(hn::Vec<D> v, D d, Lane* p) {
     hn::StoreU(v, d, p);
   }
-  // Past the cache; p is aligned to the vector.
   template <class D>
   static HWY_INLINE void Stream(hn::Vec<D> v, D d, Lane* p) {
-    hn::Stream(v, d, p);  // a whole vector: no target's is shorter than 16 bytes, but the scalar one's
+    hn::Stream(v, d,
+               p);  // Highway streams 16 bytes at least, and only the scalar target's vectors are shorter
   }
 };
 
-// What the others share: memory lanes of type T, as many as there are accumulator lanes.
+// The base of elements whose accumulator type A is not their type T in memory. Their vectors have as many
+// memory lanes as accumulator lanes.
 template <typename T, typename A>
 struct WidenedElement {
   using Lane = T;
@@ -66,7 +73,7 @@ struct WidenedElement {
   template <class D>
   static HWY_INLINE void Stream(hn::Vec<hn::Rebind<T, D>> v, D /*d*/, Lane* p) {
     const hn::Rebind<T, D> dt;
-    // Highway streams at least 16 bytes, also of a shorter vector.
+    // Highway streams at least 16 bytes, even if the vector is shorter.
     if constexpr (hn::MaxLanes(dt) * sizeof(T) >= 16) {
       hn::Stream(v, dt, p);
     } else {
@@ -99,9 +106,9 @@ struct BFloat16Element : WidenedElement<std::uint16_t, float> {
   }
 };
 
-// int32 for the average. A double holds the sum of 64 of them exactly (38 bits). Its rounded quotient
-// truncates to the right integer: a quotient that is no integer is at least 1/64 away from the next, and
-// below 2^31 the rounding error is below 2^-22.
+// An int32 whose average is taken. A double holds the sum of 64 of them exactly (38 bits). Its rounded
+// quotient truncates to the right integer: a quotient that is no integer is at least 1/64 away from the next
+// integer, and the rounding error of values below 2^31 is below 2^-22.
 struct ExactInt32Element : WidenedElement<std::int32_t, double> {
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Lane* p) {
@@ -114,8 +121,8 @@ struct ExactInt32Element : WidenedElement<std::int32_t, double> {
   }
 };
 
-// uint32 for the average, by the same argument. Vectors convert between double and signed integers only, so
-// the values are moved down by 2^31 and back up, exactly.
+// A uint32 whose average is taken; the argument is the same. Vectors convert between double and signed
+// integers only, so 2^31 is subtracted before the conversion and added after it, which is exact.
 struct ExactUInt32Element : WidenedElement<std::uint32_t, double> {
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Lane* p) {
@@ -135,7 +142,8 @@ struct ExactUInt32Element : WidenedElement<std::uint32_t, double> {
   static constexpr std::uint32_t kTop = 0x80000000u;
 };
 
-// 8 and 16 bits for the average, by the same argument: 22 bits in a float, and an error below 2^-8.
+// An integer of 8 or 16 bits whose average is taken. The argument is the same: the sum has 22 bits, which a
+// float holds, and the error is below 2^-8.
 template <typename T>
 struct ExactNarrowElement : WidenedElement<T, float> {
   using Lane = T;
@@ -150,8 +158,8 @@ struct ExactNarrowElement : WidenedElement<T, float> {
   }
 };
 
-// 8 bits for the product: there is no 8-bit multiplication, and 16 bits that wrap end in the same low 8 bits,
-// which are the same for signed and unsigned factors.
+// An integer of 8 bits that is multiplied. There is no 8-bit multiplication. A 16-bit product that wraps has
+// the same low 8 bits, and they are the same for signed and unsigned factors.
 struct WideUInt8Element : WidenedElement<std::uint8_t, std::uint16_t> {
   template <class D>
   static HWY_INLINE hn::Vec<D> Load(D d, const Lane* p) {

@@ -1,11 +1,11 @@
-// What happens around the operation: each input is multiplied by prescale, and the result is divided,
-// multiplied by postscale, and its NaNs get one pattern. For integer accumulators, nothing of that.
+// Factors: the arithmetic around the operation. Each input is multiplied by prescale. The result is divided,
+// then multiplied by postscale, and its NaNs get one pattern. Integer accumulators are left as they are.
 //
 // Whether there are factors is a template parameter: on data in the cache, a branch in the loop costs up to a
-// third of the speed, and always multiplying up to a fifth. The price is twice the code for the types that
-// have factors.
+// third of the speed, and multiplying in any case up to a fifth. The price is twice the code for the types
+// that have factors.
 //
-// Included once per target.
+// This header is included once for each target.
 #if defined(TF_SMDDP_KERNELS_REDUCE_FACTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TF_SMDDP_KERNELS_REDUCE_FACTORS_INL_H_
 #undef TF_SMDDP_KERNELS_REDUCE_FACTORS_INL_H_
@@ -25,10 +25,10 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Whether a kernel's `factors` change anything but the division.
+// Whether a kernel's `factors` change anything apart from the division.
 inline bool IsScaled(const Factors& factors) { return factors.prescale != 1.0 || factors.postscale != 1.0; }
 
-// What is done to each input, once it is in the accumulator's type.
+// Prepares one input, which has been converted to the accumulator's type.
 template <class D, bool kScaled>
 class Prescaler {
  public:
@@ -47,11 +47,11 @@ class Prescaler<D, true> {
   const hn::Vec<D> factor_;
 };
 
-// What is done to the combined value.
+// Finishes the combined value.
 //
-// Why one pattern for all NaNs: which of two NaNs an addition hands on depends on the order of its operands,
-// which is the compiler's choice, and the NaN of inf - inf has another sign on x86 than on ARM. Only a fixed
-// pattern is the same everywhere.
+// All NaNs get one pattern, because only a fixed pattern is the same everywhere: which of two NaNs an
+// addition returns depends on the order of its operands, which the compiler chooses, and the NaN of inf - inf
+// has another sign on x86 than on ARM.
 template <class D, bool kScaled, bool kIsFloat = std::is_floating_point_v<hn::TFromD<D>>>
 class Finisher {
  public:
@@ -72,7 +72,7 @@ class Finisher<D, kScaled, true> {
         multiply_(!divide_ && factors.divisor != 1) {}
 
   HWY_INLINE hn::Vec<D> Finish(D d, hn::Vec<D> v) const {
-    // By a power of two, both are the exact quotient rounded once, so they have the same bits.
+    // For a power of two, product and quotient are the exact quotient rounded once, so their bits are equal.
     if (multiply_) v = hn::Mul(v, reciprocal_);
     if (divide_) v = hn::Div(v, divisor_);
     if constexpr (kScaled) v = hn::Mul(v, postscale_);
@@ -82,7 +82,7 @@ class Finisher<D, kScaled, true> {
  private:
   static HWY_INLINE hn::Vec<D> CanonicalNaN(D d) {
     using Bits = hwy::MakeUnsigned<T>;
-    // The exponent's bits and the quiet bit below them.
+    // The bits of the exponent, and the quiet bit below them.
     constexpr Bits kQuietNaN = sizeof(T) == 4 ? Bits{0x7FC00000u} : static_cast<Bits>(0x7FF8000000000000u);
     return hn::BitCast(d, hn::Set(hn::Rebind<Bits, D>(), kQuietNaN));
   }

@@ -1,7 +1,7 @@
-// ScopedIeeeEnvironment: IEEE rounding and subnormals for the length of a scope, whatever the thread had set.
+// ScopedIeeeEnvironment: sets IEEE rounding and keeps subnormals during a scope, whatever the thread had set.
 //
-// Why: TensorFlow's executor threads flush subnormals to zero and ours don't. A reduction runs on either
-// kind, as timing has it, and must give the same bits.
+// TensorFlow's executor threads flush subnormals to zero, and the engine's threads do not. A reduction may
+// run on either, and must give the same bits on both.
 #ifndef TF_SMDDP_KERNELS_REDUCE_FLOAT_ENVIRONMENT_H_
 #define TF_SMDDP_KERNELS_REDUCE_FLOAT_ENVIRONMENT_H_
 
@@ -20,7 +20,7 @@ namespace tf_smddp {
 class ScopedIeeeEnvironment {
  public:
   ScopedIeeeEnvironment() : saved_(_mm_getcsr()), differs_((saved_ & kControlBits) != kIeee) {
-    if (differs_) _mm_setcsr(kIeee);  // writing stalls the pipeline, so only when needed
+    if (differs_) _mm_setcsr(kIeee);  // writing stalls the pipeline, so it is done only when needed
   }
   ~ScopedIeeeEnvironment() {
     if (differs_) _mm_setcsr(saved_);
@@ -29,7 +29,7 @@ class ScopedIeeeEnvironment {
   ScopedIeeeEnvironment& operator=(const ScopedIeeeEnvironment&) = delete;
 
  private:
-  static constexpr unsigned kControlBits = 0xFFC0;  // all but the sticky exception flags
+  static constexpr unsigned kControlBits = 0xFFC0;  // everything except the sticky exception flags
   static constexpr unsigned kIeee = 0x1F80;         // nearest even, subnormals kept, no traps
   const unsigned saved_;
   const bool differs_;

@@ -1,17 +1,17 @@
-// Kernels for float32 and float64, once per instruction set.
+// Kernels for float32 and float64, compiled once for each instruction set.
 #include "kernels/reduce/highway_config.h"
-// The config must come first.
+// highway_config.h must come first.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce/float_kernels.cc"
 #include "hwy/foreach_target.h"
-// foreach_target.h must come before the rest.
+// foreach_target.h must come before the other headers.
 #include "kernels/reduce/fold-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tf_smddp {
 namespace HWY_NAMESPACE {
 
-// Sum and average are the same kernel: args.factors.divisor tells them apart.
+// Sum and average are the same kernel, which args.factors.divisor tells apart.
 template <typename T>
 Kernel FindNative(ReduceOp op) {
   using Element = NativeElement<T>;

@@ -1,15 +1,16 @@
 // The loop: RunKernel<Element, Op> is the Kernel for an element type and an operation.
 //
-// Steps. Few inputs and outputs: one pass; each step holds 4 vectors in registers, folds all inputs
-// into them in index order, and stores them to every output. Many: so many streams would evict each
-// other from the caches' prefetchers and the TLB, so the range is cut into blocks. A block is
-// folded in groups of kMaxStreams inputs, between which the accumulators wait in a buffer that
-// stays in the L1 cache, and further outputs are copied from the first. The order of operations on
-// one element never changes, so the bits don't either.
+// With few inputs and outputs there is one pass. Each of its steps holds 4 vectors in registers, folds all
+// inputs into them in index order, and stores them to every output.
 //
-// The last, partial vector is padded, so that it is computed by the same instructions.
+// Many inputs or outputs are many streams, which would evict each other from the prefetchers and the TLB. So
+// the range is cut into blocks. A block is folded in groups of kMaxStreams inputs; between two groups the
+// accumulators are kept in a buffer that stays in the L1 cache. Further outputs are copied from the first
+// one. The order of the operations on one element never changes, so neither do the bits.
 //
-// Included once per target.
+// The last vector is padded if it is partial, so that the same instructions compute it.
+//
+// This header is included once for each target.
 #if defined(TF_SMDDP_KERNELS_REDUCE_FOLD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TF_SMDDP_KERNELS_REDUCE_FOLD_INL_H_
 #undef TF_SMDDP_KERNELS_REDUCE_FOLD_INL_H_
@@ -34,10 +35,10 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr int kMaxStreams = 8;             // inputs, and outputs, that one pass handles
-constexpr std::size_t kBlockBytes = 8192;  // of accumulators
+constexpr int kMaxStreams = 8;             // one pass handles so many inputs, and so many outputs
+constexpr std::size_t kBlockBytes = 8192;  // the accumulators of a block
 
-// One group of inputs over elements [begin, begin + count).
+// Describes one pass: a group of inputs over elements [begin, begin + count).
 template <typename Acc>
 struct FoldArgs {
   const void* const* inputs;
@@ -47,17 +48,17 @@ struct FoldArgs {
   const Factors& factors;
   std::size_t begin;
   std::size_t count;
-  Acc* carry;  // accumulators of elements [0, count), padded to whole vectors; null if first and last
-  bool first;  // start from inputs[0], else from carry
-  bool last;   // end in the outputs, else in carry
+  Acc* carry;  // the accumulators of the range, padded to whole vectors; null if first and last
+  bool first;  // the pass starts from inputs[0], else from carry
+  bool last;   // the pass ends in the outputs, else in carry
 };
 
-// The first `lanes` lanes from p, the others 0.
+// Loads the first `lanes` lanes from p, and sets the others to 0.
 template <class Element, class D>
 HWY_INLINE hn::Vec<D> LoadPartial(D d, const typename Element::Lane* p, std::size_t lanes) {
 #if HWY_TARGET == HWY_AVX3
-  // Here lanes that are masked out are not read. (AVX2's may be: that is up to the processor.) A vector out
-  // of what has just been copied in pieces makes the processor wait.
+  // AVX-512 does not read lanes that are masked out; on AVX2 it depends on the processor. It is faster, since
+  // loading a vector that was just stored in pieces makes the processor wait.
   using Acc = typename Element::Acc;
   if constexpr (std::is_same_v<Element, NativeElement<Acc>> && sizeof(Acc) >= 4) {
     return hn::MaskedLoad(hn::FirstN(d, lanes), d, p);
@@ -68,7 +69,7 @@ HWY_INLINE hn::Vec<D> LoadPartial(D d, const typename Element::Lane* p, std::siz
   return Element::Load(d, padded);
 }
 
-// One vector at element e of the range; `lanes` of its lanes exist.
+// Folds one vector at element e of the range, of which `lanes` lanes exist.
 template <class Element, class Op, bool kScaled, class D>
 HWY_INLINE void FoldVector(D d, const FoldArgs<typename Element::Acc>& args,
                            const Prescaler<D, kScaled>& prescaler, const Finisher<D, kScaled>& finisher,
@@ -104,11 +105,12 @@ HWY_INLINE void Put(P packed, D d, typename Element::Lane* output) {
   }
 }
 
-// As many inputs, or outputs, as the arguments say.
+// Stands for as many inputs, or outputs, as the arguments say.
 constexpr int kAny = 0;
 
-// With all that differs between calls but the data known to the compiler, it is up to 1.7 times as fast (2
-// inputs and 2 outputs of 64 KiB). So kInputs and kOutputs are kAny, or as many as there are, first and last.
+// Runs one pass. It is up to 1.7 times as fast (2 inputs and 2 outputs of 64 KiB) when the compiler knows the
+// numbers of inputs and outputs. So kInputs and kOutputs are kAny, or these numbers, and then the pass is
+// both first and last.
 template <class Element, class Op, bool kScaled, bool kStreams, int kInputs, int kOutputs>
 HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
   using Lane = typename Element::Lane;
@@ -118,7 +120,7 @@ HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
   const Prescaler<D, kScaled> prescaler(d, args.factors);
   const Finisher<D, kScaled> finisher(d, args.factors);
   const std::size_t lanes = hn::Lanes(d);
-  // Copies, since the compiler must suppose that what is stored changes what is read through args.
+  // These are copies, since the compiler must suppose that a store to an output changes args.
   const int num_inputs = kInputs == kAny ? args.num_inputs : kInputs;
   const int num_outputs = kOutputs == kAny ? args.num_outputs : kOutputs;
   const bool first = kInputs != kAny || args.first, last = kOutputs != kAny || args.last;
@@ -175,7 +177,7 @@ HWY_NOINLINE void Fold(const FoldArgs<typename Element::Acc>& args) {
   }
 }
 
-// Folds elements [begin, begin + count) group by group; count is at most a block.
+// Folds elements [begin, begin + count), at most a block of them, group by group.
 template <class Element, class Op, bool kScaled>
 void FoldBlock(const KernelArgs& args, std::size_t begin, std::size_t count, typename Element::Acc* carry) {
   using Lane = typename Element::Lane;
@@ -201,7 +203,7 @@ void FoldAll(const KernelArgs& args) {
                                 args.factors, 0,
                                 args.count,   nullptr,
                                 true,         true};
-    if constexpr (Element::kHasFactors) {  // floats
+    if constexpr (Element::kHasFactors) {  // only floating-point types can be past the cache
       if (args.past_cache) {
         Fold<Element, Op, kScaled, true, kAny, kAny>(fold);
         hwy::FlushStream();
@@ -228,7 +230,7 @@ void RunKernel(const KernelArgs& args) {
   FoldAll<Element, Op, false>(args);
 }
 
-// The kernel for `op`, given the Element that each operation works on.
+// Returns the kernel for `op`, given the Element that each operation works on.
 template <class Sum, class Average, class Extremum, class Product>
 Kernel ChooseKernel(ReduceOp op) {
   switch (op) {

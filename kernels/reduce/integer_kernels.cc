@@ -1,11 +1,11 @@
-// Kernels for the integers of 32 and 64 bits, once per instruction set. The narrower ones:
-// narrow_integer_kernels.cc.
+// Kernels for the integers of 32 and 64 bits, compiled once for each instruction set. Narrower integers
+// are in narrow_integer_kernels.cc.
 #include "kernels/reduce/highway_config.h"
-// The config must come first.
+// highway_config.h must come first.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce/integer_kernels.cc"
 #include "hwy/foreach_target.h"
-// foreach_target.h must come before the rest.
+// foreach_target.h must come before the other headers.
 #include <cstdint>
 
 #include "kernels/reduce/fold-inl.h"

@@ -1,10 +1,10 @@
-// Kernels for the integers of 8 and 16 bits and for bool, once per instruction set.
+// Kernels for the integers of 8 and 16 bits and for bool, compiled once for each instruction set.
 #include "kernels/reduce/highway_config.h"
-// The config must come first.
+// highway_config.h must come first.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce/narrow_integer_kernels.cc"
 #include "hwy/foreach_target.h"
-// foreach_target.h must come before the rest.
+// foreach_target.h must come before the other headers.
 #include <cstdint>
 
 #include "kernels/reduce/fold-inl.h"
@@ -28,7 +28,7 @@ Kernel Find16(ReduceOp op) {
 
 Kernel FindNarrowIntegerKernel(DType dtype, ReduceOp op) {
   if (dtype == DType::kInt8) return Find8<std::int8_t>(op);
-  // For bytes that are 0 or 1, the smaller is the logical and, the larger the logical or.
+  // The smaller of two bytes that are 0 or 1 is their logical and, the larger their logical or.
   if (dtype == DType::kUInt8 || dtype == DType::kBool) return Find8<std::uint8_t>(op);
   if (dtype == DType::kInt16) return Find16<std::int16_t>(op);
   if (dtype == DType::kUInt16) return Find16<std::uint16_t>(op);

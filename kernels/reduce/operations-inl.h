@@ -1,7 +1,7 @@
-// The operations on accumulator vectors: how one input more is combined. Not here: what happens to inputs
-// before that, and to the result after the last (factors-inl.h).
+// The operations on accumulator vectors: each combines one input with the accumulator. Not here: what happens
+// to the inputs before, and to the result after the last one (factors-inl.h).
 //
-// Included once per target.
+// This header is included once for each target.
 #if defined(TF_SMDDP_KERNELS_REDUCE_OPERATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TF_SMDDP_KERNELS_REDUCE_OPERATIONS_INL_H_
 #undef TF_SMDDP_KERNELS_REDUCE_OPERATIONS_INL_H_
@@ -33,8 +33,8 @@ struct MulOp {
   }
 };
 
-// Highway's Min and Max of floats differ by target for NaN and for zeros of both signs. So compare and
-// select: the earlier input wins a tie, and a NaN stays.
+// Highway's Min and Max of floats differ between targets for NaN and for zeros of both signs. So the kernels
+// compare and select: of equal inputs the earlier one stays, and a NaN stays.
 template <class D, class V, class M>
 HWY_INLINE V SelectOrNaN(D /*d*/, M take, V acc, V v) {
   return hn::IfThenElse(hn::Or(take, hn::IsNaN(v)), v, acc);

@@ -13,14 +13,14 @@ namespace {
 constexpr const char* kTargetNames[kNumTargets] = {"AVX3", "AVX2", "SSE4", "NEON", "SCALAR"};
 
 #if defined(__x86_64__) || defined(__i386__)
-// By hand, because not every compiler's __builtin_cpu_supports knows the name.
+// It asks the CPU itself, because not every compiler's __builtin_cpu_supports knows "f16c".
 bool CpuHasF16c() {
   unsigned eax, ebx, ecx, edx;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 #endif
 
-// Whether this CPU and operating system run what Highway's target lets the compiler emit. The lists
+// Tells whether this CPU and operating system run what the compiler may emit for Highway's target. The lists
 // repeat HWY_TARGET_STR_* of hwy/ops/set_macros-inl.h.
 bool CpuRuns([[maybe_unused]] TargetId target) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -45,7 +45,7 @@ std::vector<ReduceTargetInfo> RunnableReduceTargets() {
   std::vector<ReduceTargetInfo> targets;
   for (int i = 0; i < kNumTargets; ++i) {
     const auto id = static_cast<TargetId>(i);
-    // All files are compiled for the same targets, so one of them tells.
+    // All files are compiled for the same targets, so any of them can be asked.
     if (kFindFloatKernel[id] == nullptr || !CpuRuns(id)) continue;
     // Where the compiler's flags allow a vector target for all code (-march=native, or ARM), the fallback is
     // that same target once more.

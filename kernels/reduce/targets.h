@@ -1,7 +1,6 @@
-// The instruction sets that Reduce is compiled for and this machine can run.
+// The instruction sets for which Reduce is compiled and which this machine can run.
 //
-// Place in the stack: internal to kernels/reduce and its tests. Everybody else calls Reduce, which
-// takes the best.
+// Place in the stack: internal to kernels/reduce and its tests. All others call Reduce, which takes the best.
 #ifndef TF_SMDDP_KERNELS_REDUCE_TARGETS_H_
 #define TF_SMDDP_KERNELS_REDUCE_TARGETS_H_
 
@@ -18,10 +17,10 @@ struct ReduceTargetInfo {
   TargetId id;
 };
 
-// Best first, never empty. Looks at the CPU each time. Any thread.
+// Returns them, the best one first; there is always one. Each call asks the CPU. Any thread.
 std::vector<ReduceTargetInfo> RunnableReduceTargets();
 
-// Reduce (reduce.h) on the given target. Any thread.
+// Does what Reduce (reduce.h) does, on the given target. Any thread.
 void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const void* const* inputs,
               int num_inputs, void* const* outputs, int num_outputs, std::size_t count);
 

@@ -18,8 +18,8 @@ void WideAverage(const KernelArgs& args) {
   for (std::size_t e = 0; e < args.count; ++e) {
     Wide sum = 0;
     for (int i = 0; i < args.num_inputs; ++i) sum += static_cast<const T*>(args.inputs[i])[e];
-    // Dividing 128 bits is a function call, and rarely needed. The divisor is at least 2, so
-    // neither overflows.
+    // Dividing 128 bits is a function call, which is rarely needed. The divisor is at least 2, so neither
+    // quotient overflows.
     const T narrow = static_cast<T>(sum);
     const T average = narrow == sum ? narrow / divisor : static_cast<T>(sum / divisor);
     for (int k = 0; k < args.num_outputs; ++k) static_cast<T*>(args.outputs[k])[e] = average;

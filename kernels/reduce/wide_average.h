@@ -6,8 +6,8 @@
 
 namespace tf_smddp {
 
-// A Kernel for every target: the 128-bit sum, divided by args.factors.divisor, truncated toward zero.
-// T is std::int64_t or std::uint64_t.
+// A Kernel for every target: it takes the 128-bit sum, divided by args.factors.divisor, truncated toward
+// zero. T is std::int64_t or std::uint64_t.
 template <typename T>
 void WideAverage(const KernelArgs& args);
 
