@@ -5,12 +5,10 @@
 // Python package adds those that take a ticket to the ops that automatic control dependencies leave
 // unordered, so that several run at once.
 #include "ops/shape_functions.h"
+#include "ops/type_list.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 
-#define TF_SMDDP_TYPES                                                                               \
-  "{half, bfloat16, float, double, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool, " \
-  "complex64, complex128}"
 #define TF_SMDDP_REDUCE_OPS "{'sum', 'average', 'min', 'max', 'product'}"
 
 REGISTER_OP("SmddpTicket")

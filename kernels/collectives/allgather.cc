@@ -1,5 +1,5 @@
-// Allgather: every rank gets all ranks' inputs, one behind the other, in rank order. Their rows may differ in
-// number. How the bytes move: exchange.h.
+// Allgather: every participant gets the inputs of all, one behind the other, in the order of the
+// participants. They may have different numbers of rows. exchange.h says how the bytes move.
 #include "kernels/collectives/exchange.h"
 
 namespace tf_smddp {
@@ -7,13 +7,13 @@ namespace {
 
 class Allgather final : public Exchange {
  public:
-  std::uint64_t InputCount(const Call& call, int rank) const override {
-    return call.rows[static_cast<std::size_t>(rank)] * call.row_count;
+  std::uint64_t InputCount(const Call& call, ParticipantId participant) const override {
+    return call.rows[participant.index()] * call.row_count;
   }
 
  private:
-  Shard RowsFor(const Call& call, int sender, int) const override {
-    return {0, call.rows[static_cast<std::size_t>(sender)]};
+  Shard RowsFor(const Call& call, ParticipantId sender, ParticipantId) const override {
+    return {0, call.rows[sender.index()]};
   }
 };
 

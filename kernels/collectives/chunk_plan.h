@@ -1,4 +1,4 @@
-// ChunkPlan: numbers the chunks of a batch. Pure arithmetic; the same on all ranks.
+// ChunkPlan: numbers the chunks of a batch. It is pure arithmetic, and the same on all ranks.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_CHUNK_PLAN_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_CHUNK_PLAN_H_
 
@@ -12,9 +12,9 @@ namespace tf_smddp {
 class ChunkPlan {
  public:
   struct Chunk {
-    std::size_t item;     // which Add, from 0
-    std::uint64_t begin;  // first element
-    std::uint64_t count;  // elements; only an item's last chunk is shorter than the others
+    std::size_t item;     // the number of its Add, from 0
+    std::uint64_t begin;  // its first element
+    std::uint64_t count;  // of elements; only the last chunk of an item is shorter than the others
   };
 
   // Adds an item of `count` elements, cut into chunks of `chunk_count` (at least 1). An item of 0 elements
@@ -24,13 +24,13 @@ class ChunkPlan {
     total_ += (count + chunk_count - 1) / chunk_count;
   }
 
-  // Chunks of all items.
+  // The number of chunks of all items.
   std::uint64_t total() const { return total_; }
 
-  // Chunk number `index`, below total(); items in the order they were added.
+  // Returns chunk number `index`, below total(). The items are in the order in which they were added.
   Chunk At(std::uint64_t index) const {
-    // The last item that starts at or before `index`: of items that start at the same number, only the last
-    // has chunks.
+    // It is in the last item that starts at or before `index`: of items that start at the same number, only
+    // the last one has chunks.
     const auto after = std::upper_bound(items_.begin(), items_.end(), index,
                                         [](std::uint64_t i, const Item& item) { return i < item.first; });
     const Item& item = *(after - 1);

@@ -2,11 +2,11 @@
 
 namespace tf_smddp {
 
-std::uint64_t Collective::InputCount(const Call& call, int) const { return call.count(); }
+std::uint64_t Collective::InputCount(const Call& call, ParticipantId) const { return call.count(); }
 
-std::uint64_t Collective::OutputCount(const Call& call, int) const { return call.count(); }
+std::uint64_t Collective::OutputCount(const Call& call, ParticipantId) const { return call.count(); }
 
-std::vector<std::int64_t> Collective::OutputRows(const Call& call, int) const {
+std::vector<std::int64_t> Collective::OutputRows(const Call& call, ParticipantId) const {
   return {static_cast<std::int64_t>(call.num_rows)};
 }
 
@@ -14,19 +14,11 @@ void Collective::DirectOwn(const Call&, const void* const*, void*) const { __bui
 
 const Collective& FindCollective(CollectiveKind kind) {
   switch (kind) {
-    case CollectiveKind::kAllreduce:
-      return AllreduceCollective();
-    case CollectiveKind::kBroadcast:
-      return BroadcastCollective();
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kCommunicator:
-      return BarrierCollective();
-    case CollectiveKind::kAllgather:
-      return AllgatherCollective();
-    case CollectiveKind::kReducescatter:
-      return ReducescatterCollective();
-    case CollectiveKind::kAlltoall:
-      return AlltoallCollective();
+#define TF_SMDDP_CASE(enumerator, name, data_plane, ...) \
+  case CollectiveKind::k##enumerator:                    \
+    return data_plane##Collective();
+    TF_SMDDP_COLLECTIVES(TF_SMDDP_CASE)
+#undef TF_SMDDP_CASE
   }
   __builtin_unreachable();  // kinds are checked against kNumCollectiveKinds where they enter
 }

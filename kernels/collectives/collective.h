@@ -1,12 +1,13 @@
-// Collective: what one collective does to memory. One file each: allreduce.cc, broadcast.cc, …
+// Collective: what one collective does to memory. Each has its own file: allreduce.cc, broadcast.cc, …
 //
-// Place in the stack: above reduce/. No threads, no waiting, no shared state but the data: who calls what
-// when is the business of backends/ and of kernels/engine. To add a collective: a CollectiveKind, a file
-// here, a line in collective.cc.
+// Place in the stack: above reduce/. There are no threads, no waiting, and no shared state except the data;
+// backends/ and kernels/engine decide which thread calls what, and when. CONTRIBUTING.md says how to add a
+// collective.
 //
-// Words: ranks are counted among those that take part, 0 to num_ranks - 1. A *row* is what one index of the
-// first dimension holds. A *chunk* is a piece of work that one thread does at a time; a *window* is a
-// chunk-sized piece of a rank's shared memory.
+// Words: *participants* are the ranks that take part in a request, counted from 0 to num_ranks - 1
+// (rank_id.h). A *row* is what one index of the first dimension holds. A *chunk* is the piece of work that
+// one thread does at a time; a *window* is a piece of shared memory, as large as a chunk, that one
+// participant writes.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_COLLECTIVE_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_COLLECTIVE_H_
 
@@ -14,88 +15,100 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/common/collective_info.h"
+#include "kernels/common/operation.h"
+#include "kernels/common/status.h"
 #include "kernels/common/types.h"
 
 namespace tf_smddp {
 
-// A request as the data plane sees it; the same on all ranks.
+// A request as the data plane sees it. It is the same on all ranks.
 struct Call {
-  CollectiveKind kind = CollectiveKind::kBarrier;
-  DType dtype = DType::kUInt8;
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
+  Operation operation;
   int num_ranks = 1;
-  int root = -1;                // for collectives that have one
-  std::uint64_t num_rows = 0;   // of each rank's input, unless they may differ
+  ParticipantId root;           // for collectives that have a root
+  std::uint64_t num_rows = 0;   // of each input, where they are all equal
   std::uint64_t row_count = 1;  // elements of a row
-  std::vector<std::uint64_t>
-      rows;  // kAllgather: by rank, of its input; kAlltoall: by sender * num_ranks + receiver
+  // Where the rows may differ: those of each participant's input; with splits, those that participant s sends
+  // to participant r, at s * num_ranks + r.
+  std::vector<std::uint64_t> rows;
 
   std::uint64_t count() const { return num_rows * row_count; }
 };
 
-// One rank's part of one chunk on the staged path.
+// The arguments of a request on this rank, apart from the memory.
+struct Arguments {
+  const Operation& operation;
+  const std::vector<std::int64_t>& shape;   // of the input
+  const std::vector<std::int64_t>& splits;  // rows for each rank, where the collective has splits
+  const std::vector<int>& ranks;            // of the job, ascending: the communicator's
+};
+
+// One participant's part of one chunk on the staged path.
 struct StagedChunk {
-  int rank;
+  ParticipantId self;
   std::uint64_t index;        // of the chunk, below NumChunks
-  std::uint64_t capacity;     // elements that a window holds; at least num_ranks
-  const std::byte* input;     // this rank's whole tensor; nobody else can read it
-  std::byte* output;          // likewise; may be equal to `input` where the engine's request may be so
-  std::byte* const* windows;  // by rank: shared
+  std::uint64_t capacity;     // of a window, in elements; at least num_ranks
+  const std::byte* input;     // its whole input, which the other ranks cannot read
+  std::byte* output;          // its whole output; may be equal to `input` if the request's may
+  std::byte* const* windows;  // of all participants, which all of them can read
 };
 
 class Collective {
  public:
   virtual ~Collective() = default;
 
-  // Whose outputs one call of Direct writes.
+  // The outputs that one call of Direct writes.
   enum class Reach {
-    kAllOutputs,  // everybody's, so any rank can do any part; outputs must be in shared memory, and have the
-                  // shape of the inputs
-    kOwnOutput,   // its own, which may be private, and has a shape of its own
+    kAllOutputs,  // those of all participants, so any of them can do any part. The outputs must be in shared
+                  // memory, and have the shape of the inputs.
+    kOwnOutput,   // that of the caller, which may be private, and has a shape of its own
   };
   virtual Reach reach() const = 0;
 
-  // Elements of rank `rank`'s input, and output.
-  virtual std::uint64_t InputCount(const Call& call, int rank) const;
-  virtual std::uint64_t OutputCount(const Call& call, int rank) const;
+  // Checks whether a request with these arguments can be run. The default checks what follows from the
+  // collective's traits: that the op and the factors are defined for the type, that the root is in the
+  // communicator, and that there are rows where the output is made of rows. Errors: InvalidArgument.
+  virtual Status Check(const Arguments& arguments) const;
 
-  // Rows of rank `rank`'s output, by where they come from (see AllocateOutput in kernels/engine/request.h).
-  // For kOwnOutput only.
-  virtual std::vector<std::int64_t> OutputRows(const Call& call, int rank) const;
+  // The elements of a participant's input and output.
+  virtual std::uint64_t InputCount(const Call& call, ParticipantId participant) const;
+  virtual std::uint64_t OutputCount(const Call& call, ParticipantId participant) const;
 
-  // Without staging: all inputs are in memory that this process can reach. Makes elements [begin, begin +
-  // count) of the outputs that reach() says. inputs[r] and outputs[r] are the starts of rank r's whole
-  // tensors; with kOwnOutput only outputs[rank] is used. With kAllOutputs outputs[r] may be equal to
-  // inputs[r]. Chunks of one request may run at once, in any process, since they write disjoint elements.
-  virtual void Direct(const Call& call, int rank, const void* const* inputs, void* const* outputs,
+  // The rows of a participant's output, in parts by where they come from (see AllocateOutput in
+  // kernels/engine/request.h). For kOwnOutput only.
+  virtual std::vector<std::int64_t> OutputRows(const Call& call, ParticipantId participant) const;
+
+  // The direct path, for inputs that are all in memory that this process can reach. Makes elements [begin,
+  // begin + count) of the outputs that reach() names. inputs[p] and outputs[p] are the starts of participant
+  // p's whole tensors. With kAllOutputs, outputs[p] may be equal to inputs[p]; with kOwnOutput, only
+  // outputs[self] is used. Chunks of one request may run at once, in any process, since they write disjoint
+  // elements.
+  virtual void Direct(const Call& call, ParticipantId self, const void* const* inputs, void* const* outputs,
                       std::uint64_t begin, std::uint64_t count) const = 0;
 
-  // Likewise, for little data: makes all of one rank's output from all inputs, of which `output` may be one.
-  // For kAllOutputs, and where there are bytes, only.
+  // The direct path for little data: makes all of one participant's output from all inputs. `output` may be
+  // one of them. For kAllOutputs only, and only if there are bytes.
   virtual void DirectOwn(const Call& call, const void* const* inputs, void* output) const;
 
-  // The staged path: three steps that every rank does for every chunk, each after all ranks have done the one
-  // before for this chunk. StageIn: put into the own window what others need. Combine: read all windows,
-  // write to the own window and output, in the elements that are this rank's share. StageOut: read the
-  // windows, write to the own output.
+  // The staged path has three steps, which every participant does for every chunk. Each step follows when all
+  // participants have done the one before for this chunk.
+  //   StageIn   writes to the own window what others need
+  //   Combine   reads all windows, and writes this participant's share to the own window and output
+  //   StageOut  reads the windows, and writes to the own output
   virtual std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const = 0;
   virtual void StageIn(const Call& call, const StagedChunk& chunk) const = 0;
   virtual void Combine(const Call& call, const StagedChunk& chunk) const = 0;
   virtual void StageOut(const Call& call, const StagedChunk& chunk) const = 0;
 };
 
-// The one of this kind. Lives for ever; any thread.
+// Returns the collective of this kind, which lives for ever. Any thread.
 const Collective& FindCollective(CollectiveKind kind);
 
-// All of them, each in its own file.
-const Collective& AllgatherCollective();
-const Collective& AllreduceCollective();
-const Collective& AlltoallCollective();
-const Collective& BarrierCollective();
-const Collective& BroadcastCollective();
-const Collective& ReducescatterCollective();
+// AllreduceCollective(), BroadcastCollective() and so on: all of them, each in its own file.
+#define TF_SMDDP_DECLARATION(enumerator, name, data_plane, ...) const Collective& data_plane##Collective();
+TF_SMDDP_COLLECTIVES(TF_SMDDP_DECLARATION)
+#undef TF_SMDDP_DECLARATION
 
 }  // namespace tf_smddp
 

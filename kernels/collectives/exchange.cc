@@ -6,8 +6,8 @@
 namespace tf_smddp {
 namespace {
 
-// Copies the part of [from_begin, from_begin + from_count) that also lies in [begin, begin + count): element
-// e of that range is source[e - source_base], and goes to target[e - target_base]. Units: bytes.
+// Copies the bytes of [from_begin, from_begin + from_count) that are also in [begin, begin + count). Byte b
+// of that range is source[b - source_base], and goes to target[b - target_base].
 void CopyOverlap(const std::byte* source, std::uint64_t source_base, std::byte* target,
                  std::uint64_t target_base, std::uint64_t from_begin, std::uint64_t from_count,
                  std::uint64_t begin, std::uint64_t count) {
@@ -18,60 +18,63 @@ void CopyOverlap(const std::byte* source, std::uint64_t source_base, std::byte* 
 
 }  // namespace
 
-std::vector<std::int64_t> Exchange::OutputRows(const Call& call, int rank) const {
+std::vector<std::int64_t> Exchange::OutputRows(const Call& call, ParticipantId participant) const {
   std::vector<std::int64_t> rows;
-  for (int sender = 0; sender < call.num_ranks; ++sender) {
-    rows.push_back(static_cast<std::int64_t>(RowsFor(call, sender, rank).count));
+  for (const ParticipantId sender : FirstIds<ParticipantId>(call.num_ranks)) {
+    rows.push_back(static_cast<std::int64_t>(RowsFor(call, sender, participant).count));
   }
   return rows;
 }
 
-std::uint64_t Exchange::OutputCount(const Call& call, int rank) const {
+std::uint64_t Exchange::OutputCount(const Call& call, ParticipantId participant) const {
   std::uint64_t rows = 0;
-  for (int sender = 0; sender < call.num_ranks; ++sender) rows += RowsFor(call, sender, rank).count;
+  for (const ParticipantId sender : FirstIds<ParticipantId>(call.num_ranks))
+    rows += RowsFor(call, sender, participant).count;
   return rows * call.row_count;
 }
 
-void Exchange::Direct(const Call& call, int rank, const void* const* inputs, void* const* outputs,
+void Exchange::Direct(const Call& call, ParticipantId self, const void* const* inputs, void* const* outputs,
                       std::uint64_t begin, std::uint64_t count) const {
-  const std::uint64_t element_bytes = DTypeBytes(call.dtype);
+  const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
   const std::uint64_t row_bytes = call.row_count * element_bytes;
-  std::uint64_t start = 0;  // of the sender's part in the output, in bytes
-  for (int sender = 0; sender < call.num_ranks; ++sender) {
-    const Shard rows = RowsFor(call, sender, rank);
-    const auto* source = static_cast<const std::byte*>(inputs[sender]) + rows.begin * row_bytes;
-    CopyOverlap(source, start, static_cast<std::byte*>(outputs[rank]), 0, start, rows.count * row_bytes,
-                begin * element_bytes, count * element_bytes);
+  std::uint64_t start = 0;  // of the sender's part of the output, in bytes
+  for (const ParticipantId sender : FirstIds<ParticipantId>(call.num_ranks)) {
+    const Shard rows = RowsFor(call, sender, self);
+    const auto* source = static_cast<const std::byte*>(inputs[sender.index()]) + rows.begin * row_bytes;
+    CopyOverlap(source, start, static_cast<std::byte*>(outputs[self.index()]), 0, start,
+                rows.count * row_bytes, begin * element_bytes, count * element_bytes);
     start += rows.count * row_bytes;
   }
 }
 
 std::uint64_t Exchange::NumChunks(const Call& call, std::uint64_t capacity) const {
   std::uint64_t longest = 0;
-  for (int rank = 0; rank < call.num_ranks; ++rank) longest = std::max(longest, InputCount(call, rank));
+  for (const ParticipantId each : FirstIds<ParticipantId>(call.num_ranks)) {
+    longest = std::max(longest, InputCount(call, each));
+  }
   return (longest + capacity - 1) / capacity;
 }
 
 void Exchange::StageIn(const Call& call, const StagedChunk& chunk) const {
-  const std::uint64_t input_count = InputCount(call, chunk.rank);
+  const std::uint64_t input_count = InputCount(call, chunk.self);
   const std::uint64_t begin = chunk.index * chunk.capacity;
   if (begin >= input_count) return;
-  const std::uint64_t element_bytes = DTypeBytes(call.dtype);
-  std::memcpy(chunk.windows[chunk.rank], chunk.input + begin * element_bytes,
+  const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
+  std::memcpy(chunk.windows[chunk.self.index()], chunk.input + begin * element_bytes,
               std::min(chunk.capacity, input_count - begin) * element_bytes);
 }
 
 void Exchange::StageOut(const Call& call, const StagedChunk& chunk) const {
-  const std::uint64_t element_bytes = DTypeBytes(call.dtype);
+  const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
   const std::uint64_t row_bytes = call.row_count * element_bytes;
   const std::uint64_t begin = chunk.index * chunk.capacity * element_bytes;
-  std::uint64_t start = 0;  // of the sender's part in the output, in bytes
-  for (int sender = 0; sender < call.num_ranks; ++sender) {
-    const Shard rows = RowsFor(call, sender, chunk.rank);
-    const bool own = sender == chunk.rank;
+  std::uint64_t start = 0;  // of the sender's part of the output, in bytes
+  for (const ParticipantId sender : FirstIds<ParticipantId>(call.num_ranks)) {
+    const Shard rows = RowsFor(call, sender, chunk.self);
+    const bool own = sender == chunk.self;
     const std::uint64_t from = rows.begin * row_bytes;
-    CopyOverlap(own ? chunk.input : chunk.windows[sender], own ? 0 : begin, chunk.output + start, from, from,
-                rows.count * row_bytes, begin, chunk.capacity * element_bytes);
+    CopyOverlap(own ? chunk.input : chunk.windows[sender.index()], own ? 0 : begin, chunk.output + start,
+                from, from, rows.count * row_bytes, begin, chunk.capacity * element_bytes);
     start += rows.count * row_bytes;
   }
 }

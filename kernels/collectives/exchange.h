@@ -1,15 +1,14 @@
-// Exchange: what allgather and alltoall have in common. Each rank sends a range of its input to each rank; a
-// rank's output is what it gets, in the order of the senders.
+// Exchange: the common part of allgather and alltoall. Each participant sends a range of its input to each
+// participant, and its output is what it receives, in the order of the senders.
 //
-// Direct: each rank copies its own output out of the inputs. Per rank, one read and one write of its output,
-// the least that memory allows.
+// Direct: each participant copies its own output out of the inputs. It reads and writes its output once, the
+// least that memory allows.
 //
-// Staged: chunk j is elements [j * capacity, (j + 1) * capacity) of every rank's input, as far as it has
-// them.
+// Staged: chunk j is elements [j * capacity, (j + 1) * capacity) of every input that is so long.
 //   StageIn   copies that range of the own input into the own window
-//   StageOut  copies out of each window what is for this rank, and the own part from the own input
-// Per rank: its input in once, its output out once. Inputs of different lengths run out of chunks at
-// different times; the others go on.
+//   StageOut  copies from each window what is for this participant, and the own part from the own input
+// Each participant's input is copied in once, and its output is copied out once. Inputs of different lengths
+// end in different chunks.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_EXCHANGE_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_EXCHANGE_H_
 
@@ -21,9 +20,9 @@ namespace tf_smddp {
 class Exchange : public Collective {
  public:
   Reach reach() const override { return Reach::kOwnOutput; }
-  std::uint64_t OutputCount(const Call& call, int rank) const override;
-  std::vector<std::int64_t> OutputRows(const Call& call, int rank) const override;
-  void Direct(const Call& call, int rank, const void* const* inputs, void* const* outputs,
+  std::uint64_t OutputCount(const Call& call, ParticipantId participant) const override;
+  std::vector<std::int64_t> OutputRows(const Call& call, ParticipantId participant) const override;
+  void Direct(const Call& call, ParticipantId self, const void* const* inputs, void* const* outputs,
               std::uint64_t begin, std::uint64_t count) const override;
   std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const override;
   void StageIn(const Call& call, const StagedChunk& chunk) const override;
@@ -31,8 +30,8 @@ class Exchange : public Collective {
   void StageOut(const Call& call, const StagedChunk& chunk) const override;
 
  protected:
-  // The rows of `sender`'s input that are for `receiver`.
-  virtual Shard RowsFor(const Call& call, int sender, int receiver) const = 0;
+  // Returns the rows of `sender`'s input that are for `receiver`.
+  virtual Shard RowsFor(const Call& call, ParticipantId sender, ParticipantId receiver) const = 0;
 };
 
 }  // namespace tf_smddp

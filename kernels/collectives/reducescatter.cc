@@ -1,15 +1,15 @@
-// Reduce-scatter: the reduction of all ranks' inputs, cut by rows: rank r gets shard r (EvenShardOf). Added
-// in rank order, so bitwise what an allreduce gives there.
+// Reduce-scatter: the reduction of all inputs is cut by rows, and participant p gets shard p (EvenShardOf).
+// The inputs are added in the order of the participants, so a shard is bitwise what an allreduce gives there.
 //
-// Direct, per range of the own shard: read the N inputs, write the own output. Per rank: N reads of 1/N of
-// the tensor, one write of 1/N.
+// Direct: each participant makes its own output, from its range of the N inputs. It reads 1/N of the tensor N
+// times, and writes 1/N of it.
 //
-// Staged: a chunk has a piece of every shard, capacity / N elements of each, so that all ranks have work in
-// every chunk; a window is cut into N sub-windows of that length.
-//   StageIn  copies the pieces of the other ranks' shards of the own input into the own window
+// Staged: a chunk has a piece of every shard, capacity / N elements of each, so that all participants have
+// work in every chunk. A window is cut into N sub-windows of that length.
+//   StageIn  copies the pieces of the other participants' shards of the own input into the own window
 //   Combine  reduces the own piece, from the other windows and the own input, into the own output
-// Per rank and byte of tensor: (N-1)/N copied in, N reads and one write for 1/N of it. Shards that are a row
-// longer may need one chunk more; the others have nothing to do in it.
+// Each participant copies (N-1)/N of its tensor in, and for 1/N of it there are N reads and one write. Shards
+// that are a row longer may need one chunk more, in which the others have nothing to do.
 #include <algorithm>
 #include <cstring>
 
@@ -21,9 +21,13 @@
 namespace tf_smddp {
 namespace {
 
-// Elements of rank `rank`'s shard.
-Shard ElementsOf(const Call& call, int rank) {
-  const Shard rows = EvenShardOf(call.num_rows, call.num_ranks, rank);
+Shard RowsOf(const Call& call, ParticipantId participant) {
+  return EvenShardOf(call.num_rows, call.num_ranks, participant.value());
+}
+
+// The elements of a participant's shard.
+Shard ElementsOf(const Call& call, ParticipantId participant) {
+  const Shard rows = RowsOf(call, participant);
   return {rows.begin * call.row_count, rows.count * call.row_count};
 }
 
@@ -31,50 +35,56 @@ class Reducescatter final : public Collective {
  public:
   Reach reach() const override { return Reach::kOwnOutput; }
 
-  std::uint64_t OutputCount(const Call& call, int rank) const override {
-    return ElementsOf(call, rank).count;
+  std::uint64_t OutputCount(const Call& call, ParticipantId participant) const override {
+    return ElementsOf(call, participant).count;
   }
 
-  std::vector<std::int64_t> OutputRows(const Call& call, int rank) const override {
-    return {static_cast<std::int64_t>(EvenShardOf(call.num_rows, call.num_ranks, rank).count)};
+  std::vector<std::int64_t> OutputRows(const Call& call, ParticipantId participant) const override {
+    return {static_cast<std::int64_t>(RowsOf(call, participant).count)};
   }
 
-  void Direct(const Call& call, int rank, const void* const* inputs, void* const* outputs,
+  void Direct(const Call& call, ParticipantId self, const void* const* inputs, void* const* outputs,
               std::uint64_t begin, std::uint64_t count) const override {
-    const std::uint64_t element_bytes = DTypeBytes(call.dtype);
-    const std::uint64_t offset = (ElementsOf(call, rank).begin + begin) * element_bytes;
+    const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
+    const std::uint64_t offset = (ElementsOf(call, self).begin + begin) * element_bytes;
     const void* from[kMaxLocalRanks];
-    for (int r = 0; r < call.num_ranks; ++r) from[r] = static_cast<const std::byte*>(inputs[r]) + offset;
-    void* to = static_cast<std::byte*>(outputs[rank]) + begin * element_bytes;
-    Reduce({call.dtype, call.op, call.prescale, call.postscale}, from, call.num_ranks, &to, 1, count);
+    for (int each = 0; each < call.num_ranks; ++each) {
+      from[each] = static_cast<const std::byte*>(inputs[each]) + offset;
+    }
+    void* to = static_cast<std::byte*>(outputs[self.index()]) + begin * element_bytes;
+    Reduce({call.operation.dtype, call.operation.op, call.operation.prescale, call.operation.postscale}, from,
+           call.num_ranks, &to, 1, count);
   }
 
   std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const override {
     const std::uint64_t piece = PieceCount(call, capacity);
-    return (ElementsOf(call, 0).count + piece - 1) / piece;  // rank 0's shard is the longest
+    return (ElementsOf(call, ParticipantId(0)).count + piece - 1) /
+           piece;  // no shard is longer than the first
   }
 
   void StageIn(const Call& call, const StagedChunk& chunk) const override {
-    const std::uint64_t element_bytes = DTypeBytes(call.dtype);
-    for (int owner = 0; owner < call.num_ranks; ++owner) {
+    const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
+    for (const ParticipantId owner : FirstIds<ParticipantId>(call.num_ranks)) {
       const Shard piece = PieceOf(call, chunk, owner);
-      if (owner == chunk.rank || piece.count == 0) continue;
-      std::memcpy(chunk.windows[chunk.rank] + SubWindow(call, chunk, owner),
+      if (owner == chunk.self || piece.count == 0) continue;
+      std::memcpy(chunk.windows[chunk.self.index()] + SubWindow(call, chunk, owner),
                   chunk.input + piece.begin * element_bytes, piece.count * element_bytes);
     }
   }
 
   void Combine(const Call& call, const StagedChunk& chunk) const override {
-    const Shard piece = PieceOf(call, chunk, chunk.rank);
+    const Shard piece = PieceOf(call, chunk, chunk.self);
     if (piece.count == 0) return;
-    const std::uint64_t element_bytes = DTypeBytes(call.dtype);
+    const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
     const void* from[kMaxLocalRanks];
-    for (int r = 0; r < call.num_ranks; ++r) {
-      from[r] = r == chunk.rank ? chunk.input + piece.begin * element_bytes
-                                : chunk.windows[r] + SubWindow(call, chunk, chunk.rank);
+    for (const ParticipantId each : FirstIds<ParticipantId>(call.num_ranks)) {
+      from[each.index()] = each == chunk.self
+                               ? chunk.input + piece.begin * element_bytes
+                               : chunk.windows[each.index()] + SubWindow(call, chunk, chunk.self);
     }
-    void* to = chunk.output + (piece.begin - ElementsOf(call, chunk.rank).begin) * element_bytes;
-    Reduce({call.dtype, call.op, call.prescale, call.postscale}, from, call.num_ranks, &to, 1, piece.count);
+    void* to = chunk.output + (piece.begin - ElementsOf(call, chunk.self).begin) * element_bytes;
+    Reduce({call.operation.dtype, call.operation.op, call.operation.prescale, call.operation.postscale}, from,
+           call.num_ranks, &to, 1, piece.count);
   }
 
   void StageOut(const Call&, const StagedChunk&) const override {}
@@ -84,17 +94,17 @@ class Reducescatter final : public Collective {
     return capacity / static_cast<std::uint64_t>(call.num_ranks);
   }
 
-  // The elements of `owner`'s shard that are in this chunk.
-  static Shard PieceOf(const Call& call, const StagedChunk& chunk, int owner) {
+  // Returns the elements of `owner`'s shard that are in this chunk.
+  static Shard PieceOf(const Call& call, const StagedChunk& chunk, ParticipantId owner) {
     const Shard shard = ElementsOf(call, owner);
     const std::uint64_t piece = PieceCount(call, chunk.capacity);
     const std::uint64_t begin = std::min(shard.count, chunk.index * piece);
     return {shard.begin + begin, std::min(piece, shard.count - begin)};
   }
 
-  // Where the piece of `owner`'s shard lies in a window, in bytes.
-  static std::uint64_t SubWindow(const Call& call, const StagedChunk& chunk, int owner) {
-    return static_cast<std::uint64_t>(owner) * PieceCount(call, chunk.capacity) * DTypeBytes(call.dtype);
+  // Returns the byte of a window at which the piece of `owner`'s shard begins.
+  static std::uint64_t SubWindow(const Call& call, const StagedChunk& chunk, ParticipantId owner) {
+    return owner.index() * PieceCount(call, chunk.capacity) * DTypeBytes(call.operation.dtype);
   }
 };
 

@@ -1,6 +1,6 @@
-// ResolvedRequest: a ready request as the data plane needs it: who takes part, how much, and where it lies.
+// ResolvedRequest: a ready request as the data plane needs it, with its participants, sizes and addresses.
 //
-// Place in the stack: the engine makes it (kernels/engine/resolve.h), a Transfer moves it.
+// Place in the stack: the engine makes it (kernels/engine/resolve.h), and a Transfer moves it.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_RESOLVED_REQUEST_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_RESOLVED_REQUEST_H_
 
@@ -8,19 +8,20 @@
 #include <vector>
 
 #include "kernels/collectives/collective.h"
+#include "kernels/common/rank_id.h"
+#include "kernels/common/rank_mask.h"
 
 namespace tf_smddp {
 
 struct ResolvedRequest {
   const Collective* collective = nullptr;
   Call call;
-  std::uint64_t participants = 0;  // bits of members
-  int rank = 0;                    // this rank's number among the participants
-  bool reachable = false;          // Direct can run: what it reads and writes of other ranks lies in arenas
-  // All by number among the participants. `members`: of the communicator. The addresses of other ranks'
-  // tensors are nullptr where the memory is private, or has no bytes; with Reach::kOwnOutput only this rank's
-  // output counts.
-  std::vector<int> members;
+  MemberMask participants;
+  ParticipantId self;      // this rank
+  bool reachable = false;  // Direct can run: what it reads and writes of other ranks lies in arenas
+  // These have an entry for each participant. The addresses of another rank's tensors are nullptr if its
+  // memory is private, or if there are no bytes. With Reach::kOwnOutput, only this rank's output is used.
+  std::vector<MemberId> members;
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
 

@@ -7,7 +7,9 @@
 #ifndef TF_SMDDP_KERNELS_COMMON_RANK_MASK_H_
 #define TF_SMDDP_KERNELS_COMMON_RANK_MASK_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "kernels/common/rank_id.h"
 
@@ -65,12 +67,19 @@ class IdMask {
   // Iterates over the ids of the set in ascending order: `for (const MemberId member : mask)`.
   class Iterator {
    public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = AnyId;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const AnyId*;
+    using reference = AnyId;
+
     constexpr explicit Iterator(std::uint64_t left) : left_(left) {}
     constexpr AnyId operator*() const { return AnyId(__builtin_ctzll(left_)); }
     constexpr Iterator& operator++() {
       left_ &= left_ - 1;
       return *this;
     }
+    friend constexpr bool operator==(Iterator a, Iterator b) { return a.left_ == b.left_; }
     friend constexpr bool operator!=(Iterator a, Iterator b) { return a.left_ != b.left_; }
 
    private:

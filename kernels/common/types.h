@@ -1,35 +1,49 @@
-// The collectives, element types and reduce operations that requests carry.
+// The element types and the reduce operations that requests carry.
 //
-// Place in the stack: the bottom; includes nothing of the project. Not here: what the operations do
-// to memory (kernels/reduce) and how TensorFlow names its types (kernels/tf).
+// Place in the stack: the bottom. Not here: what the operations do to memory (kernels/reduce) and the
+// collectives (collective_info.h). The list of the types is dtype_table.h.
 #ifndef TF_SMDDP_KERNELS_COMMON_TYPES_H_
 #define TF_SMDDP_KERNELS_COMMON_TYPES_H_
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/common/dtype_table.h"
+
 namespace tf_smddp {
 
-// Values are part of the shared-memory manifest: append, never renumber.
+// kFloat16, kBFloat16, …: see dtype_table.h. A value may come from another process's memory, and is then
+// checked against kNumDTypes before its properties are asked for.
 enum class DType : std::uint8_t {
-  kFloat16 = 0,
-  kBFloat16 = 1,
-  kFloat32 = 2,
-  kFloat64 = 3,
-  kInt32 = 4,
-  kInt64 = 5,
-  kUInt8 = 6,
-  kBool = 7,
-  kInt8 = 8,
-  kInt16 = 9,
-  kUInt16 = 10,
-  kUInt32 = 11,
-  kUInt64 = 12,
-  kComplex64 = 13,   // two float32
-  kComplex128 = 14,  // two float64
+#define TF_SMDDP_ENUMERATOR(enumerator, ...) k##enumerator,
+  TF_SMDDP_DTYPES(TF_SMDDP_ENUMERATOR, )
+#undef TF_SMDDP_ENUMERATOR
 };
-inline constexpr int kNumDTypes = 15;
 
+// What can be done to the elements of a type.
+enum class Arithmetic : std::uint8_t {
+  kFloat,    // every operation; results are rounded; factors apply
+  kInteger,  // every operation, exact
+  kLogical,  // kMin, which is the logical and, and kMax, which is the logical or
+  kComplex,  // as kFloat, but without kMin and kMax: complex numbers have no order
+};
+
+struct DTypeInfo {
+  const char* name;   // NumPy's: "float32", "bfloat16", "bool"
+  std::size_t bytes;  // of one element
+  Arithmetic arithmetic;
+};
+
+// Indexed by DType.
+inline constexpr DTypeInfo kDTypes[] = {
+#define TF_SMDDP_INFO(enumerator, name, tensorflow, data_type, bytes, arithmetic, kernels) \
+  {#name, bytes, Arithmetic::k##arithmetic},
+    TF_SMDDP_DTYPES(TF_SMDDP_INFO, )
+#undef TF_SMDDP_INFO
+};
+inline constexpr int kNumDTypes = sizeof kDTypes / sizeof kDTypes[0];
+
+// Values are part of the manifest, too: append, and never renumber.
 enum class ReduceOp : std::uint8_t {
   kSum = 0,
   kAverage = 1,
@@ -39,49 +53,35 @@ enum class ReduceOp : std::uint8_t {
 };
 inline constexpr int kNumReduceOps = 5;
 
-// What a request does. Values are part of the manifest, too.
-enum class CollectiveKind : std::uint8_t {
-  kAllreduce = 0,
-  kBroadcast = 1,
-  kBarrier = 2,
-  kAllgather = 3,
-  kReducescatter = 4,
-  kAlltoall = 5,
-  kCommunicator = 6,  // the ranks agree on a group of them; moves no data
-};
-inline constexpr int kNumCollectiveKinds = 7;
+constexpr const DTypeInfo& InfoOf(DType dtype) { return kDTypes[static_cast<int>(dtype)]; }
+constexpr std::size_t DTypeBytes(DType dtype) { return InfoOf(dtype).bytes; }
+constexpr const char* DTypeName(DType dtype) { return InfoOf(dtype).name; }
 
-// Whether the elements of several ranks are combined, so that op and factors count.
-constexpr bool IsReduction(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReducescatter;
+// Whether results are rounded: floating-point and complex types. Only these have factors.
+constexpr bool IsInexact(DType dtype) {
+  return InfoOf(dtype).arithmetic == Arithmetic::kFloat || InfoOf(dtype).arithmetic == Arithmetic::kComplex;
 }
 
-// Whether ranks may bring tensors that differ in their first dimension.
-constexpr bool RowsMayDiffer(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllgather || kind == CollectiveKind::kAlltoall;
+// Whether `op` is defined for the type; see Arithmetic.
+constexpr bool ReduceOpDefined(DType dtype, ReduceOp op) {
+  const bool extremum = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  switch (InfoOf(dtype).arithmetic) {
+    case Arithmetic::kFloat:
+    case Arithmetic::kInteger:
+      return true;
+    case Arithmetic::kLogical:
+      return extremum;
+    case Arithmetic::kComplex:
+      return !extremum;
+  }
+  return false;
 }
 
-// Lower-case name ("allreduce").
-const char* CollectiveKindName(CollectiveKind kind);
-
-// Bytes of one element.
-std::size_t DTypeBytes(DType dtype);
-
-// NumPy's name ("float32", "bfloat16", "bool").
-const char* DTypeName(DType dtype);
-
-// Lower-case name as in the op's attribute ("sum", "average", "min", "max", "product").
+// The lower-case name as in an op's attribute: "sum", "average", "min", "max", "product".
 const char* ReduceOpName(ReduceOp op);
 
-// Sets *op from its lower-case name; false (and *op untouched) when there is none of that name.
+// Sets *op from its lower-case name. Returns false, and leaves *op alone, when there is none of that name.
 bool ParseReduceOp(const char* name, ReduceOp* op);
-
-// float16, bfloat16, float32, float64 and the complex types.
-bool IsInexact(DType dtype);
-
-// Whether `op` is defined for `dtype`: everything, but that bool has only kMin (logical and) and
-// kMax (logical or), and that complex numbers, which have no order, have neither.
-bool ReduceOpDefined(DType dtype, ReduceOp op);
 
 }  // namespace tf_smddp
 

@@ -99,7 +99,7 @@ bool BatchRunner::ResolveOne(Item* item) {
   Status status = Resolve(communicator_, *item->pending, &resolved);
   void* output = request.output;
   if (status.ok() && !resolved.all_outputs()) {
-    status = request.allocate(resolved.collective->OutputRows(resolved.call, resolved.rank), &output);
+    status = request.allocate(resolved.collective->OutputRows(resolved.call, resolved.self), &output);
     // It is no damage when this rank has no room.
     if (!status.ok()) status = FailedPrecondition(status.message());
   }
@@ -107,16 +107,16 @@ bool BatchRunner::ResolveOne(Item* item) {
     failures_->FailRequest(*item->pending, status);
     return false;
   }
-  const auto rank = static_cast<std::size_t>(resolved.rank);
+  const std::size_t self = resolved.self.index();
   if (resolved.reachable) {
-    if (!resolved.all_outputs()) resolved.outputs[rank] = output;
+    if (!resolved.all_outputs()) resolved.outputs[self] = output;
     return true;
   }
   // A small request that another rank could not put into its arena is staged from and to this rank's span;
   // Complete copies the result out of there.
   const bool in_span = item->pending->span != nullptr;
-  resolved.inputs[rank] = in_span ? item->pending->span : request.input;
-  resolved.outputs[rank] = in_span && resolved.all_outputs() ? item->pending->span : output;
+  resolved.inputs[self] = in_span ? item->pending->span : request.input;
+  resolved.outputs[self] = in_span && resolved.all_outputs() ? item->pending->span : output;
   return true;
 }
 

@@ -73,7 +73,7 @@ Status CommunicatorSet::CheckNobodyHasLeft() {
 Status CommunicatorSet::Agree(const std::string& label, CommunicatorId id, const Known& known) {
   std::promise<Status> outcome;
   Request request;
-  request.kind = CollectiveKind::kCommunicator;
+  request.operation.kind = CollectiveKind::kCommunicator;
   // No elements; the manifest compares all of it.
   request.shape = {0, static_cast<std::int64_t>(id), known.region};
   for (const int rank : known.ranks) request.shape.push_back(rank);

@@ -39,7 +39,8 @@ void Delivery::Complete(const std::vector<PendingTable::Shared>& done, bool smal
 void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Ended* ended) {
   Communicator* const communicator = state_->communicator;
   const Request& request = pending->request;
-  if (pending->span != nullptr && FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs) {
+  if (pending->span != nullptr &&
+      FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs) {
     std::memcpy(request.output, pending->span, pending->bytes);
   }
   FreeSpans(*pending);
@@ -51,7 +52,7 @@ void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now
   cost.small = small;
   cost.in_place = pending->bytes > 0 && request.output == request.input;
   if (cost.waiting == Clock::duration::zero()) cost.waiting = now - pending->submitted;  // it was in no batch
-  state_->counters->Completed(request.kind, pending->bytes, cost);
+  state_->counters->Completed(request.operation.kind, pending->bytes, cost);
   if (state_->timeline->running()) {
     state_->timeline->Add(request, pending->bytes, pending->submitted, cost, now);
   }
@@ -110,7 +111,7 @@ std::string Delivery::ErrorText(const PendingRequest& pending, const std::string
 }
 
 void Delivery::CountFailed(const Request& request, Clock::time_point submitted, const Cost& cost) {
-  state_->counters->Failed(request.kind);
+  state_->counters->Failed(request.operation.kind);
   if (!state_->timeline->running()) return;
   state_->timeline->Add(request, InputBytes(request), submitted, cost, Clock::now(), /*failed=*/true);
 }

@@ -2,13 +2,10 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "kernels/collectives/collective.h"
 #include "kernels/common/affinity.h"
-#include "kernels/common/decimal_text.h"
 #include "kernels/common/logging.h"
 #include "kernels/common/version.h"
 #include "kernels/engine/job_engine.h"
@@ -33,43 +30,6 @@ void WarnOfLauncher(const Config& config) {
   for (const std::string& warning : {config.note, AffinityWarning(config)}) {
     if (!warning.empty()) logger.Log(config.rank == 0 ? LogLevel::kWarning : LogLevel::kInfo, warning);
   }
-}
-
-Status CheckReduction(const Request& request) {
-  const auto what = [&request] { return std::string(CollectiveKindName(request.kind)) + " with "; };
-  if (!ReduceOpDefined(request.dtype, request.op)) {
-    return InvalidArgument(
-        what() + "op " + ReduceOpName(request.op) + " is not defined for " + DTypeName(request.dtype) +
-        (request.dtype == DType::kBool
-             ? "; use min (logical and) or max (logical or), or cast"
-             : ", which has no order; reduce the real and the imaginary part by themselves"));
-  }
-  if (!std::isfinite(request.prescale) || !std::isfinite(request.postscale)) {
-    return InvalidArgument(what() + "prescale " + DecimalText(request.prescale) + " and postscale " +
-                           DecimalText(request.postscale) + "; both must be finite");
-  }
-  if (!IsInexact(request.dtype) && (request.prescale != 1.0 || request.postscale != 1.0)) {
-    return InvalidArgument(what() + "prescale " + DecimalText(request.prescale) + " and postscale " +
-                           DecimalText(request.postscale) + " is not defined for " +
-                           DTypeName(request.dtype) + "; cast to a floating type first");
-  }
-  return {};
-}
-
-Status CheckSplits(const Request& request, std::size_t size) {
-  if (request.splits.size() != size) {
-    return InvalidArgument("alltoall with " + std::to_string(request.splits.size()) + " splits for " +
-                           std::to_string(size) + " ranks; give one number of rows for each");
-  }
-  std::int64_t left = request.shape[0];
-  for (const std::int64_t rows : request.splits) {
-    if (rows < 0) return InvalidArgument("alltoall with a split of " + std::to_string(rows) + " rows");
-    if (rows > left) left = -1;
-    if (left >= 0) left -= rows;
-  }
-  if (left == 0) return {};
-  return InvalidArgument("alltoall whose splits do not add up to its tensor's " +
-                         std::to_string(request.shape[0]) + " rows");
 }
 
 }  // namespace
@@ -107,31 +67,13 @@ Status Engine::CheckUsable() const {
 }
 
 Status Engine::CheckRequest(const Request& request, const std::vector<int>& ranks) const {
-  if (IsReduction(request.kind)) {
-    Status status = CheckReduction(request);
-    if (!status.ok()) return status;
-  }
-  if (request.kind == CollectiveKind::kBroadcast &&
-      std::find(ranks.begin(), ranks.end(), request.root) == ranks.end()) {
-    return InvalidArgument("broadcast with root rank " + std::to_string(request.root) +
-                           (request.communicator == kWorld
-                                ? ", but the ranks are 0 to " + std::to_string(config_.size - 1)
-                                : ", which is not in process set " + std::to_string(request.communicator)));
-  }
-  if (FindCollective(request.kind).reach() == Collective::Reach::kOwnOutput && request.shape.empty()) {
-    return InvalidArgument(std::string(CollectiveKindName(request.kind)) +
-                           " of a scalar, which has no rows; reshape it to [1]");
-  }
-  if (request.kind == CollectiveKind::kAlltoall) {
-    Status status = CheckSplits(request, ranks.size());
-    if (!status.ok()) return status;
-  }
   const Pairing& pairing = request.pairing;
   if (pairing.kind == Pairing::kGroup && pairing.param_index >= pairing.num_params) {
     return InvalidArgument("param_index is " + std::to_string(pairing.param_index) +
                            ", not below num_params, which is " + std::to_string(pairing.num_params));
   }
-  return {};
+  return FindCollective(request.operation.kind)
+      .Check({request.operation, request.shape, request.splits, ranks});
 }
 
 Status Engine::CheckStatsUsable(EngineStats* stats) const {

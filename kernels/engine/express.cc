@@ -44,16 +44,17 @@ std::uint64_t Bits(double value) {
 
 // Returns a key that differs between requests that must not meet: those of other manifests, or other tickets.
 std::uint64_t KeyOf(const Manifest& manifest, Pairing::Kind kind, std::uint64_t ticket) {
-  const auto traits = static_cast<std::uint64_t>(kind) | static_cast<std::uint64_t>(manifest.kind) << 16 |
-                      static_cast<std::uint64_t>(manifest.dtype) << 24 |
-                      static_cast<std::uint64_t>(manifest.op) << 32 |
+  const auto traits = static_cast<std::uint64_t>(kind) |
+                      static_cast<std::uint64_t>(manifest.operation.kind) << 16 |
+                      static_cast<std::uint64_t>(manifest.operation.dtype) << 24 |
+                      static_cast<std::uint64_t>(manifest.operation.op) << 32 |
                       static_cast<std::uint64_t>(manifest.shape_rank) << 40;
-  const auto root = static_cast<std::uint32_t>(manifest.root);
+  const auto root = static_cast<std::uint32_t>(manifest.operation.root.value());
   const std::uint64_t place = std::uint64_t{manifest.num_params} << 32 | manifest.param_index;
   // The four run side by side.
   const std::uint64_t a = Mix(traits, ticket), b = Mix(place, root),
                       c = Mix(manifest.count, manifest.dims_hash),
-                      d = Mix(Bits(manifest.prescale), Bits(manifest.postscale));
+                      d = Mix(Bits(manifest.operation.prescale), Bits(manifest.operation.postscale));
   return Mix(Mix(a, b + 1), Mix(c + 2, d + 3));
 }
 
@@ -75,7 +76,7 @@ Express::Express(Communicator* communicator)
 bool Express::Suits(const Request& request, std::uint64_t bytes) const {
   return patience_ > Clock::duration::zero() && request.assisted && bytes <= max_bytes_ &&
          request.pairing.kind != Pairing::kName &&
-         FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs &&
+         FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs &&
          communicator_->segment().active().load(std::memory_order_relaxed) ==
              MemberMask::FirstN(communicator_->size()).bits();
 }
@@ -130,8 +131,9 @@ bool Express::Try::Finish(Cost* cost) {
   const Communicator& communicator = *express_->communicator_;
   Call call = CallOf(request_);
   call.num_ranks = communicator.size();
-  call.root = request_.root < 0 ? -1 : communicator.IndexOf(request_.root);
-  FindCollective(call.kind).DirectOwn(call, posted, request_.output);
+  const RankId root = request_.operation.root;
+  if (root.valid()) call.root = ParticipantId(communicator.IndexOf(root.value()));
+  FindCollective(call.operation.kind).DirectOwn(call, posted, request_.output);
   cost->begun = begin;
   if (worth_timing) cost->moving = Clock::now() - begin;
   return true;

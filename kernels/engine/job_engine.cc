@@ -98,7 +98,7 @@ std::uint64_t JobEngine::Submit(Request&& request) {
 std::uint64_t JobEngine::Refuse(const Request& request, const Status& status) {
   if (!shut_down_.load() && !InForkedChild()) {
     if (const auto counters = communicators_->CountersOf(request.communicator))
-      counters->Failed(request.kind);
+      counters->Failed(request.operation.kind);
     if (timeline_->running()) {
       const Clock::time_point now = Clock::now();
       timeline_->Add(request, InputBytes(request), now, Cost(), now, /*failed=*/true);
@@ -247,7 +247,7 @@ void JobEngine::Finish(Membership& membership) {
 void JobEngine::AbortWaiting(Membership& membership, bool agreements_only) {
   std::string waiting;
   membership.pending().ForEach([&](const PendingRequest& request, bool entered) {
-    if (agreements_only && request.request.kind != CollectiveKind::kCommunicator) return;
+    if (agreements_only && request.request.operation.kind != CollectiveKind::kCommunicator) return;
     if (!entered || !membership.IsReady(request)) waiting = DescribeManifest(request.manifest);
   });
   if (waiting.empty() || job_->aborted()) return;

@@ -12,17 +12,17 @@ namespace tf_smddp {
 namespace {
 
 Status Run(const Request& request) {
-  const Collective& collective = FindCollective(request.kind);
+  const Collective& collective = FindCollective(request.operation.kind);
   Call call = CallOf(request);
-  call.root = 0;
-  if (RowsMayDiffer(request.kind)) call.rows = {call.num_rows};
+  call.root = ParticipantId(0);
+  if (RowsMayDiffer(request.operation.kind)) call.rows = {call.num_rows};
   void* output = request.output;
   if (collective.reach() == Collective::Reach::kOwnOutput) {
-    Status status = request.allocate(collective.OutputRows(call, 0), &output);
+    Status status = request.allocate(collective.OutputRows(call, ParticipantId(0)), &output);
     if (!status.ok()) return status;
   }
-  const std::uint64_t count = collective.OutputCount(call, 0);
-  if (count > 0) collective.Direct(call, 0, &request.input, &output, 0, count);
+  const std::uint64_t count = collective.OutputCount(call, ParticipantId(0));
+  if (count > 0) collective.Direct(call, ParticipantId(0), &request.input, &output, 0, count);
   return {};
 }
 
@@ -99,8 +99,9 @@ std::uint64_t LoneEngine::Submit(Request&& request) {
   cost.begun = begin;
   cost.moving = Clock::now() - begin;
   cost.in_place = request.input != nullptr && request.output == request.input;
-  if (counters != nullptr && status.ok()) counters->Completed(request.kind, InputBytes(request), cost);
-  if (counters != nullptr && !status.ok()) counters->Failed(request.kind);
+  if (counters != nullptr && status.ok())
+    counters->Completed(request.operation.kind, InputBytes(request), cost);
+  if (counters != nullptr && !status.ok()) counters->Failed(request.operation.kind);
   if (counters != nullptr && timeline_->running()) {
     timeline_->Add(request, InputBytes(request), begin, cost, begin + cost.moving, !status.ok());
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/operation.h"
 #include "kernels/common/status.h"
 #include "kernels/common/types.h"
 
@@ -58,12 +59,7 @@ enum class Caller {
 
 struct Request {
   CommunicatorId communicator = kWorld;
-  CollectiveKind kind = CollectiveKind::kAllreduce;
-  DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;     // for reductions
-  double prescale = 1.0;            // for reductions of inexact types: each input is multiplied by it
-  double postscale = 1.0;           // likewise the result
-  int root = -1;                    // a rank of the job; -1 where the collective has none
+  Operation operation;
   std::vector<std::int64_t> shape;  // of the input, elements; equal on all ranks, but for the first dimension
                                     // of kAllgather and kAlltoall
   std::vector<std::int64_t>
@@ -85,7 +81,7 @@ struct Request {
 };
 
 inline std::uint64_t InputBytes(const Request& request) {
-  std::uint64_t bytes = DTypeBytes(request.dtype);
+  std::uint64_t bytes = DTypeBytes(request.operation.dtype);
   for (const std::int64_t dim : request.shape) bytes *= static_cast<std::uint64_t>(dim);
   return bytes;
 }

@@ -46,7 +46,7 @@ std::string KindsToJson(const StatsByKind& kinds) {
   std::string text = "{";
   for (int number = 0; number < kNumCollectiveKinds; ++number) {
     const auto kind = static_cast<CollectiveKind>(number);
-    if (kind == CollectiveKind::kCommunicator) continue;  // no call of the user's, and no data
+    if (InfoOf(kind).Is(kIsInternal)) continue;
     const CollectiveStats& stats = kinds[static_cast<std::size_t>(number)];
     text += text.size() > 1 ? ", " : "";
     text += std::string("\"") + CollectiveKindName(kind) + "\": {" + Field("calls", stats.calls) + ", " +

@@ -12,8 +12,7 @@ namespace tf_smddp {
 namespace {
 
 Manifest ManifestOf(const Request& request) {
-  return MakeManifest({request.kind, request.dtype, request.op, request.prescale, request.postscale,
-                       request.root, request.pairing.param_index, request.pairing.num_params},
+  return MakeManifest(request.operation, request.pairing.param_index, request.pairing.num_params,
                       request.shape, request.label);
 }
 
@@ -115,7 +114,7 @@ bool Submission::RunExpress(const Request& request, const Manifest& manifest,
   cost.express = true;
   cost.in_place = bytes > 0 && request.output == request.input;
   state_->stalls->Ended(1);
-  state_->counters->CompletedExpress(request.kind, bytes, cost);  // in this thread's turn
+  state_->counters->CompletedExpress(request.operation.kind, bytes, cost);  // in this thread's turn
   if (timed) state_->timeline->Add(request, bytes, *submitted, cost, Clock::now());
   return true;
 }
@@ -141,7 +140,7 @@ Status Submission::PlaceData(PendingRequest* pending) {
     pending->cell.splits_offset = arena.OffsetOf(pending->splits, pending->splits_bytes);
   }
   if (pending->bytes == 0) return {};
-  const bool all_outputs = FindCollective(request.kind).reach() == Collective::Reach::kAllOutputs;
+  const bool all_outputs = FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs;
   pending->cell.input_offset = arena.OffsetOf(request.input, pending->bytes);
   pending->cell.output_offset = all_outputs ? arena.OffsetOf(request.output, pending->bytes) : 0;
   const bool in_arena =
@@ -200,9 +199,9 @@ void Submission::Launch(const PendingRequest& pending) {
   if (pending.bytes <= static_cast<std::uint64_t>(state_->communicator->config().small_bytes) &&
       resolved.reachable && resolved.all_outputs()) {
     const Clock::time_point begin = Clock::now();
-    resolved.collective->Direct(resolved.call, resolved.rank, resolved.inputs.data(), resolved.outputs.data(),
+    resolved.collective->Direct(resolved.call, resolved.self, resolved.inputs.data(), resolved.outputs.data(),
                                 0, resolved.call.count());
-    state_->counters->Moved(pending.request.kind, Clock::now() - begin);
+    state_->counters->Moved(pending.request.operation.kind, Clock::now() - begin);
     order_.AnnounceDone(place);
   } else {
     order_.Launch(place, pending.bytes, pending.request.alone);

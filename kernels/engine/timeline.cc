@@ -75,7 +75,7 @@ void Timeline::Add(const Request& request, std::uint64_t bytes, Clock::time_poin
                    Clock::time_point ended, bool failed) {
   std::lock_guard<std::mutex> lock(mu_);
   if (!file_.valid()) return;  // stopped meanwhile
-  const std::string kind = CollectiveKindName(request.kind);
+  const std::string kind = CollectiveKindName(request.operation.kind);
   const std::string common = R"(","cat":")" + kind + R"(","id":)" + std::to_string(next_id_++) +
                              R"(,"pid":)" + std::to_string(rank_) + R"(,"tid":)" +
                              std::to_string(request.communicator) + R"(,"name":)";
@@ -91,7 +91,7 @@ void Timeline::Add(const Request& request, std::uint64_t bytes, Clock::time_poin
   if (cost.express) way = "express";
   if (failed) way = "failed";
   add('b', submitted, name,
-      R"(,"args":{"bytes":)" + std::to_string(bytes) + R"(,"dtype":")" + DTypeName(request.dtype) +
+      R"(,"args":{"bytes":)" + std::to_string(bytes) + R"(,"dtype":")" + DTypeName(request.operation.dtype) +
           R"(","process_set":)" + std::to_string(request.communicator) + R"(,"way":")" + way + "\"}");
   const bool moved = !failed && cost.begun != Clock::time_point();
   const std::string waiting = "\"wait for ranks\"", moving = "\"move data\"";

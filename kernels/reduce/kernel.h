@@ -1,4 +1,4 @@
-// What a kernel is: one function for one element type, operation and instruction set.
+// Kernel: a function that reduces elements of one type, with one operation, on one instruction set.
 //
 // Place in the stack: internal to kernels/reduce. Not here: which of the machine's instruction sets is used
 // (targets.h).
@@ -14,14 +14,15 @@ namespace tf_smddp {
 // The instruction sets that a kernel file may be compiled for, best first within one architecture.
 enum TargetId { kAvx3, kAvx2, kSse4, kNeon, kFallback, kNumTargets };
 
-// Cast to the accumulator's type before use. Integer kernels heed the divisor only.
+// The factors are cast to the accumulator's type before use. Integer kernels use the divisor only.
 struct Factors {
-  double prescale;   // each input is multiplied by this
+  double prescale;   // each input is multiplied by it
   int divisor;       // the combined value is divided by this: num_inputs for kAverage, else 1
-  double postscale;  // and then multiplied by this
+  double postscale;  // the quotient is multiplied by it
 };
 
-// As in Reduce (reduce.h). Integer kernels get at least 2 inputs, because one is a copy.
+// The arguments of Reduce (reduce.h). Integer kernels get at least 2 inputs, because a reduction of one is a
+// copy.
 struct KernelArgs {
   const void* const* inputs;
   int num_inputs;
@@ -29,7 +30,7 @@ struct KernelArgs {
   int num_outputs;
   std::size_t count;
   Factors factors;
-  bool past_cache;  // outputs are aligned to 64 bytes, and none is an input: write them past the cache
+  bool past_cache;  // the outputs, aligned to 64 bytes and none of them an input, are written past the cache
 };
 
 using Kernel = void (*)(const KernelArgs& args);
@@ -37,8 +38,8 @@ using Kernel = void (*)(const KernelArgs& args);
 // Returns the kernel, or null where the file that defines it does not handle the pair.
 using FindKernel = Kernel (*)(DType dtype, ReduceOp op);
 
-// One for each file of kernels. Each is an array indexed by TargetId; a null entry is a target that is not
-// compiled.
+// Each file of kernels has one of these arrays, which the last column of dtype_table.h names. They are
+// indexed by TargetId; the entry of a target that is not compiled is null.
 extern const FindKernel kFindFloatKernel[];          // float32, float64
 extern const FindKernel kFindHalfKernel[];           // float16, bfloat16
 extern const FindKernel kFindIntegerKernel[];        // integers of 32 and 64 bits

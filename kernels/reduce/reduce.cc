@@ -4,19 +4,20 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/common/dtype_table.h"
 #include "kernels/reduce/float_environment.h"
 #include "kernels/reduce/targets.h"
 
 namespace tf_smddp {
 namespace {
 
-// Small enough that a piece that was read for the first output is still in the L1 cache for the next.
+// Pieces are so small that one that was read for the first output is still in the L1 cache for the next.
 constexpr std::size_t kCopyBytes = 16 << 10;
 
-// Of the longest vector that is stored, in bytes.
+// The bytes of the longest vector that is stored.
 constexpr std::uintptr_t kStreamAlignment = 64;
 
-// One input, no factors: every operation is the identity.
+// Handles one input without factors, of which every operation is the identity.
 void Copy(const void* input, void* const* outputs, int num_outputs, std::size_t bytes) {
   const std::size_t piece_bytes = num_outputs == 1 ? bytes : kCopyBytes;
   for (std::size_t begin = 0; begin < bytes; begin += piece_bytes) {
@@ -36,32 +37,13 @@ bool CanStream(const void* const* inputs, int num_inputs, void* const* outputs, 
   return true;
 }
 
-// Which file of kernels a type has, as an array indexed by TargetId.
-const FindKernel* KernelsFor(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-    case DType::kBFloat16:
-      return kFindHalfKernel;
-    case DType::kFloat32:
-    case DType::kFloat64:
-      return kFindFloatKernel;
-    case DType::kInt32:
-    case DType::kInt64:
-    case DType::kUInt32:
-    case DType::kUInt64:
-      return kFindIntegerKernel;
-    case DType::kInt8:
-    case DType::kInt16:
-    case DType::kUInt8:
-    case DType::kUInt16:
-    case DType::kBool:
-      return kFindNarrowIntegerKernel;
-    case DType::kComplex64:
-    case DType::kComplex128:
-      return kFindComplexKernel;
-  }
-  return nullptr;
-}
+// The kernels of each type, indexed by DType; each of them is an array indexed by TargetId.
+constexpr const FindKernel* kKernels[] = {
+#define TF_SMDDP_KERNELS(enumerator, name, tensorflow, data_type, bytes, arithmetic, kernels) \
+  kFind##kernels##Kernel,
+    TF_SMDDP_DTYPES(TF_SMDDP_KERNELS, )
+#undef TF_SMDDP_KERNELS
+};
 
 // The choice cannot change while the process runs, so it is made once.
 const ReduceTargetInfo& BestTarget() {
@@ -79,7 +61,7 @@ void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const 
     return Copy(inputs[0], outputs, num_outputs, count * DTypeBytes(dtype));
   }
   const Factors factors = {prescale, op == ReduceOp::kAverage ? num_inputs : 1, postscale};
-  const Kernel kernel = KernelsFor(dtype)[target.id](dtype, op);
+  const Kernel kernel = kKernels[static_cast<int>(dtype)][target.id](dtype, op);
   const ScopedIeeeEnvironment ieee;
   const bool streams = past_cache && CanStream(inputs, num_inputs, outputs, num_outputs);
   kernel({inputs, num_inputs, outputs, num_outputs, count, factors, streams});

@@ -12,15 +12,15 @@ using ::tensorflow::OpKernelConstruction;
 absl::Status ReadReduction(OpKernelConstruction* context, CollectiveAttributes* attributes) {
   std::string op;
   TF_RETURN_IF_ERROR(context->GetAttr("reduce_op", &op));
-  if (!ParseReduceOp(op.c_str(), &attributes->op)) {
+  if (!ParseReduceOp(op.c_str(), &attributes->operation.op)) {
     return absl::InvalidArgumentError("reduce_op '" + op + "' is not one of sum, average, min, max, product");
   }
   float prescale = 1.0F;
   float postscale = 1.0F;
   TF_RETURN_IF_ERROR(context->GetAttr("prescale", &prescale));
   TF_RETURN_IF_ERROR(context->GetAttr("postscale", &postscale));
-  attributes->prescale = prescale;
-  attributes->postscale = postscale;
+  attributes->operation.prescale = prescale;
+  attributes->operation.postscale = postscale;
   return absl::OkStatus();
 }
 
@@ -69,7 +69,7 @@ absl::Status ReadLabels(OpKernelConstruction* context, CollectiveAttributes* att
 
 absl::Status CollectiveAttributes::Read(OpKernelConstruction* context, CollectiveKind kind, int tensors,
                                         Pairing::Kind sequence, CollectiveAttributes* attributes) {
-  attributes->kind = kind;
+  attributes->operation.kind = kind;
   attributes->tensors = tensors;
   attributes->has_ticket = context->num_inputs() > tensors;
   int communicator = 0;
@@ -77,7 +77,11 @@ absl::Status CollectiveAttributes::Read(OpKernelConstruction* context, Collectiv
   attributes->communicator = static_cast<CommunicatorId>(communicator);
   TF_RETURN_IF_ERROR(context->GetAttr("eager", &attributes->eager));
   if (IsReduction(kind)) TF_RETURN_IF_ERROR(ReadReduction(context, attributes));
-  if (context->HasAttr("root_rank")) TF_RETURN_IF_ERROR(context->GetAttr("root_rank", &attributes->root));
+  if (context->HasAttr("root_rank")) {
+    int root = -1;
+    TF_RETURN_IF_ERROR(context->GetAttr("root_rank", &root));
+    attributes->operation.root = RankId(root);
+  }
   TF_RETURN_IF_ERROR(ReadPairing(context, sequence, attributes));
   return ReadLabels(context, attributes);
 }

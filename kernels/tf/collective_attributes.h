@@ -14,15 +14,11 @@
 namespace tf_smddp {
 
 struct CollectiveAttributes {
-  CollectiveKind kind = CollectiveKind::kAllreduce;
-  int tensors = 0;  // how many inputs, the first ones, are reduced or moved
+  Operation operation;  // without the dtype, which each input has
+  int tensors = 0;      // how many inputs, the first ones, are reduced or moved
   bool has_ticket = false;
   bool eager = false;
   CommunicatorId communicator = kWorld;
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int root = -1;
   Pairing pairing;                  // without ticket and name
   std::vector<std::string> labels;  // one for each request
 

@@ -36,7 +36,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
     // The other ranks run this op, and would wait for us.
     engine->FailStep(attributes_.communicator, step->number(),
                      "rank " + std::to_string(engine->config().rank) + " could not run " +
-                         CollectiveKindName(attributes_.kind) + " '" + attributes_.labels[0] +
+                         CollectiveKindName(attributes_.operation.kind) + " '" + attributes_.labels[0] +
                          "': " + std::string(status.message()));
     step->FailedIn(attributes_.communicator);
     context->SetStatus(status);
@@ -67,22 +67,18 @@ absl::Status CollectiveKernel::MakeRequests(OpKernelContext* context, StepId ste
   for (std::size_t i = 0; i < attributes_.labels.size(); ++i) {
     Request request;
     request.communicator = attributes_.communicator;
-    request.kind = attributes_.kind;
-    request.op = attributes_.op;
-    request.prescale = attributes_.prescale;
-    request.postscale = attributes_.postscale;
-    request.root = attributes_.root;
+    request.operation = attributes_.operation;
     request.label = attributes_.labels[i];
     request.step = step;
     request.pairing = pairing;
     request.pairing.param_index += static_cast<std::uint32_t>(i);
     if (pairing.kind == Pairing::kName) request.pairing.name = attributes_.labels[i];
     if (attributes_.tensors == 0) {
-      request.dtype = DType::kUInt8;
+      request.operation.dtype = DType::kUInt8;
       request.shape = {0};
     } else {
       const Tensor& input = context->input(static_cast<int>(i));
-      TF_RETURN_IF_ERROR(ToDType(input.dtype(), &request.dtype));
+      TF_RETURN_IF_ERROR(ToDType(input.dtype(), &request.operation.dtype));
       request.shape = ToShape(input.shape());
       request.input = input.tensor_data().data();
     }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "kernels/common/dtype_table.h"
 #include "kernels/common/utf8.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -9,51 +10,12 @@ namespace tf_smddp {
 
 absl::Status ToDType(tensorflow::DataType from, DType* to) {
   switch (from) {
-    case tensorflow::DT_HALF:
-      *to = DType::kFloat16;
-      return absl::OkStatus();
-    case tensorflow::DT_BFLOAT16:
-      *to = DType::kBFloat16;
-      return absl::OkStatus();
-    case tensorflow::DT_FLOAT:
-      *to = DType::kFloat32;
-      return absl::OkStatus();
-    case tensorflow::DT_DOUBLE:
-      *to = DType::kFloat64;
-      return absl::OkStatus();
-    case tensorflow::DT_INT32:
-      *to = DType::kInt32;
-      return absl::OkStatus();
-    case tensorflow::DT_INT64:
-      *to = DType::kInt64;
-      return absl::OkStatus();
-    case tensorflow::DT_UINT8:
-      *to = DType::kUInt8;
-      return absl::OkStatus();
-    case tensorflow::DT_BOOL:
-      *to = DType::kBool;
-      return absl::OkStatus();
-    case tensorflow::DT_INT8:
-      *to = DType::kInt8;
-      return absl::OkStatus();
-    case tensorflow::DT_INT16:
-      *to = DType::kInt16;
-      return absl::OkStatus();
-    case tensorflow::DT_UINT16:
-      *to = DType::kUInt16;
-      return absl::OkStatus();
-    case tensorflow::DT_UINT32:
-      *to = DType::kUInt32;
-      return absl::OkStatus();
-    case tensorflow::DT_UINT64:
-      *to = DType::kUInt64;
-      return absl::OkStatus();
-    case tensorflow::DT_COMPLEX64:
-      *to = DType::kComplex64;
-      return absl::OkStatus();
-    case tensorflow::DT_COMPLEX128:
-      *to = DType::kComplex128;
-      return absl::OkStatus();
+#define TF_SMDDP_CASE(enumerator, name, tensorflow_name, data_type, ...) \
+  case tensorflow::DT_##data_type:                                       \
+    *to = DType::k##enumerator;                                          \
+    return absl::OkStatus();
+    TF_SMDDP_DTYPES(TF_SMDDP_CASE, )
+#undef TF_SMDDP_CASE
     default:
       return absl::InvalidArgumentError("tf_smddp has no collectives for tensors of type " +
                                         tensorflow::DataTypeString(from) + "; cast the tensor");

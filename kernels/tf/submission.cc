@@ -28,7 +28,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
         done_(std::move(done)),
         communicator_(first.communicator),
         step_(std::move(step)),
-        label_(std::string(CollectiveKindName(first.kind)) + " '" + first.label + "'") {
+        label_(std::string(CollectiveKindName(first.operation.kind)) + " '" + first.label + "'") {
     for (int i = 0; i < context->num_inputs(); ++i) inputs_.push_back(context->input(i));
   }
 

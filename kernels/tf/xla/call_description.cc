@@ -19,6 +19,7 @@ class Writer {
     std::memcpy(&bits, &value, sizeof bits);
     Put(bits);
   }
+  void Put(RankId value) { Put(value.value()); }
   void Put(const std::string& value) { text_ += std::to_string(value.size()) + ':' + value; }
   void Put(const std::vector<std::int64_t>& values) {
     Put(values.size());
@@ -43,6 +44,7 @@ class Reader {
     const std::int64_t bits = Number(' ');
     std::memcpy(value, &bits, sizeof bits);
   }
+  void Get(RankId* value) { *value = RankId(static_cast<int>(Number(' '))); }
   void Get(std::string* value) {
     const std::size_t length = Count(Number(':'));
     value->assign(at_, length);
@@ -87,12 +89,12 @@ class Reader {
 // The same order both ways.
 template <typename Stream, typename Description>
 void Fields(Stream&& stream, Description* call) {
-  stream(&call->kind);
+  stream(&call->operation.kind);
+  stream(&call->operation.op);
+  stream(&call->operation.root);
+  stream(&call->operation.prescale);
+  stream(&call->operation.postscale);
   stream(&call->communicator);
-  stream(&call->op);
-  stream(&call->prescale);
-  stream(&call->postscale);
-  stream(&call->root);
   stream(&call->has_ticket);
   stream(&call->pairing);
   stream(&call->num_params);
@@ -136,12 +138,8 @@ Request CallDescription::MakeRequest(std::size_t index, std::int64_t ticket) con
   const Tensor& tensor = tensors[index];
   Request request;
   request.communicator = communicator;
-  request.kind = kind;
-  request.dtype = tensor.dtype;
-  request.op = op;
-  request.prescale = prescale;
-  request.postscale = postscale;
-  request.root = root;
+  request.operation = operation;
+  request.operation.dtype = tensor.dtype;
   request.shape = tensor.shape;
   request.splits = splits;
   request.label = tensor.label;

@@ -26,12 +26,8 @@ struct CallDescription {
     std::vector<std::int64_t> rows;
   };
 
-  CollectiveKind kind = CollectiveKind::kAllreduce;
+  Operation operation;  // without the dtype, which each tensor has
   CommunicatorId communicator = kWorld;
-  ReduceOp op = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  int root = -1;
   bool has_ticket = false;                     // an operand says how the tensors pair
   Pairing::Kind pairing = Pairing::kSequence;  // without one
   std::uint32_t num_params = 1;

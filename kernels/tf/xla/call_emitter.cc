@@ -157,7 +157,7 @@ absl::Status CallEmitter::Run(const CallDescription& description, const std::vec
                               std::vector<XlaOp>* outputs) {
   std::vector<Shape> results;
   std::size_t aliased = 0;
-  if (description.kind != CollectiveKind::kBarrier) {
+  if (!InfoOf(description.operation.kind).Is(kHasNoTensor)) {
     for (std::size_t i = 0; i < description.tensors.size(); ++i) {
       TF_ASSIGN_OR_RETURN(Shape shape, context_->builder()->GetShape(inputs[i]));
       const std::vector<std::int64_t>& rows = description.tensors[i].rows;

@@ -75,19 +75,15 @@ class CollectiveXlaKernel : public XlaOpKernel {
 
   absl::Status CheckRows(const CallDescription::Tensor& tensor) const {
     if (!tensor.shape.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError(std::string(CollectiveKindName(attributes_.kind)) + " '" +
+    return absl::InvalidArgumentError(std::string(CollectiveKindName(attributes_.operation.kind)) + " '" +
                                       tensor.label + "' of a scalar: it needs at least one dimension");
   }
 
  private:
   absl::Status Describe(XlaOpKernelContext* context, CallDescription* description,
                         std::vector<XlaOp>* inputs) const {
-    description->kind = attributes_.kind;
+    description->operation = attributes_.operation;
     description->communicator = attributes_.communicator;
-    description->op = attributes_.op;
-    description->prescale = attributes_.prescale;
-    description->postscale = attributes_.postscale;
-    description->root = attributes_.root;
     description->has_ticket = attributes_.has_ticket;
     description->pairing = attributes_.pairing.kind;
     description->num_params = attributes_.pairing.num_params;
@@ -125,7 +121,7 @@ class CollectiveXlaKernel : public XlaOpKernel {
     if (const std::shared_ptr<Engine> engine = GlobalEngine()) {
       engine->FailStep(attributes_.communicator, kNoStep,
                        "rank " + std::to_string(engine->config().rank) + " could not compile " +
-                           CollectiveKindName(attributes_.kind) + " '" + attributes_.labels[0] +
+                           CollectiveKindName(attributes_.operation.kind) + " '" + attributes_.labels[0] +
                            "': " + std::string(status.message()));
     }
     context->SetStatus(status);

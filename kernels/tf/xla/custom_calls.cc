@@ -40,7 +40,7 @@ struct Call {
   }
   // Operands: tensors, ticket, token; results: tensors, token.
   std::size_t tensors() const {
-    return description.kind == CollectiveKind::kBarrier ? 0 : description.tensors.size();
+    return InfoOf(description.operation.kind).Is(kHasNoTensor) ? 0 : description.tensors.size();
   }
   std::int64_t ticket() const { return description.has_ticket ? Number(tensors()) : -1; }
   std::int64_t token() const { return Number(tensors() + (description.has_ticket ? 1 : 0)); }
@@ -63,7 +63,7 @@ std::string Listed(const std::vector<std::int64_t>& rows) {
 // The program was compiled for an output of a certain shape.
 AllocateOutput ExpectRows(const Call& call, std::size_t index) {
   const CallDescription::Tensor& tensor = call.description.tensors[index];
-  return [expected = tensor.rows, label = tensor.label, kind = call.description.kind,
+  return [expected = tensor.rows, label = tensor.label, kind = call.description.operation.kind,
           result = call.results[index]](const std::vector<std::int64_t>& rows, void** output) {
     *output = result;
     if (rows == expected) return Status();

@@ -95,10 +95,9 @@ TEST(RankMask, ReachesFrom0To63) {
   for (int size = 0; size <= MemberMask::kCapacity; ++size) {
     const MemberMask first = MemberMask::FirstN(size);
     EXPECT_EQ(first.size(), size);
-    std::vector<int> ids;
-    for (const MemberId member : first) ids.push_back(member.value());
-    std::vector<int> expected;
-    for (const MemberId member : FirstIds<MemberId>(size)) expected.push_back(member.value());
+    const std::vector<MemberId> ids(first.begin(), first.end());
+    std::vector<MemberId> expected;
+    for (const MemberId member : FirstIds<MemberId>(size)) expected.push_back(member);
     EXPECT_EQ(ids, expected);
     EXPECT_EQ(static_cast<int>(expected.size()), size);
   }

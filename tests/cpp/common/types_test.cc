@@ -66,29 +66,5 @@ TEST(Types, ReduceOpNamesRoundTrip) {
   EXPECT_EQ(op, ReduceOp::kMin);
 }
 
-TEST(Types, EveryCollective) {
-  struct {
-    CollectiveKind kind;
-    int value;
-    const char* name;
-    bool reduction, rows_differ;
-  } constexpr kKinds[] = {
-      {CollectiveKind::kAllreduce, 0, "allreduce", true, false},
-      {CollectiveKind::kBroadcast, 1, "broadcast", false, false},
-      {CollectiveKind::kBarrier, 2, "barrier", false, false},
-      {CollectiveKind::kAllgather, 3, "allgather", false, true},
-      {CollectiveKind::kReducescatter, 4, "reducescatter", true, false},
-      {CollectiveKind::kAlltoall, 5, "alltoall", false, true},
-      {CollectiveKind::kCommunicator, 6, "process set", false, false},
-  };
-  ASSERT_EQ(std::size(kKinds), static_cast<std::size_t>(kNumCollectiveKinds));
-  for (const auto& expected : kKinds) {
-    EXPECT_EQ(static_cast<int>(expected.kind), expected.value);
-    EXPECT_STREQ(CollectiveKindName(expected.kind), expected.name);
-    EXPECT_EQ(IsReduction(expected.kind), expected.reduction) << expected.name;
-    EXPECT_EQ(RowsMayDiffer(expected.kind), expected.rows_differ) << expected.name;
-  }
-}
-
 }  // namespace
 }  // namespace tf_smddp

@@ -14,9 +14,7 @@ namespace {
 
 ProgressRecord::Submission SubmissionOf(std::int64_t number) {
   // Label, shape and time say the same, so that a mixture shows.
-  return {0, number,
-          MakeManifest({CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, -1, 0, 0},
-                       {number}, std::to_string(number))};
+  return {0, number, MakeManifest({CollectiveKind::kAllreduce}, 0, 0, {number}, std::to_string(number))};
 }
 
 TEST(ProgressRecord, TheLastSubmission) {

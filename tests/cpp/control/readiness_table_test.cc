@@ -26,8 +26,7 @@ class ReadinessTableTest : public ::testing::Test {
         table_(reinterpret_cast<std::byte*>(memory_.data()), kSlots, kRanks, &active_, &abort_) {}
 
   Arrival Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, std::int64_t count = 4) {
-    const Manifest manifest = MakeManifest(
-        {CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, -1, 0, 1}, {count}, "x");
+    const Manifest manifest = MakeManifest({CollectiveKind::kAllreduce}, 0, 1, {count}, "x");
     const Cell cell = {static_cast<std::uint64_t>(rank) * 100, static_cast<std::uint64_t>(rank) * 100 + 1, 0,
                        0};
     return table_.Arrive(slot, ticket, rank, manifest, cell, &others_, &other_rank_);
@@ -156,8 +155,7 @@ TEST_F(ReadinessTableTest, ClearFreesAllGenerationsAndKeepsTheKeys) {
 TEST(ReadinessTableConcurrency, LeavingAndArriving) {
   constexpr int kRanks = 2, kRounds = 3000;
   AbortRecord abort = {};
-  const Manifest manifest =
-      MakeManifest({CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, 1.0, 1.0, -1, 0, 0}, {0}, "b");
+  const Manifest manifest = MakeManifest({CollectiveKind::kBarrier, DType::kUInt8}, 0, 0, {0}, "b");
   for (int round = 0; round < kRounds; ++round) {
     std::atomic<std::uint64_t> active{3};
     std::vector<Line> memory(ReadinessTable::Bytes(4, kRanks) / 64 + 1);
@@ -188,8 +186,7 @@ TEST(ReadinessTableConcurrency, ExactlyOneRankIsLast) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
-      const Manifest manifest = MakeManifest(
-          {CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, 1.0, 1.0, -1, 0, 0}, {0}, "b");
+      const Manifest manifest = MakeManifest({CollectiveKind::kBarrier, DType::kUInt8}, 0, 0, {0}, "b");
       for (int round = 0; round < kRounds; ++round) {
         std::uint32_t slot = 0;
         ASSERT_TRUE(table.FindSlot("round " + std::to_string(round % 8), &slot).ok());

@@ -120,11 +120,11 @@ TEST(Communicator, BadCallsAreRefusedHereAlone) {
       EXPECT_FALSE(engine.Leave(id).ok());
     } else {
       Request request = Floats(id, &data);
-      request.kind = CollectiveKind::kBroadcast;
-      request.root = 1;
-      EXPECT_NE(Await(engine, request).message().find("root rank 1, which is not in process set"),
+      request.operation.kind = CollectiveKind::kBroadcast;
+      request.operation.root = RankId(1);
+      EXPECT_NE(Await(engine, request).message().find("root rank 1, which is not in its process set"),
                 std::string::npos);
-      request.root = 2;  // a rank of the job
+      request.operation.root = RankId(2);  // a rank of the job
       EXPECT_TRUE(Await(engine, request).ok());
     }
     std::vector<float> world(3, 1.0f);

@@ -262,7 +262,7 @@ TEST(Corruption, AMovedPlaceIsRefused) {
     for (const std::int64_t count : {300, 100000}) {  // small, and by way of the launch log
       // Onto a part of the output; and out of the arena.
       for (const std::uint64_t bytes : {std::uint64_t{4}, std::uint64_t{1} << 40}) {
-        EXPECT_NE(RunMoved(kind, count, bytes).find("the shared table is damaged: the place of"),
+        EXPECT_NE(RunMoved(kind, count, bytes).find("shared memory is corrupt: invalid address for"),
                   std::string::npos)
             << static_cast<int>(kind) << " of " << count << ", moved by " << bytes;
       }

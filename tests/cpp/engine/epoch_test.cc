@@ -49,8 +49,8 @@ Status GoodStep(Engine& engine, int turn) {
   if (!step.DrawTicket(kWorld, &ticket)) return step.End();
   for (std::uint32_t i = 0; i < kTensors; ++i) SubmitTensor(step, &tensors, ticket, i);
   Request broadcast = AllreduceFloats(root, &root);
-  broadcast.kind = CollectiveKind::kBroadcast;
-  broadcast.root = 0;
+  broadcast.operation.kind = CollectiveKind::kBroadcast;
+  broadcast.operation.root = RankId(0);
   step.Submit(std::move(broadcast));
   const Status status = step.End();
   if (!status.ok()) return status;

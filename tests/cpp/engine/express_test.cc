@@ -92,8 +92,8 @@ TEST(Express, BroadcastsAndBarriers) {
         for (int round = 0; round < kRounds; ++round) {
           std::vector<float> data(20, static_cast<float>(round * 10 + rank)), output(20);
           Request request = AllreduceFloats(data, round % 2 == 0 ? &data : &output);
-          request.kind = CollectiveKind::kBroadcast;
-          request.root = round % size;
+          request.operation.kind = CollectiveKind::kBroadcast;
+          request.operation.root = RankId(round % size);
           ASSERT_TRUE(Wait(engine, std::move(request)).ok());
           const auto expected = static_cast<float>(round * 10 + round % size);
           for (const float value : round % 2 == 0 ? data : output) ASSERT_EQ(value, expected);

@@ -64,7 +64,7 @@ TEST(Mismatch, Types) {
   ExpectFailureEverywhere(2,
                           [](int rank, Engine& engine, std::vector<float>* data) {
                             Request request = Flat(data, 4);
-                            if (rank == 0) request.dtype = DType::kInt32;
+                            if (rank == 0) request.operation.dtype = DType::kInt32;
                             return InGroup(std::move(request), DrawTicket(engine), 0, 1);
                           },
                           {"float32 [4]", "int32 [4]"});
@@ -74,7 +74,7 @@ TEST(Mismatch, Ops) {
   ExpectFailureEverywhere(2,
                           [](int rank, Engine& engine, std::vector<float>* data) {
                             Request request = Flat(data, 4);
-                            if (rank == 0) request.op = ReduceOp::kMax;
+                            if (rank == 0) request.operation.op = ReduceOp::kMax;
                             return InGroup(std::move(request), DrawTicket(engine), 0, 1);
                           },
                           {"max float32", "sum float32"});
@@ -84,8 +84,8 @@ TEST(Mismatch, Roots) {
   ExpectFailureEverywhere(2,
                           [](int rank, Engine&, std::vector<float>* data) {
                             Request request = Flat(data, 4);
-                            request.kind = CollectiveKind::kBroadcast;
-                            request.root = rank;
+                            request.operation.kind = CollectiveKind::kBroadcast;
+                            request.operation.root = RankId(rank);
                             return request;
                           },
                           {"root 0", "root 1", "collective 0"});
@@ -98,8 +98,8 @@ TEST(Mismatch, ABarrierIsNotABroadcast) {
                               return MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum,
                                                  nullptr, nullptr, 0);
                             Request request = Flat(data, 4);
-                            request.kind = CollectiveKind::kBroadcast;
-                            request.root = 0;
+                            request.operation.kind = CollectiveKind::kBroadcast;
+                            request.operation.root = RankId(0);
                             return request;
                           },
                           {"barrier", "broadcast"});
@@ -109,7 +109,7 @@ TEST(Mismatch, ScaleFactors) {
   ExpectFailureEverywhere(2,
                           [](int rank, Engine& engine, std::vector<float>* data) {
                             Request request = Flat(data, 4);
-                            if (rank == 0) request.prescale = 0.5;
+                            if (rank == 0) request.operation.prescale = 0.5;
                             return InGroup(std::move(request), DrawTicket(engine), 0, 1);
                           },
                           {"prescale 0.5"});
@@ -120,7 +120,7 @@ TEST(Mismatch, RowsOfAnAllgather) {
   ExpectFailureEverywhere(2,
                           [](int rank, Engine&, std::vector<float>* data) {
                             Request request = Flat(data, 4);
-                            request.kind = CollectiveKind::kAllgather;
+                            request.operation.kind = CollectiveKind::kAllgather;
                             request.shape = {rank + 1, rank == 0 ? 2 : 3};
                             request.allocate = [](const std::vector<std::int64_t>&, void**) {
                               ADD_FAILURE() << "an output was made";
@@ -319,12 +319,12 @@ TEST(BadRequest, IsRefusedHereAndTheJobGoesOn) {
   RunRanks(2, [](int, Engine& engine) {
     std::vector<float> data(10, 1.0f);
     Request request = AllreduceFloats(data, &data);
-    request.dtype = DType::kBool;
+    request.operation.dtype = DType::kBool;
     EXPECT_NE(Await(engine, request).message().find("op sum is not defined for bool"), std::string::npos);
     request = AllreduceFloats(data, &data);
-    request.kind = CollectiveKind::kBroadcast;
+    request.operation.kind = CollectiveKind::kBroadcast;
     for (const int root : {-1, 2}) {
-      request.root = root;
+      request.operation.root = RankId(root);
       EXPECT_NE(Await(engine, request).message().find("root rank " + std::to_string(root)),
                 std::string::npos);
     }
@@ -343,13 +343,13 @@ TEST(BadRequest, FactorsSplitsAndScalars) {
       EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
     };
     Request request = AllreduceFloats(data, &data);
-    request.postscale = 1.0 / 0.0;
+    request.operation.postscale = 1.0 / 0.0;
     refused(request, "must be finite");
-    request.dtype = DType::kInt32;
-    request.postscale = 0.5;
+    request.operation.dtype = DType::kInt32;
+    request.operation.postscale = 0.5;
     refused(request, "not defined for int32; cast to a floating type first");
     request = AllreduceFloats(data, &data);
-    request.kind = CollectiveKind::kAlltoall;
+    request.operation.kind = CollectiveKind::kAlltoall;
     refused(request, "alltoall with 0 splits for 2 ranks");
     request.splits = {11, -1};
     refused(request, "-1 rows");
@@ -358,12 +358,12 @@ TEST(BadRequest, FactorsSplitsAndScalars) {
       request.splits = splits;
       refused(request, "do not add up to its tensor's 10 rows");
     }
-    request.kind = CollectiveKind::kReducescatter;
+    request.operation.kind = CollectiveKind::kReducescatter;
     request.shape = {};
     refused(request, "of a scalar, which has no rows");
     request = AllreduceFloats(data, &data);
-    request.dtype = DType::kComplex64;
-    request.op = ReduceOp::kMax;
+    request.operation.dtype = DType::kComplex64;
+    request.operation.op = ReduceOp::kMax;
     refused(request, "which has no order");
     EXPECT_TRUE(Await(engine, AllreduceFloats(data, &data)).ok());
   });

@@ -171,8 +171,8 @@ TEST(Leave, ACollectiveThatNeedsTheLeaverIsAnError) {
     MeetInTheWorld(engine);
     std::vector<float> data(10, 1.0f);
     Request broadcast = Floats(id, &data);
-    broadcast.kind = CollectiveKind::kBroadcast;
-    broadcast.root = 0;
+    broadcast.operation.kind = CollectiveKind::kBroadcast;
+    broadcast.operation.root = RankId(0);
     Status status = Await(engine, broadcast);
     EXPECT_NE(status.message().find("the root has left"), std::string::npos) << status.message();
     Trial trial;

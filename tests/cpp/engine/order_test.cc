@@ -103,8 +103,8 @@ TEST(Order, TheSequencePairsInOrderOfSubmission) {
     for (int i = 0; i < rounds; ++i) {
       Request request =
           AllreduceFloats(data[static_cast<std::size_t>(i)], &data[static_cast<std::size_t>(i)]);
-      request.kind = CollectiveKind::kBroadcast;
-      request.root = i % size;
+      request.operation.kind = CollectiveKind::kBroadcast;
+      request.operation.root = RankId(i % size);
       requests.push_back(std::move(request));
       requests.push_back(
           MakeRequest(CollectiveKind::kBarrier, DType::kUInt8, ReduceOp::kSum, nullptr, nullptr, 0));
@@ -146,8 +146,8 @@ TEST(Order, BroadcastFromEveryRoot) {
              {std::size_t{0}, std::size_t{1}, std::size_t{997}, std::size_t{300007}}) {
           std::vector<float> input(count, static_cast<float>(rank + 1)), output(count, -1);
           Request request = AllreduceFloats(input, &output);
-          request.kind = CollectiveKind::kBroadcast;
-          request.root = root;
+          request.operation.kind = CollectiveKind::kBroadcast;
+          request.operation.root = RankId(root);
           const Status status = Await(engine, std::move(request));
           ASSERT_TRUE(status.ok()) << status.message();
           for (const float value : output) ASSERT_EQ(value, static_cast<float>(root + 1));
@@ -165,7 +165,7 @@ TEST(Order, BroadcastInArenas) {
     std::fill(data, data + kCount, static_cast<float>(rank));
     Request request =
         MakeRequest(CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, data, data, kCount);
-    request.root = 1;
+    request.operation.root = RankId(1);
     ASSERT_TRUE(Await(engine, std::move(request)).ok());
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], 1.0f);
   });

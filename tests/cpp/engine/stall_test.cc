@@ -32,8 +32,7 @@ using Clock = std::chrono::steady_clock;
 // ---- The text
 
 Manifest Labelled(const std::string& label) {
-  return MakeManifest({CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, -1, 0, 0}, {4},
-                      label);
+  return MakeManifest({CollectiveKind::kAllreduce}, 0, 0, {4}, label);
 }
 
 StallReport ReportAbout(const AbsentRank& absent) {

@@ -199,7 +199,7 @@ TEST(Statistics, ErrorsAndFailures) {
     // Refused.
     Request bad =
         MakeRequest(CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, nullptr, nullptr, 0);
-    bad.root = 7;
+    bad.operation.root = RankId(7);
     EXPECT_FALSE(Await(engine, std::move(bad)).ok());
     ASSERT_TRUE(Allreduce(engine, 5).ok());
     const EngineStats stats = StatsOf(engine);

@@ -110,10 +110,10 @@ std::uint64_t DrawTicket(Engine& engine, CommunicatorId communicator) {
 Request MakeRequest(CollectiveKind kind, DType dtype, ReduceOp op, const void* input, void* output,
                     std::int64_t count) {
   Request request;
-  request.kind = kind;
-  request.dtype = dtype;
-  request.op = op;
-  request.root = kind == CollectiveKind::kBroadcast ? 0 : -1;
+  request.operation.kind = kind;
+  request.operation.dtype = dtype;
+  request.operation.op = op;
+  request.operation.root = RankId(kind == CollectiveKind::kBroadcast ? 0 : -1);
   if (kind != CollectiveKind::kBarrier) request.shape = {count};
   if (kind == CollectiveKind::kBarrier) request.shape = {0};
   request.input = input;

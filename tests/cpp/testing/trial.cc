@@ -214,12 +214,13 @@ void Attempt::Free(Tensor* tensor) {
 Request Attempt::MakeRequest() {
   Request request;
   request.communicator = communicator_;
-  request.kind = trial_.kind;
-  request.dtype = trial_.dtype;
-  request.op = trial_.op;
-  request.prescale = trial_.prescale;
-  request.postscale = trial_.postscale;
-  if (trial_.kind == CollectiveKind::kBroadcast) request.root = ranks_[static_cast<std::size_t>(trial_.root)];
+  request.operation.kind = trial_.kind;
+  request.operation.dtype = trial_.dtype;
+  request.operation.op = trial_.op;
+  request.operation.prescale = trial_.prescale;
+  request.operation.postscale = trial_.postscale;
+  if (trial_.kind == CollectiveKind::kBroadcast)
+    request.operation.root = RankId(ranks_[static_cast<std::size_t>(trial_.root)]);
   request.shape = {trial_.RowsOf(member_)};
   if (trial_.row_count != 1) request.shape.push_back(trial_.row_count);
   if (trial_.kind == CollectiveKind::kAlltoall)

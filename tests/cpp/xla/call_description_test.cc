@@ -10,12 +10,12 @@ namespace {
 
 CallDescription Full() {
   CallDescription call;
-  call.kind = CollectiveKind::kAlltoall;
+  call.operation.kind = CollectiveKind::kAlltoall;
   call.communicator = 7;
-  call.op = ReduceOp::kProduct;
-  call.prescale = 1.0 / 3.0;
-  call.postscale = -1e300;
-  call.root = 5;
+  call.operation.op = ReduceOp::kProduct;
+  call.operation.prescale = 1.0 / 3.0;
+  call.operation.postscale = -1e300;
+  call.operation.root = RankId(5);
   call.has_ticket = true;
   call.pairing = Pairing::kOutOfBand;
   call.num_params = 9;
@@ -34,8 +34,8 @@ TEST(CallDescription, IsReadAsItWasWritten) {
   CallDescription read;
   ASSERT_TRUE(CallDescription::Parse(text.data(), text.size(), &read));
   EXPECT_EQ(read.Serialize(), text);
-  EXPECT_EQ(read.prescale, call.prescale);
-  EXPECT_EQ(read.postscale, call.postscale);
+  EXPECT_EQ(read.operation.prescale, call.operation.prescale);
+  EXPECT_EQ(read.operation.postscale, call.operation.postscale);
   EXPECT_EQ(read.splits, call.splits);
   ASSERT_EQ(read.tensors.size(), 2);
   EXPECT_EQ(read.tensors[0].label, call.tensors[0].label);

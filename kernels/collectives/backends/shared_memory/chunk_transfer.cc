@@ -16,7 +16,7 @@ std::uint64_t ChunkTransfer::Plan(std::vector<const ResolvedRequest*> requests, 
   plan_.Clear();
   const std::uint64_t chunk_bytes = ChunkBytes();
   for (const ResolvedRequest* request : requests_) {
-    plan_.Add(request->call.count(), chunk_bytes / DTypeBytes(request->call.dtype));
+    plan_.Add(request->call.count(), chunk_bytes / DTypeBytes(request->call.operation.dtype));
   }
   batch_ = plan_.total() > 0 ? batch : nullptr;
   return plan_.total();
@@ -26,7 +26,7 @@ std::uint64_t ChunkTransfer::Plan(std::vector<const ResolvedRequest*> requests, 
 std::uint64_t ChunkTransfer::ChunkBytes() const {
   std::uint64_t bytes = 0;
   for (const ResolvedRequest* request : requests_) {
-    bytes += request->call.count() * DTypeBytes(request->call.dtype);
+    bytes += request->call.count() * DTypeBytes(request->call.operation.dtype);
   }
   const std::uint64_t rounded = (bytes / size_ + kLeastChunkBytes - 1) / kLeastChunkBytes * kLeastChunkBytes;
   return std::min(std::max(rounded, kLeastChunkBytes), chunk_bytes_);
@@ -40,7 +40,7 @@ Transfer::Progress ChunkTransfer::Step() {
   }
   const ChunkPlan::Chunk part = plan_.At(chunk);
   const ResolvedRequest& request = *requests_[part.item];
-  request.collective->Direct(request.call, request.rank, request.inputs.data(), request.outputs.data(),
+  request.collective->Direct(request.call, request.self, request.inputs.data(), request.outputs.data(),
                              part.begin, part.count);
   return {/*moved=*/true, /*unit_done=*/true, /*peers_wait=*/false};
 }

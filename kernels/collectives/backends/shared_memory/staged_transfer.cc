@@ -25,17 +25,17 @@ std::uint64_t StagedTransfer::Plan(std::vector<const ResolvedRequest*> requests,
   base_ = copied_out_;
   requests_ = std::move(requests);
   plan_.Clear();
-  std::uint64_t participants = 0;
+  MemberMask participants;
   for (const ResolvedRequest* request : requests_) {
     plan_.Add(request->collective->NumChunks(request->call, Capacity(request->call)), 1);
     participants |= request->participants;
   }
   done_ = requests_.empty();
-  return static_cast<std::uint64_t>(__builtin_popcountll(participants));
+  return static_cast<std::uint64_t>(participants.size());
 }
 
 std::uint64_t StagedTransfer::Capacity(const Call& call) const {
-  return chunk_bytes_ / DTypeBytes(call.dtype);
+  return chunk_bytes_ / DTypeBytes(call.operation.dtype);
 }
 
 std::uint64_t StagedTransfer::Slowest(std::atomic<std::uint64_t>* StagedProgress::* counter) const {
@@ -49,7 +49,7 @@ std::uint64_t StagedTransfer::Slowest(std::atomic<std::uint64_t>* StagedProgress
 Transfer::Progress StagedTransfer::Step() {
   const std::uint64_t end = base_ + plan_.total();
   bool moved = false;
-  // The end of the pipe first: it frees windows for the other ranks.
+  // The last step comes first, since it frees windows for the other ranks.
   if (copied_out_ < combined_ && copied_out_ < Slowest(&StagedProgress::combined)) {
     Run(&Collective::StageOut, copied_out_);
     progress_[index_].copied_out->store(++copied_out_, std::memory_order_release);
@@ -72,16 +72,15 @@ Transfer::Progress StagedTransfer::Step() {
 void StagedTransfer::Run(Method method, std::uint64_t chunk) const {
   const ChunkPlan::Chunk part = plan_.At(chunk - base_);
   const ResolvedRequest& request = *requests_[part.item];
-  const auto rank = static_cast<std::size_t>(request.rank);
   std::byte* windows[kMaxLocalRanks];
   for (std::size_t i = 0; i < request.members.size(); ++i) {
-    windows[i] = windows_[static_cast<std::size_t>(request.members[i])] + chunk % kWindows * chunk_bytes_;
+    windows[i] = windows_[request.members[i].index()] + chunk % kWindows * chunk_bytes_;
   }
-  const StagedChunk staged = {request.rank,
+  const StagedChunk staged = {request.self,
                               part.begin,
                               Capacity(request.call),
-                              static_cast<const std::byte*>(request.inputs[rank]),
-                              static_cast<std::byte*>(request.outputs[rank]),
+                              static_cast<const std::byte*>(request.inputs[request.self.index()]),
+                              static_cast<std::byte*>(request.outputs[request.self.index()]),
                               windows};
   (request.collective->*method)(request.call, staged);
 }

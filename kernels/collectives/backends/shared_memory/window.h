@@ -1,4 +1,4 @@
-// Windows: the pieces of shared memory through which a rank stages data that lie in private memory.
+// Windows: the pieces of shared memory through which a rank stages data that are in private memory.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_SHARED_MEMORY_WINDOW_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_SHARED_MEMORY_WINDOW_H_
 
@@ -6,10 +6,10 @@
 
 namespace tf_smddp {
 
-// Chunks that a rank can have staged at a time.
+// The most chunks that a rank can have staged at a time.
 inline constexpr std::uint64_t kWindows = 4;
 
-// Bytes of one rank's windows.
+// The bytes of one rank's windows.
 constexpr std::uint64_t WindowBytes(std::uint64_t chunk_bytes) { return kWindows * chunk_bytes; }
 
 }  // namespace tf_smddp
