@@ -98,10 +98,9 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
       Name& name = names_[pairing.name];
       if (name.under_way) {
         *tell = true;
-        return InvalidArgument("two collectives of the name '" + pairing.name +
-                               "' are under way at once on this rank, and without a program order nobody can "
-                               "tell which is which; give "
-                               "each its own name=");
+        return InvalidArgument("two collectives with the name '" + pairing.name +
+                               "' are pending at once on this rank; in a graph without a program order, "
+                               "collectives pair by name, so give each its own name=");
       }
       name.under_way = true;
       position->ticket = Number(&name.ordinal);

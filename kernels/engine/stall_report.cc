@@ -75,7 +75,7 @@ std::string Cause(const StallReport& report, const AbsentRank& absent) {
   const std::string rank = "rank " + std::to_string(absent.rank);
   if (IsStopped(absent)) {
     return rank + " is stopped (SIGSTOP, Ctrl-Z or a debugger); `kill -CONT " + std::to_string(absent.pid) +
-           "` lets it go on";
+           "` continues it";
   }
   if (absent.state == 'D') return rank + " waits for a device or a file system that does not answer";
   if (report.requests.front().ready) return rank + " is slow, or its part of the work hangs";

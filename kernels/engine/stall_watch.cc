@@ -154,7 +154,7 @@ void StallWatch::Look() {
 void StallWatch::EndStall(Clock::time_point now) {
   if (stalled_ && warned_) {
     job_->logger().Log(LogLevel::kWarning, "rank " + std::to_string(job_->rank()) +
-                                               " goes on after a wait of about " +
+                                               " continues after a wait of about " +
                                                DescribeSeconds(Seconds(now - since_)));
   }
   stalled_ = false;

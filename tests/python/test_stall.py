@@ -61,7 +61,7 @@ def test_a_stopped_rank():
         "The job ends when it makes no progress for 1800 s (SMDDP_STALL_TIMEOUT).",
     ):
         assert text in warnings[0], str(job)
-    assert "rank 0 goes on after a wait of about" in warnings[-1], str(job)
+    assert "rank 0 continues after a wait of about" in warnings[-1], str(job)
 
 
 def test_the_timeout_ends_the_job():

@@ -159,7 +159,7 @@ const Cause kCauses[] = {
     {"EndTheGroupWithATensorMissing", "disk full", EndTheGroupWithATensorMissing},
     {"BringAnotherShape", "float32 [1999]", BringAnotherShape},
     {"SubmitOneIndexTwice", "submitted twice", SubmitOneIndexTwice},
-    {"UseANameTwice", "two collectives of the name 'loss'", UseANameTwice},
+    {"UseANameTwice", "two collectives with the name 'loss'", UseANameTwice},
 };
 
 class EpochCause : public ::testing::TestWithParam<Cause> {};

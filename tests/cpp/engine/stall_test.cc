@@ -68,7 +68,7 @@ TEST(StallReport, AStoppedRank) {
       DescribeStall(ReportAbout(Absent('T', 0))),
       {"rank 0 has waited 63 s for rank 2 at allreduce 'a' sum float32 [4].",
        "Rank 2 (pid 77) is stopped; it last submitted allreduce 'b' sum float32 [4] 61 s ago, which is done.",
-       "Likely cause: rank 2 is stopped (SIGSTOP, Ctrl-Z or a debugger); `kill -CONT 77` lets it go on."});
+       "Likely cause: rank 2 is stopped (SIGSTOP, Ctrl-Z or a debugger); `kill -CONT 77` continues it."});
 }
 
 TEST(StallReport, ARankThatHasSubmittedNothing) {
@@ -268,7 +268,7 @@ TEST(Stall, AnAbsentRankIsNamedOnce) {
     EXPECT_LT(ago, waited + second.after(0) - first.before(2) + 2 * kRounded) << log;
     limit *= 2;
   }
-  const double wait = SecondsAfter(log, "[tf_smddp rank 0 warning] rank 0 goes on after a wait of about ");
+  const double wait = SecondsAfter(log, "[tf_smddp rank 0 warning] rank 0 continues after a wait of about ");
   EXPECT_GT(wait, second.before(2) - second.after(0) - kRounded) << log;
   EXPECT_LT(wait, end - second.before(0) + kRounded) << log;
   EXPECT_EQ(ends[1].log, "") << "all ranks know the same: one of them says it";
@@ -308,8 +308,8 @@ TEST(Stall, AStoppedRank) {
                             "Rank 2 (pid " + pid +
                                 ") is stopped; it has submitted nothing yet. Likely cause: rank 2 is "
                                 "stopped (SIGSTOP, Ctrl-Z or a debugger); `kill -CONT " +
-                                pid + "` lets it go on.",
-                            "goes on after"});
+                                pid + "` continues it.",
+                            "continues after"});
   EXPECT_EQ(ends[1].log, "");
 }
 

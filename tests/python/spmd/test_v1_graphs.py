@@ -79,7 +79,7 @@ def test_one_session_from_several_threads(rank, size):
 
 @pytest.mark.min_ranks(2)  # alone, nothing ever waits
 def test_two_of_one_name_at_once_are_refused(rank, size):
-    """Nobody could tell which is which. Rank 0 says so, the others get its error, and all can go on."""
+    """They could not be told apart. Rank 0 raises the error, the others get it, and all can continue."""
     together = sdp.add_process_set(range(size))
 
     def reduce():
@@ -96,7 +96,7 @@ def test_two_of_one_name_at_once_are_refused(rank, size):
         results = in_threads(reduce)
     for error in results:
         assert isinstance(error, tf.errors.OpError), results
-        assert "two collectives of the name 'SmddpAllreduce'" in str(error), error
+        assert "two collectives with the name 'SmddpAllreduce'" in str(error), error
         assert "give each its own name=" in str(error), error
     sdp.remove_process_set(together)
 
