@@ -73,7 +73,7 @@ class EngineContestant final : public Contestant {
     }
     pending_.store(static_cast<std::uint32_t>(tensors.size()), std::memory_order_relaxed);
     ended_.store(false, std::memory_order_relaxed);
-    engine_->Assist(kWorld, Caller::kWaits, [this, &tensors] { Submit(tensors); }, ended_);
+    engine_->SubmitAndProgress(kWorld, Caller::kBlocking, [this, &tensors] { Submit(tensors); }, ended_);
     if (!ended_.load(std::memory_order_acquire)) Sleep();
     if (group) engine_->EndGroup(kWorld, ticket_, /*failed=*/false, "");
   }
@@ -108,8 +108,8 @@ class EngineContestant final : public Contestant {
         ended_.store(true, std::memory_order_seq_cst);
         if (sleeps_.load(std::memory_order_seq_cst)) FutexWakeAll(pending_);
       };
-      request.quick = request.assisted = true;
-      request.alone = tensors.size() == 1;
+      request.callback_is_trivial = request.caller_progresses = true;
+      request.seals_at_once = tensors.size() == 1;
       engine_->Submit(std::move(request));
     }
   }

@@ -32,8 +32,8 @@ void Communicator::RingAll() {
   for (int member = 0; member < size(); ++member) bell(member).Ring();
 }
 
-bool Communicator::Fail(std::uint64_t epoch, std::uint64_t origin, const std::string& text) {
-  if (!segment_->failure().Raise(epoch, origin, text)) return false;
+bool Communicator::Fail(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {
+  if (!segment_->failure().Raise(incarnation, origin, text)) return false;
   job_->logger().Log(LogLevel::kInfo, "a step fails on all ranks: " + text);
   RingAll();
   return true;

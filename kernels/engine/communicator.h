@@ -1,7 +1,7 @@
-// Communicator: what one rank shares with the other members of a group of ranks.
+// Communicator: the shared memory, doorbells and identity of a group of ranks, as one member sees them.
 //
-// Place in the stack: above job.h, below member_state.h. Not here: requests and threads. Members are counted
-// within the communicator, 0 to size() - 1, in the order of their ranks in the job.
+// Place in the stack: above job.h, below member_state.h. Requests and threads are elsewhere. Members are
+// numbered within the communicator, 0 to size() - 1, in the order of their ranks in the job.
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_
 #define TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_
 
@@ -25,7 +25,8 @@ class Communicator {
   static Status Open(Job* job, CommunicatorId id, int region, std::vector<int> ranks,
                      std::unique_ptr<Communicator>* communicator);
 
-  // All ranks have agreed that it exists. Before the first request.
+  // Marks all members as active. Each member calls it when all ranks have agreed on the communicator, before
+  // its first request.
   void Begin() { segment_->Begin(MemberMask::FirstN(size()).bits()); }
 
   CommunicatorId id() const { return id_; }
@@ -49,22 +50,24 @@ class Communicator {
   void RingOthers();
   void RingAll();
 
-  // Fails `epoch` for all members with `text`; see FailureRecord::Raise. Any thread.
-  bool Fail(std::uint64_t epoch, std::uint64_t origin, const std::string& text);
+  // Fails `incarnation` for all members with `text`; see FailureRecord::Raise. Any thread.
+  bool Fail(std::uint64_t incarnation, std::uint64_t origin, const std::string& text);
 
-  // Whether work in `epoch` must stop. Any thread.
-  bool Broken(std::uint64_t epoch) { return segment_->failure().Failed(epoch) || job_->aborted(); }
+  // Whether work in `incarnation` must stop. Any thread.
+  bool Broken(std::uint64_t incarnation) {
+    return segment_->failure().Failed(incarnation) || job_->aborted();
+  }
 
-  // Bits of the members that have shut down in good order. Any thread.
+  // Returns the mask of the members that have shut down in good order. Any thread.
   std::uint64_t ShutDownMask();
 
-  // Bits of the ranks of the job, for the set bits of `members`; those that are no member's do not count.
+  // Converts a mask of members into a mask of ranks of the job; ignores bits that are no member's.
   std::uint64_t ToRanks(std::uint64_t members) const;
 
   // Writes a line for debugging that names the process set.
   void LogDebug(const std::string& text) const;
 
-  // "ranks 0, 2" (of the job), for the set bits of `members`.
+  // Returns "ranks 0, 2" (of the job) for a mask of members.
   std::string Names(std::uint64_t members) const;
 
  private:

@@ -74,7 +74,7 @@ Status CommunicatorSet::Agree(const std::string& label, CommunicatorId id, const
   std::promise<Status> outcome;
   Request request;
   request.operation.kind = CollectiveKind::kCommunicator;
-  // No elements; the manifest compares all of it.
+  // The tensor has no elements; the ranks compare the shape, which is part of the manifest.
   request.shape = {0, static_cast<std::int64_t>(id), known.region};
   for (const int rank : known.ranks) request.shape.push_back(rank);
   request.label = std::to_string(id) + label;
@@ -92,14 +92,14 @@ Status CommunicatorSet::Create(std::vector<int> ranks, CommunicatorId* id) {
   Known known;
   known.ranks = std::move(ranks);
   known.region = FreeRegion();
-  // All ranks know of the same communicators, so this ends alike on all of them.
+  // All ranks know the same communicators, so this fails on all of them or on none.
   const int capacity = job_->segment().max_communicators();
   if (known.region >= capacity) return NoRoomForCommunicator(capacity);
   status = Join(next_id_, &known);
   if (!status.ok()) {
     status =
         Internal("rank " + std::to_string(job_->rank()) + " cannot join a process set: " + status.message());
-    Find(kWorld)->failures().FailStep(kNoStep, status.message());  // the others are at Agree, or come to it
+    Find(kWorld)->failures().FailStep(kNoStep, status.message());  // the others wait in Agree, or will
     return status;
   }
   status = Agree(" of " + List(known.ranks), next_id_, known);
@@ -147,9 +147,9 @@ Status CommunicatorSet::Remove(CommunicatorId id) {
   if (known.membership != nullptr) {
     known.membership->submission().Refuse(
         FailedPrecondition("process set " + std::to_string(id) + " was removed meanwhile"));
-    // A thread may be in a call that found it before: a late Cancel, the end of a step.
+    // A thread may still be in a call that found the membership earlier: a late Cancel, the end of a step.
     while (known.membership.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    job_->arena().Quarantine();  // other ranks may still be at work there
+    job_->arena().Quarantine();  // other ranks may still read and write tensors of it
     known.membership.reset();
   }
   job_->logger().Log(LogLevel::kDebug, "process set " + std::to_string(id) + " removed");
@@ -161,16 +161,16 @@ Status CommunicatorSet::Remove(CommunicatorId id) {
 Status CommunicatorSet::AwaitLetGo(int region) {
   std::atomic<std::uint64_t>& let_go = job_->segment().let_go(region);
   const std::uint64_t bit = std::uint64_t{1} << job_->rank();
-  // The last one clears it, while no rank can make another one there: all wait below.
+  // The last rank clears the region. No rank can use it again meanwhile, since all wait below.
   if ((let_go.fetch_or(bit, std::memory_order_seq_cst) | bit) == RankMask::FirstN(job_->size()).bits()) {
     Status status = job_->segment().ClearCommunicator(region);
     if (!status.ok()) job_->Abort("rank " + std::to_string(job_->rank()) + ": " + status.message());
     let_go.store(0, std::memory_order_seq_cst);
   }
-  // Not for long: all have agreed, and are on their way here.
+  // This wait is short: all ranks have agreed, and are about to come here.
   for (;;) {
     const Status left =
-        CheckNobodyHasLeft();  // before the look at let_go: it may have done all this, and left
+        CheckNobodyHasLeft();  // before let_go is read: a rank may have done all this, and left
     if (let_go.load(std::memory_order_seq_cst) == 0) return {};
     if (!left.ok()) job_->Abort(left.message());
     if (job_->aborted()) return Internal(job_->AbortText());
@@ -185,7 +185,7 @@ std::vector<int> CommunicatorSet::RanksOf(CommunicatorId id) {
 }
 
 std::shared_ptr<Membership> CommunicatorSet::Find(CommunicatorId id) {
-  // Without counting who has it, since it lives as long as this does.
+  // This pointer is not counted, since the world's membership lives as long as this set.
   if (id == kWorld) return {std::shared_ptr<Membership>(), world_.get()};
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = known_.find(id);
@@ -216,7 +216,7 @@ void CommunicatorSet::AddStats(bool reset, EngineStats* stats) {
 std::vector<StallWatch::Waiting> CommunicatorSet::CollectWaiting(Clock::time_point before) {
   std::vector<StallWatch::Waiting> waiting;
   {
-    // Held meanwhile, so that none is removed: a membership must not be kept alive from here.
+    // The lock is held meanwhile, so that no membership is removed, or kept alive from here.
     std::lock_guard<std::mutex> lock(mu_);
     for (const auto& [id, known] : known_) {
       if (known.membership != nullptr) known.membership->submission().CollectWaiting(before, &waiting);

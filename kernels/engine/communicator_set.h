@@ -1,8 +1,7 @@
 // CommunicatorSet: the communicators of a job, as one rank knows them.
 //
-// Place in the stack: between Engine and what runs one communicator (membership.h). Every rank of the job
-// knows of every communicator, since they are made by collectives of all; a rank has a membership in those
-// that it is in.
+// Place in the stack: between JobEngine and Membership. Communicators are made by collectives of all ranks,
+// so every rank knows all of them. A rank has a Membership in each communicator that it is in.
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_SET_H_
 #define TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_SET_H_
 
@@ -27,7 +26,7 @@ class CommunicatorSet {
   // All outlive it.
   CommunicatorSet(Job* job, CompletionThread* completions, StallWatch* stalls, Timeline* timeline);
 
-  // Makes kWorld. Once, before anything else.
+  // Makes kWorld. Must be called once, before anything else.
   Status OpenWorld();
 
   // See Engine. Any thread but the engine's own.
@@ -37,21 +36,22 @@ class CommunicatorSet {
   // Empty when there is no such communicator. Any thread.
   std::vector<int> RanksOf(CommunicatorId id);
 
-  // nullptr when this rank is not in it, or there is none. kWorld's is not to be kept
-  // for longer than this. Any thread.
+  // Returns nullptr if this rank is not in it, or it does not exist. kWorld's membership must not be kept
+  // longer than this set. Any thread.
   std::shared_ptr<Membership> Find(CommunicatorId id);
 
-  // "there is no process set 3", or "this rank is not in process set 3, which has ranks 0, 2". Any thread.
+  // Returns the error "there is no process set 3", or "this rank is not in process set 3, which has ranks 0,
+  // 2". Any thread.
   Status WhyNot(CommunicatorId id);
 
   // nullptr when this rank is not in it, or there is none. Any thread.
   std::shared_ptr<CommunicatorCounters> CountersOf(CommunicatorId id);
 
-  // Adds all that has been counted; with `reset`, counts from 0 again. Any thread.
+  // Adds all counts to *stats; with `reset`, starts to count from 0 again. Any thread.
   void AddStats(bool reset, EngineStats* stats);
 
-  // This rank's requests that were submitted at `before` or earlier and wait for other ranks, oldest first.
-  // Any thread.
+  // Returns this rank's requests that were submitted at `before` or earlier and wait for other ranks, oldest
+  // first. Any thread.
   std::vector<StallWatch::Waiting> CollectWaiting(Clock::time_point before);
 
   // All memberships of this rank. Any thread.
@@ -65,18 +65,17 @@ class CommunicatorSet {
     std::shared_ptr<CommunicatorCounters> counters;  // likewise
   };
 
-  // Makes this rank's membership in `known`, of which the other ranks see nothing before Add; nothing when it
-  // is no member.
+  // Makes this rank's membership in `known`, if it is a member. Other ranks see nothing of it before Add.
   Status Join(CommunicatorId id, Known* known);
   void Add(CommunicatorId id, Known known);
-  // FailedPrecondition when a rank has left the world: it could not agree.
+  // Returns FailedPrecondition if a rank has left the world, since it could not agree any more.
   Status CheckNobodyHasLeft();
   // Blocks until all ranks of the job have called it with the same arguments.
   Status Agree(const std::string& label, CommunicatorId id, const Known& known);
-  // The lowest that no communicator has; kMaxCommunicators when there is none.
+  // Returns the lowest region that no communicator has, or kMaxCommunicators.
   int FreeRegion();
-  // Blocks until all ranks have let go of what was in `region`, and its memory is zero again. After an
-  // agreement on it.
+  // Blocks until all ranks have let go of the communicator in `region`, and its memory is zero again. All
+  // ranks must have agreed on its removal.
   Status AwaitLetGo(int region);
 
   Job* const job_;
@@ -87,13 +86,13 @@ class CommunicatorSet {
 
   std::shared_ptr<Membership> world_;  // kWorld's, which is never removed; set once, by OpenWorld
 
-  std::mutex changing_mu_;  // held while one is made or removed; taken before mu_
-  // Guarded by changing_mu_. A number is not used again, since functions may hold it longer than its set
-  // lives.
+  std::mutex changing_mu_;  // held while a communicator is made or removed; taken before mu_
+  // Guarded by changing_mu_. Numbers are not reused, since traced functions may hold a number longer than its
+  // communicator lives.
   CommunicatorId next_id_ = kWorld + 1;
   std::mutex mu_;
   std::map<CommunicatorId, Known> known_;  // guarded by mu_
-  StatsByKind gone_;                       // what removed communicators have counted; guarded by mu_
+  StatsByKind gone_;                       // the counts of removed communicators; guarded by mu_
 };
 
 }  // namespace tf_smddp

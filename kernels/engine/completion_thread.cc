@@ -38,7 +38,7 @@ void CompletionThread::Run() {
     }
     for (Completion& completion : ready) {
       completion.first(completion.second);
-      completion.first = nullptr;  // what it holds goes now, not with the last of the batch
+      completion.first = nullptr;  // frees what the callback holds now, not after the last one
     }
   }
 }

@@ -1,5 +1,5 @@
-// CompletionThread: runs callbacks, so that the comm thread never does: TensorFlow may run the rest of a step
-// inside one.
+// CompletionThread: runs callbacks, because TensorFlow may run the rest of a step inside a callback. The
+// progress thread must not do that.
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMPLETION_THREAD_H_
 #define TF_SMDDP_KERNELS_ENGINE_COMPLETION_THREAD_H_
 
@@ -19,7 +19,7 @@ class CompletionThread {
   using Completion = std::pair<DoneCallback, Status>;
 
   CompletionThread();
-  // Runs what is queued, then ends. Not from a callback.
+  // Runs the queued callbacks, then ends. Must not be called from a callback.
   ~CompletionThread();
 
   // Queues `completions` to run in this order. Any thread.

@@ -46,7 +46,7 @@ void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now
   FreeSpans(*pending);
   ended->retired |= communicator->table().Acknowledge(pending->place(), communicator->index());
   if (request.pairing.kind == Pairing::kName) {
-    state_->sequencer.NameEnded(request.pairing.name, pending->epoch);
+    state_->sequencer.NameEnded(request.pairing.name, pending->incarnation);
   }
   Cost& cost = pending->cost;
   cost.small = small;
@@ -56,7 +56,7 @@ void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now
   if (state_->timeline->running()) {
     state_->timeline->Add(request, pending->bytes, pending->submitted, cost, now);
   }
-  if (request.quick) {
+  if (request.callback_is_trivial) {
     ended->trivial.push_back(std::move(pending->request.done));
   } else {
     ended->completions.emplace_back(std::move(pending->request.done), Status());
@@ -72,13 +72,13 @@ void Delivery::RingDeferring() {
   }
 }
 
-void Delivery::FailEpoch(std::uint64_t epoch, std::uint64_t origin, const std::string& text) {
-  const std::vector<PendingTable::Shared> requests = state_->pending.TakeEpoch(epoch);
+void Delivery::FailIncarnation(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {
+  const std::vector<PendingTable::Shared> requests = state_->pending.TakeIncarnation(incarnation);
   for (const PendingTable::Shared& pending : requests) {
     state_->memory->RememberStep(pending->request.step, origin, ErrorText(*pending, text));
     FreeSpans(*pending);
   }
-  state_->counters->EpochFailed();
+  state_->counters->IncarnationFailed();
   state_->sequencer.Settle(!requests.empty());
   Fail(requests, text);
 }

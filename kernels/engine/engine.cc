@@ -24,7 +24,7 @@ std::string HostName() {
   return name;
 }
 
-// Once for the job: what a launcher does to one rank, it does to all, as a rule.
+// Rank 0 warns for the job, since a launcher usually treats all ranks alike.
 void WarnOfLauncher(const Config& config) {
   const Logger logger(static_cast<LogLevel>(config.log_level), config.rank);
   for (const std::string& warning : {config.note, AffinityWarning(config)}) {
@@ -37,7 +37,6 @@ void WarnOfLauncher(const Config& config) {
 Engine::Engine(const Config& config)
     : config_(config), timeline_(std::make_unique<Timeline>()), fork_depth_(ForkDepth()) {}
 
-// In a forked child the timeline's descriptor is the parent's, too.
 Engine::~Engine() = default;
 
 Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,

@@ -6,9 +6,10 @@
 // Life: Start (meets the other ranks) -> Submit, from any thread -> Shutdown.
 //
 // Failures are of two kinds (docs/architecture.md, "Failure"). A step that fails, is cancelled, or disagrees
-// with the other ranks' fails its communicator's *epoch*: all that is pending there ends with the reason on
-// all ranks, once for each step, and the next steps of all ranks meet in the next epoch. A rank that is gone,
-// or damage, *aborts* the job: everything ends with the reason, and so does every later request.
+// with the other ranks' fails its communicator's *incarnation*: everything pending there ends with the reason
+// on all ranks, once for each step, and the next steps of all ranks meet in the next incarnation. A rank that
+// died, or corrupt shared memory, *aborts* the job: everything ends with the reason, and so does every later
+// request.
 #ifndef TF_SMDDP_KERNELS_ENGINE_ENGINE_H_
 #define TF_SMDDP_KERNELS_ENGINE_ENGINE_H_
 
@@ -35,12 +36,12 @@ class Engine {
  public:
   // Collective: every rank must call this. Blocks until all ranks have met. A job of one rank needs nothing
   // and starts no thread. `mappings` is shared by engines of one process. Errors: InvalidArgument for
-  // settings, Internal when the ranks don't come together. `arena`: what this rank's tensors lie in, from an
-  // engine before this one; nullptr makes one.
+  // settings, Internal when the ranks don't come together. `arena` is the arena of an earlier engine in
+  // this process, which holds this rank's tensors; nullptr makes one.
   static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings,
                       std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena = nullptr);
 
-  // Shuts down. In a forked child, whose threads exist in the parent only, it leaves them and what they use
+  // Shuts down. In a forked child it leaves the threads, which exist in the parent only, and their data
   // alone.
   virtual ~Engine();
   Engine(const Engine&) = delete;
@@ -66,9 +67,9 @@ class Engine {
   // there. Empty when there is none, or after Shutdown. Any thread.
   virtual std::vector<int> RanksOf(CommunicatorId id) = 0;
 
-  // Takes this rank out of `id` for good: requests of the others no longer wait for it, and are about those
-  // that are left. Blocks until this rank's own requests there have ended. Requests that are submitted here
-  // afterwards are refused. Any thread but the engine's own.
+  // Takes this rank out of `id` for good: requests of the other members no longer wait for it, nor include
+  // it. Blocks until this rank's own requests there have ended. Requests that are submitted here afterwards
+  // are refused. Any thread but the engine's own.
   virtual Status Leave(CommunicatorId id) = 0;
 
   // Draws the ticket of the next group of `id` on this rank. The caller's order is the program order. Errors:
@@ -76,17 +77,17 @@ class Engine {
   // InvalidArgument when this rank is not in `id`. Any thread.
   virtual Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) = 0;
 
-  // Says that the step that drew `ticket` has ended on this rank; `failed`, or well. When not all tensors of
-  // that group have been submitted by then, the other ranks would wait for them: the epoch fails with
-  // `reason`. (Unless the step ended well and used none of them: then TensorFlow pruned the group, on all
+  // Reports that the step that drew `ticket` has ended on this rank, `failed` or well. If not all tensors of
+  // that group have been submitted by then, the other ranks would wait for them, so the incarnation fails
+  // with `reason`. (If the step ended well and used none of them, TensorFlow has pruned the group, on all
   // ranks.) Any thread.
   virtual void EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason) = 0;
 
   // Submits a request and returns its number, for Cancel; 0 when it was refused or is done already.
   //   Completion: `request.done` is called exactly once: with OK when the output holds the result and every
-  //     rank's will; with an error otherwise, and then the output's content is undefined. On the completion
-  //     thread, or in this call when the engine refuses the request, the job has one rank, or a request that
-  //     is `assisted` is done at once.
+  //     rank's will; with an error otherwise, and then the output's content is undefined. The
+  //     completion thread calls it; or this call does, if the engine refuses the request, the job has one
+  //     rank, or an `caller_progresses` request is done at once.
   //   Ownership: input and output stay valid and are not touched by others until then.
   //   Errors: InvalidArgument (op not defined for the type, root, splits or index out of range, not a member,
   //     a name that is under way already), FailedPrecondition (shut down, forked child, left), Internal
@@ -95,18 +96,18 @@ class Engine {
   virtual std::uint64_t Submit(Request&& request) = 0;
 
   // Withdraws a request because its step failed or was cancelled here. If it had not met all its peers yet,
-  // the epoch fails for all ranks with `reason`; otherwise it completes as if nothing had happened. Any
+  // the incarnation fails for all ranks with `reason`; otherwise it completes as if nothing had happened. Any
   // thread.
   virtual void Cancel(std::uint64_t id, const std::string& reason) = 0;
 
   // Withdraws everything that is pending here, as Cancel does. For Ctrl-C. Any thread.
   virtual void CancelAll(const std::string& reason) = 0;
 
-  // Fails the epoch of `id`, in which step `step` cannot do its part. Any thread.
+  // Fails the incarnation of `id`, because step `step` cannot do its part in it. Any thread.
   virtual void FailStep(CommunicatorId id, StepId step, const std::string& reason) = 0;
 
-  // What this rank's collectives have cost so far (statistics.h); with `reset`, counts from 0 again. Errors:
-  // FailedPrecondition (shut down, forked child). Any thread.
+  // Sets *stats to the cost of this rank's collectives so far (statistics.h); `reset` starts from 0 again.
+  // Errors: FailedPrecondition (shut down, forked child). Any thread.
   virtual Status Stats(bool reset, EngineStats* stats) = 0;
 
   // Writes a timeline of this rank's collectives to a file, until StopTimeline or Shutdown; see timeline.h.
@@ -115,18 +116,20 @@ class Engine {
   Status StartTimeline(const std::string& path);
   Status StopTimeline();
 
-  // Calls `submit`, which submits requests that say so to communicator `id` from this thread; then, until
-  // `ended`, or while it pays, this thread does the engine's work there, so that no thread has to be woken.
-  // That includes calling what is `done`. `ended` may be set later. Any thread but the engine's own.
-  virtual void Assist(CommunicatorId id, Caller caller, const std::function<void()>& submit,
-                      const std::atomic<bool>& ended) = 0;
+  // Calls `submit`, which submits `caller_progresses` requests to communicator `id`. Then this thread drives
+  // the progress of that communicator until `ended`, or while it pays, so that no thread has to be woken. It
+  // may call callbacks of other requests. `ended` may be set after this returns. Any thread but the engine's
+  // own.
+  virtual void SubmitAndProgress(CommunicatorId id, Caller caller, const std::function<void()>& submit,
+                                 const std::atomic<bool>& ended) = 0;
 
-  // Leaves the job in good order; a second call does nothing. Requests that are pending are waited for when
-  // all their ranks have arrived; one that still waits for a peer is an error on all ranks, and is reported
+  // Leaves the job in good order; a second call does nothing. It waits for pending requests at which
+  // all ranks have arrived. A request that still waits for a peer is an error on all ranks, and is reported
   // here. Any thread but the engine's own.
   virtual Status Shutdown() = 0;
 
-  // This rank's arena; nullptr in a job of one rank. For memory that ranks reduce without copies. Any thread.
+  // Returns this rank's arena, for memory that ranks reduce without copies; nullptr in a job of one rank. Any
+  // thread.
   virtual std::shared_ptr<Arena> arena() = 0;
 
   // Ends the job for all ranks with `text`. Any thread.
@@ -141,7 +144,7 @@ class Engine {
   Status CheckUsable() const;
   // Checks everything about a request that does not depend on other ranks. `ranks`: of its communicator.
   Status CheckRequest(const Request& request, const std::vector<int>& ranks) const;
-  // As CheckUsable, for Stats. Fills in who asks.
+  // As CheckUsable, for Stats. Sets the rank and size in *stats.
   Status CheckStatsUsable(EngineStats* stats) const;
   // Logs that this rank has started; `more` is appended.
   void LogStart(const std::string& more) const;

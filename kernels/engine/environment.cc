@@ -14,7 +14,7 @@
 namespace tf_smddp {
 namespace {
 
-// No number above it is looked at: on a system without a limit that would take for ever.
+// Descriptors above this number are not counted: on a system without a limit that would take for ever.
 constexpr rlim_t kLookedAtNumbers = 1 << 20;
 
 rlim_t DescriptorLimit() {

@@ -74,7 +74,7 @@ Express::Express(Communicator* communicator)
 }
 
 bool Express::Suits(const Request& request, std::uint64_t bytes) const {
-  return patience_ > Clock::duration::zero() && request.assisted && bytes <= max_bytes_ &&
+  return patience_ > Clock::duration::zero() && request.caller_progresses && bytes <= max_bytes_ &&
          request.pairing.kind != Pairing::kName &&
          FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs &&
          communicator_->segment().active().load(std::memory_order_relaxed) ==

@@ -1,10 +1,11 @@
-// FailureMemory: which steps of this rank have failed, and why; one for all communicators of a rank.
+// FailureMemory: remembers which steps of this rank have failed, and why. All communicators of a rank share
+// one.
 //
 // Place in the stack: local to a rank; no shared memory.
 //
 // A failure has an *origin*, a number that no other failure of the job has. A step may use several
-// communicators: when it fails in one, its requests in the others are withdrawn, and fail those with the same
-// origin. So each communicator fails once for one cause, and a rank's user is told once.
+// communicators. When it fails in one, its requests in the others are withdrawn, and those communicators fail
+// with the same origin. So each communicator fails once for one cause, and a rank's user sees one failure.
 #ifndef TF_SMDDP_KERNELS_ENGINE_FAILURE_MEMORY_H_
 #define TF_SMDDP_KERNELS_ENGINE_FAILURE_MEMORY_H_
 
@@ -21,28 +22,29 @@ class FailureMemory {
  public:
   explicit FailureMemory(int rank) : next_origin_((static_cast<std::uint64_t>(rank) << 40) + 1) {}
 
-  // Step `step` has failed. The first call for a step counts; kNoStep is not remembered. Any thread.
+  // Remembers that step `step` has failed. The first call for a step counts; kNoStep is ignored. Any thread.
   void RememberStep(StepId step, std::uint64_t origin, const std::string& text);
 
-  // Whether the step has failed, and why. Any thread.
+  // Returns whether the step has failed, and sets why. Any thread.
   bool HasFailed(StepId step, std::uint64_t* origin, std::string* text);
 
-  // The origin of a failure that step `step` causes: of the failure that it has failed with, or a new one.
-  // Any thread.
+  // Returns the origin of a failure that step `step` causes: the origin that the step has failed with, or a
+  // new one. Any thread.
   std::uint64_t OriginOf(StepId step);
 
-  // Failure `from` of this rank has turned out to be a part of `to`, which was first. Any thread.
+  // Replaces origin `from` of this rank by `to`: another rank was the first to record that failure. Any
+  // thread.
   void Rename(std::uint64_t from, std::uint64_t to);
 
-  // One that no failure has yet. Any thread.
+  // Returns an origin that no failure has yet. Any thread.
   std::uint64_t NewOrigin();
 
-  // A failure of this origin has reached this rank's user. Any thread.
+  // Remembers, and returns, whether a failure of this origin has reached this rank's user. Any thread.
   void Delivered(std::uint64_t origin);
   bool WasDelivered(std::uint64_t origin);
 
  private:
-  // More than a process has steps, or a job failures, at a time.
+  // A process has fewer steps, and a job fewer failures, at a time.
   static constexpr std::size_t kRemembered = 256;
 
   struct FailedStep {

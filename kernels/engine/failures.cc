@@ -4,23 +4,24 @@
 
 namespace tf_smddp {
 
-void Failures::Fail(std::uint64_t epoch, StepId step, const std::string& text) {
+void Failures::Fail(std::uint64_t incarnation, StepId step, const std::string& text) {
   // A rank that has left no longer concerns the others.
   if ((state_->communicator->segment().active().load() >> state_->communicator->index() & 1) == 0) return;
   const FailureRecord& record = state_->communicator->segment().failure();
   std::uint64_t origin = state_->memory->OriginOf(step);
-  // When the failure of this step has ended an earlier epoch here, what the step left in this epoch is
-  // another failure.
-  if (record.Knows(origin) && !record.IsBroken(epoch)) origin = state_->memory->NewOrigin();
+  // When the failure of this step has ended an earlier incarnation here, what the step left in this
+  // incarnation is another failure.
+  if (record.Knows(origin) && !record.IsBroken(incarnation)) origin = state_->memory->NewOrigin();
   state_->memory->RememberStep(step, origin, text);
   state_->memory->Delivered(origin);
-  state_->sequencer.Excuse(epoch, origin);  // first: the progress thread may deal with the failure at once
-  // Between the failure of one epoch and the start of the next on all ranks, the next cannot fail yet.
-  if (state_->communicator->Fail(epoch, origin, text)) return;
-  if (state_->sequencer.Postpone(epoch, origin, text)) {
-    state_->communicator->RingSelf();  // the progress thread sees to it that the epoch can begin
+  state_->sequencer.Excuse(incarnation,
+                           origin);  // first: the progress thread may deal with the failure at once
+  // Between the failure of one incarnation and the start of the next on all ranks, the next cannot fail yet.
+  if (state_->communicator->Fail(incarnation, origin, text)) return;
+  if (state_->sequencer.Postpone(incarnation, origin, text)) {
+    state_->communicator->RingSelf();  // the progress thread sees to it that the incarnation can begin
   } else {
-    state_->communicator->Fail(epoch, origin, text);
+    state_->communicator->Fail(incarnation, origin, text);
   }
 }
 
@@ -28,7 +29,7 @@ void Failures::FailRequest(const PendingRequest& pending, const Status& status) 
   if (status.code() == StatusCode::kInternal) {
     state_->communicator->job().Abort(status.message());
   } else {
-    Fail(pending.epoch, pending.request.step, state_->RankName() + ": " + status.message());
+    Fail(pending.incarnation, pending.request.step, state_->RankName() + ": " + status.message());
   }
 }
 
@@ -44,7 +45,7 @@ void Failures::FailOnMismatch(const PendingRequest& pending, const Manifest& oth
                              ? state_->communicator->rank_of(other_member)
                              : -1;
   Fail(
-      pending.epoch, pending.request.step,
+      pending.incarnation, pending.request.step,
       "the ranks run different collectives " + where + " (counted from 0): " + state_->RankName() + " has " +
           DescribeManifest(pending.manifest) + "; rank " + std::to_string(other_rank) + " has " +
           DescribeManifest(others) +
@@ -56,15 +57,15 @@ void Failures::FailOnMismatch(const PendingRequest& pending, const Manifest& oth
 
 void Failures::Cancel(std::uint64_t id, const std::string& reason) {
   std::string text;
-  std::uint64_t epoch = 0;
+  std::uint64_t incarnation = 0;
   StepId step = kNoStep;
   state_->pending.ForEach([&](const PendingRequest& pending, bool entered) {
     if (pending.id != id || (entered && state_->IsReady(pending))) return;
     text = state_->RankName() + " withdrew " + DescribeManifest(pending.manifest) + ": " + reason;
-    epoch = pending.epoch;
+    incarnation = pending.incarnation;
     step = pending.request.step;
   });
-  if (!text.empty()) Fail(epoch, step, text);
+  if (!text.empty()) Fail(incarnation, step, text);
 }
 
 void Failures::CancelAll(const std::string& reason) {
@@ -76,23 +77,23 @@ void Failures::CancelAll(const std::string& reason) {
 void Failures::EndGroup(std::uint64_t ticket, bool failed, const std::string& reason) {
   StepId step = kNoStep;
   if (!state_->sequencer.EndGroup(ticket, failed, &step)) return;
-  Fail(Sequencer::EpochOf(ticket), step,
+  Fail(Sequencer::IncarnationOf(ticket), step,
        state_->RankName() + " ended a step before all tensors of its group had been submitted: " + reason);
 }
 
 void Failures::FailStep(StepId step, const std::string& reason) {
-  std::uint64_t epoch;
-  if (state_->sequencer.StartFailing(step, &epoch)) Fail(epoch, step, reason);
+  std::uint64_t incarnation;
+  if (state_->sequencer.StartFailing(step, &incarnation)) Fail(incarnation, step, reason);
 }
 
-void Failures::OpenEpoch() {
+void Failures::OpenIncarnation() {
   std::uint64_t origin;
   std::string text;
   if (state_->sequencer.Open(&origin, &text))
-    state_->communicator->Fail(state_->sequencer.epoch(), origin, text);
+    state_->communicator->Fail(state_->sequencer.incarnation(), origin, text);
 }
 
-void Failures::CheckLeft(bool awaits_epoch) {
+void Failures::CheckLeft(bool awaits_incarnation) {
   const std::uint64_t left = state_->communicator->ShutDownMask();
   if (left == 0) return;
   const std::uint64_t waited_for =
@@ -100,7 +101,7 @@ void Failures::CheckLeft(bool awaits_epoch) {
   const FailureRecord& record = state_->communicator->segment().failure();
   std::string text;
   state_->pending.ForEach([&](const PendingRequest& pending, bool entered) {
-    if (record.IsBroken(pending.epoch))
+    if (record.IsBroken(pending.incarnation))
       return;  // before it left: the progress thread is about to deliver that
     const std::uint64_t arrived =
         entered ? state_->communicator->table().ArrivedMask(pending.slot, pending.ticket) : 0;
@@ -112,7 +113,7 @@ void Failures::CheckLeft(bool awaits_epoch) {
            DescribeManifest(pending.manifest) + " on " + state_->RankName() +
            " still waits for it. Likely cause: not all ranks ran the same number of steps";
   });
-  if (text.empty() && waited_for != 0 && (awaits_epoch || state_->sequencer.has_postponed())) {
+  if (text.empty() && waited_for != 0 && (awaits_incarnation || state_->sequencer.has_postponed())) {
     text = state_->communicator->Names(waited_for) +
            " called shutdown() while a failed step was being ended on " + state_->RankName() +
            ". Likely cause: not all ranks ran the same number of steps";

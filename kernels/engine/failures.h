@@ -1,6 +1,7 @@
-// Failures: finds that a step has failed on this rank, and fails the communicator's epoch for all ranks.
+// Failures: finds that a step has failed on this rank, and fails the communicator's incarnation for all
+// ranks.
 //
-// Place in the stack: beside submission.h and below progress.h, which ends the epoch.
+// Place in the stack: beside submission.h and below progress.h, which ends the incarnation.
 //
 // Note [Leaving]: a rank that shuts down sets `left`, then rings everyone. A rank that arrives at a request
 // sets its bit, then looks at `left`. Both are sequentially consistent, so at least one of the two ranks
@@ -21,12 +22,12 @@ class Failures {
   // It outlives this.
   explicit Failures(MemberState* state) : state_(state) {}
 
-  // Fails `epoch` for all ranks with `text`. `step` is this rank's step that has failed, or that learns of it
-  // now. Any thread.
-  void Fail(std::uint64_t epoch, StepId step, const std::string& text);
+  // Fails `incarnation` for all ranks with `text`. `step` is this rank's step that has failed, or that learns
+  // of it now. Any thread.
+  void Fail(std::uint64_t incarnation, StepId step, const std::string& text);
 
   // Handles an error of Resolve, or of making room for an output: damage ends the job, anything else the
-  // epoch. Any thread.
+  // incarnation. Any thread.
   void FailRequest(const PendingRequest& pending, const Status& status);
 
   // `pending` differs from what member `other_member` has in its place, which is `others`. Any thread.
@@ -38,12 +39,12 @@ class Failures {
   void EndGroup(std::uint64_t ticket, bool failed, const std::string& reason);
   void FailStep(StepId step, const std::string& reason);
 
-  // The current epoch has begun. Fails it at once if a step failed before that. Progress thread.
-  void OpenEpoch();
+  // The current incarnation has begun. Fails it at once if a step failed before that. Progress thread.
+  void OpenIncarnation();
 
   // Ends the job when a request here waits for a rank that has shut down (Note [Leaving]), or a caller for
-  // the next epoch (`awaits_epoch`). Progress thread.
-  void CheckLeft(bool awaits_epoch);
+  // the next incarnation (`awaits_incarnation`). Progress thread.
+  void CheckLeft(bool awaits_incarnation);
 
  private:
   MemberState* const state_;

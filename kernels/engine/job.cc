@@ -10,9 +10,10 @@
 namespace tf_smddp {
 namespace {
 
-constexpr int kThreads = 4;  // that init() starts: comm, completion, stall watch, watcher
+constexpr int kThreads = 4;  // that init() starts: progress, completion, stall watch, watcher
 
-// Peers' memory has no place in a core file of this rank, nor in a forked child, where it would stay alive.
+// Peers' memory does not belong in a core file of this rank, nor in a forked child, which would keep it
+// alive.
 void KeepFromCopies(const Mapping& mapping) {
   ::madvise(mapping.data(), mapping.bytes(), MADV_DONTDUMP);
   ::madvise(mapping.data(), mapping.bytes(), MADV_DONTFORK);
@@ -30,7 +31,7 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
     status = Arena::Create(environment.arena_bytes, mappings.get(), &joining->arena_);
   }
   if (!status.ok()) return RefuseBootstrap(config, status);
-  // One line for the job: what is missing on one rank is missing on all, as a rule.
+  // Rank 0 writes one line for the job, since ranks usually lack the same things.
   const LogLevel level = config.rank == 0 ? LogLevel::kWarning : LogLevel::kInfo;
   for (const std::string& warning : environment.warnings) joining->logger_.Log(level, warning);
   BootstrapResult* result = &joining->bootstrap_;
@@ -59,7 +60,7 @@ void Job::RingAll() {
 
 void Job::Abort(const std::string& text) {
   if (segment_->abort().Raise(text)) logger_.Log(LogLevel::kError, text);
-  RingAll();  // also when another rank raised it: that one may have died before it rang
+  RingAll();  // also when another rank has raised it, which may have died before it rang
 }
 
 std::uint64_t Job::LeftMask() {

@@ -1,7 +1,7 @@
-// Job: what one rank shares with the others of its host, from the end of the bootstrap on.
+// Job: the memory and the peers that one rank shares with the other ranks of its host, after the bootstrap.
 //
-// Place in the stack: the bottom of engine/; communicators and the watcher work on it. Not here: requests and
-// threads.
+// Place in the stack: the bottom of engine/; communicators and the watcher work on it. Requests and threads
+// are elsewhere.
 #ifndef TF_SMDDP_KERNELS_ENGINE_JOB_H_
 #define TF_SMDDP_KERNELS_ENGINE_JOB_H_
 
@@ -21,8 +21,8 @@ namespace tf_smddp {
 
 class Job {
  public:
-  // Collective: every rank must call this. Meets the other ranks and maps what they share. `mappings` is
-  // shared by ranks that are threads of one process. Makes an arena unless it gets one.
+  // Collective: every rank must call this. Meets the other ranks and maps their shared memory. Ranks that are
+  // threads of one process share `mappings`. Makes an arena if `arena` is nullptr.
   static Status Join(const Config& config, std::shared_ptr<MappingCache> mappings,
                      std::shared_ptr<Arena> arena, std::unique_ptr<Job>* job);
 
@@ -37,7 +37,7 @@ class Job {
   const ArenaView& view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
   const LocalPeer& peer(int rank) const { return bootstrap_.peers[static_cast<std::size_t>(rank)]; }
 
-  // Wakes all comm threads of all ranks; see Note [No lost wake-up] in kernels/control/doorbell.h. Any
+  // Wakes all progress threads of all ranks; see Note [No lost wake-up] in kernels/control/doorbell.h. Any
   // thread.
   void RingAll();
 
@@ -46,7 +46,7 @@ class Job {
   bool aborted() { return segment_->abort().raised(); }
   std::string AbortText() { return segment_->abort().Text(); }
 
-  // Bits of the ranks that have shut down in good order. Any thread.
+  // Returns the mask of the ranks that have shut down in good order. Any thread.
   std::uint64_t LeftMask();
 
  private:

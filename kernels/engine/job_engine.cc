@@ -15,13 +15,13 @@ namespace {
 // Ids are | communicator: 24 bits | number: 40 bits |.
 constexpr int kNumberBits = 40;
 
-// Where this thread is in Engine::Assist. A request that it submits there need not be counted, nor its
-// membership be looked up again.
-struct Assisted {
+// Where this thread is in Engine::SubmitAndProgress. A request that it submits there need not be counted, nor
+// its membership be looked up again.
+struct InProgress {
   const Engine* engine = nullptr;
   Membership* membership = nullptr;
 };
-thread_local Assisted assisted;
+thread_local InProgress in_progress;
 
 }  // namespace
 
@@ -78,11 +78,11 @@ Status JobEngine::CheckUsable() const {
 
 std::uint64_t JobEngine::Submit(Request&& request) {
   const CommunicatorId communicator = request.communicator;
-  // Shutdown, an abort or a fork may have come since the thread entered Assist.
+  // Shutdown, an abort or a fork may have come since the thread entered SubmitAndProgress.
   const bool usable = !shut_down_.load() && !InForkedChild() && !job_->aborted();
-  if (assisted.engine == this && assisted.membership->communicator().id() == communicator && usable) {
-    const Status status = CheckRequest(request, assisted.membership->communicator().ranks());
-    if (status.ok()) return SubmitTo(assisted.membership, std::move(request));
+  if (in_progress.engine == this && in_progress.membership->communicator().id() == communicator && usable) {
+    const Status status = CheckRequest(request, in_progress.membership->communicator().ranks());
+    if (status.ok()) return SubmitTo(in_progress.membership, std::move(request));
   }
   const Inside inside(&inside_);
   Status status = CheckUsable();
@@ -114,15 +114,15 @@ std::uint64_t JobEngine::SubmitTo(Membership* membership, Request&& request) {
   return id == 0 ? 0 : static_cast<std::uint64_t>(communicator) << kNumberBits | id;
 }
 
-void JobEngine::Assist(CommunicatorId id, Caller caller, const std::function<void()>& submit,
-                       const std::atomic<bool>& ended) {
+void JobEngine::SubmitAndProgress(CommunicatorId id, Caller caller, const std::function<void()>& submit,
+                                  const std::atomic<bool>& ended) {
   const Inside inside(&inside_);
   const std::shared_ptr<Membership> membership = CheckUsable().ok() ? communicators_->Find(id) : nullptr;
   if (membership == nullptr) return submit();
-  const Assisted outer = assisted;
-  assisted = {this, membership.get()};
-  membership->progress().SubmitAndDrive(caller, submit, ended);
-  assisted = outer;
+  const InProgress outer = in_progress;
+  in_progress = {this, membership.get()};
+  membership->progress().SubmitAndProgress(caller, submit, ended);
+  in_progress = outer;
 }
 
 Status JobEngine::Stats(bool reset, EngineStats* stats) {
@@ -221,10 +221,10 @@ Status JobEngine::Shutdown() {
 }
 
 void JobEngine::LeaveJob() {
-  // One that is inside may be writing to shared memory, and must not be cut off by the end of the process.
+  // A thread that is inside may be writing to shared memory; the end of the process must not cut it off.
   for (int tries = 1; inside_.load() > 0; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    // One that makes or removes a process set waits for other ranks in there, and we would wait with it.
+    // A thread that makes or removes a process set waits for other ranks, and this rank would wait with it.
     if (tries % 100 == 0) AbortWaiting(*communicators_->Find(kWorld), /*agreements_only=*/true);
   }
   for (const std::shared_ptr<Membership>& membership : communicators_->All()) Finish(*membership);
@@ -236,7 +236,7 @@ void JobEngine::LeaveJob() {
   completions_.reset();  // after the progress threads, which feed it
 }
 
-// Waits for what is pending and can complete.
+// Waits for the pending requests that can complete.
 void JobEngine::Finish(Membership& membership) {
   membership.pending().Refuse(ShutDownStatus());
   while (!membership.pending().WaitEmpty(std::chrono::milliseconds(10))) {

@@ -40,8 +40,8 @@ class JobEngine : public Engine {
   void CancelAll(const std::string& reason) override;
   void FailStep(CommunicatorId id, StepId step, const std::string& reason) override;
   Status Stats(bool reset, EngineStats* stats) override;
-  void Assist(CommunicatorId id, Caller caller, const std::function<void()>& submit,
-              const std::atomic<bool>& ended) override;
+  void SubmitAndProgress(CommunicatorId id, Caller caller, const std::function<void()>& submit,
+                         const std::atomic<bool>& ended) override;
   Status Shutdown() override;
   std::shared_ptr<Arena> arena() override { return job_->shared_arena(); }
   void Abort(const std::string& text) override;
@@ -49,8 +49,8 @@ class JobEngine : public Engine {
  private:
   explicit JobEngine(const Config& config) : Engine(config) {}
 
-  // Counted before shut_down_ is read, so that Shutdown, which does the reverse, sees every thread that has
-  // found the engine usable.
+  // Counts a thread before it reads shut_down_. Shutdown sets shut_down_ before it reads the count, so it
+  // sees every thread that has found the engine usable.
   class Inside {
    public:
     explicit Inside(std::atomic<int>* counter) : counter_(counter) { counter_->fetch_add(1); }
@@ -75,7 +75,7 @@ class JobEngine : public Engine {
   std::mutex shutdown_mu_;
   Status shutdown_status_;  // guarded by shutdown_mu_
 
-  // In the order in which they need each other.
+  // Each uses those above it.
   std::unique_ptr<Job> job_;
   std::unique_ptr<CompletionThread> completions_;
   std::unique_ptr<StallWatch> stalls_;

@@ -32,8 +32,8 @@ class LoneEngine : public Engine {
   void CancelAll(const std::string&) override {}
   void FailStep(CommunicatorId, StepId, const std::string&) override {}
   Status Stats(bool reset, EngineStats* stats) override;
-  void Assist(CommunicatorId, Caller, const std::function<void()>& submit,
-              const std::atomic<bool>&) override {
+  void SubmitAndProgress(CommunicatorId, Caller, const std::function<void()>& submit,
+                         const std::atomic<bool>&) override {
     submit();
   }
   Status Shutdown() override;

@@ -1,4 +1,6 @@
-// Membership: all that one rank runs for one communicator.
+// Membership: everything that one rank runs for one communicator.
+//
+// Place in the stack: CommunicatorSet owns it; it owns the parts that work on MemberState.
 #ifndef TF_SMDDP_KERNELS_ENGINE_MEMBERSHIP_H_
 #define TF_SMDDP_KERNELS_ENGINE_MEMBERSHIP_H_
 
@@ -32,7 +34,7 @@ class Membership {
         submission_(&state_, &failures_, &delivery_),
         progress_(std::make_unique<ProgressThread>(&state_, &submission_, &failures_, &delivery_)) {}
 
-  // Ends the thread, and what has been submitted since the communicator was found unused, and removed.
+  // Ends the thread. Requests that were submitted after the communicator was found unused get an error.
   ~Membership() {
     progress_.reset();
     delivery_.FailLate();

@@ -1,8 +1,8 @@
-// OwnCallbacks: callbacks that the thread which submits a request calls itself, and how deep it is in them.
+// OwnCallbacks: calls callbacks in the thread that submits or drives, and limits how deep they nest.
 //
-// Place in the stack: the bottom of engine/. A callback may submit the next request in this thread, which may
-// end at once, and call the next callback, and so on: a loop that would become a recursion. So at some depth
-// they are left to the completion thread.
+// Place in the stack: the bottom of engine/. A callback may submit the next request in the same thread. That
+// request may end at once and call the next callback, and so on: a user's loop would become a recursion. So
+// beyond some depth the completion thread calls them.
 #ifndef TF_SMDDP_KERNELS_ENGINE_OWN_CALLBACKS_H_
 #define TF_SMDDP_KERNELS_ENGINE_OWN_CALLBACKS_H_
 
@@ -13,7 +13,7 @@ namespace tf_smddp {
 
 class OwnCallbacks {
  public:
-  // Whether this thread is in too many of them to call another.
+  // Whether this thread is in too many callbacks to call another.
   static bool TooDeep() { return Depth() >= kDeepest; }
 
   static void Call(const DoneCallback& done, const Status& status) {

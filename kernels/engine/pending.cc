@@ -73,11 +73,11 @@ PendingTable::Shared PendingTable::EnterDeferred(std::size_t* cursor) {
   return nullptr;
 }
 
-std::vector<PendingTable::Shared> PendingTable::TakeEpoch(std::uint64_t epoch) {
+std::vector<PendingTable::Shared> PendingTable::TakeIncarnation(std::uint64_t incarnation) {
   std::vector<Shared> taken;
   std::lock_guard<std::mutex> lock(mu_);
   for (auto entry = entered_.begin(); entry != entered_.end();) {
-    if (entry->second->epoch != epoch) {
+    if (entry->second->incarnation != incarnation) {
       ++entry;
       continue;
     }
@@ -86,7 +86,7 @@ std::vector<PendingTable::Shared> PendingTable::TakeEpoch(std::uint64_t epoch) {
   }
   std::deque<Shared> kept;
   for (Shared& pending : deferred_)
-    (pending->epoch == epoch ? taken.emplace_back() : kept.emplace_back()) = pending;
+    (pending->incarnation == incarnation ? taken.emplace_back() : kept.emplace_back()) = pending;
   deferred_ = std::move(kept);
   for (const Shared& pending : taken) DiscountBytes(*pending);
   CountDeferred();

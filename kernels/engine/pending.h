@@ -28,13 +28,13 @@ struct PendingRequest {
   Manifest manifest;
   std::uint32_t slot = 0;
   std::uint64_t ticket = 0;  // the group's, the sequence number, or the name's ordinal
-  std::uint64_t epoch = 0;
-  bool open = true;         // the epoch had begun when it was submitted
+  std::uint64_t incarnation = 0;
+  bool open = true;         // the incarnation had begun when it was submitted
   std::uint64_t bytes = 0;  // of the input
   Clock::time_point submitted;
-  Cost cost;  // set by the comm thread
+  Cost cost;  // set by the progress thread
   Cell cell = {};
-  void* span = nullptr;    // in the arena: stands in for a small tensor's private memory
+  void* span = nullptr;    // in the arena: the copy of a small tensor in private memory
   void* splits = nullptr;  // in the arena: alltoall's, one 64-bit number for each member
   std::uint64_t splits_bytes = 0;
 
@@ -43,49 +43,49 @@ struct PendingRequest {
 
 class PendingTable {
  public:
-  // Shared, because an abort may take a request out of the table while the thread that submitted it still
-  // enters it.
+  // The pointer is shared, because an abort may take a request out of the table while the thread that
+  // submitted it still enters it.
   using Shared = std::shared_ptr<PendingRequest>;
 
   enum class Added { kEntered, kDeferred, kTwin, kClosed };
 
-  // Takes `pending`: into its place; or behind the deferred ones, when an earlier request of this rank is
-  // there or waits for it, or its epoch has not begun (`open`). Not taken on kTwin, when the same ticket is
-  // in that place already, and on kClosed. Any thread.
+  // Adds `pending` to its place (kEntered). If an earlier request of this rank is there or waits for it, or
+  // if its incarnation has not begun (`open`), adds it behind the deferred requests (kDeferred). Does not add
+  // it if the same ticket is in that place already (kTwin), or after Close or Refuse (kClosed). Any thread.
   Added Add(const Shared& pending, bool open);
 
   // Moves the request in `place` to the end of the deferred ones. Any thread.
   void Defer(Place place);
 
-  // Takes the request in `place`; nullptr when there is none. Comm thread.
+  // Takes the request in `place`; nullptr when there is none. Progress thread.
   Shared Take(Place place);
 
   // The request in `place`, which stays there; nullptr when there is none. Any thread.
   Shared Find(Place place);
 
   // Moves the first deferred request after `*cursor` (0: from the start) whose place is free into that place,
-  // and returns it; nullptr when there is none. Comm thread.
+  // and returns it; nullptr when there is none. Progress thread.
   Shared EnterDeferred(std::size_t* cursor);
 
   bool has_deferred() const { return num_deferred_.load(std::memory_order_seq_cst) != 0; }
 
-  // Of the inputs of all that is pending. Any thread.
+  // Returns the bytes of the inputs of all pending requests. Any thread.
   std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
-  // Takes everything that is of `epoch`.
-  std::vector<Shared> TakeEpoch(std::uint64_t epoch);
+  // Takes all requests of `incarnation`.
+  std::vector<Shared> TakeIncarnation(std::uint64_t incarnation);
 
-  // Takes everything and refuses what is added from now on. `reason` is for those.
+  // Takes all requests, and refuses later ones with `reason`.
   std::vector<Shared> Close(const Status& reason);
 
-  // Refuses what is added from now on, and keeps what is there.
+  // Refuses later requests, and keeps those that are there.
   void Refuse(const Status& reason);
   Status refusal();
 
   // Blocks until nothing is pending, or until `patience` has passed. True when nothing is pending.
   bool WaitEmpty(std::chrono::milliseconds patience);
 
-  // Calls `body` with each pending request, the lock held.
+  // Calls `body` with each pending request, while it holds the lock.
   template <typename Body>
   void ForEach(Body body) {
     std::lock_guard<std::mutex> lock(mu_);

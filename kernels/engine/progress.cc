@@ -37,7 +37,7 @@ Progress::Progress(MemberState* state, Submission* submission, Failures* failure
       runner_(state, failures) {}
 
 Progress::~Progress() {
-  if (!open_) communicator_->job().arena().Release();  // since EndEpoch
+  if (!open_) communicator_->job().arena().Release();  // since EndIncarnation
 }
 
 std::future<bool> Progress::RequestLeave() {
@@ -67,22 +67,22 @@ bool Progress::Step(Completions* held) {
     return false;
   }
   if (!open_) {
-    if (communicator_->segment().failure().Begun(epoch_)) {
-      BeginEpoch();
+    if (communicator_->segment().failure().Begun(incarnation_)) {
+      BeginIncarnation();
       return true;
     }
     // A rank that has shut down would not let it begin.
-    failures_->CheckLeft(/*awaits_epoch=*/asked_to_leave_.load(std::memory_order_seq_cst));
+    failures_->CheckLeft(/*awaits_incarnation=*/asked_to_leave_.load(std::memory_order_seq_cst));
     return false;
   }
-  if (communicator_->segment().failure().Failed(epoch_)) {
-    EndEpoch();
+  if (communicator_->segment().failure().Failed(incarnation_)) {
+    EndIncarnation();
     return true;
   }
   bool moved = ReadLog(held);
   moved |= RunBatch(held);
   moved |= submission_->RetryDeferred();
-  failures_->CheckLeft(/*awaits_epoch=*/false);
+  failures_->CheckLeft(/*awaits_incarnation=*/false);
   if (moved) return true;
   if (asked_to_leave_.load(std::memory_order_seq_cst)) {
     LeaveNow();
@@ -129,12 +129,12 @@ bool Progress::RunBatch(Completions* held) {
   return moved;
 }
 
-// The epoch has failed. This rank lets go of everything that belongs to it: what had completed on all ranks
-// is delivered as such, everything else gets the error.
-void Progress::EndEpoch() {
+// The incarnation has failed. This rank lets go of everything that belongs to it: what had completed on all
+// ranks is delivered as such, everything else gets the error.
+void Progress::EndIncarnation() {
   FailureRecord& failure = communicator_->segment().failure();
-  for (int tries = 0; failure.StateOf(epoch_) != FailureRecord::State::kFailed; ++tries) {
-    if (failure.StateOf(epoch_) == FailureRecord::State::kDamaged) {
+  for (int tries = 0; failure.StateOf(incarnation_) != FailureRecord::State::kFailed; ++tries) {
+    if (failure.StateOf(incarnation_) == FailureRecord::State::kDamaged) {
       communicator_->job().Abort("shared memory is corrupt: the failure record of a process set");
     }
     if (communicator_->job().aborted()) return;  // its writer may be dead
@@ -143,24 +143,24 @@ void Progress::EndEpoch() {
   const std::string text = failure.Text();
   const std::uint64_t origin = failure.Origin();
   state_->sequencer.Advance(origin, text);
-  for (int tries = 0; !state_->sequencer.AllOut(epoch_); ++tries) {
+  for (int tries = 0; !state_->sequencer.AllOut(incarnation_); ++tries) {
     if (communicator_->job().aborted()) return;
     Pause(tries);
   }
   communicator_->job().arena().Quarantine();
   SettleLog();
-  delivery_->FailEpoch(epoch_, origin, text);
-  const std::uint64_t failed = epoch_++;
-  communicator_->LogDebug("epoch " + std::to_string(failed) + " has ended here: " + text);
+  delivery_->FailIncarnation(incarnation_, origin, text);
+  const std::uint64_t failed = incarnation_++;
+  communicator_->LogDebug("incarnation " + std::to_string(failed) + " has ended here: " + text);
   open_ = false;
   failure.Drained(communicator_->index());
   Restart(failed);
 }
 
-// After this rank has drained or left: starts the next epoch if it was the last one to.
-void Progress::Restart(std::uint64_t epoch) {
+// After this rank has drained or left: starts the next incarnation if it was the last one to.
+void Progress::Restart(std::uint64_t incarnation) {
   CommunicatorSegment& segment = communicator_->segment();
-  if (!segment.failure().TryRestart(epoch, segment.draining())) return;
+  if (!segment.failure().TryRestart(incarnation, segment.draining())) return;
   segment.table().Clear();
   for (int member = 0; member < communicator_->size(); ++member) {
     if ((segment.active().load(std::memory_order_seq_cst) >> member & 1) != 0) {
@@ -168,16 +168,16 @@ void Progress::Restart(std::uint64_t epoch) {
     }
   }
   segment.launch_log().Reopen();
-  segment.failure().Restart(epoch);
+  segment.failure().Restart(incarnation);
   communicator_->RingAll();
 }
 
-void Progress::BeginEpoch() {
+void Progress::BeginIncarnation() {
   runner_.Reset();
   communicator_->job().arena().Release();
   open_ = true;
-  communicator_->LogDebug("epoch " + std::to_string(epoch_) + " begins");
-  failures_->OpenEpoch();
+  communicator_->LogDebug("incarnation " + std::to_string(incarnation_) + " begins");
+  failures_->OpenIncarnation();
 }
 
 // The log is closed first, so that every rank draws the same line (Note [One end]).
@@ -202,7 +202,7 @@ void Progress::LeaveNow() {
   CommunicatorSegment& segment = communicator_->segment();
   const std::uint64_t bit = std::uint64_t{1} << communicator_->index();
   // A thread of this rank that has launched a request may still be at it.
-  for (int tries = 0; !state_->sequencer.AllOut(epoch_); ++tries) {
+  for (int tries = 0; !state_->sequencer.AllOut(incarnation_); ++tries) {
     if (communicator_->job().aborted()) return;
     Pause(tries);
   }
@@ -211,9 +211,9 @@ void Progress::LeaveNow() {
   StoreProgress(communicator_->self(), ~std::uint64_t{0});
   segment.active().fetch_and(~bit, std::memory_order_seq_cst);
   submission_->LaunchForOthers(segment.table().MakeReadyAfterLeaving());
-  // Nothing here touches the table any more: an epoch may end without this rank (Note [Restart]).
+  // Nothing here touches the table any more: an incarnation may end without this rank (Note [Restart]).
   segment.draining().fetch_and(~bit, std::memory_order_seq_cst);
-  Restart(epoch_);
+  Restart(incarnation_);
   gone_ = true;
   state_->sequencer.Close();
   AnswerLeavers();

@@ -44,9 +44,9 @@ class Progress {
  private:
   bool ReadLog(Completions* held);
   bool RunBatch(Completions* held);
-  void EndEpoch();
-  void BeginEpoch();
-  void Restart(std::uint64_t epoch);
+  void EndIncarnation();
+  void BeginIncarnation();
+  void Restart(std::uint64_t incarnation);
   void SettleLog();
   void LeaveNow();
   void AnswerLeavers();
@@ -61,10 +61,10 @@ class Progress {
   LogReader reader_;
   BatchRunner runner_;
 
-  std::uint64_t epoch_ = 0;  // the one that runs, or will once open_
-  bool open_ = true;         // it has begun
-  bool gone_ = false;        // this rank has left the communicator
-  bool ended_ = false;       // the job was aborted, and everything here has its error
+  std::uint64_t incarnation_ = 0;  // the one that runs, or will once open_
+  bool open_ = true;               // it has begun
+  bool gone_ = false;              // this rank has left the communicator
+  bool ended_ = false;             // the job was aborted, and everything here has its error
 
   std::mutex mu_;
   std::vector<std::promise<bool>> leaving_;  // guarded by mu_

@@ -141,10 +141,10 @@ bool ProgressThread::SpinUntilRung(std::uint32_t heard, Clock::duration time) {
 }
 
 // `submit` may have to wait for the thread, so this caller begins to drive after it.
-void ProgressThread::SubmitAndDrive(Caller caller, const std::function<void()>& submit,
-                                    const std::atomic<bool>& ended) {
+void ProgressThread::SubmitAndProgress(Caller caller, const std::function<void()>& submit,
+                                       const std::atomic<bool>& ended) {
   submit();
-  const bool waits = caller == Caller::kWaits;
+  const bool waits = caller == Caller::kBlocking;
   SpinBudget& budget = waits ? waiting_ : passing_;
   if (!ended.load(std::memory_order_acquire) && (waits || MayDriveInPassing())) {
     const Clock::duration spin = budget.Next(Clock::now());

@@ -32,7 +32,7 @@ class ProgressThread {
 
   // Calls `submit`, then drives the progress in this thread until `ended`, or until waiting for the other
   // ranks no longer pays. Any thread but the engine's own.
-  void SubmitAndDrive(Caller caller, const std::function<void()>& submit, const std::atomic<bool>& ended);
+  void SubmitAndProgress(Caller caller, const std::function<void()>& submit, const std::atomic<bool>& ended);
 
  private:
   class Guard;

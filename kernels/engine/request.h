@@ -13,14 +13,14 @@
 
 namespace tf_smddp {
 
-// A group of ranks with tables and sequences of its own. The same number on all ranks of the job, and never
-// that of another in its life.
+// Names a communicator: a group of ranks with tables and sequences of its own. The number is the same on all
+// ranks of the job, and is never reused.
 using CommunicatorId = std::uint32_t;
 
-// The communicator of all ranks; it always exists.
+// The communicator of all ranks. It always exists.
 inline constexpr CommunicatorId kWorld = 0;
 
-// Which request of this rank meets which of the others'.
+// Says which requests of the ranks meet.
 struct Pairing {
   enum Kind {
     kGroup,      // by the group's ticket and the index in the group
@@ -35,26 +35,27 @@ struct Pairing {
   std::string name;               // kName: at most one request of a name may be under way on a rank
 };
 
-// What runs together and fails together: a session's run or a function's call. No two have the same number.
+// Names a step: what runs together and fails together, such as a session's run or a function's call. Numbers
+// are not reused.
 using StepId = std::int64_t;
 
-// Eager execution: each request stands for itself.
+// The step of a request in eager execution: it has no step, and fails alone.
 inline constexpr StepId kNoStep = 0;
 
-// Called exactly once; on the comm thread, or whoever stands in for it, only where it is quick (Request).
+// Called exactly once. The progress thread calls it only if Request::callback_is_trivial says so.
 using DoneCallback = std::function<void(const Status&)>;
 
-// Makes room for an output whose shape only the meeting of all ranks settles. `rows` is how many rows of the
+// Allocates an output whose shape is known only when all ranks have arrived. `rows` is how many rows of the
 // output come from each rank of the communicator, in their order (kReducescatter: one element, the rows of
 // this rank's shard); the output's first dimension is their sum. Sets *output, which may stay nullptr when
-// there are no bytes. Called at most once, before `done`, on the comm thread (in Submit, in a job of one
-// rank): it must be quick, and must not call the engine. An error fails the request on all ranks.
+// there are no bytes. Called at most once, before `done`, on the progress thread (in Submit, in a job of one
+// rank): it must return quickly, and must not call the engine. An error fails the request on all ranks.
 using AllocateOutput = std::function<Status(const std::vector<std::int64_t>& rows, void** output)>;
 
-// What the caller of Engine::Assist does next.
+// The kind of caller of Engine::SubmitAndProgress.
 enum class Caller {
-  kWaits,   // nothing, until its requests have ended
-  kGoesOn,  // something else: it stays for some microseconds, or a batch that begins then, while that pays
+  kBlocking,     // it has nothing to do until its requests have ended
+  kNonBlocking,  // it has other work: it drives the progress for some hundred microseconds at most
 };
 
 struct Request {
@@ -71,13 +72,14 @@ struct Request {
   StepId step = kNoStep;
   std::string label;  // for messages; may differ between ranks
   DoneCallback done;
-  // `done`, given a success, only takes note of it: it runs nothing of the user's, and nothing that waits. So
-  // it need not have a thread of its own.
-  bool quick = false;
-  // Its caller submits nothing else before it has ended: a batch need not wait for more.
-  bool alone = false;
-  // Submitted inside of Engine::Assist: the caller looks after it, and the comm thread is not woken.
-  bool assisted = false;
+  // `done` only records a success: it runs no code of the user, and nothing that waits. So the progress
+  // thread may call it.
+  bool callback_is_trivial = false;
+  // Its caller submits nothing else before it has ended, so it seals its batch at once.
+  bool seals_at_once = false;
+  // It is submitted inside of Engine::SubmitAndProgress: the caller drives the progress, and the progress
+  // thread is not woken.
+  bool caller_progresses = false;
 };
 
 inline std::uint64_t InputBytes(const Request& request) {

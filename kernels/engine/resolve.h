@@ -1,8 +1,7 @@
 // Resolve: finds who takes part in a ready request, how much each brings, and where it lies.
 //
-// Place in the stack: between the readiness table's cells, which peers write, and kernels/collectives. All
-// that is read from shared memory is read once, in here, and checked before it is used as an address or a
-// length.
+// Place in the stack: between the readiness table's cells, which peers write, and kernels/collectives. A
+// value in shared memory is read once, in here, and checked before it is used as an address or a length.
 #ifndef TF_SMDDP_KERNELS_ENGINE_RESOLVE_H_
 #define TF_SMDDP_KERNELS_ENGINE_RESOLVE_H_
 
@@ -23,7 +22,7 @@ Call CallOf(const Request& request);
 bool OverlapInPart(const void* input, const void* output, std::uint64_t bytes);
 
 // Fills *resolved for a request that is ready. Errors: FailedPrecondition when a rank that it needs has left
-// the communicator; Internal when shared memory is damaged. Any thread, between readiness and this rank's
+// the communicator; Internal when shared memory is corrupt. Any thread, between readiness and this rank's
 // Acknowledge.
 Status Resolve(Communicator* communicator, const PendingRequest& pending, ResolvedRequest* resolved);
 

@@ -20,7 +20,7 @@ void Sequencer::TakeOwed() {
 void Sequencer::AwaitTurn(std::unique_lock<std::mutex>* lock) {
   turned_.wait(*lock, [this] {
     if (closed_) return true;
-    return settled_ && !excused_[epoch_ % 2] && !record_->IsBroken(epoch_);
+    return settled_ && !excused_[incarnation_ % 2] && !record_->IsBroken(incarnation_);
   });
 }
 
@@ -37,14 +37,14 @@ Status Sequencer::DrawTicket(StepId step, std::uint64_t* ticket) {
   return {};
 }
 
-bool Sequencer::StartFailing(StepId step, std::uint64_t* epoch) {
+bool Sequencer::StartFailing(StepId step, std::uint64_t* incarnation) {
   std::unique_lock<std::mutex> lock(mu_);
   AwaitTurn(&lock);
   std::uint64_t origin;
   std::string text;
   if (memory_->HasFailed(step, &origin, &text) && record_->Knows(origin)) return false;
   if (!CheckOwed(step).ok()) return false;
-  *epoch = epoch_;
+  *incarnation = incarnation_;
   return true;
 }
 
@@ -57,10 +57,10 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
   *tell = true;
   if (memory_->HasFailed(request.step, &origin, &text)) return Internal(text);
   *tell = false;
-  // The group of an epoch that is over is of the step that this rank is owed that epoch's failure for, if
-  // any.
-  const bool over = pairing.kind == Pairing::kGroup && EpochOf(pairing.ticket) != epoch_;
-  const bool other = over && !owed_.empty() && owed_.front().epoch != EpochOf(pairing.ticket);
+  // The group of an incarnation that is over is of the step that this rank is owed that incarnation's failure
+  // for, if any.
+  const bool over = pairing.kind == Pairing::kGroup && IncarnationOf(pairing.ticket) != incarnation_;
+  const bool other = over && !owed_.empty() && owed_.front().incarnation != IncarnationOf(pairing.ticket);
   Status status = other || owed_.empty() ? Status() : CheckOwed(request.step);
   if (!status.ok()) return status;
   switch (pairing.kind) {
@@ -107,9 +107,9 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
       break;
     }
   }
-  position->epoch = epoch_;
+  position->incarnation = incarnation_;
   position->open = open_;
-  ++inside_[epoch_ % 2];
+  ++inside_[incarnation_ % 2];
   return {};
 }
 
@@ -127,9 +127,9 @@ std::string Sequencer::KeyOf(const Pairing& pairing) {
   __builtin_unreachable();
 }
 
-void Sequencer::NameEnded(const std::string& name, std::uint64_t epoch) {
+void Sequencer::NameEnded(const std::string& name, std::uint64_t incarnation) {
   std::lock_guard<std::mutex> lock(mu_);
-  if (epoch != epoch_) return;
+  if (incarnation != incarnation_) return;
   const auto found = names_.find(name);
   if (found != names_.end()) found->second.under_way = false;
 }
@@ -144,55 +144,55 @@ bool Sequencer::EndGroup(std::uint64_t ticket, bool failed, StepId* step) {
   const bool whole = group.submitted > 0 && group.submitted >= group.num_params;
   // A group of which nothing was used ran on no rank: TensorFlow pruned it.
   const bool broken = !whole && (failed || group.submitted > 0);
-  if (EpochOf(ticket) == epoch_) return broken;
+  if (IncarnationOf(ticket) == incarnation_) return broken;
   if (!failed && !broken) return false;
-  // The step is known by the failure of that epoch, or FailStep would fail another one for it.
-  const std::uint64_t epoch = EpochOf(ticket);
-  if (epoch + 1 == epoch_ && !settled_) {
+  // The step is known by the failure of that incarnation, or FailStep would fail another one for it.
+  const std::uint64_t incarnation = IncarnationOf(ticket);
+  if (incarnation + 1 == incarnation_ && !settled_) {
     memory_->RememberStep(group.step, last_.origin, last_.text);
-  } else if (!owed_.empty() && owed_.front().epoch == epoch) {
+  } else if (!owed_.empty() && owed_.front().incarnation == incarnation) {
     memory_->RememberStep(group.step, owed_.front().origin, owed_.front().text);
   }
-  ExcuseNow(epoch);
+  ExcuseNow(incarnation);
   return false;
 }
 
-void Sequencer::Excuse(std::uint64_t epoch, std::uint64_t origin) {
+void Sequencer::Excuse(std::uint64_t incarnation, std::uint64_t origin) {
   std::lock_guard<std::mutex> lock(mu_);
-  ExcuseNow(epoch);
-  if (epoch == epoch_) {
-    own_origins_[epoch % 2].push_back(origin);
-  } else if (epoch + 1 == epoch_) {
+  ExcuseNow(incarnation);
+  if (incarnation == incarnation_) {
+    own_origins_[incarnation % 2].push_back(origin);
+  } else if (incarnation + 1 == incarnation_) {
     memory_->Rename(origin, last_.origin);
   }
 }
 
-void Sequencer::ExcuseNow(std::uint64_t epoch) {
-  if (epoch == epoch_ || (epoch + 1 == epoch_ && !settled_)) {
-    excused_[epoch % 2] = true;
-  } else if (!owed_.empty() && owed_.front().epoch == epoch) {
+void Sequencer::ExcuseNow(std::uint64_t incarnation) {
+  if (incarnation == incarnation_ || (incarnation + 1 == incarnation_ && !settled_)) {
+    excused_[incarnation % 2] = true;
+  } else if (!owed_.empty() && owed_.front().incarnation == incarnation) {
     TakeOwed();
   }
 }
 
-bool Sequencer::Postpone(std::uint64_t epoch, std::uint64_t origin, const std::string& text) {
+bool Sequencer::Postpone(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {
   std::lock_guard<std::mutex> lock(mu_);
-  if (epoch != epoch_ || open_) return false;
-  if (postponed_.origin == 0) postponed_ = {epoch, origin, text};
+  if (incarnation != incarnation_ || open_) return false;
+  if (postponed_.origin == 0) postponed_ = {incarnation, origin, text};
   return true;
 }
 
-std::uint64_t Sequencer::epoch() {
+std::uint64_t Sequencer::incarnation() {
   std::lock_guard<std::mutex> lock(mu_);
-  return epoch_;
+  return incarnation_;
 }
 
 void Sequencer::Advance(std::uint64_t origin, const std::string& text) {
   std::lock_guard<std::mutex> lock(mu_);
-  for (const std::uint64_t own : own_origins_[epoch_ % 2]) memory_->Rename(own, origin);
-  own_origins_[epoch_ % 2].clear();
-  last_ = {epoch_, origin, text};
-  ++epoch_;
+  for (const std::uint64_t own : own_origins_[incarnation_ % 2]) memory_->Rename(own, origin);
+  own_origins_[incarnation_ % 2].clear();
+  last_ = {incarnation_, origin, text};
+  ++incarnation_;
   open_ = false;
   next_ticket_ = next_sequence_ = next_out_of_band_ = 0;
   names_.clear();
@@ -210,13 +210,13 @@ void Sequencer::Close() {
   turned_.notify_all();
 }
 
-bool Sequencer::AllOut(std::uint64_t epoch) {
-  return inside_[epoch % 2].load(std::memory_order_seq_cst) == 0;
+bool Sequencer::AllOut(std::uint64_t incarnation) {
+  return inside_[incarnation % 2].load(std::memory_order_seq_cst) == 0;
 }
 
 void Sequencer::Settle(bool delivered) {
   std::lock_guard<std::mutex> lock(mu_);
-  bool& excused = excused_[(epoch_ + 1) % 2];  // in the epoch before
+  bool& excused = excused_[(incarnation_ + 1) % 2];  // in the incarnation before
   if (delivered || excused) {
     memory_->Delivered(last_.origin);
   } else {

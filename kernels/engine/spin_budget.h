@@ -1,7 +1,7 @@
-// SpinBudget: how long it has paid lately to wait without sleeping.
+// SpinBudget: decides from recent experience for how long to wait without sleeping.
 //
-// Place in the stack: the bottom of engine/. Spinning spares a wake-up, some microseconds, when what is
-// waited for comes soon; else it takes a core from those who could make it come.
+// Place in the stack: the bottom of engine/. Spinning saves a wake-up, which takes some microseconds, if the
+// event comes soon. Otherwise it takes a core from threads that could make the event happen.
 #ifndef TF_SMDDP_KERNELS_ENGINE_SPIN_BUDGET_H_
 #define TF_SMDDP_KERNELS_ENGINE_SPIN_BUDGET_H_
 
@@ -13,15 +13,15 @@
 
 namespace tf_smddp {
 
-// Any thread, all of it. Threads that meet here may lose a change, which only makes it learn later.
+// All methods: any thread. Threads that call them at once may lose a change, which only delays the learning.
 class SpinBudget {
  public:
-  // `most`: what it gives; 0: never spin. It should be more than a wake-up takes, or ranks that sleep could
-  // not find back to spinning.
+  // `most` is the time that Next returns; 0: never spin. It should be longer than a wake-up, or ranks that
+  // sleep could never return to spinning.
   explicit SpinBudget(Clock::duration most) : most_(most) {}
 
-  // How long to spin this time; 0: not at all. Where it has been in vain, it is tried again after a pause,
-  // and a longer one the next time: in the end it takes less than a hundredth of a core.
+  // Returns how long to spin this time; 0: not at all. After failures it allows a try only after a pause,
+  // which doubles each time: in the end spinning takes less than a hundredth of a core.
   Clock::duration Next(Clock::time_point now) {
     if (in_vain_.load(std::memory_order_relaxed) < kPatience) return most_;
     const Clock::rep time = now.time_since_epoch().count();
@@ -32,13 +32,13 @@ class SpinBudget {
     return most_;
   }
 
-  // What was waited for came within the time that Next gave.
+  // Reports that the event came within the time that Next returned.
   void Paid() {
     in_vain_.store(0, std::memory_order_relaxed);
     pause_.store(kShortestPause, std::memory_order_relaxed);
   }
 
-  // It did not.
+  // Reports that it did not.
   void InVain() {
     if (in_vain_.load(std::memory_order_relaxed) < kPatience) {
       in_vain_.fetch_add(1, std::memory_order_relaxed);

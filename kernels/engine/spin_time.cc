@@ -12,7 +12,7 @@ Clock::duration SpinTime(const Job& job, int cores_needed, Clock::duration time)
   CPU_ZERO(&cores);
   if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return Clock::duration::zero();
   int usable = CPU_COUNT(&cores);
-  // Other launchers than ours bind each rank to cores of its own.
+  // Launchers other than smddprun bind each rank to cores of its own.
   const std::string& launcher = job.config().launcher;
   if (!launcher.empty() && launcher != kSmddprun && usable < ::sysconf(_SC_NPROCESSORS_ONLN)) {
     usable *= job.size();

@@ -1,4 +1,4 @@
-// SpinTime: whether waiting without sleeping takes a core from nobody.
+// SpinTime: decides whether a thread may wait without sleeping.
 //
 // Place in the stack: above job.h.
 #ifndef TF_SMDDP_KERNELS_ENGINE_SPIN_TIME_H_
@@ -9,8 +9,8 @@
 
 namespace tf_smddp {
 
-// `time`, or 0 where this host's ranks have fewer cores than `cores_needed` by all of them. Spinning saves a
-// wake-up's few microseconds, where nobody else wants the core.
+// Returns `time`, or 0 if the ranks of this host together have fewer than `cores_needed` cores. Spinning
+// saves the few microseconds of a wake-up, but only where no other thread needs the core.
 Clock::duration SpinTime(const Job& job, int cores_needed, Clock::duration time);
 
 }  // namespace tf_smddp

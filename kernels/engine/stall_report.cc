@@ -9,7 +9,7 @@
 namespace tf_smddp {
 namespace {
 
-// What is written out; of the rest only the number is told.
+// The report lists at most so many; it gives only the number of the others.
 constexpr std::size_t kShownRequests = 3;
 constexpr std::size_t kShownRanks = 8;
 
@@ -61,7 +61,7 @@ std::string Process(const AbsentRank& absent) {
   return text;
 }
 
-// What the rank did last, as far as it concerns those that wait for it.
+// Returns what the rank did last, as far as it concerns the ranks that wait for it.
 std::string Submissions(const AbsentRank& absent) {
   if (!absent.submitted) return "has submitted nothing yet";
   std::string text = "last submitted " + Name(absent.last, absent.communicator) + " " +
@@ -126,8 +126,7 @@ std::string DescribeStall(const StallReport& report) {
   if (report.absent.size() > shown) {
     text += " The other " + std::to_string(report.absent.size() - shown) + " are not shown.";
   }
-  // One that is stopped explains the others; one that waits for another explains nothing while there is one
-  // that does not.
+  // A stopped rank explains why others wait. A rank that waits for another explains nothing, unless all do.
   const auto weight = [](const AbsentRank& absent) {
     return IsStopped(absent) ? 0 : absent.state == 'D' ? 1 : absent.pending == 0 ? 2 : 3;
   };

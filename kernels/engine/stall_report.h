@@ -1,6 +1,7 @@
-// StallReport: the text about a stall: what waits, for which ranks, what those do, and the likely cause.
+// StallReport: writes the text about a stall: which requests wait, for which ranks, what those ranks do, and
+// the likely cause.
 //
-// Place in the stack: below stall_watch.h, which finds out what is in here. Pure: no clock, no system call.
+// Place in the stack: below stall_watch.h, which fills in the facts. It is pure: no clock, no system call.
 #ifndef TF_SMDDP_KERNELS_ENGINE_STALL_REPORT_H_
 #define TF_SMDDP_KERNELS_ENGINE_STALL_REPORT_H_
 
@@ -19,7 +20,7 @@ namespace tf_smddp {
 struct StalledRequest {
   Manifest manifest;
   CommunicatorId communicator = kWorld;
-  bool ready = false;  // all have submitted it; its data do not move on
+  bool ready = false;  // all ranks have submitted it, but its data do not move
 };
 
 // A rank that is waited for.
@@ -37,7 +38,7 @@ struct AbsentRank {
 };
 
 struct StallReport {
-  int rank = 0;                          // this one
+  int rank = 0;                          // of the report's writer
   double seconds = 0;                    // how long the oldest of `requests` has waited
   std::vector<StalledRequest> requests;  // oldest first
   std::vector<AbsentRank> absent;        // ascending

@@ -123,7 +123,7 @@ void StallWatch::Run() {
 }
 
 void StallWatch::Look() {
-  if (job_->aborted()) return;  // the comm threads end everything
+  if (job_->aborted()) return;  // the progress threads end everything
   const Clock::time_point now = Clock::now();
   std::vector<Waiting> waiting = collect_(now - patience_ + kLooksAhead * interval_);  // oldest first
   own_.waits_for().store(MissingOf(waiting), std::memory_order_seq_cst);

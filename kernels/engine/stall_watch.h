@@ -1,19 +1,19 @@
-// StallWatch: a thread that notices when this rank has waited long for others that are alive, says why, and
-// in the end ends the job.
+// StallWatch: a thread that notices when this rank has waited long for ranks that are alive, warns with the
+// likely cause, and finally ends the job.
 //
-// Place in the stack: beside the watcher, which notices deaths. It sleeps while nothing is pending; else it
-// looks a few times within the shorter of the two times, SMDDP_STALL_WARNING and SMDDP_STALL_TIMEOUT (at
-// least every 5 s).
+// Place in the stack: beside the watcher, which notices deaths. It sleeps while nothing is pending.
+// Otherwise it looks a few times within the shorter of SMDDP_STALL_WARNING and SMDDP_STALL_TIMEOUT, and at
+// least every 5 s.
 //
-// A rank that has waited too long publishes for whom (ProgressRecord::waits_for), and does so somewhat before
-// that. So everyone can follow who waits for whom, and of all that wait together, the lowest one that is not
-// stopped writes the warning.
+// Somewhat before a rank has waited too long, it publishes the ranks that it waits for
+// (ProgressRecord::waits_for). So all ranks can follow who waits for whom. Of the ranks that wait together,
+// the lowest one that is not stopped writes the warning.
 //
 // Note [Progress]: the job is ended only when, for the time of SMDDP_STALL_TIMEOUT, no rank that is waited
 // for, also indirectly, has made progress. A rank makes progress when it submits a request or one of its
 // requests ends, in whatever communicator; and, while none of its requests is pending, when it uses a tenth
-// of a core: an evaluation, a compilation. One that has a request pending waits for that, and what else its
-// process does counts for nothing.
+// of a core: an evaluation, a compilation. A rank that has a request pending waits for that request; other
+// work of its process is not progress.
 #ifndef TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
 #define TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
 
@@ -40,8 +40,8 @@ class StallWatch {
   struct Waiting {
     StalledRequest request;
     Clock::time_point submitted;
-    std::uint64_t members = 0;  // bits of the ranks of its communicator
-    std::uint64_t missing = 0;  // bits of those that it waits for, or may wait for
+    std::uint64_t members = 0;  // mask of the ranks of its communicator
+    std::uint64_t missing = 0;  // mask of the ranks that it waits for, or may wait for
   };
 
   // The requests that were submitted at `before` or earlier.

@@ -18,7 +18,7 @@
 
 namespace tf_smddp {
 
-// What one request has cost this rank.
+// The cost of one request on this rank.
 struct Cost {
   Clock::duration
       waiting{};  // from submission until its data moved, and, while they did, for peers that were behind
@@ -30,7 +30,7 @@ struct Cost {
   Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
 
-// Of one kind of collective.
+// The counts of one kind of collective.
 struct CollectiveStats {
   std::uint64_t calls = 0;   // that have completed
   std::uint64_t errors = 0;  // that have ended with an error instead
@@ -50,7 +50,7 @@ using StatsByKind = std::array<CollectiveStats, kNumCollectiveKinds>;
 
 void AddByKind(const StatsByKind& from, StatsByKind* to);
 
-// Of one communicator.
+// The counts of one communicator.
 struct CommunicatorStats {
   CommunicatorId id = kWorld;
   std::vector<int> ranks;
@@ -58,10 +58,10 @@ struct CommunicatorStats {
   std::uint64_t batches = 0;
   std::uint64_t batch_bytes = 0;  // of this rank's inputs, in all of them
   std::uint64_t deferred = 0;     // requests that had to wait for an earlier use of their key to end
-  std::uint64_t failures = 0;     // epochs that failed
+  std::uint64_t failures = 0;     // incarnations that have failed
 };
 
-// Of a rank.
+// The counts of a rank.
 struct EngineStats {
   int rank = 0;
   int size = 1;
@@ -73,21 +73,21 @@ struct EngineStats {
   std::uint64_t arena_refused = 0;     // allocations for which it had no room
 };
 
-// The counters of one communicator on this rank. Any thread, all of it.
+// The counters of one communicator on this rank. All methods: any thread.
 class CommunicatorCounters {
  public:
   void Completed(CollectiveKind kind, std::uint64_t bytes, const Cost& cost);
-  // Likewise, of what ended in the express lane: by one thread at a time.
+  // Likewise, for a request that ended in the express lane; one thread at a time.
   void CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost);
   void Failed(CollectiveKind kind);
-  // This rank has done a small request for all.
+  // Counts the time in which this rank reduced a small request for all ranks.
   void Moved(CollectiveKind kind, Clock::duration time);
   void RanBatch(std::uint64_t bytes);
   void Deferred() { Add(&deferred_, 1); }
-  void EpochFailed() { Add(&failures_, 1); }
+  void IncarnationFailed() { Add(&failures_, 1); }
 
-  // All counts since the last reset; with `reset`, this is one. Nothing is lost or counted twice, but a
-  // request that ends meanwhile may be counted in parts. Leaves id and ranks alone.
+  // Sets *stats to the counts since the last reset, except its id and ranks; `reset` makes this call a reset.
+  // Nothing is lost or counted twice, but a request that ends meanwhile may be counted in parts.
   void Take(bool reset, CommunicatorStats* stats);
 
  private:
@@ -102,7 +102,7 @@ class CommunicatorCounters {
   static void Add(Counter* counter, std::uint64_t value) {
     counter->fetch_add(value, std::memory_order_relaxed);
   }
-  // By the only thread that adds to it: takes a tenth of the time.
+  // For a counter that only one thread adds to. It takes a tenth of the time.
   static void AddAlone(Counter* counter, std::uint64_t value) {
     counter->store(counter->load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
   }
@@ -110,15 +110,15 @@ class CommunicatorCounters {
   static OfKind& Of(OfKinds& kinds, CollectiveKind kind) { return kinds[static_cast<std::size_t>(kind)]; }
 
   // Since the communicator was made.
-  OfKinds usual_;    // all but what is in
-  OfKinds express_;  // the express lane
+  OfKinds usual_;    // requests that ended elsewhere than in the express lane
+  OfKinds express_;  // requests that ended in the express lane
   Counter batches_{0}, batch_bytes_{0}, deferred_{0}, failures_{0};
 
   std::mutex mu_;
   CommunicatorStats before_;  // at the last reset; guarded by mu_
 };
 
-// One line of JSON.
+// Returns one line of JSON.
 std::string ToJson(const EngineStats& stats);
 
 }  // namespace tf_smddp

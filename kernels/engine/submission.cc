@@ -42,10 +42,10 @@ std::uint64_t Submission::Submit(Request&& request) {
     request.done({status.code(), DescribeManifest(manifest) + " failed: " + status.message()});
     return 0;
   }
-  const std::uint64_t epoch = position.epoch;
+  const std::uint64_t incarnation = position.incarnation;
   Clock::time_point submitted;
   if (RunExpress(request, manifest, position, &submitted)) {
-    state_->sequencer.Exit(epoch);
+    state_->sequencer.Exit(incarnation);
     OwnCallbacks::Call(request.done, Status());  // only now: it may do anything
     return 0;
   }
@@ -55,7 +55,7 @@ std::uint64_t Submission::Submit(Request&& request) {
   pending->request = std::move(request);
   pending->manifest = manifest;
   pending->ticket = position.ticket;
-  pending->epoch = epoch;
+  pending->incarnation = incarnation;
   pending->open = position.open;
   pending->bytes = InputBytes(pending->request);
   pending->submitted = submitted;
@@ -68,7 +68,7 @@ std::uint64_t Submission::Submit(Request&& request) {
       added = PendingTable::Added::kDeferred;
     }
   }
-  state_->sequencer.Exit(epoch);
+  state_->sequencer.Exit(incarnation);
   if (added == PendingTable::Added::kEntered) return id;
   if (added == PendingTable::Added::kDeferred) {
     state_->counters->Deferred();
@@ -77,13 +77,13 @@ std::uint64_t Submission::Submit(Request&& request) {
   }
   if (!status.ok()) {
     // The other ranks run it, and would wait for this one.
-    failures_->Fail(epoch, pending->request.step, state_->RankName() + ": " + status.message());
+    failures_->Fail(incarnation, pending->request.step, state_->RankName() + ": " + status.message());
   } else if (added == PendingTable::Added::kTwin) {
     status = InvalidArgument(DescribeManifest(pending->manifest) +
                              " was submitted twice in one execution of its group; give each tensor its own "
                              "param_index below num_params");
     // The other ranks may have taken theirs, and would wait for a second one from here.
-    failures_->Fail(epoch, pending->request.step, "on " + state_->RankName() + ", " + status.message());
+    failures_->Fail(incarnation, pending->request.step, "on " + state_->RankName() + ", " + status.message());
   } else {
     status = state_->pending.refusal();
   }
@@ -94,8 +94,8 @@ std::uint64_t Submission::Submit(Request&& request) {
   return 0;
 }
 
-// Announces the submission, sets *submitted, and tries the express lane, in the epoch of `position`, which
-// this thread is inside. True when the request is done, but for its callback.
+// Announces the submission, sets *submitted, and tries the express lane, in the incarnation of `position`,
+// which this thread is inside. True when the request is done, but for its callback.
 bool Submission::RunExpress(const Request& request, const Manifest& manifest,
                             const Sequencer::Position& position, Clock::time_point* submitted) {
   const std::uint64_t bytes = InputBytes(request);
@@ -179,7 +179,7 @@ bool Submission::Enter(const PendingRequest& pending) {
       failures_->FailOnMismatch(pending, others, other_member);
       return true;
     case Arrival::kTwice:
-      failures_->Fail(pending.epoch, pending.request.step,
+      failures_->Fail(pending.incarnation, pending.request.step,
                       state_->RankName() + " ran " + DescribeManifest(pending.manifest) +
                           " a second time while other ranks had not run it once; all ranks must run the same "
                           "collectives");
@@ -190,7 +190,7 @@ bool Submission::Enter(const PendingRequest& pending) {
   __builtin_unreachable();
 }
 
-// When an append is refused, the epoch has failed, and the progress thread delivers the error.
+// When an append is refused, the incarnation has failed, and the progress thread delivers the error.
 void Submission::Launch(const PendingRequest& pending) {
   const Place place = pending.place();
   ResolvedRequest resolved;
@@ -204,10 +204,10 @@ void Submission::Launch(const PendingRequest& pending) {
     state_->counters->Moved(pending.request.operation.kind, Clock::now() - begin);
     order_.AnnounceDone(place);
   } else {
-    order_.Launch(place, pending.bytes, pending.request.alone);
+    order_.Launch(place, pending.bytes, pending.request.seals_at_once);
   }
   state_->communicator->RingOthers();
-  if (!pending.request.assisted) return state_->communicator->RingSelf();
+  if (!pending.request.caller_progresses) return state_->communicator->RingSelf();
   owed_ring_.store(true, std::memory_order_seq_cst);
 }
 
@@ -244,7 +244,7 @@ std::uint64_t Submission::Missing(const PendingRequest& pending, bool entered) {
   CommunicatorSegment& segment = state_->communicator->segment();
   const std::uint64_t active = segment.active().load(std::memory_order_seq_cst);
   std::uint64_t missing;
-  if (!segment.failure().Begun(pending.epoch)) {
+  if (!segment.failure().Begun(pending.incarnation)) {
     missing = active & ~segment.failure().DrainedMask();
   } else if (!entered) {
     missing = segment.table().HeldUpBy(pending.place());

@@ -25,18 +25,18 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // Writes what ends from now on to the file `path`, which is made, or emptied. Errors: FailedPrecondition
-  // (it is running already), Internal (the file cannot be written). Any thread.
+  // Writes requests that end from now on to the file `path`, which it creates or empties. Errors:
+  // FailedPrecondition (it is running already), Internal (the file cannot be written). Any thread.
   Status Start(const std::string& path, int rank);
 
-  // Ends the file; nothing when it is not running. Errors: Internal when a part could not be written. Any
-  // thread.
+  // Ends the file; does nothing when it is not running. Errors: Internal when a part could not be written.
+  // Any thread.
   Status Stop();
 
   bool running() const { return running_.load(std::memory_order_relaxed); }
 
-  // A request has ended: at `ended`, well or with an error. Its data began to move at cost.begun, if this
-  // rank moved any. A failed one goes to the file at once, since the process may be about to end. Any thread.
+  // Adds a request that has ended at `ended`. Its data began to move at cost.begun, if this rank moved any. A
+  // failed request is written at once, since the process may be about to end. Any thread.
   void Add(const Request& request, std::uint64_t bytes, Clock::time_point submitted, const Cost& cost,
            Clock::time_point ended, bool failed = false);
 

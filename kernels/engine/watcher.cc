@@ -33,7 +33,7 @@ bool IsGone(const LocalPeer& peer) { return ::kill(peer.pid, 0) != 0 && errno ==
 
 Watcher::~Watcher() {
   if (!thread_.joinable()) return;
-  // Not by closing it: a forked child may hold it open too.
+  // Closing it would not do: a forked child may hold it open, too.
   [[maybe_unused]] const ssize_t written = ::write(stop_.get(), "", 1);
   thread_.join();
 }
@@ -72,10 +72,9 @@ Status Watcher::Start() {
   return {};
 }
 
-// A death that could not be noticed would be a hang.
+// A death that nobody notices would be a hang.
 Status Watcher::CheckProc() const {
-  const bool same_namespace =
-      job_->peer(job_->rank()).pid == ::getpid();  // the numbers are as rank 0 sees them
+  const bool same_namespace = job_->peer(job_->rank()).pid == ::getpid();  // rank 0 may see other process ids
   for (int rank = 0; rank < job_->size(); ++rank) {
     if ((without_pidfd_ >> rank & 1) == 0) continue;
     const LocalPeer& peer = job_->peer(rank);
@@ -136,7 +135,7 @@ void Watcher::LookAtNextRanks() {
 }
 
 void Watcher::Died(int rank) {
-  if ((job_->LeftMask() >> rank & 1) != 0) return;  // it said goodbye
+  if ((job_->LeftMask() >> rank & 1) != 0) return;  // it has shut down in good order
   const LocalPeer& peer = job_->peer(rank);
   job_->Abort("rank " + std::to_string(rank) + " (pid " + std::to_string(peer.pid) + ") " +
               DescribeExit(peer, kExitStatusPatience));

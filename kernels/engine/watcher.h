@@ -1,9 +1,10 @@
-// Watcher: a thread that notices when another rank's process ends, and ends the job for all. Every now and
-// then it also gives back memory of the arena that has not been used for a while.
+// Watcher: a thread that notices when another rank's process ends, and ends the job for all. From time to
+// time it also gives back arena memory that has not been used for a while.
 //
-// It sleeps in poll() over the peers' pidfds, and notices at once. Where the system refuses pidfds, it looks
-// in /proc every 200 ms instead, at the next ranks that have not left: what one rank notices all are told,
-// and of ranks in a circle some of which are dead, one that lives has a dead one next to it.
+// It sleeps in poll() over the peers' pidfds, and notices a death at once. Where the system refuses pidfds,
+// it looks in /proc every 200 ms instead, at the next ranks that have not left. That is enough: the rank that
+// notices a death ends the job for all, and if some ranks of a circle are dead, a living one is next to a
+// dead one.
 #ifndef TF_SMDDP_KERNELS_ENGINE_WATCHER_H_
 #define TF_SMDDP_KERNELS_ENGINE_WATCHER_H_
 
@@ -41,7 +42,7 @@ class Watcher {
   UniqueFd stop_, stopped_;     // a pipe's ends: written to, read from
   std::vector<pollfd> polled_;  // `stopped_`, then a pidfd for each of pidfd_ranks_
   std::vector<int> pidfd_ranks_;
-  std::uint64_t without_pidfd_ = 0;  // ranks that are looked for in /proc; loses those that have died
+  std::uint64_t without_pidfd_ = 0;  // ranks to look for in /proc, without those that have died
   std::thread thread_;               // last: it uses the others
 };
 

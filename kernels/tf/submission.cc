@@ -46,12 +46,12 @@ class Submission : public std::enable_shared_from_this<Submission> {
     // All that follows an eager op is that the thread that waits for it is told, and that is this one.
     // (DeregisterCallback can wait.)
     for (Request& request : requests) {
-      request.quick = eager && manager_ == nullptr;
-      request.assisted = true;
-      request.alone = eager && requests.size() == 1;
+      request.callback_is_trivial = eager && manager_ == nullptr;
+      request.caller_progresses = true;
+      request.seals_at_once = eager && requests.size() == 1;
     }
-    engine_->Assist(
-        communicator_, eager ? Caller::kWaits : Caller::kGoesOn, [&] { Submit(std::move(requests)); },
+    engine_->SubmitAndProgress(
+        communicator_, eager ? Caller::kBlocking : Caller::kNonBlocking, [&] { Submit(std::move(requests)); },
         ended_);
   }
 

@@ -69,7 +69,7 @@ Status GroupRun::Start(std::size_t place, Request request) {
 Status GroupRun::Finish(std::size_t place) {
   if (!assisted_) {
     assisted_ = true;
-    engine_->Assist(communicator_, Caller::kWaits, [] {}, idle_);
+    engine_->SubmitAndProgress(communicator_, Caller::kBlocking, [] {}, idle_);
   }
   Status status;
   {
@@ -85,8 +85,8 @@ Status GroupRun::Finish(std::size_t place) {
 Status GroupRun::Run(std::vector<Request> requests) {
   assisted_ = true;
   for (Request& request : requests) {
-    request.assisted = true;
-    request.alone = requests.size() == 1;
+    request.caller_progresses = true;
+    request.seals_at_once = requests.size() == 1;
   }
   const auto submit = [&] {
     // One more, so that it is not idle between two that end at once.
@@ -102,7 +102,7 @@ Status GroupRun::Run(std::vector<Request> requests) {
     std::lock_guard<std::mutex> lock(mu_);
     if (--under_way_ == 0) idle_.store(true, std::memory_order_release);
   };
-  engine_->Assist(communicator_, Caller::kWaits, submit, idle_);
+  engine_->SubmitAndProgress(communicator_, Caller::kBlocking, submit, idle_);
   const Status refused = FirstError();
   if (!refused.ok()) {
     WithdrawAll(refused);
@@ -117,7 +117,7 @@ Status GroupRun::Run(std::vector<Request> requests) {
 
 void GroupRun::Submit(std::size_t place, Request request) {
   request.done = [self = shared_from_this(), place](const Status& status) { self->End(place, status); };
-  request.quick = true;
+  request.callback_is_trivial = true;
   {
     std::lock_guard<std::mutex> lock(mu_);
     entries_[place].started = true;

@@ -17,7 +17,7 @@ class FailureRecordTest : public ::testing::Test {
   std::atomic<std::uint64_t> members_{3};
 };
 
-TEST_F(FailureRecordTest, TheFirstOfAnEpochWins) {
+TEST_F(FailureRecordTest, TheFirstOfAnIncarnationWins) {
   EXPECT_FALSE(record_->Failed(0));
   EXPECT_TRUE(record_->Begun(0));
   EXPECT_FALSE(record_->IsBroken(0));
@@ -66,11 +66,11 @@ TEST_F(FailureRecordTest, AMemberThatHasLeftIsNotWaitedFor) {
 
 TEST_F(FailureRecordTest, OriginsAreForgottenAfterSixtyFour) {
   members_.store(1);
-  for (std::uint64_t epoch = 0; epoch < 65; ++epoch) {
-    ASSERT_TRUE(record_->Raise(epoch, 100 + epoch, "x"));
+  for (std::uint64_t incarnation = 0; incarnation < 65; ++incarnation) {
+    ASSERT_TRUE(record_->Raise(incarnation, 100 + incarnation, "x"));
     record_->Drained(0);
-    ASSERT_TRUE(record_->TryRestart(epoch, members_));
-    record_->Restart(epoch);
+    ASSERT_TRUE(record_->TryRestart(incarnation, members_));
+    record_->Restart(incarnation);
   }
   EXPECT_FALSE(record_->Knows(100));
   EXPECT_TRUE(record_->Knows(101));
@@ -92,18 +92,19 @@ TEST_F(FailureRecordTest, OneOfManyThreadsRaisesAndOneRestarts) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&, thread] {
-      for (std::uint64_t epoch = 0; epoch < 500; ++epoch) {
-        while (!record_->Begun(epoch)) std::this_thread::yield();
-        const std::string text = "thread " + std::to_string(thread) + " in " + std::to_string(epoch);
-        if (record_->Raise(epoch, epoch * kThreads + static_cast<std::uint64_t>(thread) + 1, text))
+      for (std::uint64_t incarnation = 0; incarnation < 500; ++incarnation) {
+        while (!record_->Begun(incarnation)) std::this_thread::yield();
+        const std::string text = "thread " + std::to_string(thread) + " in " + std::to_string(incarnation);
+        if (record_->Raise(incarnation, incarnation * kThreads + static_cast<std::uint64_t>(thread) + 1,
+                           text))
           raised.fetch_add(1);
-        while (record_->StateOf(epoch) != FailureRecord::State::kFailed) std::this_thread::yield();
+        while (record_->StateOf(incarnation) != FailureRecord::State::kFailed) std::this_thread::yield();
         ASSERT_EQ(record_->Text(), "thread " + std::to_string((record_->Origin() - 1) % kThreads) + " in " +
-                                       std::to_string(epoch));
+                                       std::to_string(incarnation));
         record_->Drained(thread);
-        if (!record_->TryRestart(epoch, members_)) continue;
+        if (!record_->TryRestart(incarnation, members_)) continue;
         restarted.fetch_add(1);
-        record_->Restart(epoch);
+        record_->Restart(incarnation);
       }
     });
   }

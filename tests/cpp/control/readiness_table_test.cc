@@ -141,8 +141,8 @@ TEST_F(ReadinessTableTest, ClearFreesAllGenerationsAndKeepsTheKeys) {
   table_.Clear();
   ASSERT_TRUE(table_.FindSlot("key", &again).ok());
   EXPECT_EQ(slot, again);
-  const std::uint64_t next_epoch = std::uint64_t{1} << 40;
-  for (const std::uint64_t ticket : {next_epoch, next_epoch + 1}) {
+  const std::uint64_t next_incarnation = std::uint64_t{1} << 40;
+  for (const std::uint64_t ticket : {next_incarnation, next_incarnation + 1}) {
     EXPECT_EQ(Arrive(slot, ticket, 1), Arrival::kWaiting);
     EXPECT_EQ(Arrive(slot, ticket, 0), Arrival::kWaiting);
     EXPECT_EQ(Arrive(slot, ticket, 2), Arrival::kLast);

@@ -30,7 +30,7 @@ void BePatient(int, Config* config) { config->test_patience_us = kPatience.count
 Status Wait(Engine& engine, Request request, const std::function<void()>& submitted = [] {}) {
   std::atomic<bool> ended{false};
   Status outcome;
-  request.quick = request.assisted = true;
+  request.callback_is_trivial = request.caller_progresses = true;
   request.done = [&](const Status& status) {
     outcome = status;
     ended.store(true, std::memory_order_release);
@@ -40,7 +40,7 @@ Status Wait(Engine& engine, Request request, const std::function<void()>& submit
     engine.Submit(std::move(request));
     submitted();
   };
-  engine.Assist(communicator, Caller::kWaits, submit, ended);
+  engine.SubmitAndProgress(communicator, Caller::kBlocking, submit, ended);
   while (!ended.load(std::memory_order_acquire)) std::this_thread::yield();
   return outcome;
 }
@@ -212,7 +212,7 @@ TEST(Express, MixedWithEverythingElse) {
             for (std::uint32_t i = 0; i < counts.size(); ++i) {
               Request request = InGroup(AllreduceFloats(tensors[i], &tensors[i]), ticket, i,
                                         static_cast<std::uint32_t>(counts.size()));
-              request.assisted = random() % 4 != 0;
+              request.caller_progresses = random() % 4 != 0;
               request.done = [&, i](const Status& status) {
                 outcomes[i] = status;
                 if (--left == 0) ended.store(true, std::memory_order_release);
@@ -220,7 +220,8 @@ TEST(Express, MixedWithEverythingElse) {
               engine.Submit(std::move(request));
             }
           };
-          engine.Assist(kWorld, round % 2 == 0 ? Caller::kWaits : Caller::kGoesOn, submit, ended);
+          engine.SubmitAndProgress(kWorld, round % 2 == 0 ? Caller::kBlocking : Caller::kNonBlocking, submit,
+                                   ended);
           while (!ended.load(std::memory_order_acquire)) std::this_thread::yield();
           for (const Status& outcome : outcomes) ASSERT_TRUE(outcome.ok()) << outcome.message();
           for (const std::vector<float>& tensor : tensors) {

@@ -65,7 +65,8 @@ TEST(ManyNames, OneHundredThousandInOneJob) {
         EXPECT_LT(restart, kSanitized ? 10.0 : 1.0);
         if (rank != 0) return;
         std::printf(
-            "%d names: %.2f s new, %.2f s known, %.3f s to fail an epoch; %lld MiB resident for both ranks\n",
+            "%d names: %.2f s new, %.2f s known, %.3f s to fail an incarnation; %lld MiB resident for both "
+            "ranks\n",
             names, seconds[0], seconds[1], restart,
             static_cast<long long>((ReadUsage().resident_bytes - before.resident_bytes) >> 20));
       },

@@ -64,7 +64,7 @@ TEST(Order, CallbacksThatSubmitTheNextRequest) {
       std::function<void()> next = [&] {
         const auto ended = std::make_shared<std::atomic<bool>>(false);
         Request request = AllreduceFloats(data, &data);
-        request.assisted = true;
+        request.caller_progresses = true;
         request.done = [&, ended](const Status& status) {
           EXPECT_TRUE(status.ok()) << status.message();
           ended->store(true);
@@ -72,7 +72,8 @@ TEST(Order, CallbacksThatSubmitTheNextRequest) {
           --left > 0 ? next() : finished.set_value();
           --depth;
         };
-        engine.Assist(kWorld, Caller::kGoesOn, [&] { engine.Submit(std::move(request)); }, *ended);
+        engine.SubmitAndProgress(
+            kWorld, Caller::kNonBlocking, [&] { engine.Submit(std::move(request)); }, *ended);
       };
       next();
       finished.get_future().get();

@@ -1,5 +1,5 @@
-// Which step gets a failure, and which request belongs to which epoch: the sequencer by itself, in a fixed
-// order.
+// Which step gets a failure, and which request belongs to which incarnation: the sequencer by itself, in a
+// fixed order.
 #include "kernels/engine/sequencer.h"
 
 #include <chrono>
@@ -16,32 +16,32 @@ namespace {
 
 constexpr StepId kFirst = 11, kSecond = 12, kThird = 13;
 
-// One rank; "others" fail epochs through the record, and the test is the comm thread.
+// One rank; "others" fail incarnations through the record, and the test is the progress thread.
 class SequencerTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t kForeign = std::uint64_t{9} << 40;  // origins of another rank
 
-  // Another rank fails the running epoch.
+  // Another rank fails the running incarnation.
   void FailElsewhere(const std::string& text) {
-    ASSERT_TRUE(record_->Raise(epoch_, kForeign + epoch_, text));
+    ASSERT_TRUE(record_->Raise(incarnation_, kForeign + incarnation_, text));
   }
 
-  // What the comm thread does about a failed epoch; `delivered` if something was pending.
-  void EndEpoch(bool delivered) {
+  // What the progress thread does about a failed incarnation; `delivered` if something was pending.
+  void EndIncarnation(bool delivered) {
     sequencer_.Advance(record_->Origin(), record_->Text());
-    ASSERT_TRUE(sequencer_.AllOut(epoch_));
+    ASSERT_TRUE(sequencer_.AllOut(incarnation_));
     sequencer_.Settle(delivered);
   }
-  void BeginEpoch() {
-    record_->Restart(epoch_++);
+  void BeginIncarnation() {
+    record_->Restart(incarnation_++);
     std::uint64_t origin = 0;
     std::string text;
     EXPECT_FALSE(sequencer_.Open(&origin, &text));
   }
   void FailAndEnd(const std::string& text, bool delivered) {
     FailElsewhere(text);
-    EndEpoch(delivered);
-    BeginEpoch();
+    EndIncarnation(delivered);
+    BeginIncarnation();
   }
 
   Status Submit(Pairing::Kind kind, StepId step, std::uint64_t ticket = 0, std::uint32_t index = 0) {
@@ -53,7 +53,7 @@ class SequencerTest : public ::testing::Test {
     request.pairing.num_params = 2;
     request.pairing.name = "loss";
     Status status = sequencer_.Enter(request, &position_, &tell_);
-    if (status.ok()) sequencer_.Exit(position_.epoch);
+    if (status.ok()) sequencer_.Exit(position_.incarnation);
     return status;
   }
 
@@ -66,22 +66,22 @@ class SequencerTest : public ::testing::Test {
   const std::unique_ptr<FailureRecord> record_ = std::make_unique<FailureRecord>();
   FailureMemory memory_{0};
   Sequencer sequencer_{&memory_, record_.get()};
-  std::uint64_t epoch_ = 0;
+  std::uint64_t incarnation_ = 0;
   Sequencer::Position position_;
   bool tell_ = false;
 };
 
-TEST_F(SequencerTest, NumbersStartAnewInEachEpoch) {
+TEST_F(SequencerTest, NumbersStartAnewInEachIncarnation) {
   EXPECT_EQ(Draw(kFirst), 0u);
   EXPECT_EQ(Draw(kFirst), 1u);
   EXPECT_TRUE(Submit(Pairing::kSequence, kFirst).ok());
   EXPECT_TRUE(Submit(Pairing::kSequence, kFirst).ok());
   EXPECT_EQ(position_.ticket, 1u);
   FailAndEnd("gone", /*delivered=*/true);
-  EXPECT_EQ(Sequencer::EpochOf(Draw(kSecond)), 1u);
+  EXPECT_EQ(Sequencer::IncarnationOf(Draw(kSecond)), 1u);
   EXPECT_TRUE(Submit(Pairing::kSequence, kSecond).ok());
   EXPECT_EQ(position_.ticket, std::uint64_t{1} << 40);
-  EXPECT_EQ(position_.epoch, 1u);
+  EXPECT_EQ(position_.incarnation, 1u);
 }
 
 TEST_F(SequencerTest, KeysOfDifferentPairingsDiffer) {
@@ -126,10 +126,10 @@ TEST_F(SequencerTest, SeveralFailuresAreOwedOneByOne) {
   std::uint64_t ticket = 0;
   EXPECT_EQ(sequencer_.DrawTicket(kFirst, &ticket).message(), "first");
   EXPECT_EQ(Submit(Pairing::kName, kSecond).message(), "second");
-  EXPECT_EQ(Sequencer::EpochOf(Draw(kThird)), 2u);
+  EXPECT_EQ(Sequencer::IncarnationOf(Draw(kThird)), 2u);
 }
 
-TEST_F(SequencerTest, AStepWithATicketOfThatEpochGetsItsFailure) {
+TEST_F(SequencerTest, AStepWithATicketOfThatIncarnationGetsItsFailure) {
   const std::uint64_t ticket = Draw(kFirst);
   FailAndEnd("first", false);
   FailAndEnd("second", false);
@@ -149,10 +149,10 @@ TEST_F(SequencerTest, AStaleTicketOfAnotherStepTakesNothing) {
 
 TEST_F(SequencerTest, AStepThatFailsByItselfIsTheOneThatIsOwed) {
   FailAndEnd("gone", false);
-  std::uint64_t epoch = 7;
-  EXPECT_FALSE(sequencer_.StartFailing(kFirst, &epoch));
-  EXPECT_TRUE(sequencer_.StartFailing(kSecond, &epoch));
-  EXPECT_EQ(epoch, 1u);
+  std::uint64_t incarnation = 7;
+  EXPECT_FALSE(sequencer_.StartFailing(kFirst, &incarnation));
+  EXPECT_TRUE(sequencer_.StartFailing(kSecond, &incarnation));
+  EXPECT_EQ(incarnation, 1u);
 }
 
 TEST_F(SequencerTest, AGroupEndedUnsubmittedIsTheOneThatIsOwed) {
@@ -163,8 +163,9 @@ TEST_F(SequencerTest, AGroupEndedUnsubmittedIsTheOneThatIsOwed) {
   EXPECT_TRUE(Submit(Pairing::kSequence, kSecond).ok());
 }
 
-// A step that fails by itself before it submits anything, in an epoch that another rank's step has failed.
-TEST_F(SequencerTest, AFailedStepWhoseGroupHasTakenTheFailureFailsNoOtherEpoch) {
+// A step that fails by itself before it submits anything, in an incarnation that another rank's step has
+// failed.
+TEST_F(SequencerTest, AFailedStepWhoseGroupHasTakenTheFailureFailsNoOtherIncarnation) {
   for (const bool settled : {true, false}) {
     const StepId failing = settled ? kFirst : kSecond;
     const std::uint64_t ticket = Draw(failing);
@@ -174,9 +175,9 @@ TEST_F(SequencerTest, AFailedStepWhoseGroupHasTakenTheFailureFailsNoOtherEpoch) 
     StepId step = kNoStep;
     EXPECT_FALSE(sequencer_.EndGroup(ticket, /*failed=*/true, &step));
     if (!settled) sequencer_.Settle(false);
-    BeginEpoch();
-    std::uint64_t epoch = 7;
-    EXPECT_FALSE(sequencer_.StartFailing(failing, &epoch));
+    BeginIncarnation();
+    std::uint64_t incarnation = 7;
+    EXPECT_FALSE(sequencer_.StartFailing(failing, &incarnation));
     EXPECT_TRUE(Submit(Pairing::kSequence, kThird).ok());
   }
 }
@@ -210,37 +211,37 @@ TEST_F(SequencerTest, TwinsAreRefusedAndTheOthersTold) {
 }
 
 // A failure that this rank made of its step, while another rank's came first: both are one.
-TEST_F(SequencerTest, TwoFailuresOfOneEpochAreOne) {
+TEST_F(SequencerTest, TwoFailuresOfOneIncarnationAreOne) {
   std::uint64_t own = memory_.OriginOf(kFirst), origin = 0;
   memory_.RememberStep(kFirst, own, "mine");
   FailElsewhere("theirs");
   sequencer_.Excuse(0, own);
-  EndEpoch(/*delivered=*/false);
-  BeginEpoch();
+  EndIncarnation(/*delivered=*/false);
+  BeginIncarnation();
   std::string text;
   ASSERT_TRUE(memory_.HasFailed(kFirst, &origin, &text));
   EXPECT_EQ(origin, kForeign);
-  std::uint64_t epoch = 0;
-  EXPECT_FALSE(sequencer_.StartFailing(kFirst, &epoch));  // the others know
-  EXPECT_TRUE(Submit(Pairing::kSequence, kSecond).ok());  // and nothing is owed
+  std::uint64_t incarnation = 0;
+  EXPECT_FALSE(sequencer_.StartFailing(kFirst, &incarnation));  // the others know
+  EXPECT_TRUE(Submit(Pairing::kSequence, kSecond).ok());        // and nothing is owed
 }
 
 TEST_F(SequencerTest, AFailureThatWasSeenInAnotherCommunicatorIsNotOwed) {
   FailElsewhere("gone");
-  EndEpoch(false);
-  BeginEpoch();
+  EndIncarnation(false);
+  BeginIncarnation();
   memory_.Delivered(kForeign);
   EXPECT_TRUE(Submit(Pairing::kSequence, kFirst).ok());
 }
 
 // Note [Turns].
-TEST_F(SequencerTest, ANewStepWaitsUntilTheFailedEpochHasEnded) {
+TEST_F(SequencerTest, ANewStepWaitsUntilTheFailedIncarnationHasEnded) {
   sequencer_.Excuse(0, memory_.OriginOf(kFirst));
   auto next = std::async(std::launch::async, [this] { return Draw(kSecond); });
   EXPECT_EQ(next.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   FailElsewhere("gone");
-  EndEpoch(false);
-  EXPECT_EQ(Sequencer::EpochOf(next.get()), 1u);
+  EndIncarnation(false);
+  EXPECT_EQ(Sequencer::IncarnationOf(next.get()), 1u);
 }
 
 TEST_F(SequencerTest, NothingWaitsAfterAnAbort) {
@@ -251,9 +252,9 @@ TEST_F(SequencerTest, NothingWaitsAfterAnAbort) {
   next.get();
 }
 
-TEST_F(SequencerTest, AFailureOfAnEpochThatHasNotBegunIsKept) {
+TEST_F(SequencerTest, AFailureOfAnIncarnationThatHasNotBegunIsKept) {
   FailElsewhere("gone");
-  EndEpoch(true);
+  EndIncarnation(true);
   EXPECT_FALSE(sequencer_.Postpone(0, 5, "of the past"));
   EXPECT_TRUE(sequencer_.Postpone(1, 6, "mine"));
   EXPECT_TRUE(sequencer_.Postpone(1, 7, "a second one"));

@@ -359,12 +359,13 @@ TEST(Stall, ARankThatIsStoppedInTheLane) {
           std::atomic<bool> ended{false};
           Request request =
               MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, data, data, kCount);
-          request.assisted = request.quick = true;
+          request.caller_progresses = request.callback_is_trivial = true;
           request.done = [&](const Status& status) {
             outcome = status;
             ended = true;
           };
-          engine.Assist(kWorld, Caller::kWaits, [&] { engine.Submit(std::move(request)); }, ended);
+          engine.SubmitAndProgress(
+              kWorld, Caller::kBlocking, [&] { engine.Submit(std::move(request)); }, ended);
           while (!ended) SleepMs(1);
         }
         stops.join();
@@ -409,7 +410,7 @@ TEST(Stall, ARankThatIsStoppedInABatch) {
       log, {"at allgather 'test'", ", which all ranks have submitted.", "Likely cause: rank 1 is stopped"});
 }
 
-TEST(Stall, ARankThatIsStoppedWhileAnEpochEnds) {
+TEST(Stall, ARankThatIsStoppedWhileAnIncarnationEnds) {
   LimitedRanks ranks(2, Times(kWarningMs, 0), [](Engine& engine) {
     Status status = Allreduce(engine, "first");
     if (engine.config().rank == 1) {
@@ -418,7 +419,7 @@ TEST(Stall, ARankThatIsStoppedWhileAnEpochEnds) {
     }
     SleepMs(100);  // the other has stopped
     engine.FailStep(kWorld, 5, "on purpose");
-    SleepMs(100);  // this rank has let go of the epoch
+    SleepMs(100);  // this rank has let go of the incarnation
     std::future<Status> outcome = Begin(engine, "second");
     SleepMs(3 * kWarningMs);
     engine.Abort("enough");

@@ -93,7 +93,7 @@ TEST(Statistics, WaitingAndMovingAreToldApart) {
       for (int round = 0; round < kRounds; ++round) {
         std::vector<float> data(static_cast<std::size_t>(count), 1.0f), output(data.size());
         Request request = AllreduceFloats(data, &output);
-        request.assisted = round % 2 == 1;
+        request.caller_progresses = round % 2 == 1;
         std::atomic<bool> ended{false};
         std::promise<Status> outcome;
         request.done = [&](const Status& status) {
@@ -112,7 +112,7 @@ TEST(Statistics, WaitingAndMovingAreToldApart) {
           engine.Submit(std::move(request));
           if (rank == 0) meeting.Await();
         };
-        round % 2 == 1 ? engine.Assist(kWorld, Caller::kWaits, submit, ended) : submit();
+        round % 2 == 1 ? engine.SubmitAndProgress(kWorld, Caller::kBlocking, submit, ended) : submit();
         const Status status = outcome.get_future().get();
         const Clock::time_point end = Clock::now();
         ASSERT_TRUE(status.ok()) << status.message();
@@ -194,7 +194,7 @@ TEST(Statistics, BatchesAndTheirBytes) {
 
 TEST(Statistics, ErrorsAndFailures) {
   RunRanks(2, [](int rank, Engine& engine) {
-    // The ranks disagree: the epoch fails.
+    // The ranks disagree: the incarnation fails.
     EXPECT_FALSE(Allreduce(engine, 5 + rank).ok());
     // Refused.
     Request bad =

@@ -80,7 +80,7 @@ TEST(Timeline, TellsOfTheExpressLane) {
         ASSERT_TRUE(engine.StartTimeline(files.of(rank)).ok());
         std::vector<float> data(10, 1.0f);
         Request request = AllreduceFloats(data, &data);
-        request.assisted = true;
+        request.caller_progresses = true;
         request.done = [](const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); };
         engine.Submit(std::move(request));  // done in there, as both wait for each other
         ASSERT_TRUE(engine.StopTimeline().ok());

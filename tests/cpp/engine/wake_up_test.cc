@@ -34,13 +34,14 @@ TEST(WakeUp, ThreadsThatLaunchSmallRequestsAtOnce) {
             Request request =
                 InGroup(AllreduceFloats(own, &own), ticket, static_cast<std::uint32_t>(i), kTensors);
             const auto over = std::make_shared<std::atomic<bool>>(false);
-            request.assisted = true;
+            request.caller_progresses = true;
             request.done = [&, over](const Status& status) {
               EXPECT_TRUE(status.ok()) << status.message();
               over->store(true);
               if (--left == 0) ended.set_value();
             };
-            engine.Assist(kWorld, Caller::kGoesOn, [&] { engine.Submit(std::move(request)); }, *over);
+            engine.SubmitAndProgress(
+                kWorld, Caller::kNonBlocking, [&] { engine.Submit(std::move(request)); }, *over);
           }
         });
       }

@@ -73,14 +73,14 @@ std::vector<Status> AwaitAll(Engine& engine, std::vector<Request> requests) {
   static std::atomic<unsigned> calls{0};
   const unsigned call = calls++ % 4;
   const bool assists = call % 2 == 1;
-  const Caller caller = call == 1 ? Caller::kWaits : Caller::kGoesOn;
+  const Caller caller = call == 1 ? Caller::kBlocking : Caller::kNonBlocking;
   const CommunicatorId communicator = requests.empty() ? kWorld : requests[0].communicator;
   std::atomic<std::size_t> left{requests.size()};
   std::atomic<bool> ended{requests.empty()};
   const auto submit = [&] {
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      requests[i].assisted = assists;
-      requests[i].quick = assists && caller == Caller::kWaits;
+      requests[i].caller_progresses = assists;
+      requests[i].callback_is_trivial = assists && caller == Caller::kBlocking;
       requests[i].done = [&outcome = outcomes[i], &left, &ended](const Status& status) {
         if (--left == 0) ended = true;
         outcome.set_value(status);
@@ -88,7 +88,7 @@ std::vector<Status> AwaitAll(Engine& engine, std::vector<Request> requests) {
       engine.Submit(std::move(requests[i]));
     }
   };
-  assists ? engine.Assist(communicator, caller, submit, ended) : submit();
+  assists ? engine.SubmitAndProgress(communicator, caller, submit, ended) : submit();
   std::vector<Status> statuses;
   for (auto& outcome : outcomes) statuses.push_back(outcome.get_future().get());
   return statuses;

@@ -162,10 +162,10 @@ const Cause kCauses[] = {
     {"UseANameTwice", "two collectives with the name 'loss'", UseANameTwice},
 };
 
-class EpochCause : public ::testing::TestWithParam<Cause> {};
+class IncarnationCause : public ::testing::TestWithParam<Cause> {};
 
 // Every second step fails on one rank or another, which may be early or late.
-TEST_P(EpochCause, FailsOneStepOnEveryRank) {
+TEST_P(IncarnationCause, FailsOneStepOnEveryRank) {
   const Cause& cause = GetParam();
   for (const int size : {2, 3, 5}) {
     RunRanks(size, [&](int rank, Engine& engine) {
@@ -188,12 +188,12 @@ TEST_P(EpochCause, FailsOneStepOnEveryRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Causes, EpochCause, ::testing::ValuesIn(kCauses),
+INSTANTIATE_TEST_SUITE_P(Causes, IncarnationCause, ::testing::ValuesIn(kCauses),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Several ranks fail in one attempt, at once or with a delay between them: still one failed step for each
 // rank.
-TEST(Epoch, SeveralRanksFailInOneAttempt) {
+TEST(Incarnation, SeveralRanksFailInOneAttempt) {
   for (const int size : {2, 3, 5}) {
     RunRanks(size, [&](int rank, Engine& engine) {
       std::mt19937 common(17);                                // the same on all ranks
@@ -216,7 +216,7 @@ TEST(Epoch, SeveralRanksFailInOneAttempt) {
   }
 }
 
-TEST(Epoch, TwoHundredFailuresInARow) {
+TEST(Incarnation, TwoHundredFailuresInARow) {
   const int size = 3;
   RunRanks(size, [&](int rank, Engine& engine) {
     ASSERT_TRUE(GoodStep(engine, 0).ok());
@@ -235,7 +235,7 @@ TEST(Epoch, TwoHundredFailuresInARow) {
 
 // The others have nothing pending when rank 0 fails, and nothing for long after: their next step is the one
 // that failed.
-TEST(Epoch, ARankIsOwedTheFailure) {
+TEST(Incarnation, ARankIsOwedTheFailure) {
   RunRanks(3, [](int rank, Engine& engine) {
     ASSERT_TRUE(GoodStep(engine, 0).ok());
     Status status;
@@ -252,7 +252,7 @@ TEST(Epoch, ARankIsOwedTheFailure) {
 }
 
 // A rank that is owed a failure fails itself in that very step, before it has touched the engine.
-TEST(Epoch, ARankThatIsOwedFailsByItself) {
+TEST(Incarnation, ARankThatIsOwedFailsByItself) {
   for (std::size_t how = 0; how < 5; ++how) {
     SCOPED_TRACE(kCauses[how].name);
     RunRanks(2, [how](int rank, Engine& engine) {
@@ -268,7 +268,7 @@ TEST(Epoch, ARankThatIsOwedFailsByItself) {
 }
 
 // Eager execution: each request is a step of its own, known by no number.
-TEST(Epoch, EagerRequests) {
+TEST(Incarnation, EagerRequests) {
   const int size = 3;
   RunRanks(size, [&](int rank, Engine& engine) {
     std::mt19937 random(static_cast<unsigned>(rank));
@@ -296,7 +296,7 @@ TEST(Epoch, EagerRequests) {
 }
 
 // Ops of a failed step that run late are refused, and fail nothing else.
-TEST(Epoch, LateRequestsOfAFailedStepAreRefused) {
+TEST(Incarnation, LateRequestsOfAFailedStepAreRefused) {
   RunRanks(2, [](int rank, Engine& engine) {
     std::vector<float> data(10, 1.0f);
     Request late = AllreduceFloats(data, &data);
@@ -322,7 +322,7 @@ TEST(Epoch, LateRequestsOfAFailedStepAreRefused) {
   });
 }
 
-TEST(Epoch, StaleTicketsAreRefused) {
+TEST(Incarnation, StaleTicketsAreRefused) {
   RunRanks(2, [](int rank, Engine& engine) {
     std::vector<float> data(10, 1.0f), flag(1, 1.0f);
     const std::uint64_t stale = DrawTicket(engine);
@@ -335,7 +335,7 @@ TEST(Epoch, StaleTicketsAreRefused) {
   });
 }
 
-TEST(Epoch, AFailureWithoutAReasonIsOne) {
+TEST(Incarnation, AFailureWithoutAReasonIsOne) {
   RunRanks(2, [](int rank, Engine& engine) {
     if (rank == 0) engine.FailStep(kWorld, kNoStep, "");
     std::vector<float> data(10, 1.0f);
@@ -347,7 +347,7 @@ TEST(Epoch, AFailureWithoutAReasonIsOne) {
 }
 
 // A request that has met all its peers completes, whatever is cancelled.
-TEST(Epoch, WhatIsReadyCompletes) {
+TEST(Incarnation, WhatIsReadyCompletes) {
   RunRanks(2, [](int, Engine& engine) {
     for (int round = 0; round < 20; ++round) {
       // Names of their own: nothing is deferred, so each arrives when it is submitted.
@@ -370,7 +370,7 @@ TEST(Epoch, WhatIsReadyCompletes) {
 
 // OK on one rank means OK on all, and the result is there, also when a step fails in the middle of large
 // batches.
-TEST(Epoch, AllRanksSeeTheSameEnds) {
+TEST(Incarnation, AllRanksSeeTheSameEnds) {
   const int size = 3, rounds = kThreadSanitizer ? 10 : 60;
   constexpr std::uint32_t kMany = 8;
   std::vector<std::vector<std::vector<bool>>> ends(
@@ -416,8 +416,9 @@ TEST(Epoch, AllRanksSeeTheSameEnds) {
   }
 }
 
-// Spans of small tensors, which peers may still touch after a failure, come back when the next epoch begins.
-TEST(Epoch, FailuresLeakNoArenaMemory) {
+// Spans of small tensors, which peers may still touch after a failure, come back when the next incarnation
+// begins.
+TEST(Incarnation, FailuresLeakNoArenaMemory) {
   RunRanks(2, [](int rank, Engine& engine) {
     ASSERT_TRUE(GoodStep(engine, 0).ok());
     const std::uint64_t before = engine.arena()->used_bytes();
