@@ -17,13 +17,13 @@ struct Family {
   const char* local_size;
   // Variables that are the same on all ranks of a run and may differ from another run's.
   std::vector<const char*> run_ids;
-  // Whether any one of run_ids tells the run from all others that live.
+  // Whether any one of run_ids distinguishes the run from all other running ones.
   bool run_ids_suffice;
-  // Whether the names are so particular that some of them without the others are a mistake.
+  // Whether some of the names without the others are an error. Only the launcher uses such names.
   bool some_is_an_error;
 };
 
-// The random key, the ports and the namespace are each from this mpirun. Newer versions set fewer of them.
+// Each run has its own random key, ports and namespace. Newer versions of mpirun set fewer of them.
 const Family kOpenMpi = {"Open MPI's mpirun",
                          "OMPI_COMM_WORLD_RANK",
                          "OMPI_COMM_WORLD_SIZE",
@@ -33,8 +33,8 @@ const Family kOpenMpi = {"Open MPI's mpirun",
                           "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"},
                          true,
                          true};
-// With PMI_FD instead of PMI_PORT (the default) nothing in the environment tells two runs apart. conda leaves
-// some PMI_* behind, so some without the others are no mistake.
+// With PMI_FD instead of PMI_PORT, which is the default, no variable distinguishes two runs. conda
+// environments export some PMI_*, so some of the names without the others are no error.
 const Family kHydra = {"the mpiexec of MPICH or Intel MPI",
                        "PMI_RANK",
                        "PMI_SIZE",
@@ -51,8 +51,8 @@ const Family kMvapich = {"MVAPICH2's mpirun",
                          {"PMI_PORT"},
                          true,
                          true};
-// RANK and WORLD_SIZE are names that others use too. The run id is "none" by default, and the port is the
-// same each time.
+// Other programs use the names RANK and WORLD_SIZE, too. By default the run id is "none", and the port is the
+// same in all runs.
 const Family kTorchrun = {"torchrun",
                           "RANK",
                           "WORLD_SIZE",
@@ -61,7 +61,7 @@ const Family kTorchrun = {"torchrun",
                           {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"},
                           false,
                           false};
-// horovodrun listens at this port while the run lasts.
+// horovodrun listens at this port during the run.
 const Family kHorovodrun = {"horovodrun",
                             "HOROVOD_RANK",
                             "HOROVOD_SIZE",
@@ -74,11 +74,11 @@ const Family kHorovodrun = {"horovodrun",
 // The order of precedence.
 const Family* const kFamilies[] = {&kOpenMpi, &kHydra, &kMvapich, &kTorchrun, &kHorovodrun};
 
-// A requeued job keeps its id, and counts its restarts.
+// A requeued job keeps its id, and SLURM_RESTART_COUNT grows.
 const char* const kSlurmRunIds[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
                                     "SLURM_CLUSTER_NAME", "SLURM_SRUN_COMM_PORT"};
 
-// What a family says. The names are for messages.
+// The values of a family, and the names of its variables for messages.
 struct Reading {
   Launch launch;
   std::string rank_name = "SMDDP_RANK";
@@ -88,7 +88,7 @@ struct Reading {
   bool complete = false;
 };
 
-// Launchers do not set empty values; a user does, to take a variable away.
+// An empty value counts as not set: users set it to remove a variable.
 const char* NonEmpty(const Lookup& lookup, const char* name) {
   const char* value = lookup(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
@@ -113,7 +113,7 @@ Status Missing(const std::string& launcher, const std::string& there, const std:
       "and SMDDP_SIZE yourself");
 }
 
-// The four numbers, and the ids of the run.
+// Reads the four numbers and the ids of the run.
 Status ReadNumbers(const Lookup& lookup, const Family& family, Reading* reading) {
   Launch& launch = reading->launch;
   launch.launcher = family.launcher;
@@ -140,14 +140,14 @@ Status ReadNumbers(const Lookup& lookup, const Family& family, Reading* reading)
   return {};
 }
 
-// Incomplete, and not an error, when the family is not there.
+// Reads a family. If its variables are not set, the reading is incomplete, and there is no error.
 Status ReadFamily(const Lookup& lookup, const Family& family, Reading* reading) {
   const char* there = nullptr;
   const char* missing = nullptr;
   for (const char* name : {family.rank, family.size}) {
     (NonEmpty(lookup, name) != nullptr ? there : missing) = name;
   }
-  if (there == nullptr) return {};  // the local ones alone, in no launcher's way, mean nothing
+  if (there == nullptr) return {};  // no launcher sets only the local ones
   for (const char* name : {family.local_rank, family.local_size}) {
     if (missing == nullptr && NonEmpty(lookup, name) == nullptr) missing = name;
   }
@@ -156,8 +156,8 @@ Status ReadFamily(const Lookup& lookup, const Family& family, Reading* reading) 
 }
 
 Status ReadSlurm(const Lookup& lookup, Reading* reading) {
-  // In the shell of sbatch or salloc, SLURM_NTASKS and SLURM_PROCID are set though one process runs. Only a
-  // step has this one; that of an interactive shell is a step of one task.
+  // The shell of sbatch or salloc has SLURM_NTASKS and SLURM_PROCID, but is one process. Only a step has this
+  // variable. An interactive shell is a step of one task.
   constexpr const char* kSize = "SLURM_STEP_NUM_TASKS";
   if (NonEmpty(lookup, kSize) == nullptr) return {};
   Launch& launch = reading->launch;
@@ -182,8 +182,8 @@ Status ReadSlurm(const Lookup& lookup, Reading* reading) {
     status = SlurmTasksOnNode(lookup("SLURM_STEP_TASKS_PER_NODE"), node, &launch.local_size);
   }
   if (!status.ok()) return status;
-  // A batch script that was submitted from a task of a step has that step's variables still. Slurm sets anew
-  // the ids of the tasks on this node, of which there is one.
+  // A batch script that was submitted from a task of a step inherits that step's variables. Slurm sets the
+  // ids of the tasks on this node anew, and a batch script is one task.
   const char* ids = NonEmpty(lookup, "SLURM_GTIDS");
   if (ids != nullptr && 1 + std::count(ids, ids + std::strlen(ids), ',') != launch.local_size) {
     *reading = Reading();
@@ -193,7 +193,7 @@ Status ReadSlurm(const Lookup& lookup, Reading* reading) {
   return {};
 }
 
-// PMI_RANK and PMI_SIZE alone: they do not say how many of the ranks are on this host.
+// Reads PMI_RANK and PMI_SIZE without Hydra's local variables. All ranks are assumed to be on this host.
 Status ReadPmiAlone(const Lookup& lookup, Reading* reading) {
   if (NonEmpty(lookup, kHydra.rank) == nullptr || NonEmpty(lookup, kHydra.size) == nullptr) return {};
   Family one_host = kHydra;
@@ -203,7 +203,7 @@ Status ReadPmiAlone(const Lookup& lookup, Reading* reading) {
   return ReadNumbers(lookup, one_host, reading);
 }
 
-// Ours: both or none, and the local ones are the same unless they are set.
+// Reads our variables. Rank and size must be set together. The local ones have the same values by default.
 Status ReadOurs(const Lookup& lookup, Reading* reading) {
   const char* rank = lookup("SMDDP_RANK");
   const char* size = lookup("SMDDP_SIZE");
@@ -223,7 +223,7 @@ Status ReadOurs(const Lookup& lookup, Reading* reading) {
   return status;
 }
 
-// Single variables of ours that count more than what the launcher says.
+// Applies those of our variables that override a launcher's one by one.
 Status Override(const Lookup& lookup, Reading* reading) {
   Launch& launch = reading->launch;
   if (const char* text = lookup("SMDDP_LOCAL_RANK")) {
@@ -276,9 +276,8 @@ Status Check(const Reading& reading) {
   return {};
 }
 
-// The run's identity from another family that says the same about this process, for a script in between that
-// has set the variables of one launcher from those of another. Not for torchrun itself, which may run inside
-// such a launcher.
+// Takes the run id from another family with the same rank and size: a script may have set the variables of
+// one launcher from those of another. torchrun itself is excluded, since it may run inside such a launcher.
 void BorrowRunId(const std::vector<Reading>& readings, const Lookup& lookup, Launch* launch) {
   if (launch->size == 1 || NonEmpty(lookup, "TORCHELASTIC_RUN_ID") != nullptr) return;
   for (const Reading& other : readings) {
@@ -291,7 +290,7 @@ void BorrowRunId(const std::vector<Reading>& readings, const Lookup& lookup, Lau
   }
 }
 
-// What to tell somebody whose variables were not enough.
+// Returns a note for the user if variables are set that do not suffice.
 std::string NoteAlone(const Lookup& lookup) {
   if (NonEmpty(lookup, "RANK") != nullptr && NonEmpty(lookup, "WORLD_SIZE") != nullptr) {
     return "RANK and WORLD_SIZE are set, but not LOCAL_RANK and LOCAL_WORLD_SIZE, which torchrun sets too: "
@@ -306,14 +305,14 @@ std::string NoteAlone(const Lookup& lookup) {
   return "";
 }
 
-// Whether Open MPI's variables are there, but not from its mpirun, which always names its run as well.
-// smddprun sets them for scripts that read them.
+// Returns whether Open MPI's variables do not come from mpirun, which always names its run as well. smddprun
+// sets them for scripts that read them.
 bool LacksItsRun(const Lookup& lookup, const Reading& reading) {
   return reading.launch.launcher == kOpenMpi.launcher && reading.launch.size > 1 &&
          reading.launch.run_id.empty() && NonEmpty(lookup, "SMDDP_JOB_ID") == nullptr;
 }
 
-// The error of a process that has only such variables.
+// Returns the error of a process that has only such variables.
 Status UnnamedRun(const Launch& launch) {
   return InvalidArgument(
       "OMPI_COMM_WORLD_RANK=" + std::to_string(launch.rank) +
@@ -347,7 +346,7 @@ Status Choose(const Lookup& lookup, Reading* chosen) {
     for (auto reading = complete.rbegin(); reading != complete.rend(); ++reading) {
       if (reading->launch.size > 1) *chosen = *reading;
     }
-    // Slurm is outside, and whatever is wrong with its variables matters to nobody here.
+    // Slurm started the chosen launcher, so errors in Slurm's variables do not matter.
     if (status.ok() && slurm.complete) complete.push_back(slurm);
     if (!chosen->launch.rank_variables.empty()) BorrowRunId(complete, lookup, &chosen->launch);
     return {};
@@ -365,7 +364,7 @@ Status ReadLaunch(const Lookup& lookup, Launch* launch) {
   Status status = ReadOurs(lookup, &reading);
   if (!status.ok()) return status;
   if (reading.complete) {
-    // Another launcher's variables serve to tell runs apart at most. Broken ones are no error here.
+    // Another launcher's variables can only name the run here, so errors in them do not matter.
     Reading other;
     if (Choose(lookup, &other).ok()) BorrowRunId({other}, lookup, &reading.launch);
   } else {

@@ -4,14 +4,15 @@ import pytest
 from hypothesis import settings
 from launcher_harness import Harness
 
-# No files in the working directory, and no limit per example: CI machines are slow at times.
+# Hypothesis writes no files into the working directory, and has no time limit for an example, since CI
+# machines may be slow.
 settings.register_profile("launcher", database=None, deadline=None)
 settings.load_profile("launcher")
 
 
 @pytest.fixture
 def launcher():
-    """A `Harness`; the test fails if a process, directory or file of its jobs remains."""
+    """Provides a `Harness`. The test fails if a process, directory or file of its jobs remains."""
     harness = Harness()
     yield harness
     harness.close()

@@ -1,7 +1,7 @@
-"""Runs smddprun for a test, never longer than a limit, and finds what a job has left behind.
+"""Runs smddprun for a test, with a time limit, and finds the processes and files that a job leaves behind.
 
-Every launcher that is started here, and so all that it starts, has a mark in its environment. After each test
-no process may have the mark, and the directory for rendezvous directories must be empty.
+Every launcher has a mark in its environment, which all processes of its job inherit. After each test no
+process may have the mark, and the directory for rendezvous directories must be empty.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMIT_SECONDS = 20.0
 MARK = "SMDDP_LAUNCHER_TEST"
 PACKAGE_PARENT = str(pathlib.Path(smddprun.__file__).resolve().parents[1])
 SMDDPRUN = (sys.executable, "-m", "smddprun")
-# The same without pidfd_open, as on old kernels and in some sandboxes.
+# The launcher without pidfd_open, which old kernels and some sandboxes refuse.
 WITHOUT_PIDFD = (
     sys.executable,
     "-c",
@@ -35,12 +35,12 @@ WITHOUT_PIDFD = (
 
 
 def after(*statements: str) -> tuple[str, ...]:
-    """A program that does something before it is the launcher."""
+    """Returns a program that executes statements and then runs the launcher."""
     lines = ["import signal, sys", *statements, "from smddprun.__main__ import main", "sys.exit(main())"]
     return (sys.executable, "-c", "\n".join(lines))
 
 
-# Variables of other launchers and of ours, which would change what is tested.
+# Variables that would change the behaviour of the launcher under test.
 _FOREIGN = (
     "SMDDP_",
     "OMPI_",
@@ -56,7 +56,7 @@ _FOREIGN = (
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = LIMIT_SECONDS) -> object:
-    """The condition's first true value; fails after `seconds`."""
+    """Returns the condition's first true value. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
@@ -67,7 +67,7 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = LIMI
 
 
 def stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the state letter on; [""] if there is no such process."""
+    """Returns the fields of /proc/<pid>/stat from the state on, or [""] if there is no such process."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -75,32 +75,32 @@ def stat(pid: int) -> list[str]:
 
 
 def state(pid: int) -> str:
-    """The process's state letter; "" if there is no such process."""
+    """Returns the process's state, a letter, or "" if there is no such process."""
     return stat(pid)[0]
 
 
 def cpu_ticks(pid: int) -> int:
-    """CPU time that the process has used, in hundredths of a second."""
+    """Returns the CPU time that the process has used, in hundredths of a second."""
     return sum(map(int, stat(pid)[11:13]))
 
 
 def unread(fd: int) -> int:
-    """Bytes that wait in a pipe."""
+    """Returns the number of bytes in a pipe."""
     return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4), sys.byteorder)
 
 
 def proc(pid: int, name: str) -> bytes:
-    """A file of /proc/<pid>."""
+    """Returns the contents of a file in /proc/<pid>."""
     return pathlib.Path(f"/proc/{pid}/{name}").read_bytes()
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
+    """Returns whether the process runs. A zombie does not."""
     return state(pid) not in ("", "Z", "X")
 
 
 def processes_with(variable: str, value: str) -> list[int]:
-    """Running processes that have the variable in their environment."""
+    """Returns the running processes that have the variable in their environment."""
     wanted = f"{variable}={value}".encode()
     found = []
     for entry in os.listdir("/proc"):
@@ -115,7 +115,7 @@ def processes_with(variable: str, value: str) -> list[int]:
 
 
 class Result:
-    """How a launcher ended."""
+    """The exit code and the output of a launcher."""
 
     def __init__(self, code: int, stdout: bytes, stderr: bytes) -> None:
         self.code = code
@@ -145,17 +145,17 @@ class Launcher:
         self.process.send_signal(number)
 
     def finish(self, seconds: float = LIMIT_SECONDS) -> Result:
-        """Waits for its end; a job that takes longer has failed the test."""
+        """Waits for its end. The test fails if the job takes longer than `seconds`."""
         stdout, stderr = self.process.communicate(timeout=seconds)
         return Result(self.process.returncode, stdout or b"", stderr or b"")
 
 
 class Harness:
-    """Starts launchers for one test, in an environment of its own; checks that nothing remains of them."""
+    """Starts launchers for one test in a clean environment, and checks that nothing remains of them."""
 
     def __init__(self) -> None:
         self.mark = uuid.uuid4().hex
-        # Short, as a socket's path must be.
+        # A socket is created below it, and the path of a socket must be short.
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="lt-", dir="/tmp"))
         self.rendezvous_parent = self.directory / "r"
         self.rendezvous_parent.mkdir()
@@ -181,7 +181,7 @@ class Harness:
         stderr: object = subprocess.PIPE,
         **popen: object,
     ) -> Launcher:
-        """Starts smddprun in `work`. `env`: changes to the environment."""
+        """Starts smddprun in the folder `work`, with the changes `env` to the environment."""
         process = subprocess.Popen(
             [*program, *map(str, arguments)],
             cwd=self.work,
@@ -207,7 +207,7 @@ class Harness:
         return path
 
     def wait_for_files(self, *names: str) -> list[str]:
-        """The contents of files in `work`, once all are there and end in a newline."""
+        """Waits until all files exist in `work` and end in a newline; returns their contents."""
 
         def contents() -> list[str] | None:
             paths = [self.work / name for name in names]
@@ -217,11 +217,11 @@ class Harness:
         return [text.strip() for text in wait_until(contents, f"files {names}")]
 
     def leftovers(self) -> list[int]:
-        """Processes of this test that still run."""
+        """Returns the processes of this test that still run."""
         return processes_with(MARK, self.mark)
 
     def close(self) -> None:
-        """Fails if anything remains; removes it in any case."""
+        """Fails if anything remains, and removes it in any case."""
         try:
             wait_until(lambda: not self.leftovers(), f"processes {self.leftovers()} end", seconds=8)
             assert os.listdir(self.rendezvous_parent) == [], "a rendezvous directory was left behind"

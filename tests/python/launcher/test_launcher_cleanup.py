@@ -1,4 +1,4 @@
-"""Nothing survives the launcher: no process, directory or file. The `launcher` fixture checks each test."""
+"""No process, directory or file survives the launcher. The `launcher` fixture checks this after each test."""
 
 import os
 import re
@@ -21,7 +21,8 @@ from launcher_harness import (
     wait_until,
 )
 
-# A rank that leaves a process in its group, one in a session of its own, and one that ignores SIGTERM there.
+# The rank leaves one process in its group, one in a new session, and one in a new session that ignores
+# SIGTERM.
 FAMILY = """
 sleep 100 & echo $! > child-$SMDDP_RANK
 setsid sleep 100 & echo $! > far-$SMDDP_RANK
@@ -63,7 +64,7 @@ def test_sigkill_of_the_launcher_while_it_starts(launcher, delay):
 
 
 def test_sigkill_of_the_launchers_group_while_its_guard_starts(launcher):
-    """The launcher waits until the guard has left its group."""
+    """The launcher starts ranks only when the guard has left the launcher's process group."""
     slow = after("import os, time", "setsid = os.setsid", "os.setsid = lambda: (time.sleep(0.5), setsid())")
     running = launcher.start(
         "-np", 2, "bash", "-c", "setsid sleep 100 & sleep 100", program=slow, start_new_session=True
@@ -169,7 +170,7 @@ def test_without_a_guard_the_kernel_still_ends_the_ranks(launcher):
 
 
 def test_nobody_holds_the_output_after_the_launcher_was_killed(launcher):
-    """As in `smddprun ... | tee log`: tee must see the end."""
+    """In `smddprun ... | tee log`, tee must see the end of the output."""
     running = launcher.start("-np", 2, "bash", "-c", "echo $$; exec sleep 100")
     os.read(running.process.stdout.fileno(), 10)
     running.signal(signal.SIGKILL)
@@ -215,7 +216,7 @@ def test_a_job_inside_a_job_ends_with_the_outer_one(launcher):
 
 @pytest.mark.parametrize("outer_ends", [True, False])
 def test_what_a_job_inside_a_job_has_left_is_removed(launcher, outer_ends):
-    """Its processes do not obey SIGTERM, so all are killed at once, but not the one that clears up."""
+    """The inner job's processes ignore SIGTERM and get SIGKILL. Its guard must not, since it cleans up."""
     tough = "trap '' TERM; echo > tough-$SMDDP_RANK; while :; do sleep 0.05; done"
     inner = [sys.executable, "-m", "smddprun", "-np", "2", "bash", "-c", tough]
     ending = "while ! [ -e tough-1 ]; do sleep 0.01; done" if outer_ends else "sleep 100"
@@ -277,7 +278,7 @@ def test_all_this_in_a_pipeline(launcher):
 
 
 def guard_of(launcher, running):
-    """The guard's pid: the launcher's child without the job's id, once all ranks have begun to run."""
+    """Waits until all ranks run; returns the launcher's child without the job's id, which is the guard."""
     children = [pid for pid in launcher.leftovers() if stat(pid)[1] == str(running.pid)]
     (guard,) = [pid for pid in children if b"SMDDP_JOB_ID" not in proc(pid, "environ")]
     return guard

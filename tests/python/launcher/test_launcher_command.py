@@ -1,4 +1,4 @@
-"""Which program runs, and what the launcher says when none can."""
+"""The program that a command names, and the messages when there is none."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Shares of the cores: pure arithmetic, and cgroup files in a made-up tree."""
+"""The division of the cores, and quotas in a made-up tree of cgroup files."""
 
 import os
 

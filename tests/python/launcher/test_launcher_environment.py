@@ -1,4 +1,4 @@
-"""What ranks find in their environment, and which launcher we are under."""
+"""The environment of the ranks, and the recognition of an outer launcher."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""When processes that should end are signalled: pure."""
+"""The times at which processes that should end are signalled."""
 
 import itertools
 
@@ -10,7 +10,7 @@ T, K, G = Step.TERMINATE, Step.KILL, Step.GIVE_UP
 
 
 def walk(escalation: Escalation, until: float = 100.0) -> list[tuple[float, Step]]:
-    """All that becomes due, at its deadlines."""
+    """Returns the steps that become due, each with its deadline."""
     steps = []
     while escalation.deadline is not None and escalation.deadline <= until:
         at = escalation.deadline

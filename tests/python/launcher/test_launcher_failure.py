@@ -1,4 +1,4 @@
-"""A rank that fails: what happens to the others, what the user is told, and the exit code."""
+"""The failure of a rank: its effect on the other ranks, the launcher's report, and the exit code."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from smddprun.lines import Tail
 
 PROGRAMS = pytest.mark.parametrize("program", [SMDDPRUN, WITHOUT_PIDFD], ids=["pidfd", "sigchld"])
 
-# Rank 1 ends as $1 says; the others would go on for long.
+# Rank 1 executes $1. The others would run for long.
 ONE_FAILS = "[ $SMDDP_RANK = 1 ] || exec sleep 100; echo $$ > victim; echo last words; eval $1"
 
 
@@ -82,7 +82,7 @@ def test_sigterm_then_sigkill(launcher):
 
 @pytest.mark.parametrize("repeat", range(5))
 def test_the_first_of_a_chain_is_named_first(launcher, repeat):
-    """Ranks that fail within milliseconds of each other, because of each other."""
+    """The ranks fail within milliseconds of each other, one because of the other."""
     launcher.script(
         "train.py",
         """
@@ -109,7 +109,7 @@ os._exit(10 + rank)
 @PROGRAMS
 @pytest.mark.parametrize("end,status", [("exit 3", 3 << 8), ("kill -9 $$", 9)])
 def test_a_dead_rank_stays_a_zombie_for_its_peers(launcher, program, end, status):
-    """Note [a dead rank stays a zombie]: peers read why it died from /proc."""
+    """The other ranks read from /proc why it died. See Note [a dead rank stays a zombie]."""
     launcher.script(
         "look.py",
         """
@@ -153,7 +153,7 @@ def test_timeout_that_is_not_reached(launcher):
 
 
 def test_limits_may_be_longer_than_any_job(launcher):
-    """Longer than what epoll takes."""
+    """The timeout is longer than the longest one that epoll takes."""
     result = launcher.run("-np", 1, "--timeout", "99999999", "--grace", "99999999", "bash", "-c", "exit 3")
     assert result.code == 3 and "rank 0 failed first" in result.messages
 

@@ -1,4 +1,4 @@
-"""The processes of a job that outlive its ranks, found while they come and go."""
+"""The search for processes that outlive the ranks, while such processes start and end."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from launcher_harness import alive, proc, wait_until
 from smddprun.escalation import Escalation
 from smddprun.leftovers import Sweep
 
-# On a line of input it leaves a process in a session of its own, and ends.
+# After a line of input it starts a process in a new session, and ends.
 PARENT = "read; setsid sleep 100 > /dev/null & echo $!; exit"
 
 
@@ -47,7 +47,7 @@ def test_it_is_over_when_there_is_nobody(job_id):
 
 
 def test_a_process_that_begins_while_it_looks_is_found(parent, job_id, monkeypatch):
-    """Its parent is in the list of processes and has ended when it is looked at; it is not in the list."""
+    """The list of processes has only its parent, which has ended when the sweep examines it."""
     process_iter = psutil.process_iter
     children = []
 

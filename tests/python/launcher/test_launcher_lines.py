@@ -1,4 +1,4 @@
-"""Lines, tags and tails: pure."""
+"""Lines, tags and the last lines of a rank."""
 
 import re
 
@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from smddprun import lines
 from smddprun.lines import LineSplitter, Tail, begins_with_update, tag
 
-# Short texts of the bytes that matter, so that every combination comes up.
+# Short texts of the special bytes, so that Hypothesis finds every combination.
 texts = st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a", b"bc", b"\x00\xff", b" "])).map(b"".join)
 
 
 def units(text: bytes) -> list[bytes]:
-    """What the splitter is specified to pass on, from the whole text at once."""
+    """Returns what the splitter must forward, computed from the whole text."""
     found = re.findall(rb"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+\Z", text)
     return [unit for unit in found if unit != b"\r"]
 
@@ -25,7 +25,7 @@ def cut(text: bytes, places: list[int]) -> list[bytes]:
 
 
 def feed_all(chunks, prefix=b"") -> bytes:
-    """As a sink would write it that has this source only."""
+    """Returns the bytes that a sink with this source alone would write."""
     splitter, written = LineSplitter(), b""
     for chunk in chunks:
         closes, block = splitter.feed(chunk)

@@ -1,4 +1,4 @@
-"""The command line: pure parsing."""
+"""The parsing of the command line."""
 
 import itertools
 

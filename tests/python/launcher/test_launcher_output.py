@@ -1,4 +1,4 @@
-"""The ranks' output as it comes out of the launcher."""
+"""The launcher's output: streams, tags, whole lines, terminals, files and standard input."""
 
 import contextlib
 import fcntl
@@ -12,13 +12,13 @@ import termios
 import time
 
 import pytest
-from launcher_harness import LIMIT_SECONDS, after, alive, cpu_ticks, proc, unread, wait_until
+from launcher_harness import LIMIT_SECONDS, after, alive, wait_until
 
 from smddprun.streams import open_pipe
 
 
 class Terminal:
-    """A pseudo-terminal for a launcher to write to."""
+    """A pseudo-terminal to which a launcher writes."""
 
     def __init__(self, rows=33, columns=77):
         self._ours, self.theirs = os.openpty()
@@ -174,92 +174,6 @@ def test_a_full_disk_under_the_output_dir_is_said_and_survived(launcher):
     assert "rank-0.stdout: No space left on device" in result.messages
 
 
-def test_a_reader_that_leaves_ends_the_ranks_like_any_writer(launcher):
-    running = launcher.start("-np", 2, "yes")
-    assert b"y\n" in os.read(running.process.stdout.fileno(), 1000)
-    running.process.stdout.close()
-    running.process.stdout = None
-    result = running.finish()
-    assert result.code == 128 + signal.SIGPIPE and "killed by SIGPIPE" in result.messages
-
-
-def test_a_reader_that_leaves_does_not_end_ranks_that_log(launcher):
-    script = "for i in {1..2000}; do echo $i; done"
-    running = launcher.start("-np", 2, "--output-dir", "logs", "bash", "-c", script)
-    running.process.stdout.close()
-    running.process.stdout = None
-    assert running.finish().code == 0
-    assert (launcher.work / "logs" / "rank-1.stdout").read_text().split() == [str(i) for i in range(1, 2001)]
-
-
-def wait_until_it_waits_for_its_reader(running):
-    """Until its output is full, and it does nothing any more."""
-
-    def still():
-        ticks = cpu_ticks(running.pid)
-        time.sleep(0.2)
-        return unread(running.process.stdout.fileno()) > 32 << 10 and cpu_ticks(running.pid) == ticks
-
-    wait_until(still, "it waits for its reader")
-
-
-def test_a_reader_that_stops_does_not_stop_the_launcher(launcher):
-    running = launcher.start("-np", 2, "yes")
-    wait_until_it_waits_for_its_reader(running)
-    running.signal(signal.SIGINT)
-    begin = time.monotonic()
-    wait_until(
-        lambda: launcher.leftovers() == [running.pid], "all but the launcher, which has output left, end"
-    )
-    assert time.monotonic() - begin < 5
-    result = running.finish()
-    assert result.code == 130 and result.stdout.endswith(b"\n")
-
-
-def test_memory_is_bounded_when_the_reader_is_slow(launcher):
-    running = launcher.start("-np", 2, "yes")
-    wait_until_it_waits_for_its_reader(running)
-    assert int(re.search(rb"VmRSS:\s+(\d+) kB", proc(running.pid, "status"))[1]) < 100_000
-    before = cpu_ticks(running.pid)
-    time.sleep(0.5)
-    assert cpu_ticks(running.pid) - before <= 5  # it waits, and doesn't spin
-    running.signal(signal.SIGTERM)
-    running.finish()
-
-
-def test_heavy_output(launcher):
-    launcher.script("write.py", "import os\nfor _ in range(800): os.write(1, (b'x' * 99 + b'\\n') * 655)")
-
-    def bytes_per_second():
-        begin = time.monotonic()
-        result = launcher.run("-np", 2, "write.py")
-        assert result.code == 0 and len(result.stdout) == 2 * 800 * 655 * 104
-        return len(result.stdout) / (time.monotonic() - begin)
-
-    # Far below what it does, above any trouble; where the machine is busy, the best of three.
-    assert any(bytes_per_second() > 20e6 for _ in range(3))
-
-
-def test_helpers_may_wait_for_a_slow_reader(launcher):
-    """They outlive the rank for long, since the launcher takes their output no faster than ours is read."""
-    running = launcher.start("-np", 1, "bash", "-c", "exec > >(tac); seq 1500000; echo > ended")
-    launcher.wait_for_files("ended")
-    wait_until_it_waits_for_its_reader(running)
-    time.sleep(2)  # longer than helpers may otherwise take
-    result = running.finish()
-    assert result.code == 0 and result.stderr == b""
-    assert result.lines == [str(number) for number in range(1500000, 0, -1)]
-
-
-def test_helpers_do_not_wait_for_a_reader_when_the_job_is_told_to_stop(launcher):
-    running = launcher.start("-np", 1, "bash", "-c", "exec > >(tac); seq 1500000; echo > ended")
-    launcher.wait_for_files("ended")
-    wait_until_it_waits_for_its_reader(running)
-    running.signal(signal.SIGTERM)
-    wait_until(lambda: launcher.leftovers() == [running.pid], "the helper is ended")
-    assert len(running.finish().lines) < 1500000
-
-
 def test_output_that_cannot_be_written_is_said_and_no_success(launcher):
     with open("/dev/full", "w") as full:
         result = launcher.run("-np", 2, "echo", "a", stdout=full)
@@ -274,7 +188,7 @@ def test_output_that_cannot_be_written_is_said_and_no_success(launcher):
 
 
 def test_a_writer_that_outlives_the_job_does_not_hold_it_up(launcher):
-    """One that is not found: it has cleared its environment and begun a session. SIGPIPE ends it."""
+    """The launcher cannot find it: it has no environment, and its own session. SIGPIPE ends it."""
     script = "env -i setsid yes & echo $! > writer; sleep 0.1"
     with open(os.devnull, "w") as null:
         result = launcher.run("-np", 1, "--tag-output", "bash", "-c", script, stdout=null)
@@ -289,7 +203,7 @@ def test_a_writer_that_outlives_the_job_does_not_hold_it_up(launcher):
 
 @pytest.mark.parametrize("refused", [3, 1000])
 def test_without_more_threads_output_is_written_later(launcher, refused):
-    """As with `ulimit -u`, while the ranks have all that there may be."""
+    """The launcher gets no thread while the ranks have as many as `ulimit -u` allows."""
     program = after(
         "import threading",
         "start, refused = threading.Thread.start, [None] * " + str(refused),

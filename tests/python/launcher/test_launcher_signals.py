@@ -1,4 +1,4 @@
-"""Signals to the launcher, and what the ranks see of them."""
+"""Signals to the launcher, and their effect on the ranks."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import time
 import pytest
 from launcher_harness import after, alive, cpu_ticks, proc, state, unread, wait_until
 
-# Tells by a file that it is there, and what it gets.
+# It creates a file when it is ready, and reports the signals that it gets.
 RANK = """
 import os, pathlib, signal, sys, time
 rank = os.environ["SMDDP_RANK"]
@@ -94,7 +94,7 @@ def test_user_signals_are_passed_on_and_mean_nothing_to_the_launcher(start, name
 
 
 def test_ctrl_z_stops_all_and_fg_continues_all(start):
-    # As a shell starts it: in a group of its own, which the shell can continue.
+    # A shell starts it in a new process group, which the shell can continue.
     running, ranks = start(preexec_fn=os.setpgrp)
     everyone = [running.pid, *ranks]
     running.signal(signal.SIGTSTP)
@@ -106,7 +106,7 @@ def test_ctrl_z_stops_all_and_fg_continues_all(start):
 
 
 def test_ctrl_z_where_nobody_could_continue_it_does_not_stop_the_job(start):
-    """The first process of a session, as under `ssh -t host smddprun …`, or of a container."""
+    """The launcher leads a session, as under `ssh -t host smddprun …` or in a container."""
     running, ranks = start(catch="SIGUSR1", start_new_session=True)
     running.signal(signal.SIGTSTP)
     running.signal(signal.SIGUSR1)

@@ -1,4 +1,4 @@
-"""smddpsinglenode: the number of ranks that suits this host, and nothing else that differs from smddprun."""
+"""smddpsinglenode starts the number of ranks that suits this host, and otherwise does what smddprun does."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""What several sources look like in one place (pure, with a writer that only remembers), and the writer."""
+"""Several sources that write to one sink, whose writer only remembers the bytes; and the real writer."""
 
 import fcntl
 import os

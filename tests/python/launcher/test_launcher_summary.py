@@ -1,4 +1,4 @@
-"""The summary and the exit code: pure."""
+"""The report at the end of a job, and the exit code."""
 
 import signal
 

@@ -7,13 +7,13 @@ from slurm_cluster import SlurmCluster
 
 @pytest.fixture
 def bench():
-    """Where the test's commands run; the test fails if anything of them remains."""
+    """Runs the test's commands. The test fails if anything of them remains."""
     with Bench() as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def slurm():
-    """The environment of Slurm's commands, while a cluster of one node runs."""
+    """Starts a cluster of one node, and returns the environment of Slurm's commands."""
     with SlurmCluster() as cluster:
         yield cluster.environ

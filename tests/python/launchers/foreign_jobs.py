@@ -1,4 +1,4 @@
-"""Runs commands of other launchers for a test, for a limited time; finds what they left behind.
+"""Runs commands of other launchers for a test, with a time limit, and finds what they leave behind.
 
 Every process that is started here has a mark in its environment. At the end none may be left, nor a file in
 the directory where the ranks meet.
@@ -22,11 +22,11 @@ from marked_processes import marked_processes
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 150.0
 _MARK = "TF_SMDDP_TEST_FOREIGN_JOB"
-# The variables by which this process may itself be part of a job.
+# Variables that would make the test's commands part of another job.
 _OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_", "SLURM_", "HOROVOD_", "TORCHELASTIC_")
 _OUTER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
-# Each rank says who it is, in one write: lines of different processes then stay whole.
+# Each rank reports its number with one write, so that the lines of different processes stay whole.
 WHO = """
 import os, sys
 import tensorflow as tf
@@ -38,7 +38,7 @@ os.write(1, f"{sys.argv[1]}: rank {sdp.rank()} of {sdp.size()}, sum {total}\\n".
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """The exit code and the output of a command."""
 
     code: int
     output: str
@@ -85,10 +85,10 @@ class Command:
 
 
 class Bench:
-    """Where a test's commands run. Use it as a context manager."""
+    """Runs a test's commands in a folder of their own. Use it as a context manager."""
 
     def __init__(self) -> None:
-        # Short, as a socket's path must be.
+        # A socket is created below it, and the path of a socket must be short.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fj-", dir="/tmp"))
         self.meeting_folder = self.folder / "m"
         self.meeting_folder.mkdir()
@@ -111,7 +111,7 @@ class Bench:
                 "SMDDP_TMPDIR": str(self.meeting_folder),
                 "TMPDIR": str(self.folder / "tmp"),
                 "PYTHONDONTWRITEBYTECODE": "1",
-                # Several jobs share the cores of the machine.
+                # Several jobs run at the same time.
                 "OMP_NUM_THREADS": "1",
                 "TF_NUM_INTRAOP_THREADS": "1",
                 "TF_NUM_INTEROP_THREADS": "2",
@@ -158,19 +158,19 @@ class Bench:
 
 
 def digits(*arguments: object) -> List[str]:
-    """The words that run the example."""
+    """Returns the words that run the example."""
     return [sys.executable, str(ROOT / "examples" / "digits.py"), "--no-progress", *map(str, arguments)]
 
 
 def check_digits(ended: Ended) -> None:
-    """Two ranks have trained one model."""
+    """Checks that two ranks have trained one model."""
     assert ended.code == 0, ended.output
     assert ended.lines("ranks") == ["ranks          2"], ended.output
     assert ended.lines("weights") == ["weights        equal to the bit on all ranks"], ended.output
 
 
 def check_who(ended: Ended, name: str, size: int = 2) -> None:
-    """The ranks 0 to size - 1 of one job."""
+    """Checks the output of `size` ranks of one job."""
     assert ended.code == 0, ended.output
     total = size * (size + 1) // 2
     expected = [f"{name}: rank {rank} of {size}, sum {total}" for rank in range(size)]

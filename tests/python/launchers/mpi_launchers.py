@@ -9,12 +9,12 @@ import subprocess
 import sys
 from typing import List
 
-# There are more ranks than cores, and two jobs must not be bound to the same ones. Only root needs the first.
+# There may be more ranks than cores, and two jobs must not be bound to the same cores. Root needs the first.
 _OPEN_MPI_OPTIONS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
 
 
 def open_mpi(*options: str) -> List[str]:
-    """The words that start Open MPI's mpirun.
+    """Returns the words that start Open MPI's mpirun.
 
     Raises:
         FileNotFoundError: It is not installed.
@@ -30,7 +30,7 @@ def open_mpi(*options: str) -> List[str]:
 
 
 def mpich(*options: str) -> List[str]:
-    """The words that start the mpiexec of PyPI's mpich, which is beside this Python.
+    """Returns the words that start the mpiexec of PyPI's mpich, which is in the folder of this Python.
 
     Raises:
         FileNotFoundError: It is not installed.

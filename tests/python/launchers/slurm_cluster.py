@@ -40,7 +40,7 @@ MpiDefault=none
 KillWait=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-# More CPUs than the machine has: jobs need not wait for each other.
+# The node has more CPUs than the machine, so that jobs need not wait for each other.
 SlurmdParameters=config_overrides
 NodeName=node NodeHostname={host} NodeAddr=127.0.0.1 CPUs=16 State=UNKNOWN
 PartitionName=test Nodes=node Default=YES MaxTime=10 State=UP
@@ -52,7 +52,7 @@ class SlurmCluster:
 
     def __init__(self) -> None:
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
-        # munged refuses a socket that others cannot reach.
+        # munged refuses a socket that other users cannot reach.
         self._folder.chmod(0o755)
         self._daemons: List[subprocess.Popen] = []
         for name in ("state", "spool"):
@@ -140,7 +140,7 @@ class SlurmCluster:
         return "\n".join(path.read_text(errors="replace") for path in sorted(self._folder.glob("*.out")))
 
     def _stop(self) -> None:
-        # The node daemon first, and munge last: the others need it.
+        # munge ends last, since the other daemons need it.
         for daemon in reversed(self._daemons):
             daemon.send_signal(signal.SIGTERM)
             try:
@@ -152,7 +152,7 @@ class SlurmCluster:
 
 
 def free_ports(count: int) -> List[int]:
-    """Ports of this host that nobody listens at; different ones."""
+    """Returns different ports of this host on which no process listens."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -12,7 +12,7 @@ from foreign_jobs import check_digits, check_who, digits
 
 
 def words_of(pid):
-    """The command line of a process."""
+    """Returns the command line of a process."""
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
 
 
@@ -24,7 +24,7 @@ def test_two_jobs_of_the_example_at_once(bench, launcher):
 
 
 def test_through_a_shell(bench):
-    # Only the launcher's process identifies the run, and bash stands between it and the rank.
+    # The run is identified only by the launcher's process, and bash is between it and the rank.
     script = f"{sys.executable} {bench.who} shell; exit $?"
     check_who(bench.run(*mpi_launchers.mpich("-np", "3"), "bash", "-c", script), "shell", 3)
 
@@ -39,18 +39,18 @@ def test_a_rank_that_is_killed_while_it_waits_leaves_nothing_that_disturbs(bench
     while not [place for place in bench.meeting_places() if place.endswith("/bootstrap")]:
         assert time.monotonic() < deadline, job.output()
         time.sleep(0.05)
-    # Not mpiexec, whose words end in the same.
+    # The words of mpiexec end in the same, but begin with others.
     rank_0 = [pid for pid in bench.processes() if words_of(pid) == [sys.executable, str(bench.who), "killed"]]
     assert len(rank_0) == 1
     os.kill(rank_0[0], signal.SIGKILL)
     assert job.finish().code != 0
     assert bench.meeting_places(), "the killed rank could not remove its place"
-    # The next run meets elsewhere, and removes it.
+    # The next run meets in another directory, and removes this one.
     check_who(bench.run(*mpi_launchers.mpich("-np", "2"), sys.executable, bench.who, "next"), "next")
 
 
-# In rank 0 of smddprun, a process without SMDDP_*. smddprun sets Open MPI's variables, too, for scripts that
-# read them.
+# It executes its arguments in rank 0, without SMDDP_*. smddprun also sets Open MPI's variables, for scripts
+# that read them.
 NESTED = """
 unset ${!SMDDP_@}
 [ "$OMPI_COMM_WORLD_RANK" = 0 ] || exit 0

@@ -1,4 +1,4 @@
-"""Ranks with the variables of torchrun, whose agent is played by a script: PyTorch is not needed for that.
+"""Ranks with the variables of torchrun. A script plays its agent, so PyTorch is not needed.
 
 The variables of two runs are equal, as they are with torchrun's defaults.
 """
@@ -18,7 +18,7 @@ def start(rank, restarts, *words):
 
 who, name, attempts = sys.argv[1], sys.argv[2], int(sys.argv[3])
 for attempt in range(attempts - 1):
-    # The first attempts fail: rank 0 is killed while it waits for rank 1.
+    # The first attempts fail, because rank 0 is killed while it waits for rank 1.
     failing = start(0, 0, sys.executable, who, name)
     deadline = time.monotonic() + 60
     while not any("bootstrap" in files for _, _, files in os.walk(os.environ["SMDDP_TMPDIR"])):
