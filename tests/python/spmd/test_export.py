@@ -12,6 +12,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.slow
+
 IS_KERAS_2 = not hasattr(tf.keras, "ops")
 
 # Loads and predicts in a process that has no tf_smddp.

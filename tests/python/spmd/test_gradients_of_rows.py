@@ -13,6 +13,8 @@ from values import own_rows
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.slow
+
 AVERAGE, SUM = sdp.ReduceOp.AVERAGE, sdp.ReduceOp.SUM
 ZERO = tf.UnconnectedGradients.ZERO
 

@@ -15,6 +15,8 @@ from tf_smddp.keras.callbacks import (
     RankZeroCheckpoint,
 )
 
+pytestmark = pytest.mark.slow
+
 KERAS_3 = not hasattr(tf.keras.optimizers.SGD(), "lr")
 FEATURES, STEPS = 3, 3
 

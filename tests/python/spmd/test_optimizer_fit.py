@@ -9,6 +9,8 @@ from optimizer_families import ALL, OF_KERAS_2, array, assert_same_on_all_ranks,
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.slow
+
 BATCH, STEPS = 4, 3
 
 

@@ -7,6 +7,8 @@ from optimizer_families import ALL, EAGER_AND_GRAPH, applier, array, each
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.slow
+
 SCALE = 8.0
 
 

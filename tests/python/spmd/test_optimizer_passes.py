@@ -7,6 +7,8 @@ from optimizer_families import EAGER_AND_GRAPH, OF_KERAS_2, applier, array, asse
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.slow
+
 PASSES = 2
 STEPS = 2
 

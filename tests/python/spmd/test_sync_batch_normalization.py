@@ -7,7 +7,7 @@ from modes import MODES
 
 import tf_smddp as sdp
 
-pytestmark = pytest.mark.one_rank
+pytestmark = [pytest.mark.one_rank, pytest.mark.slow]
 
 Stock = tf.keras.layers.BatchNormalization
 IS_KERAS_2 = not hasattr(tf.keras, "ops")

@@ -7,6 +7,8 @@ from values import assert_equal
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.slow
+
 BATCH, FEATURES, STEPS = 6, 5, 15
 
 
