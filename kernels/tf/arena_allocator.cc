@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/tf/tensorflow_private.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/allocator_registry.h"
 
@@ -21,21 +22,6 @@ using ::tensorflow::SubAllocator;
 
 constexpr char kName[] = "tf_smddp";
 constexpr int kPriority = 300;  // stock: 100, and 200 with oneDNN
-
-// The registry tells neither what is registered nor whether it is too late to register, which ends the
-// process. But an explicit instantiation may name private members, and can hand them on.
-template <auto kMember>
-struct FactoriesReader {
-  friend auto& FactoriesOf(AllocatorFactoryRegistry& registry) { return registry.*kMember; }
-};
-template <auto kMember>
-struct FirstAllocMadeReader {
-  friend bool FirstAllocMade(AllocatorFactoryRegistry& registry) { return registry.*kMember; }
-};
-auto& FactoriesOf(AllocatorFactoryRegistry& registry);
-bool FirstAllocMade(AllocatorFactoryRegistry& registry);
-template struct FactoriesReader<&AllocatorFactoryRegistry::factories_>;
-template struct FirstAllocMadeReader<&AllocatorFactoryRegistry::first_alloc_made_>;
 
 // What TensorFlow's tensors come from, once there is an arena, and what they may have come from.
 class Arenas {
@@ -152,27 +138,25 @@ class Factory : public AllocatorFactory {
   static AllocatorFactory* Stock() {
     AllocatorFactory* stock = nullptr;
     int priority = 0;
-    for (const auto& entry : FactoriesOf(*AllocatorFactoryRegistry::singleton())) {
-      if (entry.name == kName || (stock != nullptr && entry.priority <= priority)) continue;
-      stock = entry.factory.get();
-      priority = entry.priority;
+    for (const AllocatorSource& source : AllocatorSources()) {
+      if (source.name == kName || (stock != nullptr && source.priority <= priority)) continue;
+      stock = source.factory;
+      priority = source.priority;
     }
     return stock;
   }
 };
 
-bool IsRegistered(AllocatorFactoryRegistry& registry) {
-  for (const auto& entry : FactoriesOf(registry)) {
-    if (entry.name == kName) return true;
-  }
-  return false;
+bool IsRegistered() {
+  const std::vector<AllocatorSource> sources = AllocatorSources();
+  return std::any_of(sources.begin(), sources.end(),
+                     [](const AllocatorSource& source) { return source.name == kName; });
 }
 
 ArenaUse Register() {
-  AllocatorFactoryRegistry& registry = *AllocatorFactoryRegistry::singleton();
   // Another copy of this library in the process would be one registration too many, too.
-  if (FirstAllocMade(registry) || IsRegistered(registry)) return ArenaUse::kTooLate;
-  registry.Register(__FILE__, __LINE__, kName, kPriority, new Factory);
+  if (HasAllocated() || IsRegistered()) return ArenaUse::kTooLate;
+  AllocatorFactoryRegistry::singleton()->Register(__FILE__, __LINE__, kName, kPriority, new Factory);
   return ArenaUse::kPossible;
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/tf/session_step.h"
+#include "kernels/tf/tensorflow_private.h"
 
 namespace tf_smddp {
 
@@ -134,7 +134,7 @@ void Step::End() {
     return;
   }
   const bool outlives = ended->error->OutlivesStep();
-  if (!outlives && !SessionStepRuns(*manager_)) return;
+  if (!outlives && !SessionRunGoesOn(*manager_)) return;
   // No error yet is no error, nearly always. But when a nested function that was not inlined fails, it
   // cancels the whole call before the call itself has the error. So the question stays open until the next
   // step.

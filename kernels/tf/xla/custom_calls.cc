@@ -18,9 +18,10 @@
 
 #include "kernels/common/utf8.h"
 #include "kernels/tf/global_engine.h"
+#include "kernels/tf/tensorflow_private.h"
 #include "kernels/tf/xla/call_description.h"
 #include "kernels/tf/xla/group_run.h"
-#include "xla/service/custom_call_status_internal.h"
+#include "xla/service/custom_call_status.h"
 #include "xla/service/custom_call_target_registry.h"
 
 namespace tf_smddp {
@@ -184,7 +185,7 @@ void Execute(Status (*run)(Call&), void* results, const void** operands, const c
   if (status.ok()) return;
   // XLA takes back all buffers of the program: also those of groups that stand in other chains.
   GroupRun::WithdrawKept(status);
-  outcome->message = ValidUtf8(status.message());  // no version exports a function for it
+  SetCustomCallFailure(outcome, ValidUtf8(status.message()));
 }
 
 void TicketCall(void* results, const void** operands, const char* text, std::size_t length,
