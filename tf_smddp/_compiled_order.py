@@ -3,21 +3,23 @@
 Place in the stack: below _op_library.py, which makes every op through emit(). Not here: the chain in which
 XLA's programs hold the calls, and why there is one (Note [The chain], kernels/tf/xla/call_emitter.h).
 
-Each call blocks there until all ranks have made it, so the order decides. The chain follows the order in
-which TensorFlow compiles the ops of a graph, and that is bound by nothing but edges; TensorFlow's own leave
-some of our ops out, and those in such a function. So:
+A call in a compiled program blocks until all ranks have made it, so all ranks must make their calls in the
+same order. The chain has the order in which TensorFlow compiles the ops of a graph, which only the graph's
+edges determine. TensorFlow's own control edges leave out some of our ops, and calls of functions with such
+ops. So:
 
-* Each op waits for the one that was made before it in the same graph. So do calls of functions, branches and
-  loops in which there are such ops, and what comes after them.
-* A branch or a loop is a computation of its own. Its graph takes the chain from the graph around it, a
-  resource (SmddpChain); and so on outwards, up to that of the function. TensorFlow hands the chain's end in
-  and out with it. A function that is called is no such thing: TensorFlow puts its ops in the call's place.
-* There, who waits for the call waits for the function's control outputs only. So the last op is one. Where a
-  function was traced before, for other callers, one waits for its results instead; its branches and loops
-  don't take the chain, and a warning says so.
+* Each op waits for the one that was made before it in the same graph. So does each call of a function, branch
+  or loop that has such ops, and the next op waits for that call.
+* A branch or a loop is a computation of its own. Its graph takes the chain, a resource (SmddpChain), from the
+  graph around it, and that one from the graph around itself, up to the graph of the function. Through the
+  resource TensorFlow passes the chain's last token in and out. A function that is called needs none of this:
+  TensorFlow compiles its ops in place of the call.
+* An op that waits for the call of a function waits for the function's control outputs only. So the last op of
+  a function is a control output. Where the function was traced before, for other callers, the next op waits
+  for its results instead; its branches and loops do not take the chain, and a warning says so.
 
-A function that was traced here, and is called elsewhere, too, keeps these edges there: its collectives run
-one after the other.
+A function that was first traced in a compiled function, and is called elsewhere as well, keeps these edges
+there: its collectives run one after the other.
 """
 
 from __future__ import annotations
@@ -33,15 +35,15 @@ from tf_smddp import _functions, _library
 
 _ops = _library.load()[0]
 
-# What is known of a graph is kept in it, and goes with it.
-_MARK = "_tf_smddp_compiled"  # this function is compiled, though TensorFlow's own mark may be gone
-_LAST = "_tf_smddp_last_compiled"  # the op that the next one waits for
-_ORDERED = "_tf_smddp_ordered_compiled"  # its ops wait for each other, and callers for the last
-_FIRST = "_tf_smddp_first_compiled"  # likewise the first one
+# Attributes that are set on a graph, and live as long as it.
+_MARK = "_tf_smddp_compiled"  # XLA compiles this function, though TensorFlow's own mark may be gone
+_LAST = "_tf_smddp_last_compiled"  # the op for which the next one is to wait
+_ORDERED = "_tf_smddp_ordered_compiled"  # the graph's ops wait for each other, and callers for the last one
+_FIRST = "_tf_smddp_first_compiled"  # the op for which the graph's first one is to wait
 _SEEN = "_tf_smddp_seen_compiled"  # how many of the graph's ops have been looked at
-_LACKS = "_tf_smddp_lacks_chain"  # see _lacks_chain
+_LACKS = "_tf_smddp_lacks_chain"  # the result of _lacks_chain
 _TAKEN = "_tf_smddp_chain_taken"  # the chain is among the graph's inputs
-_CHAIN = "_tf_smddp_chain"  # what graphs within take, and what it waits for
+_CHAIN = "_tf_smddp_chain"  # the chain that branches and loops in the graph take, and the ops it waits for
 
 
 def is_compiled(graph: Any) -> bool:
@@ -64,11 +66,11 @@ def was_compiled(graph: Any) -> bool:
 
 
 def mark(graph: Any) -> None:
-    """Notes that XLA compiles the function that the graph belongs to.
+    """Notes that XLA compiles the function to which the graph belongs.
 
-    TensorFlow forgets it: while a function is traced, the graph that calls it is in an XLA context, or, for
-    get_concrete_function(), its own is; and nothing is when the backward function of one that is
-    differentiated from outside is made.
+    TensorFlow's own mark, the XLA context, does not last. While a function is traced, the graph that calls it
+    is in such a context, or for get_concrete_function() the function's own graph. No graph is in one when
+    TensorFlow makes the backward function of a function that is differentiated from outside.
     """
     setattr(_function_of(graph), _MARK, True)
 
@@ -84,9 +86,10 @@ def _mark_compiled(graph: Any) -> None:
     inner = None
     while graph is not None:
         context = graph._get_control_flow_context()
-        # Not tf.xla.experimental.compile's, in which a part of a graph is.
+        # The context of tf.xla.experimental.compile is another: it compiles a part of a graph.
         if isinstance(context, control_flow_ops.XLAControlFlowContext):
-            # Its own, if it has made ops in it; else it is about to call the one below.
+            # A graph that has made ops in the context is the compiled one itself. Otherwise it is about to
+            # call the compiled function, whose graph is `inner`.
             own = inner is None or any(
                 op._control_flow_context is context for op in reversed(graph.get_operations())
             )
@@ -98,7 +101,7 @@ def _mark_compiled(graph: Any) -> None:
 
 
 def emit(graph: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Makes an op in a graph that is compiled, behind what was made there before."""
+    """Makes an op in a graph that is compiled, which waits for the op that was made there before."""
     _mark_compiled(graph)
     setattr(graph, _ORDERED, True)
     _take_chain(graph)
@@ -114,11 +117,11 @@ def emit(graph: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 def follow(op: tf.Operation, last: Optional[tf.Operation]) -> tf.Operation:
     """Has an op that communicates, or calls what does, wait for `last`, in a graph that is compiled.
 
-    For graphs with automatic control dependencies, at their end: of all such ops, in the order of their
-    making.
+    For graphs with automatic control dependencies: called when the graph ends, for all such ops, in the order
+    in which they were made.
 
     Returns:
-        What the next one is to wait for.
+        The op for which the next one is to wait.
     """
     graph = op.graph
     _mark_compiled(graph)
@@ -131,7 +134,7 @@ def follow(op: tf.Operation, last: Optional[tf.Operation]) -> tf.Operation:
 
 
 def _end_of(op: tf.Operation) -> tf.Operation:
-    """What must have run when the op has: itself, unless it calls a function that was not traced for this."""
+    """The op that runs only after all collectives of `op`: itself, or one that waits for its results."""
     functions = list(_functions.functions_of(op))
     if not functions or isinstance(functions[0], _functions.CONTROL_FLOW):
         return op
@@ -166,7 +169,7 @@ def _lacks_chain(graph: Any) -> bool:
 
 
 def _look_at_calls(graph: Any) -> None:
-    """Puts the calls in the order that have come since, in a graph without automatic control dependencies."""
+    """Orders the calls made since the last op, in a graph without automatic control dependencies."""
     ops = graph.get_operations()
     for op in ops[getattr(graph, _SEEN, 0) :]:
         if _functions.calls_what_draws(op):
@@ -189,9 +192,9 @@ def _take_chain(graph: Any) -> None:
 def _chain_in(graph: Any) -> tf.Tensor:
     """The chain, for the next branches or loop in the graph.
 
-    All branches of one op must take the same tensor, and so must a loop's body and condition: two would be
-    two resources to TensorFlow, each with an end of its own. So it stays the same until there is an op that
-    takes it, or another one that communicates.
+    All branches of one op must take the same tensor, and so must a loop's body and condition: to TensorFlow,
+    two tensors would be two resources, each with a last token of its own. So it stays the same until an op
+    takes it, or another op that communicates is made.
     """
     _take_chain(graph)
     last = _last(graph)
@@ -221,6 +224,6 @@ def _set_last(graph: Any, op: tf.Operation) -> None:
 
 
 def _add_control_output(graph: Any, op: tf.Operation) -> None:
-    # TensorFlow adds what is stateful itself, and takes none twice.
+    # TensorFlow itself adds stateful ops, and accepts none twice.
     if isinstance(graph, func_graph.FuncGraph) and not auto_control_deps.op_is_stateful(op):
         graph.control_outputs.append(op)

@@ -41,7 +41,7 @@ def _wait(op: tf.Operation, last: Optional[tf.Operation]) -> Optional[tf.Operati
     """Has the op wait for the last one in an order of ours, if it stands there.
 
     Returns:
-        What the next one is to wait for; None if the op does not stand there.
+        The op for which the next one is to wait; None if the op has no place in that order.
     """
     takes_ticket = op.type in _functions.TAKES_TICKET
     if not (takes_ticket or _functions.draws(op)):

@@ -14,11 +14,11 @@ using ::tensorflow::OpKernelContext;
 
 namespace {
 
-// A call that runs many collectives, or many calls with a cancellation manager of the user's: the older half
-// of their tickets is settled when there are so many.
+// The most tickets that a step holds; then the older half is settled. One call can run many collectives, and
+// many calls can share a cancellation manager of the user's.
 constexpr std::size_t kMaxTickets = 8192;
 
-// Steps that are over, for ops of theirs that come late. More than run at a time.
+// How many ended steps are kept for ops of theirs that run late: more than a process runs at the same time.
 constexpr std::size_t kMaxOver = 64;
 
 }  // namespace
@@ -55,8 +55,8 @@ std::shared_ptr<Step> Step::Of(OpKernelContext* context, const std::shared_ptr<E
   {
     std::lock_guard<std::mutex> lock(registry.mu);
     std::shared_ptr<Step>& known = registry.steps[manager];
-    // One that is over is meant only by an op that comes late. Else its manager is gone, and another has its
-    // address.
+    // An ended step is the right one for a late op of its own. Otherwise its manager has been destroyed, and
+    // another manager has the same address.
     if (known != nullptr && (!known->over_ || known->Cancelled())) return known;
     known.reset(new Step(++registry.last_number, manager, engine));
     known->error_ = std::make_unique<StepError>(context);
@@ -129,22 +129,22 @@ void Step::End() {
   }
   if (ended->shares.empty() || ended->engine == nullptr) return;
   if (!ended->error->CanAsk()) {
-    // A function of tf.data's, such as the body of a loop over a dataset. What is incomplete will stay so.
+    // A function of tf.data's, such as the body of a loop over a dataset. Nothing will complete its groups.
     EndGroups(*ended, true, "the step " + DescribeStepError(absl::OkStatus()));
     return;
   }
   const bool outlives = ended->error->OutlivesStep();
   if (!outlives && !SessionRunGoesOn(*manager_)) return;
-  // No error yet is no error, nearly always. But when a nested function that was not inlined fails, it
-  // cancels the whole call before the call itself has the error. So the question stays open until the next
-  // step.
+  // A step that has no error when it ends has not failed, with one exception: a nested function that was not
+  // inlined cancels the whole call when it fails, before the call has the error. So the answer stays open
+  // until the next step.
   const absl::Status error =
       ended->error->AskAndWait([ended](const absl::Status& late) { Finish(*ended, late); });
   if (!error.ok()) {
     Finish(*ended, error);
     return;
   }
-  if (!outlives) return;  // a session's that was cancelled: it fails, or its end is the answer
+  if (!outlives) return;  // a session's step that was cancelled: its error comes, or the session ends
   std::lock_guard<std::mutex> lock(registry.mu);
   registry.ended.push_back(ended);
 }

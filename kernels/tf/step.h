@@ -1,16 +1,16 @@
-// Step: the call of a tf.function, or a session's run, that ops belong to. Tells the engine when it ends, and
-// why it failed if it did.
+// Step: one call of a tf.function, or one run of a session, to which ops belong. It reports to the engine
+// that the step has ended, and the error if it has failed.
 //
-// Place in the stack: between the op kernels and kernels/engine. Not here: requests that are under way when a
-// step fails, which their ops withdraw (submission.h).
+// Place in the stack: between the op kernels and kernels/engine. Not here: the requests that are pending when
+// a step fails, which their ops withdraw (submission.h).
 //
-// TensorFlow's own step numbers will not do: an eager op has one too, each session counts from 1, and a
-// nested function that is not inlined gets another. What all ops of a call share, and no two calls at once,
-// is the cancellation manager.
+// TensorFlow's own step numbers do not identify a step: eager ops have them too, each session counts from 1,
+// and a nested function that is not inlined gets another. A step is identified by its cancellation manager,
+// which all ops of a call share, and no two calls at the same time.
 //
-// A step that has taken part in a collective and then fails, wherever it is, has left some undone, or has
-// lost their results. The other ranks must hear of it, or they would wait for it, or take its repetition for
-// something else. The one exception is the end of the data, which comes to all ranks alike and is no failure.
+// A step that fails after it has taken part in a collective has left others undone, or has lost their
+// results. The other ranks must be told: otherwise they would wait for it, or pair its repetition with their
+// next step. The end of the data is no failure, since it comes to all ranks in the same step.
 #ifndef TF_SMDDP_KERNELS_TF_STEP_H_
 #define TF_SMDDP_KERNELS_TF_STEP_H_
 
@@ -32,11 +32,12 @@ namespace tf_smddp {
 
 class Step : public std::enable_shared_from_this<Step> {
  public:
-  // The step of an op that runs now; of no number and without an end when it runs eagerly. Any thread.
+  // The step of an op that is running. For an op that runs eagerly it is a step with the number kNoStep that
+  // never ends. Any thread.
   static std::shared_ptr<Step> Of(tensorflow::OpKernelContext* context, const std::shared_ptr<Engine>& engine,
                                   bool eager);
 
-  // Lets go of what steps that have ended still hold. After the engine's end.
+  // Releases what steps that have ended still hold. Call it after the engine has ended.
   static void ForgetAll();
 
   StepId number() const { return number_; }
@@ -44,23 +45,24 @@ class Step : public std::enable_shared_from_this<Step> {
   // Whether the step has failed or was cancelled. Any thread, while the step's op runs.
   bool Cancelled() const;
 
-  // The step takes part in collectives of `communicator`, and is to be told of if it fails. False when it is
-  // over already. Any thread.
+  // Notes that the step takes part in collectives of `communicator`, so that its failure is reported there.
+  // False when the step has ended already. Any thread.
   bool Join(CommunicatorId communicator);
 
-  // The step has drawn `ticket`. Any thread.
+  // Notes that the step has drawn `ticket`. Any thread.
   void Drew(CommunicatorId communicator, std::uint64_t ticket);
 
-  // The engine itself has failed a part of the step in `communicator`: it need not be told. Any thread.
+  // Notes that the engine has failed a request of the step in `communicator`, so that the step's failure need
+  // not be reported there. Any thread.
   void FailedIn(CommunicatorId communicator);
 
  private:
-  // What a step has done in one communicator.
+  // The part of a step in one communicator.
   struct Share {
     std::vector<std::uint64_t> tickets;
     bool failed_in_engine = false;
   };
-  // A step that is over, while it is not certain yet whether it has failed.
+  // A step that has ended, while it is not certain whether it has failed.
   struct Ended;
   struct Registry;
 

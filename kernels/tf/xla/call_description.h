@@ -1,8 +1,9 @@
-// CallDescription: what a compiled program says of one call of ours: the text that XLA stores beside the call
-// and hands to it when it runs.
+// CallDescription: the parameters of one custom call in a compiled program. XLA stores them as a text beside
+// the call and hands them to it when it runs.
 //
-// Place in the stack: between what emits the calls (call_emitter.h) and what runs them (custom_calls.cc). It
-// holds no pointers, since a program may be kept and run later. No header of TensorFlow or XLA in here.
+// Place in the stack: between the code that emits the calls (call_emitter.h) and the code that runs them
+// (custom_calls.cc). It holds no pointers, since a program may be kept and run later. Uses no header of
+// TensorFlow's or XLA's.
 #ifndef TF_SMDDP_KERNELS_TF_XLA_CALL_DESCRIPTION_H_
 #define TF_SMDDP_KERNELS_TF_XLA_CALL_DESCRIPTION_H_
 

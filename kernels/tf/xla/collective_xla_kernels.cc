@@ -1,10 +1,10 @@
 // The XLA kernels of the collectives, for functions that are compiled for the CPU.
 //
-// Place in the stack: beside the CPU kernels. XLA's shapes are fixed: what the other ranks bring is assumed
-// here, and checked when the program runs (custom_calls.cc).
+// Place in the stack: beside the CPU kernels. XLA's shapes are fixed. So the kernels assume what the other
+// ranks bring, and the program checks it when it runs (custom_calls.cc).
 //
-// Registered as kernels of the device itself, and not with REGISTER_XLA_OP, which comes too late when any op
-// has run before this library was loaded.
+// The kernels are registered for the device XLA_CPU_JIT and not with REGISTER_XLA_OP, which fails when any op
+// has run before this library is loaded.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,7 +28,7 @@ using ::xla::XlaOp;
 
 constexpr char kRemedy[] = "; or compile this function with jit_compile=False";
 
-// What is common: the description of the call.
+// The base of all kernels here: it describes the call and emits it.
 class CollectiveXlaKernel : public XlaOpKernel {
  public:
   CollectiveXlaKernel(OpKernelConstruction* context, CollectiveKind kind, int tensors,
@@ -49,16 +49,17 @@ class CollectiveXlaKernel : public XlaOpKernel {
   }
 
  protected:
-  // Adds what is the collective's own.
+  // Adds the fields of the description that only this collective has.
   virtual absl::Status FillIn(XlaOpKernelContext*, CallDescription*) { return absl::OkStatus(); }
 
-  // `inputs`: the tensors, and the ticket if there is one.
+  // `inputs` are the tensors, and then the ticket if there is one.
   virtual absl::Status Emit(XlaOpKernelContext* context, const CallDescription& description,
                             const std::vector<XlaOp>& inputs, std::vector<XlaOp>* outputs) {
     return CallEmitter(context).Run(description, inputs, outputs);
   }
 
-  // How many ranks the communicator has, and which of them this is; for the shapes of outputs.
+  // Sets `ranks` to the number of ranks in the communicator and `own` to this rank's index among them, from
+  // which the shapes of outputs follow.
   absl::Status FindRanks(std::int64_t* ranks, std::int64_t* own) const {
     const std::shared_ptr<Engine> engine = GlobalEngine();
     if (engine == nullptr) return ToTensorFlow(NotInitialized());
@@ -116,7 +117,7 @@ class CollectiveXlaKernel : public XlaOpKernel {
     return absl::OkStatus();
   }
 
-  // The other ranks may run this op, and would wait for us.
+  // Fails the step on the other ranks too: they may run this op, and would wait for this rank.
   void Refuse(XlaOpKernelContext* context, const absl::Status& status) const {
     if (const std::shared_ptr<Engine> engine = GlobalEngine()) {
       engine->FailStep(attributes_.communicator, kNoStep,
@@ -130,7 +131,7 @@ class CollectiveXlaKernel : public XlaOpKernel {
   CollectiveAttributes attributes_;
 };
 
-// Also out of band, where there is no ticket.
+// Serves SmddpOobAllreduce as well, which has no ticket.
 class AllreduceXlaKernel : public CollectiveXlaKernel {
  public:
   explicit AllreduceXlaKernel(OpKernelConstruction* context)
@@ -150,7 +151,7 @@ class GroupedAllreduceXlaKernel : public AllreduceXlaKernel {
   }
 };
 
-// What is common where the rows of the outputs depend on how many ranks there are.
+// The base of the collectives whose outputs' rows depend on the number of ranks.
 class RowsXlaKernel : public CollectiveXlaKernel {
  public:
   using CollectiveXlaKernel::CollectiveXlaKernel;
@@ -195,7 +196,7 @@ class ReducescatterXlaKernel : public RowsXlaKernel {
   }
 };
 
-// Assumes that all ranks split alike.
+// Assumes that all ranks have the same splits.
 class AlltoallXlaKernel : public CollectiveXlaKernel {
  public:
   explicit AlltoallXlaKernel(OpKernelConstruction* context)

@@ -1,9 +1,9 @@
-// What compiled programs call: draw a ticket, start a tensor of a group, finish it, or run a whole
-// collective.
+// The functions that compiled programs call: they draw a ticket, start one tensor of a group, finish it, or
+// run a whole collective.
 //
-// Place in the stack: between XLA's programs, which know these by name (custom_calls.h), and group_run.h.
-// XLA calls them with pointers to its buffers; the last operand and the last result is the chain's token
-// (call_emitter.h).
+// Place in the stack: between XLA's programs, which know the functions by name (custom_calls.h), and
+// group_run.h. XLA passes pointers to its buffers. The last operand and the last result are the chain's
+// tokens (call_emitter.h).
 #include "kernels/tf/xla/custom_calls.h"
 
 #include <cstddef>
@@ -61,7 +61,7 @@ std::string Listed(const std::vector<std::int64_t>& rows) {
   return "[" + text + "]";
 }
 
-// The program was compiled for an output of a certain shape.
+// Checks the rows that the ranks have brought against those that the program was compiled for.
 AllocateOutput ExpectRows(const Call& call, std::size_t index) {
   const CallDescription::Tensor& tensor = call.description.tensors[index];
   return [expected = tensor.rows, label = tensor.label, kind = call.description.operation.kind,
@@ -83,7 +83,7 @@ Status Draw(const Call& call, std::int64_t* ticket) {
   return status;
 }
 
-// The first operand is a tensor that must be there.
+// The first operand is unused: it is the tensor that must have been computed before the ticket is drawn.
 Status DrawTicket(Call& call) {
   std::int64_t ticket = 0;
   Status status = Draw(call, &ticket);
@@ -94,13 +94,13 @@ Status DrawTicket(Call& call) {
   return {};
 }
 
-// The operand's value; drawn here when it comes from another computation, a branch's or a loop's.
+// Reads the ticket's operand. A late ticket comes from another computation, and is drawn here.
 Status TicketOf(const Call& call, std::int64_t* ticket) {
   *ticket = call.ticket();
   return call.description.has_ticket && *ticket == kLateTicket ? Draw(call, ticket) : Status();
 }
 
-// XLA has no use for the buffer until the call that finishes it, so the engine may write into it meanwhile.
+// XLA does not touch the result's buffer until the finish call, so the engine may write into it until then.
 Status Start(Call& call) {
   const CallDescription& description = call.description;
   std::int64_t ticket = 0;
@@ -112,7 +112,7 @@ Status Start(Call& call) {
         GroupRun::Keep(std::make_shared<GroupRun>(call.engine, description.communicator, description.places));
   }
   const std::shared_ptr<GroupRun> run = GroupRun::Find(number);
-  if (run == nullptr) return Internal("a compiled function goes on with a group that has ended");
+  if (run == nullptr) return Internal("a compiled function continues a group of tensors that has ended");
   if (call.results[0] != call.operands[0] && call.Bytes(0) > 0) {
     std::memcpy(call.results[0], call.operands[0], call.Bytes(0));
   }
@@ -132,7 +132,7 @@ Status Finish(Call& call) {
   Status status = run->Finish(description.place);
   const std::size_t bytes = call.Bytes(0);
   if (status.ok() && bytes > 0) {
-    // Were it elsewhere now, XLA would have moved it while it was being written.
+    // Another address here means that XLA has copied the buffer while the engine was writing to it.
     if (run->OutputOf(description.place) != call.operands[0]) {
       status = Internal("XLA has moved the tensor '" + description.tensors[0].label +
                         "' during its reduction. This is an error of tf_smddp; use jit_compile=False");
@@ -183,7 +183,7 @@ void Execute(Status (*run)(Call&), void* results, const void** operands, const c
     status = run(call);
   }
   if (status.ok()) return;
-  // XLA takes back all buffers of the program: also those of groups that stand in other chains.
+  // After an error XLA reuses all buffers of the program, also those of groups in other chains.
   GroupRun::WithdrawKept(status);
   SetCustomCallFailure(outcome, ValidUtf8(status.message()));
 }

@@ -6,7 +6,7 @@
 
 namespace tf_smddp {
 
-// The value of a ticket that has not been drawn (call_emitter.h, Note [Late tickets]).
+// The value of a ticket that no call has drawn yet (call_emitter.h, Note [Late tickets]).
 inline constexpr std::int64_t kLateTicket = -2;
 
 inline constexpr char kTicketCall[] = "tf_smddp_ticket";

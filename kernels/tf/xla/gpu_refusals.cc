@@ -1,5 +1,6 @@
-// The kernels for functions that XLA compiles for a GPU: there are none yet, and this is what says so.
-// Without them TensorFlow's error would not name a way out.
+// The kernels for functions that XLA compiles for a GPU. This version cannot compile collectives there: each
+// kernel fails with an error that names the remedy, which TensorFlow's own error for a missing kernel would
+// not.
 #include <string>
 
 #include "kernels/common/collective_info.h"

@@ -14,7 +14,7 @@ struct Registry {
 };
 
 Registry& TheRegistry() {
-  static auto* const registry = new Registry;  // calls may run until the process ends
+  static auto* const registry = new Registry;  // never destroyed: calls may run until the process ends
   return *registry;
 }
 
@@ -51,7 +51,7 @@ void GroupRun::WithdrawKept(const Status& why) {
     runs = registry.runs;
   }
   for (const auto& [number, run] : runs) run->WithdrawAll(why);
-  // Not before: a second thread with an error, too, must find them here and wait like this one.
+  // Only now: a second thread with an error must find the runs here, and wait as this one does.
   for (const auto& [number, run] : runs) Forget(number);
 }
 
@@ -89,7 +89,7 @@ Status GroupRun::Run(std::vector<Request> requests) {
     request.seals_at_once = requests.size() == 1;
   }
   const auto submit = [&] {
-    // One more, so that it is not idle between two that end at once.
+    // Counts one more, so that the run is not idle between two requests that end at once.
     {
       std::lock_guard<std::mutex> lock(mu_);
       ++under_way_;
@@ -149,7 +149,7 @@ Status GroupRun::FirstError() {
 
 void GroupRun::WithdrawAll(const Status& why) {
   const std::string reason = "another tensor of its group failed: " + why.message();
-  // What the engine refuses on this rank alone, the others don't know of yet.
+  // The engine has refused the request on this rank alone, so the other ranks must be told.
   if (why.code() == StatusCode::kInvalidArgument) {
     engine_->FailStep(communicator_, kNoStep,
                       "rank " + std::to_string(engine_->config().rank) +

@@ -1,11 +1,11 @@
-// GroupRun: the requests that one execution of a group has under way in a compiled program, from its first
-// start to the last finish.
+// GroupRun: the requests of one execution of a group in a compiled program, from its first start to the last
+// finish.
 //
-// Place in the stack: between the custom calls and kernels/engine. Not here: what the program looks like
-// (call_emitter.h). No header of TensorFlow or XLA in here.
+// Place in the stack: between the custom calls and kernels/engine. Not here: the form of the program
+// (call_emitter.h). Uses no header of TensorFlow's or XLA's.
 //
-// XLA owns the buffers, and takes them back when a call has failed. So a failure is reported only when
-// nothing is under way any more: what is, is withdrawn and waited for first.
+// XLA owns the buffers, and reuses them as soon as a call has failed. So a call returns an error only after
+// all pending requests have been withdrawn and have ended.
 #ifndef TF_SMDDP_KERNELS_TF_XLA_GROUP_RUN_H_
 #define TF_SMDDP_KERNELS_TF_XLA_GROUP_RUN_H_
 
@@ -25,26 +25,26 @@ namespace tf_smddp {
 
 class GroupRun : public std::enable_shared_from_this<GroupRun> {
  public:
-  // Of `places` requests, all in `communicator`.
+  // For `places` requests, all in `communicator`.
   GroupRun(std::shared_ptr<Engine> engine, CommunicatorId communicator, std::size_t places);
 
-  // A run that several calls share is known by a number, which is never 0. nullptr: there is none of this
-  // number, or no more. Any thread.
+  // Several calls of a program share a run; the token that they pass on holds its number, which is never 0.
+  // Find returns nullptr for a number that is not kept. Any thread.
   static std::uint64_t Keep(std::shared_ptr<GroupRun> run);
   static std::shared_ptr<GroupRun> Find(std::uint64_t number);
   static void Forget(std::uint64_t number);
-  // Withdraws what all of them have under way, waits until nothing is, and forgets them. Any thread.
+  // Withdraws the pending requests of all kept runs, waits for their end, and forgets the runs. Any thread.
   static void WithdrawKept(const Status& why);
 
-  // Submits the request of this place. An error: it was refused, and nothing of the group is under way any
-  // more.
+  // Submits the request of this place. When it returns an error, the request was refused, and no request of
+  // the group is pending.
   Status Start(std::size_t place, Request request);
 
-  // Waits for the request of this place, which was started. The first wait does the engine's work meanwhile.
-  // An error: nothing of the group is under way any more.
+  // Waits for the request of this place, which was started. The first wait progresses the engine meanwhile.
+  // When it returns an error, no request of the group is pending.
   Status Finish(std::size_t place);
 
-  // Where the request of this place writes its result.
+  // The buffer to which the request of this place writes its result.
   const void* OutputOf(std::size_t place) const { return entries_[place].output; }
 
   // Submits all requests and waits for them.
@@ -71,7 +71,7 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
   std::vector<Entry> entries_;  // guarded by mu_
   std::size_t under_way_ = 0;   // guarded by mu_
   std::atomic<bool> idle_{true};
-  bool assisted_ = false;  // by the one thread that waits
+  bool assisted_ = false;  // the waiting thread has progressed the engine
 };
 
 }  // namespace tf_smddp

@@ -1,4 +1,4 @@
-// The XLA kernels of what communicates nothing: tickets, step marks, the chain, and overlap.
+// The XLA kernels of the ops that do not communicate: tickets, step marks, the chain, and overlap.
 #include <cstdint>
 
 #include "kernels/tf/xla/builder.h"
@@ -23,7 +23,7 @@ class TicketXlaKernel : public XlaOpKernel {
   }
 };
 
-// A compiled program has no step that could fail between its ops: it runs as a whole.
+// A compiled program runs as a whole, so there is no step that could fail between its ops.
 class StepMarkXlaKernel : public XlaOpKernel {
  public:
   using XlaOpKernel::XlaOpKernel;
@@ -50,7 +50,7 @@ class ChainXlaKernel : public XlaOpKernel {
   bool hand_back_ = true;
 };
 
-// XLA moves no computation across a barrier, and fuses none.
+// XLA neither moves nor fuses computations across an optimization barrier.
 class OverlapXlaKernel : public XlaOpKernel {
  public:
   using XlaOpKernel::XlaOpKernel;
@@ -60,7 +60,7 @@ class OverlapXlaKernel : public XlaOpKernel {
     if (input.kind() == XlaExpression::Kind::kXlaOp) {
       context->SetOutput(0, ::xla::OptimizationBarrier(context->Input(0)));
     } else {
-      context->SetOutputExpression(0, input);  // a constant, for one: there is nothing to hold up
+      context->SetOutputExpression(0, input);  // a constant, for example, which no computation makes
     }
   }
 };
