@@ -48,7 +48,7 @@ def test_bad_bucket_caps(value):
         ({"optimizer": "adam"}, TypeError, r"got 'adam'. Pass the optimizer itself: tf.keras.optimizers.get"),
         ({"optimizer": 3}, TypeError, "wraps an optimizer, but got 3. Pass an optimizer of tf.keras"),
         ({"optimizer": None}, TypeError, "wraps an optimizer, but got None"),
-        ({"optimizer": tf.compat.v1.train.AdamOptimizer}, TypeError, r"pass an object, AdamOptimizer\("),
+        ({"optimizer": tf.compat.v1.train.AdamOptimizer}, TypeError, r"Pass an object: AdamOptimizer\("),
         ({"bucket_cap_mb": "25"}, TypeError, "a number of MiB, but is '25'"),
         ({"bucket_cap_mb": True}, TypeError, "a number of MiB, but is True"),
         ({"op": "sum"}, TypeError, "op must be one of .* but is 'sum'"),
