@@ -1,5 +1,7 @@
 #include "ops/shape_functions.h"
 
+#include <vector>
+
 namespace tf_smddp {
 namespace {
 
@@ -8,8 +10,10 @@ using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
 
 absl::Status CheckTicket(InferenceContext* context) {
+  std::vector<ShapeHandle> ticket;
+  TF_RETURN_IF_ERROR(context->input("ticket", &ticket));
   ShapeHandle scalar;
-  return context->WithRank(context->input(context->num_inputs() - 1), 0, &scalar);
+  return context->WithRank(ticket[0], 0, &scalar);
 }
 
 absl::Status SetOtherRows(InferenceContext* context, int index) {

@@ -61,14 +61,16 @@ hand_back: Not in a loop's condition, which may change no resource: an op there 
 REGISTER_OP("SmddpAllreduce")
     .Input("tensor: T")
     .Input("ticket: int64")
+    .Input("factors: num_factors * double")
+    .Input("labels: num_labels * string")
     .Output("output: T")
     .Attr("T: " TF_SMDDP_TYPES)
     .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
     .Attr("param_index: int >= 0")
     .Attr("num_params: int >= 1")
     .Attr("tensor_name: string = ''")
-    .Attr("prescale: float = 1.0")
-    .Attr("postscale: float = 1.0")
+    .Attr("num_factors: int >= 0 = 0")
+    .Attr("num_labels: int >= 0 = 0")
     .Attr("communicator: int >= 0 = 0")
     .Attr("eager: bool = false")
     .SetIsStateful()
@@ -80,13 +82,15 @@ Reduces a tensor over all ranks; every rank gets the result.
 tensor: This rank's part; the same type and shape on all ranks.
 ticket: A scalar from SmddpTicket, shared by the tensors of one group; -1 pairs by name instead, as graphs without
   program order need: the n-th execution under a name meets the n-th under that name on the other ranks.
+factors: Nothing, or one vector of two numbers, for floating and complex types: each rank's elements are multiplied by
+  the first one before the reduction, and the result by the second one. XLA must know them when it compiles the op.
+labels: Nothing, or one vector of strings to be used in place of the names below: for eager execution, where TensorFlow
+  would keep a kernel for each new attribute.
 output: The reduction, bitwise the same on all ranks.
 reduce_op: How elements are combined. bool has 'min' (and) and 'max' (or) only; complex numbers have neither.
 param_index: Which tensor of the group this is, from 0.
 num_params: How many tensors the group has.
 tensor_name: For messages and for pairing by name; the node's name when it is empty.
-prescale: Each rank's elements are multiplied by it first; for floating and complex types.
-postscale: Likewise the result.
 communicator: The ranks that take part; 0 is all of them.
 eager: As for SmddpTicket.
 )doc");
@@ -94,12 +98,14 @@ eager: As for SmddpTicket.
 REGISTER_OP("SmddpGroupedAllreduce")
     .Input("tensors: T")
     .Input("ticket: int64")
+    .Input("factors: num_factors * double")
+    .Input("labels: num_labels * string")
     .Output("outputs: T")
     .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
     .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
     .Attr("tensor_names: list(string) = []")
-    .Attr("prescale: float = 1.0")
-    .Attr("postscale: float = 1.0")
+    .Attr("num_factors: int >= 0 = 0")
+    .Attr("num_labels: int >= 0 = 0")
     .Attr("communicator: int >= 0 = 0")
     .Attr("eager: bool = false")
     .SetIsStateful()
@@ -110,26 +116,26 @@ Reduces several tensors over all ranks as one group, in one op: for eager execut
 
 tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
 ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
+factors: As for SmddpAllreduce.
+labels: As for SmddpAllreduce.
 outputs: The reductions.
 reduce_op: How elements are combined (see SmddpAllreduce).
 tensor_names: One for each tensor, or none: for messages and for pairing by name.
-prescale: Each rank's elements are multiplied by it first; for floating and complex types.
-postscale: Likewise the result.
 communicator: The ranks that take part; 0 is all of them.
 eager: As for SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpOobAllreduce")
     .Input("tensors: T")
+    .Input("labels: num_labels * string")
     .Output("outputs: T")
     .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
     .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
     .Attr("param_index: int >= 0 = 0")
     .Attr("num_params: int >= 1 = 1")
     .Attr("tensor_names: list(string) = []")
-    .Attr("prescale: float = 1.0")
-    .Attr("postscale: float = 1.0")
     .Attr("pair_by_name: bool = false")
+    .Attr("num_labels: int >= 0 = 0")
     .Attr("communicator: int >= 0 = 0")
     .Attr("eager: bool = false")
     .SetIsStateful()
@@ -141,13 +147,12 @@ Reduces tensors over all ranks out of band: losses and metrics, beside the gradi
 It runs even where nobody uses its results, and in program order.
 
 tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
+labels: As for SmddpAllreduce.
 outputs: The reductions.
 reduce_op: How elements are combined (see SmddpAllreduce).
 param_index: Which of the tensors that are reduced together the first one here is, from 0.
 num_params: How many those are, in this op and others. Both must be the same on all ranks.
 tensor_names: One for each tensor, or none: for messages and for pairing by name.
-prescale: Each rank's elements are multiplied by it first; for floating and complex types.
-postscale: Likewise the result.
 pair_by_name: Pairs the n-th execution under a name, for graphs without program order. Else the n-th tensor that a
   rank reduces out of band meets the n-th of the others.
 communicator: The ranks that take part; 0 is all of them.
@@ -155,43 +160,25 @@ eager: As for SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpAllgather")
-    .Input("tensor: T")
-    .Input("ticket: int64")
-    .Output("output: T")
-    .Attr("T: " TF_SMDDP_TYPES)
-    .Attr("tensor_name: string = ''")
-    .Attr("communicator: int >= 0 = 0")
-    .Attr("eager: bool = false")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
-    .SetShapeFn(::tf_smddp::OtherRows)
-    .Doc(R"doc(
-Gives every rank the rows of all ranks' tensors, in the order of the ranks.
-
-tensor: This rank's rows; type and shape are the same on all ranks, but for the first dimension.
-ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
-output: All rows.
-tensor_name: For messages and for pairing by name; the node's name when it is empty.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
-)doc");
-
-REGISTER_OP("SmddpGroupedAllgather")
     .Input("tensors: T")
     .Input("ticket: int64")
+    .Input("labels: num_labels * string")
     .Output("outputs: T")
     .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
     .Attr("tensor_names: list(string) = []")
+    .Attr("num_labels: int >= 0 = 0")
     .Attr("communicator: int >= 0 = 0")
     .Attr("eager: bool = false")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(::tf_smddp::OtherRows)
     .Doc(R"doc(
-Gathers several tensors as one group (see SmddpAllgather).
+Gives every rank the rows of all ranks' tensors, in the order of the ranks; for each tensor of a group.
 
-tensors: This rank's rows; in the same order on all ranks.
+tensors: This rank's rows; in the same order on all ranks, of types and shapes that are the same on all ranks, but for
+  the first dimension.
 ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
+labels: As for SmddpAllreduce.
 outputs: All rows of each.
 tensor_names: One for each tensor, or none: for messages and for pairing by name.
 communicator: The ranks that take part; 0 is all of them.
@@ -199,58 +186,32 @@ eager: As for SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpReducescatter")
-    .Input("tensor: T")
-    .Input("ticket: int64")
-    .Output("output: T")
-    .Attr("T: " TF_SMDDP_TYPES)
-    .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
-    .Attr("tensor_name: string = ''")
-    .Attr("prescale: float = 1.0")
-    .Attr("postscale: float = 1.0")
-    .Attr("communicator: int >= 0 = 0")
-    .Attr("eager: bool = false")
-    .SetIsStateful()
-    .SetIsDistributedCommunication()
-    .SetShapeFn(::tf_smddp::OtherRows)
-    .Doc(R"doc(
-Reduces a tensor over all ranks, and gives each rank a part of the rows.
-
-tensor: This rank's part; the same type and shape on all ranks.
-ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
-output: This rank's rows of the reduction. The rows are split as evenly as possible: of r rows over n ranks, the first
-  r mod n ranks get one more.
-reduce_op: How elements are combined (see SmddpAllreduce).
-tensor_name: For messages and for pairing by name; the node's name when it is empty.
-prescale: Each rank's elements are multiplied by it first; for floating and complex types.
-postscale: Likewise the result.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
-)doc");
-
-REGISTER_OP("SmddpGroupedReducescatter")
     .Input("tensors: T")
     .Input("ticket: int64")
+    .Input("factors: num_factors * double")
+    .Input("labels: num_labels * string")
     .Output("outputs: T")
     .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
     .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
     .Attr("tensor_names: list(string) = []")
-    .Attr("prescale: float = 1.0")
-    .Attr("postscale: float = 1.0")
+    .Attr("num_factors: int >= 0 = 0")
+    .Attr("num_labels: int >= 0 = 0")
     .Attr("communicator: int >= 0 = 0")
     .Attr("eager: bool = false")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(::tf_smddp::OtherRows)
     .Doc(R"doc(
-Reduces and splits several tensors as one group (see SmddpReducescatter).
+Reduces the tensors of a group over all ranks, and gives each rank a part of the rows.
 
 tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
 ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
-outputs: This rank's rows of each.
+factors: As for SmddpAllreduce.
+labels: As for SmddpAllreduce.
+outputs: This rank's rows of each reduction. The rows are split as evenly as possible: of r rows over n ranks, the
+  first r mod n ranks get one more.
 reduce_op: How elements are combined (see SmddpAllreduce).
 tensor_names: One for each tensor, or none: for messages and for pairing by name.
-prescale: Each rank's elements are multiplied by it first; for floating and complex types.
-postscale: Likewise the result.
 communicator: The ranks that take part; 0 is all of them.
 eager: As for SmddpTicket.
 )doc");
@@ -259,10 +220,12 @@ REGISTER_OP("SmddpAlltoall")
     .Input("tensor: T")
     .Input("splits: int64")
     .Input("ticket: int64")
+    .Input("labels: num_labels * string")
     .Output("output: T")
     .Output("received_splits: int64")
     .Attr("T: " TF_SMDDP_TYPES)
     .Attr("tensor_name: string = ''")
+    .Attr("num_labels: int >= 0 = 0")
     .Attr("communicator: int >= 0 = 0")
     .Attr("eager: bool = false")
     .SetIsStateful()
@@ -275,6 +238,7 @@ tensor: The rows for rank 0, then those for rank 1, and so on; type and shape ar
   first dimension.
 splits: How many rows each rank gets; empty to split evenly.
 ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
+labels: As for SmddpAllreduce.
 output: The rows that this rank gets, in the order of the ranks that sent them.
 received_splits: How many of them each rank has sent.
 tensor_name: For messages and for pairing by name; the node's name when it is empty.
@@ -284,6 +248,7 @@ eager: As for SmddpTicket.
 
 REGISTER_OP("SmddpBroadcast")
     .Input("tensor: T")
+    .Input("labels: num_labels * string")
     .Output("output: T")
     .Attr("T: " TF_SMDDP_TYPES)
     .Attr("root_rank: int >= 0")
@@ -291,6 +256,7 @@ REGISTER_OP("SmddpBroadcast")
     .Attr("num_params: int >= 1 = 1")
     .Attr("tensor_name: string = ''")
     .Attr("pair_by_name: bool = false")
+    .Attr("num_labels: int >= 0 = 0")
     .Attr("communicator: int >= 0 = 0")
     .Attr("eager: bool = false")
     .SetIsStateful()
@@ -300,6 +266,7 @@ REGISTER_OP("SmddpBroadcast")
 Gives every rank the root's tensor.
 
 tensor: The value on the root; elsewhere only its type and shape count, which must be the same.
+labels: As for SmddpAllreduce.
 output: The root's value.
 root_rank: A rank of the job, also in a smaller communicator.
 param_index: Which of several variables this is, from 0, if they are broadcast together.
@@ -312,8 +279,10 @@ eager: As for SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpBarrier")
+    .Input("labels: num_labels * string")
     .Attr("tensor_name: string = ''")
     .Attr("pair_by_name: bool = false")
+    .Attr("num_labels: int >= 0 = 0")
     .Attr("communicator: int >= 0 = 0")
     .Attr("eager: bool = false")
     .SetIsStateful()
@@ -322,6 +291,7 @@ REGISTER_OP("SmddpBarrier")
     .Doc(R"doc(
 Finishes on no rank before every rank has started it.
 
+labels: As for SmddpAllreduce.
 tensor_name: For messages and for pairing by name; the node's name when it is empty.
 pair_by_name: As for SmddpBroadcast.
 communicator: The ranks that take part; 0 is all of them.

@@ -45,8 +45,8 @@ def allgather(tensor: Any, name: Optional[str] = None, process_set: Optional[Pro
     rows = to_rows(tensor, "allgather", scalar_is_a_row=True)
     tensor_name, node_name = _tickets.names(name, "SmddpAllgather")
     return _op_library.allgather(
-        rows, _tickets.draw_ticket(communicator), tensor_name, node_name, communicator
-    )
+        [rows], _tickets.draw_ticket(communicator), [tensor_name], node_name, communicator
+    )[0]
 
 
 @not_converted
@@ -77,8 +77,8 @@ def grouped_allgather(
     ]
     if not rows:
         return []
-    tensor_name, node_name = _tickets.names(name, "SmddpGroupedAllgather")
-    return _op_library.grouped_allgather(
+    tensor_name, node_name = _tickets.names(name, "SmddpAllgather")
+    return _op_library.allgather(
         rows,
         _tickets.draw_ticket(communicator),
         member_names(tensor_name, len(rows)),

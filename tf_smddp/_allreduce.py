@@ -181,8 +181,8 @@ def allreduce_group(
             _tickets.draw_ticket(communicator),
             reduce_op,
             labels,
-            communicator,
-            factors,
+            communicator=communicator,
+            scaling=factors,
         )
     elif _op_library.in_xla_context():
         # Where tensors meet by name, and have none, their places in the op will do.
@@ -192,8 +192,8 @@ def allreduce_group(
             _tickets.draw_ticket(communicator),
             reduce_op,
             [] if by_place else labels,
-            communicator,
-            factors,
+            communicator=communicator,
+            scaling=factors,
         )
     else:
         reduced = []

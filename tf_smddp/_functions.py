@@ -21,9 +21,7 @@ TAKES_TICKET: FrozenSet[str] = frozenset(
         "SmddpAllgather",
         "SmddpAllreduce",
         "SmddpAlltoall",
-        "SmddpGroupedAllgather",
         "SmddpGroupedAllreduce",
-        "SmddpGroupedReducescatter",
         "SmddpReducescatter",
     )
 )

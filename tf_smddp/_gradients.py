@@ -7,7 +7,7 @@ differentiate alike.
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -18,8 +18,9 @@ from tf_smddp._scaling import NONE, Scaling
 
 
 @tf.RegisterGradient("SmddpAllreduce")
-def _allreduce_gradient(op: tf.Operation, grad: Any) -> Tuple[tf.Tensor, None]:
-    return _reduce(op, grad, _differentiable(op), "SmddpAllreduceGrad", _scaling_of(op)), None
+def _allreduce_gradient(op: tf.Operation, grad: Any) -> List[Optional[tf.Tensor]]:
+    reduced = _reduce(op, grad, _differentiable(op), "SmddpAllreduceGrad", _scaling_of(op))
+    return _at([0], [reduced], len(op.inputs))
 
 
 @tf.RegisterGradient("SmddpGroupedAllreduce")
@@ -33,20 +34,15 @@ def _grouped_allreduce_gradient(op: tf.Operation, *grads: Any) -> List[Optional[
         dense,
         _draw_ticket(op, dense),
         reduce_op,
-        _names("SmddpAllreduceGrad", positions),
-        _communicator(op),
-        _scaling_of(op),
+        communicator=_communicator(op),
+        scaling=_scaling_of(op),
+        **_names("SmddpAllreduceGrad", positions),
     )
     return _at(positions, reduced, len(op.inputs))
 
 
 @tf.RegisterGradient("SmddpAllgather")
-def _allgather_gradient(op: tf.Operation, grad: Any) -> Tuple[tf.Tensor, None]:
-    return _own_rows(op, [0], [tf.convert_to_tensor(grad)])[0], None
-
-
-@tf.RegisterGradient("SmddpGroupedAllgather")
-def _grouped_allgather_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
+def _allgather_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
     positions, dense = _dense(op, grads)
     if not dense:
         return [None] * len(op.inputs)
@@ -54,17 +50,7 @@ def _grouped_allgather_gradient(op: tf.Operation, *grads: Any) -> List[Optional[
 
 
 @tf.RegisterGradient("SmddpReducescatter")
-def _reducescatter_gradient(op: tf.Operation, grad: Any) -> Tuple[tf.Tensor, None]:
-    dense = _scaled(op, tf.convert_to_tensor(grad))
-    if _op_library.in_xla_context() or _is_compiled(op):
-        return _all_rows(op, [0], [dense])[0], None
-    tensor_name, node_name = _tickets.names(None, "SmddpReducescatterGrad")
-    ticket = _draw_ticket(op, [dense])
-    return _op_library.allgather(dense, ticket, tensor_name, node_name, _communicator(op)), None
-
-
-@tf.RegisterGradient("SmddpGroupedReducescatter")
-def _grouped_reducescatter_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
+def _reducescatter_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
     _differentiable(op)
     positions, dense = _dense(op, grads)
     if not dense:
@@ -72,9 +58,11 @@ def _grouped_reducescatter_gradient(op: tf.Operation, *grads: Any) -> List[Optio
     scaled = [_scaled(op, grad) for grad in dense]
     if _op_library.in_xla_context() or _is_compiled(op):
         return _at(positions, _all_rows(op, positions, scaled), len(op.inputs))
-    names = _names("SmddpReducescatterGrad", positions)
-    gathered = _op_library.grouped_allgather(
-        scaled, _draw_ticket(op, scaled), names, communicator=_communicator(op)
+    gathered = _op_library.allgather(
+        scaled,
+        _draw_ticket(op, scaled),
+        communicator=_communicator(op),
+        **_names("SmddpReducescatterGrad", positions),
     )
     return _at(positions, gathered, len(op.inputs))
 
@@ -85,7 +73,7 @@ def _overlap_gradient(_: tf.Operation, grad: Any) -> tf.Tensor:
 
 
 @tf.RegisterGradient("SmddpAlltoall")
-def _alltoall_gradient(op: tf.Operation, grad: Any, _: Any) -> Tuple[tf.Tensor, None, None]:
+def _alltoall_gradient(op: tf.Operation, grad: Any, _: Any) -> List[Optional[tf.Tensor]]:
     dense = tf.convert_to_tensor(grad)
     tensor_name, node_name = _tickets.names(None, "SmddpAlltoallGrad")
     ticket = _draw_ticket(op, [dense])
@@ -93,17 +81,17 @@ def _alltoall_gradient(op: tf.Operation, grad: Any, _: Any) -> Tuple[tf.Tensor, 
     evenly = _is_compiled(op) and op.inputs[1].shape.as_list() == [0]
     received = op.inputs[1] if evenly else op.outputs[1]
     back, _ = _op_library.alltoall(dense, received, ticket, tensor_name, node_name, _communicator(op))
-    return back, None, None
+    return _at([0], [back], len(op.inputs))
 
 
 @tf.RegisterGradient("SmddpBroadcast")
-def _broadcast_gradient(op: tf.Operation, grad: Any) -> tf.Tensor:
+def _broadcast_gradient(op: tf.Operation, grad: Any) -> List[Optional[tf.Tensor]]:
     reduced = _reduce(op, grad, ReduceOp.SUM, "SmddpBroadcastGrad")
-    if _runtime.rank() == op.get_attr("root_rank"):
-        return reduced
-    # The zeros must still depend on the reduction, else it is pruned here and the root waits for it; likewise
-    # for their gradient, in a second derivative.
-    return tf.math.multiply_no_nan(reduced, tf.zeros([], reduced.dtype))
+    if _runtime.rank() != op.get_attr("root_rank"):
+        # The zeros must still depend on the reduction, else it is pruned here and the root waits for it;
+        # likewise for their gradient, in a second derivative.
+        reduced = tf.math.multiply_no_nan(reduced, tf.zeros([], reduced.dtype))
+    return _at([0], [reduced], len(op.inputs))
 
 
 def _own_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Tensor]) -> List[tf.Tensor]:
@@ -122,14 +110,14 @@ def _own_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Ten
     else:
         rows_name, rows_node = _tickets.names(None, "SmddpAllgatherGradRows")
         ticket = _draw_ticket(op, grads)
-        rows = _op_library.allgather(own[tf.newaxis], ticket, rows_name, rows_node, communicator)
+        rows = _op_library.allgather([own[tf.newaxis]], ticket, [rows_name], rows_node, communicator)[0]
         before = tf.reduce_sum(rows[:rank], axis=0)
     summed = _op_library.grouped_allreduce(
         grads,
         _draw_ticket(op, grads),
         ReduceOp.SUM,
-        _names("SmddpAllgatherGrad", positions),
-        communicator,
+        communicator=communicator,
+        **_names("SmddpAllgatherGrad", positions),
     )
     return [
         _cut(total, before[i], op.inputs[position])
@@ -158,9 +146,12 @@ def _all_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Ten
         after = rows - before - tf.shape(grad)[0]
         others = tf.zeros([tf.rank(grad) - 1, 2], tf.int32)
         padded.append(tf.pad(grad, tf.concat([[[before, after]], others], axis=0)))
-    names = _names("SmddpReducescatterGrad", positions)
     return _op_library.grouped_allreduce(
-        padded, _draw_ticket(op, padded), ReduceOp.SUM, names, _communicator(op)
+        padded,
+        _draw_ticket(op, padded),
+        ReduceOp.SUM,
+        communicator=_communicator(op),
+        **_names("SmddpReducescatterGrad", positions),
     )
 
 
@@ -183,7 +174,8 @@ def _scaled(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor:
     """The gradient of a reduce-scatter's result, as the sum of what went into it sees it."""
     if _differentiable(op) is ReduceOp.AVERAGE:
         grad = grad / tf.cast(process_set_of(_communicator(op)).size(), grad.dtype)
-    factor = op.get_attr("prescale") * op.get_attr("postscale")
+    factors = _scaling_of(op)
+    factor = factors.prescale * factors.postscale
     return grad if factor == 1.0 else grad * tf.constant(factor, grad.dtype)
 
 
@@ -223,15 +215,17 @@ def _dense(op: tf.Operation, grads: Sequence[Any]) -> Tuple[List[int], List[tf.T
 
 
 def _at(positions: Sequence[int], grads: Sequence[tf.Tensor], count: int) -> List[Optional[tf.Tensor]]:
-    """One gradient for each input of the op, the ticket included."""
+    """One gradient for each input of the op; none for the ticket and what follows it."""
     results: List[Optional[tf.Tensor]] = [None] * count
     for i, grad in zip(positions, grads):
         results[i] = grad
     return results
 
 
-def _names(default: str, positions: Sequence[int]) -> List[str]:
-    return [_tickets.names(None, default)[0] + f"/{i}" for i in positions]
+def _names(default: str, positions: Sequence[int]) -> Dict[str, Any]:
+    """What the tensors and the node are called, as arguments of what emits the op."""
+    tensor_name, node_name = _tickets.names(None, default)
+    return {"tensor_names": [f"{tensor_name or default}/{i}" for i in positions], "name": node_name}
 
 
 def _communicator(op: tf.Operation) -> int:
@@ -239,7 +233,11 @@ def _communicator(op: tf.Operation) -> int:
 
 
 def _scaling_of(op: tf.Operation) -> Scaling:
-    return Scaling(op.get_attr("prescale"), op.get_attr("postscale"))
+    # A constant: the op was made with it (_op_library.py).
+    given = [
+        tf.get_static_value(tensor) for tensor in op.inputs[len(op.outputs) :] if tensor.dtype == tf.float64
+    ]
+    return Scaling(*map(float, given[0])) if given else NONE
 
 
 def _draw_ticket(op: tf.Operation, grads: Sequence[tf.Tensor]) -> tf.Tensor:

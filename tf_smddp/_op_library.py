@@ -7,7 +7,7 @@ here: which ticket an op carries (_tickets.py), checks of users' arguments (the 
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, ContextManager, List, Optional, Sequence, Tuple, TypeVar, cast
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
@@ -119,19 +119,18 @@ def allreduce(
     scaling: Scaling = NONE,
 ) -> tf.Tensor:
     """Emits one SmddpAllreduce; `tensor_name` pairs it when the ticket is -1, `name` is the node's."""
-    reduced = _ops.smddp_allreduce(
-        tensor=scaling.before([tensor])[0],
+    return _ops.smddp_allreduce(
+        tensor=tensor,
         ticket=group_ticket,
         reduce_op=reduce_op.value,
         param_index=param_index,
         num_params=num_params,
-        tensor_name=tensor_name,
-        **scaling.attributes([tensor]),
+        **_one_label(tensor_name),
+        factors=scaling.inputs(),
         communicator=communicator,
         eager=tf.executing_eagerly(),
         name=name,
     )
-    return scaling.after([reduced])[0]
 
 
 @_on_cpu
@@ -140,19 +139,21 @@ def grouped_allreduce(
     group_ticket: tf.Tensor,
     reduce_op: ReduceOp,
     tensor_names: Sequence[str],
+    name: Optional[str] = None,
     communicator: int = 0,
     scaling: Scaling = NONE,
 ) -> List[tf.Tensor]:
     """Emits one SmddpGroupedAllreduce for a whole group."""
-    return scaling.after(
+    return list(
         _ops.smddp_grouped_allreduce(
-            tensors=scaling.before(tensors),
+            tensors=list(tensors),
             ticket=group_ticket,
             reduce_op=reduce_op.value,
-            tensor_names=list(tensor_names),
-            **scaling.attributes(tensors),
+            **_labels(tensor_names),
+            factors=scaling.inputs(),
             communicator=communicator,
             eager=tf.executing_eagerly(),
+            name=name,
         )
     )
 
@@ -184,7 +185,7 @@ def oob_allreduce(
                 reduce_op=reduce_op.value,
                 param_index=first,
                 num_params=len(tensors),
-                tensor_names=their_names,
+                **_labels(their_names),
                 pair_by_name=pair_by_name,
                 communicator=communicator,
                 eager=tf.executing_eagerly(),
@@ -201,33 +202,18 @@ def overlap(tensor: tf.Tensor) -> tf.Tensor:
 
 @_on_cpu
 def allgather(
-    tensor: tf.Tensor, group_ticket: tf.Tensor, tensor_name: str, name: str, communicator: int = 0
-) -> tf.Tensor:
-    """Emits one SmddpAllgather."""
-    return _ops.smddp_allgather(
-        tensor=tensor,
-        ticket=group_ticket,
-        tensor_name=tensor_name,
-        communicator=communicator,
-        eager=tf.executing_eagerly(),
-        name=name,
-    )
-
-
-@_on_cpu
-def grouped_allgather(
     tensors: Sequence[tf.Tensor],
     group_ticket: tf.Tensor,
     tensor_names: Sequence[str],
     name: Optional[str] = None,
     communicator: int = 0,
 ) -> List[tf.Tensor]:
-    """Emits one SmddpGroupedAllgather."""
+    """Emits one SmddpAllgather for a whole group."""
     return list(
-        _ops.smddp_grouped_allgather(
+        _ops.smddp_allgather(
             tensors=list(tensors),
             ticket=group_ticket,
-            tensor_names=list(tensor_names),
+            **_labels(tensor_names),
             communicator=communicator,
             eager=tf.executing_eagerly(),
             name=name,
@@ -237,30 +223,6 @@ def grouped_allgather(
 
 @_on_cpu
 def reducescatter(
-    tensor: tf.Tensor,
-    group_ticket: tf.Tensor,
-    reduce_op: ReduceOp,
-    tensor_name: str,
-    name: str,
-    communicator: int = 0,
-    scaling: Scaling = NONE,
-) -> tf.Tensor:
-    """Emits one SmddpReducescatter."""
-    scattered = _ops.smddp_reducescatter(
-        tensor=scaling.before([tensor])[0],
-        ticket=group_ticket,
-        reduce_op=reduce_op.value,
-        tensor_name=tensor_name,
-        **scaling.attributes([tensor]),
-        communicator=communicator,
-        eager=tf.executing_eagerly(),
-        name=name,
-    )
-    return scaling.after([scattered])[0]
-
-
-@_on_cpu
-def grouped_reducescatter(
     tensors: Sequence[tf.Tensor],
     group_ticket: tf.Tensor,
     reduce_op: ReduceOp,
@@ -269,14 +231,14 @@ def grouped_reducescatter(
     communicator: int = 0,
     scaling: Scaling = NONE,
 ) -> List[tf.Tensor]:
-    """Emits one SmddpGroupedReducescatter."""
-    return scaling.after(
-        _ops.smddp_grouped_reducescatter(
-            tensors=scaling.before(tensors),
+    """Emits one SmddpReducescatter for a whole group."""
+    return list(
+        _ops.smddp_reducescatter(
+            tensors=list(tensors),
             ticket=group_ticket,
             reduce_op=reduce_op.value,
-            tensor_names=list(tensor_names),
-            **scaling.attributes(tensors),
+            **_labels(tensor_names),
+            factors=scaling.inputs(),
             communicator=communicator,
             eager=tf.executing_eagerly(),
             name=name,
@@ -298,7 +260,7 @@ def alltoall(
         tensor=tensor,
         splits=splits,
         ticket=group_ticket,
-        tensor_name=tensor_name,
+        **_one_label(tensor_name),
         communicator=communicator,
         eager=tf.executing_eagerly(),
         name=name,
@@ -324,7 +286,7 @@ def broadcast(
             root_rank=root_rank,
             param_index=param_index,
             num_params=num_params,
-            tensor_name=tensor_name,
+            **_one_label(tensor_name),
             pair_by_name=pair_by_name,
             communicator=communicator,
             eager=tf.executing_eagerly(),
@@ -337,12 +299,30 @@ def barrier(tensor_name: str, pair_by_name: bool, name: str, communicator: int =
     """Emits one SmddpBarrier; the operation in a graph, None in eager mode, where it has then happened."""
     with _marked(pair_by_name, communicator):
         return _ops.smddp_barrier(
-            tensor_name=tensor_name,
+            **_one_label(tensor_name),
             pair_by_name=pair_by_name,
             communicator=communicator,
             eager=tf.executing_eagerly(),
             name=name,
         )
+
+
+def _labels(names: Sequence[str]) -> Dict[str, Any]:
+    """The arguments for an op's labels: an input in eager mode, else an attribute.
+
+    In eager mode TensorFlow keeps a kernel for each combination of attributes, for ever. In a graph, XLA takes
+    no strings as inputs.
+    """
+    if tf.executing_eagerly():
+        return {"labels": [list(names)] if any(names) else []}
+    return {"labels": [], "tensor_names": list(names)}
+
+
+def _one_label(name: str) -> Dict[str, Any]:
+    """As _labels, for an op of one tensor."""
+    if tf.executing_eagerly():
+        return {"labels": [[name]] if name else []}
+    return {"labels": [], "tensor_name": name}
 
 
 def _marked(pair_by_name: bool, communicator: int) -> ContextManager[None]:

@@ -89,7 +89,7 @@ def _gather(
     values, context = compressor.compress(tf.convert_to_tensor(gradient.values))
     _op_library.check_dtype(values, caller)
     name, node_name = _tickets.names(None, f"{caller}_Allgather")
-    values, indices = _op_library.grouped_allgather(
+    values, indices = _op_library.allgather(
         [values, tf.convert_to_tensor(gradient.indices)],
         _tickets.draw_ticket(communicator),
         [f"{name or label}/values", f"{name or label}/indices"] if name or label else [],

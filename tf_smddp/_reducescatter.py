@@ -61,8 +61,8 @@ def reducescatter(
     check_reducible(rows, reduce_op, factors, "reducescatter")
     tensor_name, node_name = _tickets.names(name, "SmddpReducescatter")
     return _op_library.reducescatter(
-        rows, _tickets.draw_ticket(communicator), reduce_op, tensor_name, node_name, communicator, factors
-    )
+        [rows], _tickets.draw_ticket(communicator), reduce_op, [tensor_name], node_name, communicator, factors
+    )[0]
 
 
 @not_converted
@@ -104,8 +104,8 @@ def grouped_reducescatter(
         check_reducible(tensor, reduce_op, factors, "grouped_reducescatter")
     if not rows:
         return []
-    tensor_name, node_name = _tickets.names(name, "SmddpGroupedReducescatter")
-    return _op_library.grouped_reducescatter(
+    tensor_name, node_name = _tickets.names(name, "SmddpReducescatter")
+    return _op_library.reducescatter(
         rows,
         _tickets.draw_ticket(communicator),
         reduce_op,

@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, Dict, List, Sequence
+from typing import Any, List
 
 import numpy as np
 import tensorflow as tf
 
-# The op's attributes are 32-bit floats, which TensorFlow has no wider ones of. These types can tell the
-# difference.
-_WIDE_TYPES = (tf.float64, tf.complex128)
-
 
 class Scaling:
-    """The factors of one reduction. The op applies them on the way, where its attributes can hold them."""
+    """The factors of one reduction."""
 
     def __init__(self, prescale: float, postscale: float):
-        self._prescale = prescale
-        self._postscale = postscale
+        self.prescale = prescale
+        self.postscale = postscale
 
-    def before(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        """The tensors for an op: multiplied by the first factor, unless the op does it."""
-        return _outside(tensors, self._prescale)
-
-    def attributes(self, tensors: Sequence[tf.Tensor]) -> Dict[str, float]:
-        """The op's attributes."""
-        return {
-            "prescale": self._prescale if _fits(self._prescale, tensors) else 1.0,
-            "postscale": self._postscale if _fits(self._postscale, tensors) else 1.0,
-        }
-
-    def after(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        """The results from an op's: multiplied by the second factor, unless the op did it."""
-        return _outside(tensors, self._postscale)
+    def inputs(self) -> List[List[float]]:
+        """The op's input: one vector, or nothing where the factors change nothing."""
+        return [] if self.prescale == self.postscale == 1.0 else [[self.prescale, self.postscale]]
 
     def check(self, dtype: tf.DType, caller: str) -> None:
         """Raises a ValueError, unless tensors of this type can be multiplied so."""
-        if (self._prescale, self._postscale) != (1.0, 1.0) and not (dtype.is_floating or dtype.is_complex):
+        if (self.prescale, self.postscale) != (1.0, 1.0) and not (dtype.is_floating or dtype.is_complex):
             raise ValueError(
-                f"{caller}() takes prescale_factor={self._prescale} and postscale_factor={self._postscale} "
+                f"{caller}() takes prescale_factor={self.prescale} and postscale_factor={self.postscale} "
                 f"only for floating and complex types, but the tensor is {dtype.name}. Cast it, or scale it "
                 "yourself."
             )
@@ -68,16 +53,3 @@ def _factor(value: Any, name: str, caller: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{caller}() needs a finite {name}, but got {value!r}.")
     return float(value)
-
-
-def _fits(factor: float, tensors: Sequence[tf.Tensor]) -> bool:
-    with np.errstate(over="ignore"):
-        narrow = float(np.float32(factor))
-    exact = narrow == factor or all(tensor.dtype not in _WIDE_TYPES for tensor in tensors)
-    return math.isfinite(narrow) and exact
-
-
-def _outside(tensors: Sequence[tf.Tensor], factor: float) -> List[tf.Tensor]:
-    if _fits(factor, tensors):
-        return list(tensors)
-    return [tensor * tf.constant(factor, tensor.dtype) for tensor in tensors]

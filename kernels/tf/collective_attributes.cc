@@ -15,12 +15,21 @@ absl::Status ReadReduction(OpKernelConstruction* context, CollectiveAttributes* 
   if (!ParseReduceOp(op.c_str(), &attributes->operation.op)) {
     return absl::InvalidArgumentError("reduce_op '" + op + "' is not one of sum, average, min, max, product");
   }
-  float prescale = 1.0F;
-  float postscale = 1.0F;
-  TF_RETURN_IF_ERROR(context->GetAttr("prescale", &prescale));
-  TF_RETURN_IF_ERROR(context->GetAttr("postscale", &postscale));
-  attributes->operation.prescale = prescale;
-  attributes->operation.postscale = postscale;
+  return absl::OkStatus();
+}
+
+// Finds the inputs that are not the tensors. They are the last ones: the ticket, the factors, the labels.
+absl::Status ReadInputs(OpKernelConstruction* context, CollectiveAttributes* attributes) {
+  int next = context->num_inputs();
+  int count = 0;
+  TF_RETURN_IF_ERROR(context->GetAttr("num_labels", &count));
+  if (count > 1) return absl::InvalidArgumentError("num_labels is " + std::to_string(count) + ", above 1");
+  if (count == 1) attributes->labels_input = --next;
+  count = 0;
+  if (context->HasAttr("num_factors")) TF_RETURN_IF_ERROR(context->GetAttr("num_factors", &count));
+  if (count > 1) return absl::InvalidArgumentError("num_factors is " + std::to_string(count) + ", above 1");
+  if (count == 1) attributes->factors_input = --next;
+  if (next > attributes->tensors) attributes->ticket_input = next - 1;
   return absl::OkStatus();
 }
 
@@ -36,7 +45,7 @@ absl::Status ReadPairing(OpKernelConstruction* context, Pairing::Kind sequence,
     pairing.param_index = static_cast<std::uint32_t>(param_index);
     pairing.num_params = static_cast<std::uint32_t>(num_params);
   }
-  if (attributes->has_ticket) return absl::OkStatus();
+  if (attributes->ticket_input >= 0) return absl::OkStatus();
   bool by_name = false;
   TF_RETURN_IF_ERROR(context->GetAttr("pair_by_name", &by_name));
   pairing.kind = by_name ? Pairing::kName : sequence;
@@ -60,7 +69,8 @@ absl::Status ReadLabels(OpKernelConstruction* context, CollectiveAttributes* att
   }
   labels.resize(tensors);
   for (std::size_t i = 0; i < tensors; ++i) {
-    if (labels[i].empty()) labels[i] = node + "/" + std::to_string(i);
+    if (!labels[i].empty()) continue;
+    labels[i] = tensors == 1 ? node : node + "/" + std::to_string(i);
   }
   return absl::OkStatus();
 }
@@ -71,11 +81,11 @@ absl::Status CollectiveAttributes::Read(OpKernelConstruction* context, Collectiv
                                         Pairing::Kind sequence, CollectiveAttributes* attributes) {
   attributes->operation.kind = kind;
   attributes->tensors = tensors;
-  attributes->has_ticket = context->num_inputs() > tensors;
   int communicator = 0;
   TF_RETURN_IF_ERROR(context->GetAttr("communicator", &communicator));
   attributes->communicator = static_cast<CommunicatorId>(communicator);
   TF_RETURN_IF_ERROR(context->GetAttr("eager", &attributes->eager));
+  TF_RETURN_IF_ERROR(ReadInputs(context, attributes));
   if (IsReduction(kind)) TF_RETURN_IF_ERROR(ReadReduction(context, attributes));
   if (context->HasAttr("root_rank")) {
     int root = -1;

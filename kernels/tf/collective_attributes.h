@@ -14,17 +14,19 @@
 namespace tf_smddp {
 
 struct CollectiveAttributes {
-  Operation operation;  // without the dtype, which each input has
+  Operation operation;  // without the dtype and the factors, which inputs have
   int tensors = 0;      // how many inputs, the first ones, are reduced or moved
-  bool has_ticket = false;
+  // The inputs behind those; -1 for none.
+  int ticket_input = -1;
+  int factors_input = -1;
+  int labels_input = -1;
   bool eager = false;
   CommunicatorId communicator = kWorld;
   Pairing pairing;                  // without ticket and name
   std::vector<std::string> labels;  // one for each request
 
-  // Reads those of the op that is being constructed. The last input, if there is one more than `tensors`, is
-  // the ticket. Without one, and unless it pairs by name, the op has its place in `sequence`. Errors:
-  // InvalidArgument.
+  // Reads those of the op that is being constructed. An op without a ticket has its place in `sequence`,
+  // unless it pairs by name. Errors: InvalidArgument.
   static absl::Status Read(tensorflow::OpKernelConstruction* context, CollectiveKind kind, int tensors,
                            Pairing::Kind sequence, CollectiveAttributes* attributes);
 };

@@ -29,14 +29,17 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
   std::shared_ptr<Engine> engine = GlobalEngine();
   OP_REQUIRES_ASYNC(context, engine != nullptr, ToTensorFlow(NotInitialized()), done);
   const std::shared_ptr<Step> step = Step::Of(context, engine, attributes_.eager);
+  std::vector<std::string> given;
+  absl::Status status = ReadLabels(context, &given);
+  const std::vector<std::string>& labels = given.empty() ? attributes_.labels : given;
   std::vector<Request> requests;
-  absl::Status status = MakeRequests(context, step->number(), &requests);
+  if (status.ok()) status = MakeRequests(context, step->number(), labels, &requests);
   if (status.ok()) status = FillIn(context, &requests);
   if (!status.ok()) {
     // The other ranks run this op, and would wait for us.
     engine->FailStep(attributes_.communicator, step->number(),
                      "rank " + std::to_string(engine->config().rank) + " could not run " +
-                         CollectiveKindName(attributes_.operation.kind) + " '" + attributes_.labels[0] +
+                         CollectiveKindName(attributes_.operation.kind) + " '" + labels[0] +
                          "': " + std::string(status.message()));
     step->FailedIn(attributes_.communicator);
     context->SetStatus(status);
@@ -48,8 +51,8 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
 
 // By ticket where the graph draws one, else by name.
 absl::Status CollectiveKernel::ReadTicket(OpKernelContext* context, Pairing* pairing) const {
-  if (!attributes_.has_ticket) return absl::OkStatus();
-  const Tensor& tensor = context->input(context->num_inputs() - 1);
+  if (attributes_.ticket_input < 0) return absl::OkStatus();
+  const Tensor& tensor = context->input(attributes_.ticket_input);
   if (tensor.NumElements() != 1) {
     return absl::InvalidArgumentError("the ticket has the shape " + tensor.shape().DebugString() +
                                       "; it must be one number");
@@ -60,19 +63,52 @@ absl::Status CollectiveKernel::ReadTicket(OpKernelContext* context, Pairing* pai
   return absl::OkStatus();
 }
 
+absl::Status CollectiveKernel::ReadFactors(OpKernelContext* context, double* prescale,
+                                           double* postscale) const {
+  if (attributes_.factors_input < 0) return absl::OkStatus();
+  const Tensor& tensor = context->input(attributes_.factors_input);
+  if (tensor.NumElements() != 2) {
+    return absl::InvalidArgumentError("the factors have the shape " + tensor.shape().DebugString() +
+                                      "; there must be two numbers");
+  }
+  *prescale = tensor.flat<double>()(0);
+  *postscale = tensor.flat<double>()(1);
+  return absl::OkStatus();
+}
+
+// Sets `labels` if they are an input.
+absl::Status CollectiveKernel::ReadLabels(OpKernelContext* context, std::vector<std::string>* labels) const {
+  if (attributes_.labels_input < 0) return absl::OkStatus();
+  const Tensor& tensor = context->input(attributes_.labels_input);
+  if (tensor.NumElements() != static_cast<std::int64_t>(attributes_.labels.size())) {
+    return absl::InvalidArgumentError("there are " + std::to_string(tensor.NumElements()) + " labels for " +
+                                      std::to_string(attributes_.labels.size()) + " tensors; give one each");
+  }
+  const auto values = tensor.flat<::tensorflow::tstring>();
+  *labels = attributes_.labels;
+  for (std::size_t i = 0; i < labels->size(); ++i) {
+    const ::tensorflow::tstring& value = values.data()[i];
+    if (!value.empty()) (*labels)[i] = value;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CollectiveKernel::MakeRequests(OpKernelContext* context, StepId step,
+                                            const std::vector<std::string>& labels,
                                             std::vector<Request>* requests) {
   Pairing pairing = attributes_.pairing;
   TF_RETURN_IF_ERROR(ReadTicket(context, &pairing));
-  for (std::size_t i = 0; i < attributes_.labels.size(); ++i) {
+  Operation operation = attributes_.operation;
+  TF_RETURN_IF_ERROR(ReadFactors(context, &operation.prescale, &operation.postscale));
+  for (std::size_t i = 0; i < labels.size(); ++i) {
     Request request;
     request.communicator = attributes_.communicator;
-    request.operation = attributes_.operation;
-    request.label = attributes_.labels[i];
+    request.operation = operation;
+    request.label = labels[i];
     request.step = step;
     request.pairing = pairing;
     request.pairing.param_index += static_cast<std::uint32_t>(i);
-    if (pairing.kind == Pairing::kName) request.pairing.name = attributes_.labels[i];
+    if (pairing.kind == Pairing::kName) request.pairing.name = labels[i];
     if (attributes_.tensors == 0) {
       request.operation.dtype = DType::kUInt8;
       request.shape = {0};

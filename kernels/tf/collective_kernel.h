@@ -6,6 +6,7 @@
 #ifndef TF_SMDDP_KERNELS_TF_COLLECTIVE_KERNEL_H_
 #define TF_SMDDP_KERNELS_TF_COLLECTIVE_KERNEL_H_
 
+#include <string>
 #include <vector>
 
 #include "kernels/engine/request.h"
@@ -16,8 +17,8 @@ namespace tf_smddp {
 
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:
-  // `tensors`: how many inputs, the first ones, are reduced or moved. The last input, if there is one more,
-  // is the ticket. Without one, and unless it pairs by name, the op has its place in `sequence`.
+  // `tensors`: how many inputs, the first ones, are reduced or moved. An op without a ticket has its place in
+  // `sequence`, unless it pairs by name.
   CollectiveKernel(tensorflow::OpKernelConstruction* context, CollectiveKind kind, int tensors,
                    Pairing::Kind sequence = Pairing::kSequence);
 
@@ -39,8 +40,10 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
 
  private:
   absl::Status MakeRequests(tensorflow::OpKernelContext* context, StepId step,
-                            std::vector<Request>* requests);
+                            const std::vector<std::string>& labels, std::vector<Request>* requests);
   absl::Status ReadTicket(tensorflow::OpKernelContext* context, Pairing* pairing) const;
+  absl::Status ReadFactors(tensorflow::OpKernelContext* context, double* prescale, double* postscale) const;
+  absl::Status ReadLabels(tensorflow::OpKernelContext* context, std::vector<std::string>* labels) const;
 
   CollectiveAttributes attributes_;
 };

@@ -84,8 +84,9 @@ class CollectiveXlaKernel : public XlaOpKernel {
   absl::Status Describe(XlaOpKernelContext* context, CallDescription* description,
                         std::vector<XlaOp>* inputs) const {
     description->operation = attributes_.operation;
+    TF_RETURN_IF_ERROR(DescribeFactors(context, description));
     description->communicator = attributes_.communicator;
-    description->has_ticket = attributes_.has_ticket;
+    description->has_ticket = attributes_.ticket_input >= 0;
     description->pairing = attributes_.pairing.kind;
     description->num_params = attributes_.pairing.num_params;
     for (std::size_t i = 0; i < attributes_.labels.size(); ++i) {
@@ -101,7 +102,19 @@ class CollectiveXlaKernel : public XlaOpKernel {
       }
       description->tensors.push_back(tensor);
     }
-    if (attributes_.has_ticket) inputs->push_back(context->Input(context->num_inputs() - 1));
+    if (attributes_.ticket_input >= 0) inputs->push_back(context->Input(attributes_.ticket_input));
+    return absl::OkStatus();
+  }
+
+  absl::Status DescribeFactors(XlaOpKernelContext* context, CallDescription* description) const {
+    if (attributes_.factors_input < 0) return absl::OkStatus();
+    TF_ASSIGN_OR_RETURN(const Tensor factors, context->ConstantInputTensor(attributes_.factors_input));
+    if (factors.NumElements() != 2) {
+      return absl::InvalidArgumentError("the factors have the shape " + factors.shape().DebugString() +
+                                        "; there must be two numbers");
+    }
+    description->operation.prescale = factors.flat<double>()(0);
+    description->operation.postscale = factors.flat<double>()(1);
     return absl::OkStatus();
   }
 
@@ -262,9 +275,7 @@ REGISTER_KERNEL_BUILDER(Name("SmddpAllreduce").Device("XLA_CPU_JIT"), AllreduceX
 REGISTER_KERNEL_BUILDER(Name("SmddpGroupedAllreduce").Device("XLA_CPU_JIT"), GroupedAllreduceXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpOobAllreduce").Device("XLA_CPU_JIT"), AllreduceXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpAllgather").Device("XLA_CPU_JIT"), AllgatherXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpGroupedAllgather").Device("XLA_CPU_JIT"), AllgatherXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpReducescatter").Device("XLA_CPU_JIT"), ReducescatterXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpGroupedReducescatter").Device("XLA_CPU_JIT"), ReducescatterXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpAlltoall").Device("XLA_CPU_JIT"), AlltoallXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpBroadcast").Device("XLA_CPU_JIT"), BroadcastXlaKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpBarrier").Device("XLA_CPU_JIT"), BarrierXlaKernel);

@@ -1,5 +1,4 @@
-// The CPU kernels of SmddpAllgather and SmddpGroupedAllgather: the outputs' rows are known when all ranks
-// have met.
+// The CPU kernel of SmddpAllgather. The number of rows of an output is known only when all ranks have met.
 #include <vector>
 
 #include "kernels/tf/collective_kernel.h"
@@ -23,7 +22,6 @@ class AllgatherKernel : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAllgather").Device(tensorflow::DEVICE_CPU), AllgatherKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpGroupedAllgather").Device(tensorflow::DEVICE_CPU), AllgatherKernel);
 
 }  // namespace
 }  // namespace tf_smddp

@@ -1,5 +1,5 @@
-// The CPU kernels of SmddpReducescatter and SmddpGroupedReducescatter: the outputs' rows are known when all
-// ranks have met.
+// The CPU kernel of SmddpReducescatter. The number of rows of an output is known only when all ranks have
+// met.
 #include <vector>
 
 #include "kernels/tf/collective_kernel.h"
@@ -23,8 +23,6 @@ class ReducescatterKernel : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpReducescatter").Device(tensorflow::DEVICE_CPU), ReducescatterKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpGroupedReducescatter").Device(tensorflow::DEVICE_CPU),
-                        ReducescatterKernel);
 
 }  // namespace
 }  // namespace tf_smddp
