@@ -19,7 +19,7 @@ This module only re-exports; each concept has a module of its own.
 
 from typing import TYPE_CHECKING, Any
 
-from tf_smddp import _gradients, _program_order  # noqa: F401  (tell TensorFlow about the ops)
+from tf_smddp import _program_order  # noqa: F401  (tells TensorFlow about the order of the ops)
 from tf_smddp._allgather import allgather, grouped_allgather
 from tf_smddp._allreduce import allreduce, grouped_allreduce
 from tf_smddp._alltoall import alltoall

@@ -6,11 +6,12 @@ from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
-from tf_smddp import _op_library, _tickets
-from tf_smddp._allreduce import check_list, member_names
+from tf_smddp import _gradients, _op_library, _tickets
+from tf_smddp._allreduce import check_list, grouped_allreduce_op, member_names
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
-from tf_smddp._process_sets import ProcessSet, communicator_of
+from tf_smddp._process_sets import ProcessSet, communicator_of, process_set_of
+from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._rows import to_rows
 
 
@@ -44,9 +45,7 @@ def allgather(tensor: Any, name: Optional[str] = None, process_set: Optional[Pro
     communicator = communicator_of(process_set, "allgather")
     rows = to_rows(tensor, "allgather", scalar_is_a_row=True)
     tensor_name, node_name = _tickets.names(name, "SmddpAllgather")
-    return _op_library.allgather(
-        [rows], _tickets.draw_ticket(communicator), [tensor_name], node_name, communicator
-    )[0]
+    return allgather_op([rows], _tickets.draw_ticket(communicator), [tensor_name], node_name, communicator)[0]
 
 
 @not_converted
@@ -78,10 +77,77 @@ def grouped_allgather(
     if not rows:
         return []
     tensor_name, node_name = _tickets.names(name, "SmddpAllgather")
-    return _op_library.allgather(
+    return allgather_op(
         rows,
         _tickets.draw_ticket(communicator),
         member_names(tensor_name, len(rows)),
         node_name,
         communicator,
     )
+
+
+@_op_library.on_cpu
+def allgather_op(
+    tensors: Sequence[tf.Tensor],
+    group_ticket: tf.Tensor,
+    tensor_names: Sequence[str],
+    name: Optional[str] = None,
+    communicator: int = 0,
+) -> List[tf.Tensor]:
+    """Emits one SmddpAllgather for a whole group."""
+    return list(
+        _op_library.ops.smddp_allgather(
+            tensors=list(tensors),
+            ticket=group_ticket,
+            **_op_library.labels(tensor_names),
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
+    )
+
+
+@tf.RegisterGradient("SmddpAllgather")
+def _allgather_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
+    positions, dense = _gradients.dense(op, grads)
+    if not dense:
+        return [None] * len(op.inputs)
+    return _gradients.at_inputs(positions, _own_rows(op, positions, dense), len(op.inputs))
+
+
+def _own_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    """The rows that this rank put in, of the sums of all ranks' gradients.
+
+    Their place depends on how many rows the other ranks have, which the forward op does not say. So the ranks
+    gather their numbers of rows first. In a function that XLA compiles all ranks have the same number, which
+    the forward op has checked. Then each gradient is reduced as a whole, and this rank's rows are cut out. An
+    alltoall of the rows would move half of that, but would leave the sum to TensorFlow, which rounds 16-bit
+    floats once for each rank.
+    """
+    communicator = _gradients.communicator_of(op)
+    own = tf.stack([tf.shape(op.inputs[i], out_type=tf.int64)[0] for i in positions])
+    rank = process_set_of(communicator).rank()
+    if _gradients.is_compiled(op):
+        before = own * rank
+    else:
+        rows_name, rows_node = _tickets.names(None, "SmddpAllgatherGradRows")
+        ticket = _gradients.draw_ticket(op, grads)
+        rows = allgather_op([own[tf.newaxis]], ticket, [rows_name], rows_node, communicator)[0]
+        before = tf.reduce_sum(rows[:rank], axis=0)
+    summed = grouped_allreduce_op(
+        grads,
+        _gradients.draw_ticket(op, grads),
+        ReduceOp.SUM,
+        communicator=communicator,
+        **_gradients.names("SmddpAllgatherGrad", positions),
+    )
+    return [
+        _cut(total, before[i], op.inputs[position])
+        for i, (position, total) in enumerate(zip(positions, summed))
+    ]
+
+
+def _cut(total: tf.Tensor, first: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """Returns rows of `total`: as many as `like` has, beginning with number `first`, a tensor."""
+    others = tf.zeros([tf.rank(like) - 1], tf.int64)
+    return tf.slice(total, tf.concat([[first], others], axis=0), tf.shape(like, out_type=tf.int64))

@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from tf_smddp import _op_library, _tickets
+from tf_smddp import _gradients, _op_library, _tickets
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op
@@ -79,7 +79,7 @@ def allreduce(
     compressed, context = compressor.compress(as_dense(tensor if grad is None else grad, "allreduce"))
     check_reducible(compressed, reduce_op, factors, "allreduce")
     tensor_name, node_name = _tickets.names(name, "SmddpAllreduce")
-    reduced = _op_library.allreduce(
+    reduced = allreduce_op(
         compressed,
         _tickets.group_ticket(param_index, num_params, reduce_op, communicator),
         reduce_op,
@@ -176,7 +176,7 @@ def allreduce_group(
     for tensor, _ in compressed:
         check_reducible(tensor, reduce_op, factors, caller)
     if tf.executing_eagerly():
-        reduced = _op_library.grouped_allreduce(
+        reduced = grouped_allreduce_op(
             [tensor for tensor, _ in compressed],
             _tickets.draw_ticket(communicator),
             reduce_op,
@@ -185,9 +185,9 @@ def allreduce_group(
             scaling=factors,
         )
     elif _op_library.in_xla_context():
-        # Where tensors meet by name, and have none, their places in the op will do.
+        # Tensors that meet by name, and have none, meet by their places in the op.
         by_place = _tickets.pairs_by_name() and not meet_by_labels
-        reduced = _op_library.grouped_allreduce(
+        reduced = grouped_allreduce_op(
             [tensor for tensor, _ in compressed],
             _tickets.draw_ticket(communicator),
             reduce_op,
@@ -199,12 +199,12 @@ def allreduce_group(
         reduced = []
         ticket = None
         for index, (tensor, _) in enumerate(compressed):
-            # Where tensors meet by name, a variable's will not do: a source may appear twice.
+            # Tensors do not meet by a variable's name: a source may appear twice.
             meeting_name, name = _tickets.names(labels[index] if meet_by_labels else None, node_name)
             if ticket is None or _tickets.pairs_by_name():
                 ticket = _tickets.draw_ticket(communicator)
             reduced.append(
-                _op_library.allreduce(
+                allreduce_op(
                     tensor,
                     ticket,
                     reduce_op,
@@ -283,3 +283,93 @@ def _check_position(param_index: Any, num_params: Any) -> Tuple[int, int]:
             f"num_params={count}."
         )
     return index, count
+
+
+@_op_library.on_cpu
+def allreduce_op(
+    tensor: tf.Tensor,
+    group_ticket: tf.Tensor,
+    reduce_op: ReduceOp,
+    param_index: int,
+    num_params: int,
+    tensor_name: str,
+    name: str,
+    communicator: int = 0,
+    scaling: Scaling = NONE,
+) -> tf.Tensor:
+    """Emits one SmddpAllreduce; `tensor_name` pairs it when the ticket is -1, `name` is the node's."""
+    return _op_library.ops.smddp_allreduce(
+        tensor=tensor,
+        ticket=group_ticket,
+        reduce_op=reduce_op.value,
+        param_index=param_index,
+        num_params=num_params,
+        **_op_library.one_label(tensor_name),
+        factors=scaling.inputs(),
+        communicator=communicator,
+        eager=tf.executing_eagerly(),
+        name=name,
+    )
+
+
+@_op_library.on_cpu
+def grouped_allreduce_op(
+    tensors: Sequence[tf.Tensor],
+    group_ticket: tf.Tensor,
+    reduce_op: ReduceOp,
+    tensor_names: Sequence[str],
+    name: Optional[str] = None,
+    communicator: int = 0,
+    scaling: Scaling = NONE,
+) -> List[tf.Tensor]:
+    """Emits one SmddpGroupedAllreduce for a whole group."""
+    return list(
+        _op_library.ops.smddp_grouped_allreduce(
+            tensors=list(tensors),
+            ticket=group_ticket,
+            reduce_op=reduce_op.value,
+            **_op_library.labels(tensor_names),
+            factors=scaling.inputs(),
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
+    )
+
+
+@tf.RegisterGradient("SmddpAllreduce")
+def _allreduce_gradient(op: tf.Operation, grad: Any) -> List[Optional[tf.Tensor]]:
+    reduced = reduce_gradient(
+        op, grad, _gradients.differentiable(op), "SmddpAllreduceGrad", _gradients.scaling_of(op)
+    )
+    return _gradients.at_inputs([0], [reduced], len(op.inputs))
+
+
+@tf.RegisterGradient("SmddpGroupedAllreduce")
+def grouped_allreduce_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
+    """The gradient of a reduction of several tensors."""
+    reduce_op = _gradients.differentiable(op)
+    positions, dense = _gradients.dense(op, grads)
+    if not dense:
+        return [None] * len(op.inputs)
+    reduced = grouped_allreduce_op(
+        dense,
+        _gradients.draw_ticket(op, dense),
+        reduce_op,
+        communicator=_gradients.communicator_of(op),
+        scaling=_gradients.scaling_of(op),
+        **_gradients.names("SmddpAllreduceGrad", positions),
+    )
+    return _gradients.at_inputs(positions, reduced, len(op.inputs))
+
+
+def reduce_gradient(
+    op: tf.Operation, grad: Any, reduce_op: ReduceOp, default_name: str, factors: Scaling = NONE
+) -> tf.Tensor:
+    """Reduces one gradient, as a group of its own."""
+    dense = tf.convert_to_tensor(grad)
+    tensor_name, node_name = _tickets.names(None, default_name)
+    ticket = _gradients.draw_ticket(op, [dense])
+    return allreduce_op(
+        dense, ticket, reduce_op, 0, 1, tensor_name, node_name, _gradients.communicator_of(op), factors
+    )

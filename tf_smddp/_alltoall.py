@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple, Union
+from typing import Any, List, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
-from tf_smddp import _op_library, _tickets
+from tf_smddp import _gradients, _op_library, _tickets
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._conversion import to_tensor
@@ -56,7 +56,7 @@ def alltoall(
     rows = to_rows(tensor, "alltoall")
     checked = _check_splits(splits, rows.shape, len(ranks_of(process_set)))
     tensor_name, node_name = _tickets.names(name, "SmddpAlltoall")
-    output, received = _op_library.alltoall(
+    output, received = alltoall_op(
         rows, checked, _tickets.draw_ticket(communicator), tensor_name, node_name, communicator
     )
     return output if splits is None else (output, received)
@@ -88,3 +88,37 @@ def _check_splits(splits: Any, shape: tf.TensorShape, ranks: int) -> tf.Tensor:
     if vector.shape.rank is None or vector.shape[0] is None:
         vector = tf.ensure_shape(vector, [ranks])  # none at all would mean: evenly
     return tf.cast(vector, tf.int64)
+
+
+@_op_library.on_cpu
+def alltoall_op(
+    tensor: tf.Tensor,
+    splits: tf.Tensor,
+    group_ticket: tf.Tensor,
+    tensor_name: str,
+    name: str,
+    communicator: int = 0,
+) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Emits one SmddpAlltoall: (output, received splits). Without splits the rows are split evenly."""
+    result = _op_library.ops.smddp_alltoall(
+        tensor=tensor,
+        splits=splits,
+        ticket=group_ticket,
+        **_op_library.one_label(tensor_name),
+        communicator=communicator,
+        eager=tf.executing_eagerly(),
+        name=name,
+    )
+    return result.output, result.received_splits
+
+
+@tf.RegisterGradient("SmddpAlltoall")
+def _alltoall_gradient(op: tf.Operation, grad: Any, _: Any) -> List[Optional[tf.Tensor]]:
+    dense = tf.convert_to_tensor(grad)
+    tensor_name, node_name = _tickets.names(None, "SmddpAlltoallGrad")
+    ticket = _gradients.draw_ticket(op, [dense])
+    # Each row goes back to its rank. Even splits are given as such: the received ones are no constant to XLA.
+    evenly = _gradients.is_compiled(op) and op.inputs[1].shape.as_list() == [0]
+    received = op.inputs[1] if evenly else op.outputs[1]
+    back, _ = alltoall_op(dense, received, ticket, tensor_name, node_name, _gradients.communicator_of(op))
+    return _gradients.at_inputs([0], [back], len(op.inputs))

@@ -37,5 +37,18 @@ def barrier(name: Optional[str] = None, process_set: Optional[ProcessSet] = None
     communicator = communicator_of(process_set, "barrier")
     tensor_name, node_name = _tickets.names(name, "SmddpBarrier")
     by_name = _tickets.pairs_by_name()
-    operation = _op_library.barrier(tensor_name, by_name, node_name, communicator)
+    operation = barrier_op(tensor_name, by_name, node_name, communicator)
     return operation if by_name else None
+
+
+@_op_library.on_cpu
+def barrier_op(tensor_name: str, pair_by_name: bool, name: str, communicator: int = 0) -> tf.Operation | None:
+    """Emits one SmddpBarrier; the operation in a graph, None in eager mode, where it has then happened."""
+    with _op_library.marked(pair_by_name, communicator):
+        return _op_library.ops.smddp_barrier(
+            **_op_library.one_label(tensor_name),
+            pair_by_name=pair_by_name,
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )

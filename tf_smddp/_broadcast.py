@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable, List, Optional
 
 import tensorflow as tf
 
-from tf_smddp import _op_library, _runtime, _tickets
+from tf_smddp import _gradients, _op_library, _runtime, _tickets
+from tf_smddp._allreduce import reduce_gradient
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._conversion import to_tensor
 from tf_smddp._process_sets import ProcessSet, communicator_of, ranks_of
+from tf_smddp._reduce_op import ReduceOp
 
 
 @not_converted
@@ -104,9 +106,7 @@ def _broadcast(
     _op_library.check_dtype(tensor, "broadcast")
     tensor_name, node_name = _tickets.names(name, "SmddpBroadcast")
     by_name = _tickets.pairs_by_name()
-    return _op_library.broadcast(
-        tensor, root_rank, tensor_name, by_name, node_name, communicator, index, count
-    )
+    return broadcast_op(tensor, root_rank, tensor_name, by_name, node_name, communicator, index, count)
 
 
 def _tf_variable(variable: Any) -> tf.Variable:
@@ -139,3 +139,39 @@ def check_root(root_rank: Any, process_set: Optional[ProcessSet], caller: str) -
             f"root_rank={root}. It is a rank of the job, not an index in the set."
         )
     return root
+
+
+@_op_library.on_cpu
+def broadcast_op(
+    tensor: tf.Tensor,
+    root_rank: int,
+    tensor_name: str,
+    pair_by_name: bool,
+    name: str,
+    communicator: int = 0,
+    param_index: int = 0,
+    num_params: int = 1,
+) -> tf.Tensor:
+    """Emits one SmddpBroadcast."""
+    with _op_library.marked(pair_by_name, communicator):
+        return _op_library.ops.smddp_broadcast(
+            tensor=tensor,
+            root_rank=root_rank,
+            param_index=param_index,
+            num_params=num_params,
+            **_op_library.one_label(tensor_name),
+            pair_by_name=pair_by_name,
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
+
+
+@tf.RegisterGradient("SmddpBroadcast")
+def _broadcast_gradient(op: tf.Operation, grad: Any) -> List[Optional[tf.Tensor]]:
+    reduced = reduce_gradient(op, grad, ReduceOp.SUM, "SmddpBroadcastGrad")
+    if _runtime.rank() != op.get_attr("root_rank"):
+        # The zeros must still depend on the reduction, else it is pruned here and the root waits for it;
+        # likewise for their gradient, in a second derivative.
+        reduced = tf.math.multiply_no_nan(reduced, tf.zeros([], reduced.dtype))
+    return _gradients.at_inputs([0], [reduced], len(op.inputs))

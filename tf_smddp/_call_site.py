@@ -17,7 +17,6 @@ import threading
 from typing import Any, Callable, Optional
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps
 
 from tf_smddp import _functions, _runtime, _tensorflow_private
 
@@ -63,25 +62,19 @@ def _refusal(what: str, function: str) -> RuntimeError:
     )
 
 
-def _check_dataset_op(op: tf.Operation, reads: Any, writes: Any) -> bool:
-    """Called for each op of a graph that gets automatic control dependencies; changes no resources."""
-    del reads, writes
-    if _is_dataset_function(op.graph):
-        _check_op(op, op.graph.name)
-    return False
-
-
-def _check_op(op: tf.Operation, dataset_function: str) -> None:
+def _check_op(op: tf.Operation) -> None:
     """Refuses an op of tf.data's that runs a collective, and has its Python code refuse them."""
+    if not _is_dataset_function(op.graph):
+        return
     for run in _functions.ops_run_by(op):
         if run.type in _functions.COLLECTIVES:
             raise _refusal(
-                f"the collective '{run.name}' ({run.type}) of {run.graph.name}() is called", dataset_function
+                f"the collective '{run.name}' ({run.type}) of {run.graph.name}() is called", op.graph.name
             )
         if run.type in _PYTHON_OPS:
             _watch_function_calls()
             _tensorflow_private.wrap_python_function(
-                run, functools.partial(_refusing, dataset_function=dataset_function)
+                run, functools.partial(_refusing, dataset_function=op.graph.name)
             )
 
 
@@ -112,4 +105,4 @@ def _check_function_call(function: Any) -> None:
                 raise _refusal(what, _running.function)
 
 
-auto_control_deps.register_acd_resource_resolver(_check_dataset_op)
+_tensorflow_private.for_each_op_of_functions(_check_op)

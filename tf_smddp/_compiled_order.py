@@ -1,4 +1,4 @@
-"""One order of our calls in a function that XLA compiles as a whole: that of the program, on all ranks.
+"""Keeps the collectives of a function that XLA compiles as a whole in program order, on all ranks.
 
 Place in the stack: below _op_library.py, which makes every op through emit(). Not here: the chain in which
 XLA's programs hold the calls, and why there is one (Note [The chain], kernels/tf/xla/call_emitter.h).
@@ -28,10 +28,8 @@ import warnings
 from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps, func_graph
-from tensorflow.python.ops import control_flow_ops, control_flow_util, control_flow_v2_func_graphs
 
-from tf_smddp import _functions, _library
+from tf_smddp import _functions, _library, _tensorflow_private
 
 _ops = _library.load()[0]
 
@@ -48,7 +46,7 @@ _CHAIN = "_tf_smddp_chain"  # the chain that branches and loops in the graph tak
 
 def is_compiled(graph: Any) -> bool:
     """Whether the graph, which is being built, is or is in a function that XLA compiles as a whole."""
-    if control_flow_util.GraphOrParentsInXlaContext(graph):
+    if _tensorflow_private.in_xla_context(graph):
         return True
     while graph is not None:
         if getattr(graph, _MARK, False):
@@ -76,7 +74,7 @@ def mark(graph: Any) -> None:
 
 
 def _function_of(graph: Any) -> Any:
-    while isinstance(graph, _functions.CONTROL_FLOW):
+    while isinstance(graph, _tensorflow_private.CONTROL_FLOW_GRAPHS):
         graph = graph.outer_graph
     return graph
 
@@ -85,13 +83,12 @@ def _mark_compiled(graph: Any) -> None:
     """Marks the function with jit_compile=True in which the graph is being built."""
     inner = None
     while graph is not None:
-        context = graph._get_control_flow_context()
-        # The context of tf.xla.experimental.compile is another: it compiles a part of a graph.
-        if isinstance(context, control_flow_ops.XLAControlFlowContext):
-            # A graph that has made ops in the context is the compiled one itself. Otherwise it is about to
+        scope = _tensorflow_private.compiled_function_scope(graph)
+        if scope is not None:
+            # A graph that has made ops in the scope is the compiled one itself. Otherwise it is about to
             # call the compiled function, whose graph is `inner`.
             own = inner is None or any(
-                op._control_flow_context is context for op in reversed(graph.get_operations())
+                _tensorflow_private.control_flow_scope(op) is scope for op in reversed(graph.get_operations())
             )
             return mark(graph if own else inner)
         if getattr(_function_of(graph), _MARK, False):
@@ -105,7 +102,7 @@ def emit(graph: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     _mark_compiled(graph)
     setattr(graph, _ORDERED, True)
     _take_chain(graph)
-    if not graph._add_control_dependencies:
+    if not _tensorflow_private.has_program_order(graph):
         _look_at_calls(graph)
     with tf.control_dependencies(_last(graph)):
         made = make(*args, **kwargs)
@@ -129,14 +126,14 @@ def follow(op: tf.Operation, last: Optional[tf.Operation]) -> tf.Operation:
     _take_chain(graph)
     last = last or getattr(graph, _FIRST, None)
     if last is not None:
-        op._add_control_input(last)
+        _tensorflow_private.add_control_input(op, last)
     return _end_of(op)
 
 
 def _end_of(op: tf.Operation) -> tf.Operation:
     """The op that runs only after all collectives of `op`: itself, or one that waits for its results."""
     functions = list(_functions.functions_of(op))
-    if not functions or isinstance(functions[0], _functions.CONTROL_FLOW):
+    if not functions or isinstance(functions[0], _tensorflow_private.CONTROL_FLOW_GRAPHS):
         return op
     if any(_lacks_chain(function) for function in functions):
         warnings.warn(
@@ -160,7 +157,7 @@ def _lacks_chain(graph: Any) -> bool:
     if known is None:
         setattr(graph, _LACKS, False)  # for a function that calls itself
         known = any(
-            (isinstance(inner, _functions.CONTROL_FLOW) and not getattr(inner, _TAKEN, False))
+            (isinstance(inner, _tensorflow_private.CONTROL_FLOW_GRAPHS) and not getattr(inner, _TAKEN, False))
             or _lacks_chain(inner)
             for inner in _functions.drawing_functions(graph)
         )
@@ -179,11 +176,11 @@ def _look_at_calls(graph: Any) -> None:
 
 def _take_chain(graph: Any) -> None:
     """Makes the chain an input of the graph, if it is that of a branch or a loop."""
-    if not isinstance(graph, _functions.CONTROL_FLOW) or getattr(graph, _TAKEN, False):
+    if not isinstance(graph, _tensorflow_private.CONTROL_FLOW_GRAPHS) or getattr(graph, _TAKEN, False):
         return
     setattr(graph, _TAKEN, True)
     graph.capture(_chain_in(graph.outer_graph))
-    if isinstance(graph, control_flow_v2_func_graphs.WhileCondFuncGraph):
+    if isinstance(graph, _tensorflow_private.LOOP_CONDITION_GRAPH):
         first = _make_chain(graph, hand_back=False).op
         setattr(graph, _FIRST, first)
         setattr(graph, _LAST, first)
@@ -218,12 +215,14 @@ def _last(graph: Any) -> List[tf.Operation]:
 def _set_last(graph: Any, op: tf.Operation) -> None:
     before = getattr(graph, _LAST, None)
     setattr(graph, _LAST, op)
-    if isinstance(graph, func_graph.FuncGraph):
-        graph.control_outputs[:] = [other for other in graph.control_outputs if other is not before]
+    outputs = _tensorflow_private.control_outputs(graph)
+    if outputs is not None:
+        outputs[:] = [other for other in outputs if other is not before]
     _add_control_output(graph, op)
 
 
 def _add_control_output(graph: Any, op: tf.Operation) -> None:
     # TensorFlow itself adds stateful ops, and accepts none twice.
-    if isinstance(graph, func_graph.FuncGraph) and not auto_control_deps.op_is_stateful(op):
-        graph.control_outputs.append(op)
+    outputs = _tensorflow_private.control_outputs(graph)
+    if outputs is not None and not _tensorflow_private.is_stateful(op):
+        outputs.append(op)

@@ -1,4 +1,4 @@
-"""What users hand over as a tensor, made one.
+"""to_tensor: converts what users hand over as a tensor.
 
 Everything public that converts an argument does it here, so that a value which cannot be converted is the
 same error in every mode: TensorFlow's own depends on the mode, and does not say whose argument it was.

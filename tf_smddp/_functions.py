@@ -1,7 +1,7 @@
-"""Which of our ops a function runs, itself or in the functions that it calls.
+"""Looks for the package's ops in a function, and in the functions that it calls.
 
-Place in the stack: beside _op_library.py; the questions that the two orders ask (_program_order.py,
-_compiled_order.py).
+Place in the stack: beside _op_library.py. The two orders (_program_order.py, _compiled_order.py) and the
+check of call sites (_call_site.py) ask here.
 """
 
 from __future__ import annotations
@@ -9,35 +9,26 @@ from __future__ import annotations
 from typing import Any, FrozenSet, Iterator, Optional, Set
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_v2_func_graphs
 
-# The ops that draw a ticket or a number of a sequence when they run.
-DRAWS: FrozenSet[str] = frozenset(
-    ("SmddpTicket", "SmddpBroadcast", "SmddpBarrier", "SmddpOobAllreduce"),
+from tf_smddp import _library, _tensorflow_private
+
+_DEFINITIONS = _library.op_definitions()
+
+# All ops that communicate.
+COLLECTIVES: FrozenSet[str] = frozenset(
+    name for name, definition in _DEFINITIONS.items() if definition.is_distributed_communication
 )
-# Those that take a ticket; in a program of XLA's the first that does also draws it.
+# The ops that take a ticket. In a program of XLA's the first one of a group draws it, too.
 TAKES_TICKET: FrozenSet[str] = frozenset(
-    (
-        "SmddpAllgather",
-        "SmddpAllreduce",
-        "SmddpAlltoall",
-        "SmddpGroupedAllreduce",
-        "SmddpReducescatter",
-    )
+    name for name in COLLECTIVES if any(arg.name == "ticket" for arg in _DEFINITIONS[name].input_arg)
 )
-# All that communicate: none of them runs without one of these.
-COLLECTIVES: FrozenSet[str] = (DRAWS | TAKES_TICKET) - {"SmddpTicket"}
-# The graphs of branches and loops.
-CONTROL_FLOW = (
-    control_flow_v2_func_graphs.CondBranchFuncGraph,
-    control_flow_v2_func_graphs.WhileCondFuncGraph,
-    control_flow_v2_func_graphs.WhileBodyFuncGraph,
-)
+# The ops that draw a ticket or a number of a sequence when they run.
+DRAWS: FrozenSet[str] = (COLLECTIVES - TAKES_TICKET) | {"SmddpTicket"}
 _KNOWN = "_tf_smddp_draws"
 
 
 def draws(op: tf.Operation) -> bool:
-    """Whether the op draws, or a function that it runs. Nothing communicates without."""
+    """Whether the op draws, or a function that it runs does. Every collective needs something that draws."""
     return op.type in DRAWS or calls_what_draws(op)
 
 
@@ -109,7 +100,6 @@ def functions_of(op: tf.Operation) -> Iterator[Any]:
         else:
             continue
         for name in names:
-            function = op.graph._get_function(name)
-            graph = getattr(function, "graph", None)
+            graph = _tensorflow_private.function_graph(op.graph, name)
             if graph is not None:
                 yield graph

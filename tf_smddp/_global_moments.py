@@ -26,7 +26,7 @@ from tf_smddp._reduce_op import ReduceOp
 
 
 class Moments(NamedTuple):
-    """Of some rows, by channel."""
+    """Mean and variance of some rows, by channel."""
 
     mean: tf.Tensor
     variance: tf.Tensor  # biased: the mean of the squares
@@ -51,7 +51,7 @@ def global_moments(
         Tensors of the type of `x`; zeros where nothing counts on any rank.
     """
     if mask is None:
-        # For all channels the same.
+        # The count is the same for all channels.
         count = tf.cast(tf.reduce_prod(tf.gather(tf.shape(x, out_type=tf.int64), axes)), x.dtype)
         distances_of = x
     else:

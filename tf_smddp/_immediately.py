@@ -6,8 +6,8 @@ import contextlib
 from typing import Iterator
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
+from tf_smddp import _tensorflow_private
 from tf_smddp._call_site import check_call_site
 
 
@@ -37,5 +37,5 @@ def immediately(caller: str) -> Iterator[None]:
         RuntimeError: as `check_can_act`.
     """
     check_can_act(caller)
-    with context.eager_mode(), tf.device("CPU:0"):
+    with _tensorflow_private.eager_mode(), tf.device("CPU:0"):
         yield

@@ -1,7 +1,8 @@
 """Finds the op library, refuses one that was built for another TensorFlow, and loads it.
 
-Place in the stack: below everything else in the package; the only module that knows where the library lies.
-Not here: the ops as functions (_op_library.py), and the calls of the C entry points (_runtime.py and others).
+Place in the stack: below everything else in the package but _tensorflow_private.py; the only module that
+knows where the library lies. Not here: making the ops (the module of each collective), and the calls of the C
+entry points (_runtime.py and others).
 
 TensorFlow's C++ ABI changes with its minor version, and a library built for another one crashes or misreads
 memory instead of failing. So the check comes before the library is loaded.
@@ -13,9 +14,11 @@ import ctypes
 import functools
 import importlib
 import pathlib
-from typing import Any, Tuple
+from typing import Any, Dict, Tuple
 
 import tensorflow as tf
+
+from tf_smddp import _tensorflow_private
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 
@@ -70,3 +73,16 @@ def load() -> Tuple[Any, ctypes.CDLL]:
     path = locate()
     check(importlib.import_module("tf_smddp._build_info").TF_VERSION, tf.__version__)
     return tf.load_op_library(str(path)), ctypes.CDLL(str(path))
+
+
+@functools.cache
+def op_definitions() -> Dict[str, Any]:
+    """The definitions (OpDef) of the library's ops, by name."""
+    names = [name for name in vars(load()[0]) if name.startswith("Smddp")]
+    return {name: _tensorflow_private.op_definition(name) for name in names}
+
+
+def types_of(op: str, attribute: str) -> Tuple[tf.DType, ...]:
+    """The types that an op's type attribute admits."""
+    (definition,) = (attr for attr in op_definitions()[op].attr if attr.name == attribute)
+    return tuple(tf.as_dtype(number) for number in definition.allowed_values.list.type)

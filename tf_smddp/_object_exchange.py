@@ -1,18 +1,17 @@
-"""How Python objects get from rank to rank: pickled, as uint8 tensors.
+"""Sends Python objects from rank to rank, pickled, as uint8 tensors.
 
-An exchange has three steps. All ranks of the process set do each of them, also where something went wrong:
+An exchange has three steps. All ranks of the process set do each of them, also after an error:
 
-1. Headers: what this rank is about to do, the size of its pickle, and whether there is one. Thereby ranks
-   that call different things notice it, and one that cannot pickle its object leaves nobody waiting.
-2. Payloads: each rank that sends broadcasts its pickle.
-3. Outcomes: which rank could not make an object of what it got. So all succeed or all raise.
+1. Headers. Each rank says which function it has called, the size of its pickle, and whether there is one. So
+   ranks that call different functions notice it, and no rank waits for one that cannot pickle its object.
+2. Payloads. Each rank that sends broadcasts its pickle.
+3. Outcomes. Each rank says whether it could make objects of the pickles. So all ranks succeed, or all raise.
 
-What fails on one rank raises on all; the text comes from the first such rank, by a broadcast.
+An error on one rank is raised on all. Its text comes from the first such rank, by a broadcast.
 
-Which ops: headers and outcomes are out-of-band allreduces of a small table in which each rank fills in its
-own row; payloads are broadcasts. Both have sequences of their own, apart from the groups' tickets: an
-exchange takes no place among the gradients, as an allgather, which draws a ticket, would. A broadcast from
-each rank moves as many bytes as an allgather of them all.
+Headers and outcomes are out-of-band allreduces of a small table, in which each rank fills in its own row.
+Payloads are broadcasts. Both have sequences of their own, so an exchange draws no ticket, and takes no place
+among the gradients, as an allgather would. A broadcast from each rank moves as many bytes as an allgather.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ import cloudpickle
 import numpy as np
 import tensorflow as tf
 
-from tf_smddp import _op_library
+from tf_smddp._broadcast import broadcast_op
 from tf_smddp._immediately import check_can_act, immediately
+from tf_smddp._oob_allreduce import oob_allreduce_op
 from tf_smddp._process_sets import ProcessSet, communicator_of, global_process_set
 from tf_smddp._reduce_op import ReduceOp
 
 
 class Pattern(enum.IntEnum):
-    """Who sends to whom."""
+    """The direction in which objects are sent."""
 
     BROADCAST = 1  # the root to all
     ALLGATHER = 2  # all to all
@@ -111,7 +111,7 @@ def exchange(
 
 
 class _Failure:
-    """What went wrong on this rank."""
+    """The error of this rank."""
 
     def __init__(self, text: str, cause: Exception):
         self.text = text
@@ -134,9 +134,7 @@ class _Table:
         mine[self._index] = row
         names = [f"{self._name}/{what}"]
         with immediately(self._caller):
-            sums = _op_library.oob_allreduce(
-                [tf.constant(mine)], ReduceOp.SUM, names, False, None, self._communicator
-            )
+            sums = oob_allreduce_op([tf.constant(mine)], ReduceOp.SUM, names, False, None, self._communicator)
             return sums[0].numpy()
 
     def broadcast(self, payload: Optional[bytes], size: int, sender: int) -> memoryview:
@@ -144,9 +142,7 @@ class _Table:
         mine = np.empty([size], np.uint8) if payload is None else np.frombuffer(payload, np.uint8)
         name = f"{self._name}/payload"
         with immediately(self._caller):
-            sent = _op_library.broadcast(
-                tf.constant(mine), sender, name, False, "SmddpBroadcast", self._communicator
-            )
+            sent = broadcast_op(tf.constant(mine), sender, name, False, "SmddpBroadcast", self._communicator)
             return memoryview(sent.numpy())
 
     def raise_first(self, failed: List[bool], failure: Optional[_Failure], kind: type) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
 from tf_smddp import _op_library, _tickets
-from tf_smddp._allreduce import as_dense, check_reducible, member_names
+from tf_smddp._allreduce import as_dense, check_reducible, grouped_allreduce_gradient, member_names
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op
@@ -64,7 +64,7 @@ def oob_allreduce(
     for each, _ in compressed:
         check_reducible(each, reduce_op, NONE, "oob_allreduce")
     tensor_name, node_name = _tickets.names(name, "SmddpOobAllreduce")
-    reduced = _op_library.oob_allreduce(
+    reduced = oob_allreduce_op(
         [each for each, _ in compressed],
         reduce_op,
         member_names(tensor_name, len(flat)),
@@ -74,3 +74,42 @@ def oob_allreduce(
     )
     found = [compressor.decompress(each, context) for each, (_, context) in zip(reduced, compressed)]
     return tf.nest.pack_sequence_as(tensor, found)
+
+
+@_op_library.on_cpu
+def oob_allreduce_op(
+    tensors: Sequence[tf.Tensor],
+    reduce_op: ReduceOp,
+    tensor_names: Sequence[str],
+    pair_by_name: bool,
+    name: Optional[str],
+    communicator: int = 0,
+) -> List[tf.Tensor]:
+    """Emits one SmddpOobAllreduce; in eager mode one for each tensor.
+
+    In eager mode each tensor stands for itself: when one fails, those after it must not have been submitted,
+    or they would meet what comes next on the other ranks.
+    """
+    names = list(tensor_names)
+    if tf.executing_eagerly():
+        parts = [(i, [tensor], names[i : i + 1]) for i, tensor in enumerate(tensors)]
+    else:
+        parts = [(0, list(tensors), names)]
+    reduced: List[tf.Tensor] = []
+    with _op_library.marked(pair_by_name, communicator):
+        for first, some, their_names in parts:
+            reduced += _op_library.ops.smddp_oob_allreduce(
+                tensors=some,
+                reduce_op=reduce_op.value,
+                param_index=first,
+                num_params=len(tensors),
+                **_op_library.labels(their_names),
+                pair_by_name=pair_by_name,
+                communicator=communicator,
+                eager=tf.executing_eagerly(),
+                name=name,
+            )
+    return reduced
+
+
+tf.RegisterGradient("SmddpOobAllreduce")(grouped_allreduce_gradient)

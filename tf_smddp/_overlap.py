@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Callable, Tuple
 
 import tensorflow as tf
-from tensorflow.python.saved_model import save_context
 
-from tf_smddp import _op_library
+from tf_smddp import _op_library, _tensorflow_private
 from tf_smddp._autograph import not_converted
 from tf_smddp._conversion import to_tensor
 
@@ -42,6 +41,17 @@ def overlap(tensor: Any) -> tf.Tensor:
 def _marked(tensor: tf.Tensor) -> Tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         # A model that is exported takes its gradients along.
-        return tf.identity(upstream) if save_context.in_save_context() else _op_library.overlap(upstream)
+        return tf.identity(upstream) if _tensorflow_private.is_exporting() else overlap_op(upstream)
 
     return tf.identity(tensor), gradient
+
+
+@_op_library.on_cpu
+def overlap_op(tensor: tf.Tensor) -> tf.Tensor:
+    """Emits one SmddpOverlap."""
+    return _op_library.ops.smddp_overlap(tensor=tensor, name="SmddpOverlap")
+
+
+@tf.RegisterGradient("SmddpOverlap")
+def _overlap_gradient(_: tf.Operation, grad: Any) -> tf.Tensor:
+    return overlap_op(tf.convert_to_tensor(grad))

@@ -1,4 +1,4 @@
-"""What DistributedGradientTape and DistributedOptimizer do with the gradients of one step.
+"""reduce_gradients: combines the gradients of one step, for DistributedGradientTape and DistributedOptimizer.
 
 Dense gradients are one group. A sparse one (tf.IndexedSlices, from an embedding) is made dense first, or its
 rows are gathered from all ranks: then a row that several ranks have comes several times, as it can within one
@@ -12,6 +12,7 @@ from typing import Any, List, Optional, Sequence
 import tensorflow as tf
 
 from tf_smddp import _op_library, _tickets
+from tf_smddp._allgather import allgather_op
 from tf_smddp._allreduce import allreduce_group
 from tf_smddp._compression import compressor_around_op
 from tf_smddp._process_sets import process_set_of
@@ -89,7 +90,7 @@ def _gather(
     values, context = compressor.compress(tf.convert_to_tensor(gradient.values))
     _op_library.check_dtype(values, caller)
     name, node_name = _tickets.names(None, f"{caller}_Allgather")
-    values, indices = _op_library.allgather(
+    values, indices = allgather_op(
         [values, tf.convert_to_tensor(gradient.indices)],
         _tickets.draw_ticket(communicator),
         [f"{name or label}/values", f"{name or label}/indices"] if name or label else [],
@@ -103,7 +104,7 @@ def _gather(
 
 
 def source_label(source: Any) -> str:
-    """What error messages call the gradient of this source: its variable's name; '' for a tensor."""
+    """The label of this source's gradient in error messages: its variable's name; '' for a tensor."""
     path: Optional[Any] = getattr(source, "path", None)  # Keras 3; its `name` is only the last part.
     if isinstance(path, str):
         return path

@@ -6,14 +6,15 @@ from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
-from tf_smddp import _op_library, _tickets
-from tf_smddp._allreduce import check_list, check_reducible, member_names
+from tf_smddp import _gradients, _op_library, _tickets
+from tf_smddp._allgather import allgather_op
+from tf_smddp._allreduce import check_list, check_reducible, grouped_allreduce_op, member_names
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
-from tf_smddp._process_sets import ProcessSet, communicator_of
+from tf_smddp._process_sets import ProcessSet, communicator_of, process_set_of
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._rows import to_rows
-from tf_smddp._scaling import scaling
+from tf_smddp._scaling import NONE, Scaling, scaling
 
 
 @not_converted
@@ -60,7 +61,7 @@ def reducescatter(
     rows = to_rows(tensor, "reducescatter")
     check_reducible(rows, reduce_op, factors, "reducescatter")
     tensor_name, node_name = _tickets.names(name, "SmddpReducescatter")
-    return _op_library.reducescatter(
+    return reducescatter_op(
         [rows], _tickets.draw_ticket(communicator), reduce_op, [tensor_name], node_name, communicator, factors
     )[0]
 
@@ -105,7 +106,7 @@ def grouped_reducescatter(
     if not rows:
         return []
     tensor_name, node_name = _tickets.names(name, "SmddpReducescatter")
-    return _op_library.reducescatter(
+    return reducescatter_op(
         rows,
         _tickets.draw_ticket(communicator),
         reduce_op,
@@ -114,3 +115,79 @@ def grouped_reducescatter(
         communicator,
         factors,
     )
+
+
+@_op_library.on_cpu
+def reducescatter_op(
+    tensors: Sequence[tf.Tensor],
+    group_ticket: tf.Tensor,
+    reduce_op: ReduceOp,
+    tensor_names: Sequence[str],
+    name: Optional[str] = None,
+    communicator: int = 0,
+    factors: Scaling = NONE,
+) -> List[tf.Tensor]:
+    """Emits one SmddpReducescatter for a whole group."""
+    return list(
+        _op_library.ops.smddp_reducescatter(
+            tensors=list(tensors),
+            ticket=group_ticket,
+            reduce_op=reduce_op.value,
+            **_op_library.labels(tensor_names),
+            factors=factors.inputs(),
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
+    )
+
+
+@tf.RegisterGradient("SmddpReducescatter")
+def _reducescatter_gradient(op: tf.Operation, *grads: Any) -> List[Optional[tf.Tensor]]:
+    _gradients.differentiable(op)
+    positions, dense = _gradients.dense(op, grads)
+    if not dense:
+        return [None] * len(op.inputs)
+    scaled = [_scaled(op, grad) for grad in dense]
+    if _op_library.in_xla_context() or _gradients.is_compiled(op):
+        return _gradients.at_inputs(positions, _all_rows(op, positions, scaled), len(op.inputs))
+    gathered = allgather_op(
+        scaled,
+        _gradients.draw_ticket(op, scaled),
+        communicator=_gradients.communicator_of(op),
+        **_gradients.names("SmddpReducescatterGrad", positions),
+    )
+    return _gradients.at_inputs(positions, gathered, len(op.inputs))
+
+
+def _all_rows(op: tf.Operation, positions: Sequence[int], grads: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    """All ranks' rows of what a reduce-scatter has shared out, in a function that XLA compiles.
+
+    XLA's allgather takes the same number of rows from each rank, and these may differ by one. So each rank
+    puts its own between zeros, and all add theirs up.
+    """
+    process_set = process_set_of(_gradients.communicator_of(op))
+    rank, size = process_set.rank(), process_set.size()
+    padded = []
+    for i, grad in zip(positions, grads):
+        rows = tf.shape(op.inputs[i])[0]
+        before = rank * (rows // size) + tf.minimum(rank, rows % size)
+        after = rows - before - tf.shape(grad)[0]
+        others = tf.zeros([tf.rank(grad) - 1, 2], tf.int32)
+        padded.append(tf.pad(grad, tf.concat([[[before, after]], others], axis=0)))
+    return grouped_allreduce_op(
+        padded,
+        _gradients.draw_ticket(op, padded),
+        ReduceOp.SUM,
+        communicator=_gradients.communicator_of(op),
+        **_gradients.names("SmddpReducescatterGrad", positions),
+    )
+
+
+def _scaled(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor:
+    """The gradient of a reduce-scatter's result, as the sum of what went into it sees it."""
+    if _gradients.differentiable(op) is ReduceOp.AVERAGE:
+        grad = grad / tf.cast(process_set_of(_gradients.communicator_of(op)).size(), grad.dtype)
+    factors = _gradients.scaling_of(op)
+    factor = factors.prescale * factors.postscale
+    return grad if factor == 1.0 else grad * tf.constant(factor, grad.dtype)

@@ -19,7 +19,7 @@ _lib = _library.load()[1]
 _lock = threading.Lock()
 # The process that called init(); None before. A fork()ed child inherits our memory but not the engine.
 _owner_pid: int | None = None
-# What other modules know of the job, and must forget with it.
+# Called at shutdown, for modules that remember something of the job.
 at_shutdown: List[Callable[[], None]] = []
 
 

@@ -18,9 +18,8 @@ import warnings
 from typing import Any, Optional, Sequence, Tuple
 
 import tensorflow as tf
-from tensorflow.python.saved_model import save_context
 
-from tf_smddp import _runtime
+from tf_smddp import _runtime, _tensorflow_private
 from tf_smddp._global_moments import Moments, global_moments
 
 
@@ -40,7 +39,7 @@ def _synchronizes() -> bool:
 
     A model that is exported takes the function that trains along, too.
     """
-    return _runtime.is_initialized() and _runtime.size() > 1 and not save_context.in_save_context()
+    return _runtime.is_initialized() and _runtime.size() > 1 and not _tensorflow_private.is_exporting()
 
 
 class _Keras2(tf.keras.layers.BatchNormalization):
@@ -64,7 +63,7 @@ class _Keras2(tf.keras.layers.BatchNormalization):
         self._fused = value
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """As in the stock layer."""
+        """The stock layer's method."""
         training = self._get_training_value(training)
         if mask is not None and self._fused and _synchronizes():
             warnings.warn(
@@ -106,7 +105,7 @@ class _Keras2(tf.keras.layers.BatchNormalization):
     def _assign_moving_average(self, variable: Any, value: Any, momentum: Any, inputs_size: Any) -> Any:
         if variable is self.moving_variance and self._fused and _synchronizes():
             # The fused op, which the stock layer would use, gives the moving variance Bessel's correction.
-            # What Keras does without it has none.
+            # Keras's own code has no such argument.
             count = tf.cast(_call.get().count, value.dtype)
             value *= count / tf.maximum(count - 1, 1)
         return super()._assign_moving_average(variable, value, momentum, inputs_size)

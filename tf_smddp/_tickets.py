@@ -1,4 +1,4 @@
-"""Tickets and names: what makes a tensor here meet its partners on the other ranks.
+"""Tickets and names, by which a tensor meets its partners on the other ranks.
 
 Each execution of a group (the gradients of one step, or one lone allreduce) draws one ticket; the k-th ticket
 on one rank belongs to the k-th on every other. So tickets must be drawn in program order, in every mode that
@@ -28,7 +28,7 @@ from typing import Any, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from tf_smddp import _op_library
+from tf_smddp import _op_library, _tensorflow_private
 from tf_smddp._reduce_op import ReduceOp
 
 _GRAPH_STATE = "_tf_smddp_ticket_state"
@@ -47,7 +47,7 @@ class _Group:
 
 
 class _State:
-    """What is open in one graph, or in one thread of eager execution."""
+    """The open group and the last ticket of one graph, or of one thread of eager execution."""
 
     def __init__(self) -> None:
         self.group: Optional[_Group] = None
@@ -101,7 +101,7 @@ def draw_ticket(communicator: int = 0, after: Sequence[tf.Tensor] = ()) -> tf.Te
     # A step that finds the end of its data must not draw: whether a ticket op without this edge runs before
     # the step fails is a race, which ranks could win differently.
     first = [op for op in graph.get_operations() if op.type.startswith("IteratorGetNext")]
-    if not graph._add_control_dependencies and state.last_ticket is not None:
+    if not _tensorflow_private.has_program_order(graph) and state.last_ticket is not None:
         first.append(state.last_ticket.op)
     with tf.control_dependencies([*first, *after]):
         state.last_ticket = _op_library.ticket(communicator)

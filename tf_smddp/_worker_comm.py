@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, List, NoReturn, Optional
 
-from tf_smddp import _op_library, _runtime
+from tf_smddp import _runtime
 from tf_smddp._autograph import not_converted
+from tf_smddp._barrier import barrier_op
 from tf_smddp._broadcast import check_root
 from tf_smddp._immediately import immediately
 from tf_smddp._object_exchange import NO_ROOT, Pattern, exchange
@@ -61,7 +62,7 @@ class WorkerComm:
     def barrier(self) -> None:
         """Collective: returns when every rank has come here; at once, in a v1 script too."""
         with immediately("get_worker_comm().barrier"):
-            _op_library.barrier("get_worker_comm().barrier", False, "SmddpBarrier")
+            barrier_op("get_worker_comm().barrier", False, "SmddpBarrier")
 
     Barrier = barrier
 

@@ -26,9 +26,8 @@ namespace tf_smddp {
     "SmddpAllreduce", "SmddpGroupedAllreduce", "SmddpOobAllreduce")                                   \
   X(Broadcast, "broadcast", Broadcast, kHasRoot, "SmddpBroadcast")                                    \
   X(Barrier, "barrier", Barrier, kHasNoTensor, "SmddpBarrier")                                        \
-  X(Allgather, "allgather", Allgather, kRowsDiffer, "SmddpAllgather")        \
-  X(Reducescatter, "reducescatter", Reducescatter, kReduces,                                          \
-    "SmddpReducescatter")                                                \
+  X(Allgather, "allgather", Allgather, kRowsDiffer, "SmddpAllgather")                                 \
+  X(Reducescatter, "reducescatter", Reducescatter, kReduces, "SmddpReducescatter")                    \
   X(Alltoall, "alltoall", Alltoall, kRowsDiffer | kHasSplits, "SmddpAlltoall")                        \
   /* The ranks agree on a group of them. */                                                           \
   X(Communicator, "process set", Barrier, kHasNoTensor | kIsInternal, nullptr)
