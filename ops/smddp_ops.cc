@@ -1,9 +1,10 @@
-// What TensorFlow's graph sees: the ops' signatures, shapes and documentation. Not here: what they do
+// The definitions of the ops: signatures, shape functions and documentation. Not here: what they do
 // (kernels/tf).
 //
-// All that communicate are stateful: a constant input must not be folded, equal ops must not be merged. The
-// Python package adds those that take a ticket to the ops that automatic control dependencies leave
-// unordered, so that several run at once.
+// All ops that communicate are stateful: a constant input must not be folded, and equal ops must not be
+// merged. Automatic control dependencies leave those with a ticket unordered, so that several run at once.
+// The Python package reads from these definitions which ops communicate (SetIsDistributedCommunication),
+// which ones take a ticket (an input of that name), and which types they take.
 #include "ops/shape_functions.h"
 #include "ops/type_list.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -46,7 +47,7 @@ REGISTER_OP("SmddpChain")
     .Output("chain: resource")
     .Attr("hand_back: bool = true")
     .SetIsStateful()
-    // Without the shape of what it holds, which a variable has: so TensorFlow looks for no gradient of it.
+    // The resource has no shape of contents, as a variable has. So TensorFlow looks for no gradient of it.
     .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
 Stands for the order of the collectives in a function that XLA compiles.

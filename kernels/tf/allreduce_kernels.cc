@@ -1,5 +1,5 @@
-// The CPU kernels of SmddpAllreduce, SmddpGroupedAllreduce and SmddpOobAllreduce: results may take the place
-// of their inputs.
+// The CPU kernels of SmddpAllreduce, SmddpGroupedAllreduce and SmddpOobAllreduce. A result may take the place
+// of its input.
 #include <vector>
 
 #include "kernels/tf/collective_kernel.h"
@@ -12,7 +12,7 @@ using ::tensorflow::OpKernelContext;
 
 class AllreduceKernel : public CollectiveKernel {
  public:
-  // Without a ticket it is out of band.
+  // An allreduce without a ticket is out of band.
   explicit AllreduceKernel(OpKernelConstruction* context)
       : CollectiveKernel(context, CollectiveKind::kAllreduce, context->num_outputs(), Pairing::kOutOfBand) {}
 

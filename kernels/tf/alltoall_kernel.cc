@@ -1,4 +1,4 @@
-// The CPU kernel of SmddpAlltoall: each rank of the communicator gets some of the rows.
+// The CPU kernel of SmddpAlltoall, which sends some of the rows to each rank of the communicator.
 #include <string>
 #include <vector>
 

@@ -87,8 +87,8 @@ TF_SMDDP_EXPORT int tf_smddp_remove_communicator(std::uint32_t communicator, cha
   return Report(engine->RemoveCommunicator(communicator), error, error_bytes);
 }
 
-// What this rank's collectives have cost, as JSON (ToJson in kernels/engine/statistics.h); with `reset`,
-// counts from 0 again. On an error `text` has its message.
+// Writes the statistics of this rank's collectives as JSON (ToJson in kernels/engine/statistics.h). With
+// `reset` it counts from 0 again. On an error `text` has its message.
 TF_SMDDP_EXPORT int tf_smddp_stats(int reset, char* text, std::size_t text_bytes) {
   const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
   if (engine == nullptr) return Report(::tf_smddp::NotInitialized(), text, text_bytes);

@@ -1,7 +1,7 @@
-// CollectiveAttributes: what a graph says about a collective op, the same for all of its kernels.
+// CollectiveAttributes: the attributes of a collective op, and the places of its inputs.
 //
-// Place in the stack: under the CPU kernels (collective_kernel.h) and the XLA kernels (xla/). Not here: what
-// is known only when the op runs: tensors and tickets.
+// Place in the stack: under the CPU kernels (collective_kernel.h) and the XLA kernels (xla/). Not here: the
+// values of inputs (tensors, tickets, factors), which exist only when the op runs.
 #ifndef TF_SMDDP_KERNELS_TF_COLLECTIVE_ATTRIBUTES_H_
 #define TF_SMDDP_KERNELS_TF_COLLECTIVE_ATTRIBUTES_H_
 
@@ -16,7 +16,7 @@ namespace tf_smddp {
 struct CollectiveAttributes {
   Operation operation;  // without the dtype and the factors, which inputs have
   int tensors = 0;      // how many inputs, the first ones, are reduced or moved
-  // The inputs behind those; -1 for none.
+  // The numbers of the inputs behind those; -1 for an input that the op does not have.
   int ticket_input = -1;
   int factors_input = -1;
   int labels_input = -1;

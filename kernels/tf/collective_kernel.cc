@@ -36,7 +36,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
   if (status.ok()) status = MakeRequests(context, step->number(), labels, &requests);
   if (status.ok()) status = FillIn(context, &requests);
   if (!status.ok()) {
-    // The other ranks run this op, and would wait for us.
+    // The other ranks run this op, and would wait for this one.
     engine->FailStep(attributes_.communicator, step->number(),
                      "rank " + std::to_string(engine->config().rank) + " could not run " +
                          CollectiveKindName(attributes_.operation.kind) + " '" + labels[0] +
@@ -49,7 +49,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
   SubmitAsync(context, engine, step, attributes_.eager, std::move(requests), std::move(done));
 }
 
-// By ticket where the graph draws one, else by name.
+// A ticket below 0 stands for pairing by name.
 absl::Status CollectiveKernel::ReadTicket(OpKernelContext* context, Pairing* pairing) const {
   if (attributes_.ticket_input < 0) return absl::OkStatus();
   const Tensor& tensor = context->input(attributes_.ticket_input);

@@ -1,7 +1,7 @@
-// CollectiveKernel: what the kernels of all collectives share: how a request is filled in, and how an op that
-// cannot be submitted lets the other ranks know.
+// CollectiveKernel: the base class of all collectives' kernels. It fills in the requests, and tells the other
+// ranks of an op that cannot be submitted.
 //
-// Place in the stack: under the kernels of the single collectives, which add their tensors. Not here: what
+// Place in the stack: under the kernels of the single collectives, which add their outputs. Not here: what
 // happens to requests (submission.h).
 #ifndef TF_SMDDP_KERNELS_TF_COLLECTIVE_KERNEL_H_
 #define TF_SMDDP_KERNELS_TF_COLLECTIVE_KERNEL_H_
@@ -25,16 +25,16 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
 
  protected:
-  // Adds to each of `requests` what is the collective's own: outputs, root, splits. The rest is there: kind,
-  // attributes, pairing, and of its input the type, shape and memory.
+  // Adds the fields that this collective needs to each of `requests`: outputs, splits. The other fields are
+  // filled in already: kind, attributes, pairing, and the type, shape and memory of the input.
   virtual absl::Status FillIn(tensorflow::OpKernelContext* context, std::vector<Request>* requests) = 0;
 
-  // For FillIn: each request writes its result to the output of its number, which is like the input of that
-  // number and may be it.
+  // For FillIn: request i writes its result to output i, which has the shape of input i and may be its
+  // buffer.
   static absl::Status ForwardOutputs(tensorflow::OpKernelContext* context, std::vector<Request>* requests);
 
-  // For FillIn: each request's output is made when its rows are known. `splits_output`: gets the rows from
-  // each rank; -1 for none.
+  // For FillIn: allocates output i when the number of its rows is known. `splits_output` is the output that
+  // gets the number of rows from each rank; -1 for none.
   static void AllocateOutputsLater(tensorflow::OpKernelContext* context, std::vector<Request>* requests,
                                    int splits_output = -1);
 

@@ -1,4 +1,4 @@
-// Between TensorFlow's words and ours: types, shapes, errors.
+// Converts types, shapes and errors between TensorFlow's classes and ours.
 #ifndef TF_SMDDP_KERNELS_TF_CONVERSIONS_H_
 #define TF_SMDDP_KERNELS_TF_CONVERSIONS_H_
 
@@ -21,7 +21,8 @@ std::vector<std::int64_t> ToShape(const tensorflow::TensorShape& shape);
 // The message is made valid UTF-8, which TensorFlow's Python side expects.
 absl::Status ToTensorFlow(const Status& status);
 
-// Internal for every error: what TensorFlow refuses while a collective is under way is nobody's argument.
+// Every error becomes Internal: one that TensorFlow reports while a collective is under way is not caused by
+// an argument of the user's.
 Status FromTensorFlow(const absl::Status& status);
 
 }  // namespace tf_smddp

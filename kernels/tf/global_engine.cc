@@ -15,7 +15,7 @@ struct Holder {
   std::mutex mu;
   std::shared_ptr<Engine> engine;  // guarded by mu
 
-  // Of init() and shutdown(), which Python calls one at a time.
+  // Used by init() and shutdown(), which Python calls one at a time.
   const std::shared_ptr<MappingCache> mappings = std::make_shared<MappingCache>();
   std::shared_ptr<Arena> arena;  // of the last engine: there are tensors in it
 };
@@ -58,7 +58,7 @@ void StopUsingArena() {
   UseArena(nullptr, 0);
   std::shared_ptr<Arena>& arena = GlobalHolder().arena;
   if (arena == nullptr) return;
-  // Where ranks of a job that failed may still be writing, no other job's tensors go.
+  // Other ranks of a job that failed may still write to its arena, so no other job uses that.
   const bool for_good = arena->quarantined();
   arena->Close(for_good);
   if (for_good) arena = nullptr;
@@ -85,7 +85,7 @@ Status StartGlobalEngine() {
 Status StopGlobalEngine() {
   const std::shared_ptr<Engine> engine = GlobalEngine();
   if (engine == nullptr || engine->InForkedChild()) return {};
-  // Still to be found while it shuts down: what is submitted meanwhile is told so.
+  // It can still be found while it shuts down: requests that are submitted meanwhile get its error.
   const Status status = engine->Shutdown();
   StopUsingArena();
   Holder& holder = GlobalHolder();

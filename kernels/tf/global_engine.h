@@ -23,7 +23,7 @@ Status StopGlobalEngine();
 // as it needs the engine. Any thread.
 std::shared_ptr<Engine> GlobalEngine();
 
-// What to tell a caller that found none.
+// The error of a call that found no engine.
 Status NotInitialized();
 
 }  // namespace tf_smddp

@@ -20,8 +20,8 @@
 namespace tf_smddp {
 namespace {
 
-// All that the handler reads. A plain global, since a handler must not run into an initialisation on first
-// use.
+// The state that the handler reads. It is a plain global, since a handler must not run into an initialisation
+// on first use.
 struct Shared {
   std::atomic<int> event{-1};
   std::atomic<pid_t> pid{0};
@@ -94,7 +94,7 @@ Status WatchInterrupts() {
   }
   shared.pid.store(::getpid());
   struct sigaction ours = {};
-  // Before ours is in place, for it may be called at once.
+  // This comes before our handler is in place, which may be called at once.
   ::sigaction(SIGINT, nullptr, &shared.before);
   ours.sa_sigaction = OnInterrupt;
   ours.sa_mask = shared.before.sa_mask;

@@ -41,7 +41,7 @@ struct StepError::Answer {
     call(error);
   }
 
-  // Whether it was waiting. Sets *found, unless nullptr, to what has come.
+  // Returns whether it was waiting. Sets *found, unless it is nullptr, to the answer so far.
   bool End(absl::Status* found) {
     std::unique_lock<std::mutex> lock(mu);
     const bool was_waiting = state == kWaiting;

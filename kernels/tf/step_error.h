@@ -1,4 +1,4 @@
-// StepError: why the step that an op belongs to is failing.
+// StepError: finds the error with which the step that an op belongs to is failing.
 //
 // Place in the stack: TensorFlow alone; nothing of the engine. TensorFlow tells a cancelled op that its step
 // is over, but not why. The executor aborts the step's rendezvous with the first error, before it cancels
@@ -20,7 +20,7 @@ namespace tf_smddp {
 
 class StepError {
  public:
-  // Remembers what to ask; `context` may go afterwards.
+  // Keeps what it needs of `context`, which may go afterwards.
   explicit StepError(tensorflow::OpKernelContext* context);
   ~StepError();
 
@@ -56,7 +56,7 @@ class StepError {
   std::shared_ptr<Answer> waiting_;  // AskAndWait's
 };
 
-// What the other ranks are told of the step: that it "failed with <type>: <error>", or, for OK, "was
+// The text about the step that the other ranks get: it "failed with <type>: <error>" or, for OK, "was
 // cancelled".
 std::string DescribeStepError(const absl::Status& error);
 

@@ -43,8 +43,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
       }
     }
     remaining_ = requests.size() + 1;  // one for Submit's loop
-    // All that follows an eager op is that the thread that waits for it is told, and that is this one.
-    // (DeregisterCallback can wait.)
+    // The callback of an eager op only wakes the thread that waits for it, which is this one. With a
+    // cancellation manager it may also wait (DeregisterCallback).
     for (Request& request : requests) {
       request.callback_is_trivial = eager && manager_ == nullptr;
       request.caller_progresses = true;
@@ -69,10 +69,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
     EndOne(Status());
   }
 
-  // While the op has not ended.
+  // Call it while the op has not ended.
   std::string Reason() const { return "its step " + DescribeStepError(StepError(context_).Ask()); }
 
-  // The step has failed already. The other ranks run this op, and would wait for us.
+  // The step has failed already. The other ranks run this op, and would wait for this one.
   void RefuseCancelled() {
     const std::string reason = Reason();
     engine_->FailStep(
@@ -111,7 +111,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
     ended_.store(true, std::memory_order_release);
   }
 
-  // What the engine refuses on this rank alone, the others don't know of yet.
+  // Tells the other ranks of a request that the engine has refused on this rank alone.
   void Tell() {
     if (status_.code() == StatusCode::kInvalidArgument) {
       engine_->FailStep(communicator_, step_->number(),

@@ -1,4 +1,4 @@
-// The CPU kernels of SmddpTicket, and of SmddpStepMark, which graphs have instead that pair by name.
+// The CPU kernels of SmddpTicket, and of SmddpStepMark, which takes its place in graphs that pair by name.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -48,7 +48,7 @@ class TicketKernel : public tensorflow::OpKernel {
     output->scalar<std::int64_t>()() = static_cast<std::int64_t>(ticket);
   }
 
-  // Runs at once, on the thread that finds it ready: the earlier the better for the order of what follows.
+  // It runs at once, on the thread that finds it ready, since all collectives of its group wait for it.
   bool IsExpensive() override { return false; }
 
  private:
@@ -56,8 +56,8 @@ class TicketKernel : public tensorflow::OpKernel {
   bool eager_ = false;
 };
 
-// It runs when the step begins: so a step that fails before its first collective is known to the others, who
-// may wait for that.
+// It runs when the step begins. So the other ranks, which may wait for the step's first collective, are told
+// when the step fails before it.
 class StepMarkKernel : public tensorflow::OpKernel {
  public:
   explicit StepMarkKernel(OpKernelConstruction* context) : OpKernel(context) {
