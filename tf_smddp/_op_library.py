@@ -8,7 +8,7 @@ ticket an op carries (_tickets.py), checks of users' arguments (the module of ea
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, ContextManager, Dict, Sequence, TypeVar, cast
+from typing import Any, Callable, ContextManager, Dict, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
 
@@ -80,6 +80,12 @@ def step_mark(communicator: int) -> tf.Tensor:
         return ops.smddp_step_mark(communicator=communicator, name="SmddpStepMark")
 
 
+@functools.lru_cache(maxsize=1024)
+def _label_tensor(names: Tuple[str, ...]) -> tf.Tensor:
+    """The labels as an eager tensor. To make one costs as much as to run an op, so the last ones are kept."""
+    return tf.constant(names)
+
+
 def labels(names: Sequence[str]) -> Dict[str, Any]:
     """The arguments for an op's labels: an input in eager mode, else an attribute.
 
@@ -87,14 +93,14 @@ def labels(names: Sequence[str]) -> Dict[str, Any]:
     takes no strings as inputs.
     """
     if tf.executing_eagerly():
-        return {"labels": [list(names)] if any(names) else []}
+        return {"labels": [_label_tensor(tuple(names))] if any(names) else []}
     return {"labels": [], "tensor_names": list(names)}
 
 
 def one_label(name: str) -> Dict[str, Any]:
     """Does what labels() does, for an op of one tensor."""
     if tf.executing_eagerly():
-        return {"labels": [[name]] if name else []}
+        return {"labels": [_label_tensor((name,))] if name else []}
     return {"labels": [], "tensor_name": name}
 
 

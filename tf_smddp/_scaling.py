@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from typing import Any, List
@@ -17,9 +18,13 @@ class Scaling:
         self.prescale = prescale
         self.postscale = postscale
 
-    def inputs(self) -> List[List[float]]:
+    def inputs(self) -> List[Any]:
         """The op's input: one vector, or nothing where the factors change nothing."""
-        return [] if self.prescale == self.postscale == 1.0 else [[self.prescale, self.postscale]]
+        if self.prescale == self.postscale == 1.0:
+            return []
+        if tf.executing_eagerly():
+            return [_eager_factors(self.prescale, self.postscale)]
+        return [[self.prescale, self.postscale]]
 
     def check(self, dtype: tf.DType, caller: str) -> None:
         """Raises a ValueError, unless tensors of this type can be multiplied so."""
@@ -32,6 +37,12 @@ class Scaling:
 
 
 NONE = Scaling(1.0, 1.0)
+
+
+@functools.lru_cache(maxsize=64)
+def _eager_factors(prescale: float, postscale: float) -> tf.Tensor:
+    """The op's input in eager mode. To make one costs as much as to run an op, so the last ones are kept."""
+    return tf.constant([prescale, postscale], tf.float64)
 
 
 def scaling(prescale_factor: Any, postscale_factor: Any, caller: str) -> Scaling:
