@@ -1,6 +1,6 @@
-/* The engine of one communicator on all ranks: arrival, launch, batches, ends, failures, incarnations (epochs in the
-   code), leaving and abort. README.md says what is modelled. Every step of a process is one operation on shared memory,
-   or one call of a function that holds a mutex. */
+/* The engine of one communicator on all ranks: arrival, launch, batches, ends, failures, incarnations, leaving and abort.
+   README.md says what is modelled. Every step of a process is one operation on shared memory, or one call of a function
+   that holds a mutex. */
 
 #include "parameters.pml"
 
@@ -18,11 +18,14 @@ bit dead; /* the last rank has died: its threads, which have the process numbers
 
 #include "doorbell.pml"
 #include "launch_log.pml"
+#include "batch_state.pml"
 #include "failure_record.pml"
 #include "readiness_table.pml"
 #include "sequencer.pml"
-#include "dispatcher.pml"
-#include "comm_thread.pml"
+#include "delivery.pml"
+#include "failures.pml"
+#include "submission.pml"
+#include "progress.pml"
 #include "user.pml"
 
 #if ABORT
@@ -59,7 +62,7 @@ inline CheckRank(rank) {
 proctype Quiescence() {
   atomic {
     timeout ->
-    assert(aborted || (failure & 3) == EPOCH_RUNNING);
+    assert(aborted || (failure & 3) == INCARNATION_RUNNING);
     FOR_ALL(CheckRank)
   }
 }
@@ -71,10 +74,10 @@ init {
 #if RANKS == 3
     run User(2);
 #endif
-    run CommThread(0);
-    run CommThread(1);
+    run Progress(0);
+    run Progress(1);
 #if RANKS == 3
-    run CommThread(2);
+    run Progress(2);
 #endif
 #if WITHDRAWAL
     run Withdrawer();

@@ -1,7 +1,7 @@
 /* kernels/control/express_lane.{h,cc} alone. All members run the same operations in the same order. Each operation goes through
    the lane or, if the members do not meet there, the usual way, where no member waits for the others. A member may go the usual
    way at once, or stop waiting in the lane at any moment. In the end, either all members have taken an operation in the lane, or
-   none has. In every second operation the members that have met share the work, and finish together. */
+   none has. */
 
 #ifndef MEMBERS
 #define MEMBERS 3
@@ -18,13 +18,11 @@ typedef Line {
   byte meeting; /* these three are one word */
   byte post;
   byte state;
-  byte what;
+  byte key;
   byte data
 };
 Line lines[MEMBERS * 2];
 byte usual[OPERATIONS + 1]; /* number of members that take this operation the usual way */
-byte parts[OPERATIONS + 1]; /* number of members that have done their part of it in the lane */
-byte finished[MEMBERS];     /* the last meeting for which a member has published that its part is done */
 byte changes;               /* number of changed words: a member that polls waits for the next one */
 #define CHANGED changes++
 byte over;                  /* number of members that have run all operations */
@@ -71,7 +69,7 @@ inline Look() {
       if
       :: seen == ALL ->
         d_step { /* the key */
-          same = LINE(m).what == operation;
+          same = LINE(m).key == operation;
           if
           :: state == WITHDRAWN && same -> seen = NEVER
 #ifdef BUG_OLD_FORGOTTEN
@@ -116,7 +114,7 @@ inline Withdraw() {
   :: m < MEMBERS && !withdrawn && m != me ->
     d_step { state = ARRIVED(m) };
     if
-    :: state -> d_step { withdrawn = LINE(m).what != operation; state = 0 }
+    :: state -> d_step { withdrawn = LINE(m).key != operation; state = 0 }
     :: else -> withdrawn = 1
     fi;
     m++
@@ -144,7 +142,7 @@ proctype Member(byte me) {
     :: skip -> /* does not try the lane */
     :: skip ->
       LINE(me).data = operation;
-      LINE(me).what = operation;
+      LINE(me).key = operation;
       d_step {
         post++;
         LINE(me).meeting = meeting;
@@ -184,22 +182,6 @@ proctype Member(byte me) {
       :: else -> break
       od;
       m = 0;
-      if
-      :: operation % 2 == 0 -> /* FinishTogether */
-#ifdef BUG_FINISHED_FIRST
-        finished[me] = meeting;
-        parts[operation]++;
-#else
-        parts[operation]++;
-        finished[me] = meeting;
-#endif
-        do
-        :: m < MEMBERS && finished[m] == meeting -> m++
-        :: m == MEMBERS -> break
-        od;
-        assert(parts[operation] == MEMBERS)
-      :: else
-      fi;
       atomic { m = 0; meeting++ }
     :: else ->
       usual[operation]++

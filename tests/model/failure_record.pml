@@ -1,42 +1,42 @@
 /* kernels/control/failure_record.{h,cc}. */
 
-#define EPOCH_RUNNING 0
-#define EPOCH_WRITING 1
-#define EPOCH_FAILED 2
-#define EPOCH_RESTARTING 3
-#define WORD(epoch, state) ((epoch) << 2 | (state))
+#define INCARNATION_RUNNING 0
+#define INCARNATION_WRITING 1
+#define INCARNATION_FAILED 2
+#define INCARNATION_RESTARTING 3
+#define WORD(incarnation, state) ((incarnation) << 2 | (state))
 
 byte failure = 0; /* the word */
 byte drained = 0;
 int known_origins = 0; /* a mask */
 byte failure_origin = 0; /* the last origin; it stands for the text, too */
-byte draining = ALL;     /* the members that the end of an epoch waits for */
+byte draining = ALL;     /* the members that the end of an incarnation waits for */
 
-#define FAILED(epoch) (failure != WORD(epoch, EPOCH_RUNNING))
-#define IS_BROKEN(epoch) (failure > WORD(epoch, EPOCH_RUNNING))
-#define BEGUN(epoch) ((failure >> 2) >= (epoch))
+#define FAILED(incarnation) (failure != WORD(incarnation, INCARNATION_RUNNING))
+#define IS_BROKEN(incarnation) (failure > WORD(incarnation, INCARNATION_RUNNING))
+#define BEGUN(incarnation) ((failure >> 2) >= (incarnation))
 
 #define KNOWS(origin) (known_origins >> (origin) & 1)
 
 /* Raise sets `outcome` to RAISED or NOT_RUNNING. It does the swap first, then writes the text and rings the doorbells. */
 #define RAISED 1
 #define NOT_RUNNING 2
-inline StartRaise(epoch, origin) {
+inline StartRaise(incarnation, origin) {
   d_step {
     if
-    :: failure == WORD(epoch, EPOCH_RUNNING) ->
-      failure = WORD(epoch, EPOCH_WRITING);
+    :: failure == WORD(incarnation, INCARNATION_RUNNING) ->
+      failure = WORD(incarnation, INCARNATION_WRITING);
       outcome = RAISED
     :: else -> outcome = NOT_RUNNING
     fi
   }
 }
-inline FinishRaise(epoch, origin) {
+inline FinishRaise(incarnation, origin) {
   if
   :: outcome == RAISED ->
     FUSED {
       d_step { known_origins = known_origins | BIT(origin); failure_origin = origin };
-      failure = WORD(epoch, EPOCH_FAILED);
+      failure = WORD(incarnation, INCARNATION_FAILED);
       RingAll
     }
   :: else
@@ -44,7 +44,7 @@ inline FinishRaise(epoch, origin) {
 }
 
 /* TryRestart sets `won` if the caller must restart. */
-inline TryRestart(epoch) {
+inline TryRestart(incarnation) {
 #if LEAVES
   x = drained;
 #ifdef BUG_RESTART_IGNORES_LEAVING
@@ -63,8 +63,8 @@ inline TryRestart(epoch) {
     x = ALL;
 #endif
     if
-    :: (~x & y) == 0 && failure == WORD(epoch, EPOCH_FAILED) ->
-      failure = WORD(epoch, EPOCH_RESTARTING);
+    :: (~x & y) == 0 && failure == WORD(incarnation, INCARNATION_FAILED) ->
+      failure = WORD(incarnation, INCARNATION_RESTARTING);
       won = 1
     :: else
     fi;
@@ -73,10 +73,10 @@ inline TryRestart(epoch) {
   }
 }
 
-inline RestartRecord(epoch) {
+inline RestartRecord(incarnation) {
   d_step {
     drained = 0;
-    assert((epoch) + 1 < EPOCHS);
-    failure = WORD((epoch) + 1, EPOCH_RUNNING)
+    assert((incarnation) + 1 < INCARNATIONS);
+    failure = WORD((incarnation) + 1, INCARNATION_RUNNING)
   }
 }

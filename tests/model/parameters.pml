@@ -42,9 +42,17 @@
 #ifndef PIPELINED
 #define PIPELINED 0
 #endif
+/* 1: rank 0 submits the requests of a step in the opposite order. */
+#ifndef TURNED
+#define TURNED 0
+#endif
 /* 1: a second thread of rank 0 withdraws a request at some moment. */
 #ifndef WITHDRAWAL
 #define WITHDRAWAL 0
+#endif
+/* 1: callers drive the progress: after it has submitted a request, a rank's user may drive for as long as it likes. */
+#ifndef CALLERS
+#define CALLERS 0
 #endif
 /* 1: the last rank leaves the communicator after LEAVES_AFTER steps. */
 #ifndef LEAVES
@@ -66,7 +74,7 @@
 #else
 #define FUSED atomic
 #endif
-/* 1: a call of the engine is one step, and so is the work of a comm thread when an incarnation or the job ends. */
+/* 1: a call of the engine is one step, and so is the work of a rank's progress when an incarnation or the job ends. */
 #ifndef COARSE
 #define COARSE 0
 #endif
@@ -75,8 +83,10 @@
 #else
 #define TOGETHER
 #endif
-/* The number of entries of a log's ring: four for each slot of the table. */
-#ifndef CAPACITY
+/* The number of entries of the log's ring: four for each slot of the table. */
+#ifdef BUG_HALF_RING
+#define CAPACITY (2 * SLOTS)
+#else
 #define CAPACITY (4 * SLOTS)
 #endif
 
@@ -90,12 +100,12 @@
 #define PLACES (2 * SLOTS)
 #define ALL ((1 << RANKS) - 1)
 #define BIT(x) (1 << (x))
-#define EPOCHS (FAILURES + 2)
+#define INCARNATIONS (FAILURES + 2)
 
-/* A ticket is (epoch, number), as one small number. */
+/* A ticket is (incarnation, number), as one small number. */
 #define TICKETS (STEPS * REQUESTS + 1)
-#define TICKET(epoch, number) ((epoch) * TICKETS + (number))
-#define EPOCH_OF(ticket) ((ticket) / TICKETS)
+#define TICKET(incarnation, number) ((incarnation) * TICKETS + (number))
+#define INCARNATION_OF(ticket) ((ticket) / TICKETS)
 #define NUMBER_OF(ticket) ((ticket) % TICKETS)
 #define PLACE_OF(q, ticket) (SLOT_OF(q) * 2 + NUMBER_OF(ticket) % 2)
 
@@ -112,6 +122,6 @@
   byte i, j, p, t, x, y;    \
   byte position, previous;  \
   byte word, origin;        \
-  byte epoch, failing;      \
+  byte incarnation, failing;      \
   byte outcome;             \
   bool seals, won, again, sleep

@@ -40,7 +40,7 @@ inline Arrive() {
   :: outcome != 0
   :: else ->
     if
-    :: x == 1 -> atomic { claim[p] = OPEN(t); x = 0 } /* the manifest is written */
+    :: x == 1 -> d_step { ResetBatch(p); claim[p] = OPEN(t); x = 0 } /* the manifest is written */
     :: else
     fi;
 #if LEAVES
@@ -131,6 +131,7 @@ inline ClearTable() {
     do
     :: i < PLACES ->
       claim[i] = 0; arrived[i] = 0; ready[i] = 0; participants[i] = 0; acknowledged[i] = 0;
+      SpoilBatch(i);
       i++
     :: else -> break
     od;

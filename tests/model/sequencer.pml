@@ -1,14 +1,14 @@
 /* kernels/engine/{sequencer,failure_memory,pending}.{h,cc}, the state that is local to a rank. Each of their functions holds
    a mutex, and so is one step. A rank has one step of its user's at a time, and one communicator. */
 
-byte seq_epoch[RANKS];
+byte seq_incarnation[RANKS];
 bit seq_open[RANKS] = 1;
 byte inside[RANKS * 2];
 byte next_ticket[RANKS];
 byte group[RANKS]; /* the ticket of the group that is being submitted, plus 1; 0: none */
 byte group_submitted[RANKS];
 bit settled[RANKS] = 1;
-byte owed[RANKS]; /* mask of the epochs whose failure this rank's user has not seen yet */
+byte owed[RANKS]; /* mask of the incarnations whose failure this rank's user has not seen yet */
 bit excused[RANKS * 2];
 int own_origins[RANKS * 2]; /* masks */
 byte postponed[RANKS];      /* the origin of the postponed failure; 0: none */
@@ -43,7 +43,7 @@ byte failed_steps[RANKS];
 #if WITHDRAWAL
 bit own_failure[RANKS];
 #endif
-byte epoch_origin[EPOCHS];
+byte incarnation_origin[INCARNATIONS];
 
 inline RememberStep(origin) {
   if
@@ -52,26 +52,26 @@ inline RememberStep(origin) {
   fi
 }
 
-/* The first of the epochs whose failure is owed. */
+/* The first of the incarnations whose failure is owed. */
 #define FIRST_OWED(rank) (owed[rank] & 1 -> 0 : (owed[rank] & 2 -> 1 : (owed[rank] & 4 -> 2 : 3)))
 
 #define DELIVERED(origin) delivered[me] = delivered[me] | BIT(origin)
 #define WAS_DELIVERED(origin) (delivered[me] >> (origin) & 1)
 
 inline TakeOwed() {
-  DELIVERED(epoch_origin[FIRST_OWED(me)]);
+  DELIVERED(incarnation_origin[FIRST_OWED(me)]);
   owed[me] = owed[me] & (owed[me] - 1)
 }
 
 /* CheckOwed sets `outcome` to 1 if this step gets an owed failure. */
 inline CheckOwed() {
   do
-  :: owed[me] && WAS_DELIVERED(epoch_origin[FIRST_OWED(me)]) -> TakeOwed()
+  :: owed[me] && WAS_DELIVERED(incarnation_origin[FIRST_OWED(me)]) -> TakeOwed()
   :: else -> break
   od;
   if
   :: owed[me] ->
-    RememberStep(epoch_origin[FIRST_OWED(me)]);
+    RememberStep(incarnation_origin[FIRST_OWED(me)]);
     TakeOwed();
     outcome = 1
   :: else -> outcome = 0
@@ -82,11 +82,11 @@ inline CheckOwed() {
 #ifdef BUG_DRAWS_AT_ONCE
 #define MY_TURN true
 #else
-#define MY_TURN (seq_closed[me] || (settled[me] && !excused[me * 2 + seq_epoch[me] % 2] && !IS_BROKEN(seq_epoch[me])))
+#define MY_TURN (seq_closed[me] || (settled[me] && !excused[me * 2 + seq_incarnation[me] % 2] && !IS_BROKEN(seq_incarnation[me])))
 #endif
 
-/* The check of Note [The step that failed]: this rank's user has seen exactly one failed step for each failed epoch. */
-#define CheckFailedSteps assert(seq_closed[me] || failed_steps[me] == seq_epoch[me])
+/* The check of Note [The step that failed]: this rank's user has seen exactly one failed step for each failed incarnation. */
+#define CheckFailedSteps assert(seq_closed[me] || failed_steps[me] == seq_incarnation[me])
 
 /* DrawTicket sets `refused` or `drawn`. */
 inline DrawTicket() {
@@ -100,7 +100,7 @@ inline DrawTicket() {
     :: outcome -> refused = 1
     :: else ->
       CheckFailedSteps;
-      drawn = TICKET(seq_epoch[me], next_ticket[me]);
+      drawn = TICKET(seq_incarnation[me], next_ticket[me]);
       next_ticket[me]++;
       group[me] = drawn + 1;
       group_submitted[me] = 0
@@ -109,7 +109,7 @@ inline DrawTicket() {
   }
 }
 
-/* StartFailing sets `failing` to the epoch to fail plus 1, or to 0. */
+/* StartFailing sets `failing` to the incarnation to fail plus 1, or to 0. */
 inline StartFailing() {
   atomic {
     MY_TURN ->
@@ -117,15 +117,15 @@ inline StartFailing() {
     :: step_origin[me] && KNOWS(step_origin[me])
     :: else ->
       CheckOwed();
-      failing = (outcome -> 0 : seq_epoch[me] + 1);
+      failing = (outcome -> 0 : seq_incarnation[me] + 1);
       outcome = 0
     fi
   }
 }
 
 /* Enter of request `j`, in an atomic sequence. It sets `outcome` to 1 if the request is refused, `again` if the step must
-   then fail on the other ranks, and `seals` if the epoch has begun. */
-inline EnterEpoch() {
+   then fail on the other ranks, and `seals` if the incarnation has begun. */
+inline EnterIncarnation() {
   MY_TURN ->
   if
   :: step_origin[me] -> outcome = 1; again = 1
@@ -135,17 +135,17 @@ inline EnterEpoch() {
     if
     :: !outcome ->
       CheckFailedSteps;
-      t = TICKET(seq_epoch[me], next_ticket[me]);
+      t = TICKET(seq_incarnation[me], next_ticket[me]);
       next_ticket[me]++
     :: else
     fi;
 #else
     if
-    :: EPOCH_OF(t) != seq_epoch[me] && owed[me] && FIRST_OWED(me) != EPOCH_OF(t) -> outcome = 0
+    :: INCARNATION_OF(t) != seq_incarnation[me] && owed[me] && FIRST_OWED(me) != INCARNATION_OF(t) -> outcome = 0
     :: else -> CheckOwed()
     fi;
     if
-    :: !outcome && EPOCH_OF(t) != seq_epoch[me] -> RememberStep(last_origin[me]); outcome = 1
+    :: !outcome && INCARNATION_OF(t) != seq_incarnation[me] -> RememberStep(last_origin[me]); outcome = 1
     :: else
     fi;
 #endif
@@ -156,26 +156,28 @@ inline EnterEpoch() {
       :: else
       fi;
       seals = seq_open[me];
-      inside[me * 2 + seq_epoch[me] % 2]++
+      inside[me * 2 + seq_incarnation[me] % 2]++
     :: else
     fi
   fi
 }
 
-/* Exit of a thread that is inside epoch `epoch` - 1. If `epoch` is 0, as for a comm thread, it is inside no epoch. */
-inline LeaveEpoch() {
+/* Exit of a thread that is inside incarnation `incarnation` - 1. If `incarnation` is 0, as for whoever drives the progress,
+   it is inside none. */
+inline LeaveIncarnation() {
   if
-  :: epoch -> inside[me * 2 + (epoch - 1) % 2]--; epoch = 0
+  :: incarnation -> inside[me * 2 + (incarnation - 1) % 2]--; incarnation = 0
   :: else
   fi
 }
 
-inline ExcuseNow(epoch) {
+inline ExcuseNow(incarnation) {
   if
-  :: (epoch) == seq_epoch[me] || ((epoch) + 1 == seq_epoch[me] && !settled[me]) -> excused[me * 2 + (epoch) % 2] = 1
+  :: (incarnation) == seq_incarnation[me] || ((incarnation) + 1 == seq_incarnation[me] && !settled[me]) ->
+    excused[me * 2 + (incarnation) % 2] = 1
   :: else ->
     if
-    :: owed[me] && FIRST_OWED(me) == (epoch) -> TakeOwed()
+    :: owed[me] && FIRST_OWED(me) == (incarnation) -> TakeOwed()
     :: else
     fi
   fi
@@ -192,33 +194,35 @@ inline Rename(from, to) {
 #endif
 }
 
-inline Excuse(epoch, origin) {
-  ExcuseNow(epoch);
+inline Excuse(incarnation, origin) {
+  ExcuseNow(incarnation);
   if
-  :: (epoch) == seq_epoch[me] ->
-    own_origins[me * 2 + (epoch) % 2] = own_origins[me * 2 + (epoch) % 2] | BIT(origin)
-  :: (epoch) + 1 == seq_epoch[me] -> Rename(origin, last_origin[me])
+  :: (incarnation) == seq_incarnation[me] ->
+    own_origins[me * 2 + (incarnation) % 2] = own_origins[me * 2 + (incarnation) % 2] | BIT(origin)
+  :: (incarnation) + 1 == seq_incarnation[me] -> Rename(origin, last_origin[me])
   :: else
   fi
 }
 
-/* EndGroup of ticket `drawn` after a failure sets `failing` to the epoch to fail plus 1, or to 0. */
+/* EndGroup of ticket `drawn` after a failure sets `failing` to the incarnation to fail plus 1, or to 0. */
 inline EndGroupOf() {
   d_step {
     if
     :: group[me] == drawn + 1 ->
       group[me] = 0;
       if
-      :: EPOCH_OF(drawn) == seq_epoch[me] -> failing = (group_submitted[me] < REQUESTS -> EPOCH_OF(drawn) + 1 : 0)
+      :: INCARNATION_OF(drawn) == seq_incarnation[me] ->
+        failing = (group_submitted[me] < REQUESTS -> INCARNATION_OF(drawn) + 1 : 0)
       :: else ->
 #ifndef BUG_FORGETS_EXCUSED_STEP
         if
-        :: (EPOCH_OF(drawn) + 1 == seq_epoch[me] && !settled[me]) || (owed[me] && FIRST_OWED(me) == EPOCH_OF(drawn)) ->
-          RememberStep(epoch_origin[EPOCH_OF(drawn)])
+        :: (INCARNATION_OF(drawn) + 1 == seq_incarnation[me] && !settled[me]) ||
+           (owed[me] && FIRST_OWED(me) == INCARNATION_OF(drawn)) ->
+          RememberStep(incarnation_origin[INCARNATION_OF(drawn)])
         :: else
         fi;
 #endif
-        ExcuseNow(EPOCH_OF(drawn))
+        ExcuseNow(INCARNATION_OF(drawn))
       fi
     :: else
     fi
@@ -226,11 +230,11 @@ inline EndGroupOf() {
 }
 
 /* Postpone sets `won` to its result. */
-inline Postpone(epoch, origin) {
+inline Postpone(incarnation, origin) {
   d_step {
     won = 0;
     if
-    :: (epoch) == seq_epoch[me] && !seq_open[me] ->
+    :: (incarnation) == seq_incarnation[me] && !seq_open[me] ->
       won = 1;
       if
       :: postponed[me] == 0 -> postponed[me] = origin
@@ -244,13 +248,13 @@ inline Postpone(epoch, origin) {
 /* Sequencer::Advance, AllOut, Settle, Open. */
 inline Advance(origin) {
   if
-  :: own_origins[me * 2 + seq_epoch[me] % 2] >> step_origin[me] & 1 -> Rename(step_origin[me], origin)
+  :: own_origins[me * 2 + seq_incarnation[me] % 2] >> step_origin[me] & 1 -> Rename(step_origin[me], origin)
   :: else
   fi;
-  own_origins[me * 2 + seq_epoch[me] % 2] = 0;
+  own_origins[me * 2 + seq_incarnation[me] % 2] = 0;
   last_origin[me] = origin;
-  epoch_origin[seq_epoch[me]] = origin;
-  seq_epoch[me]++;
+  incarnation_origin[seq_incarnation[me]] = origin;
+  seq_incarnation[me]++;
   seq_open[me] = 0;
   next_ticket[me] = 0;
 #ifdef BUG_OWED_ONCE
@@ -259,10 +263,10 @@ inline Advance(origin) {
   settled[me] = 0
 }
 
-#define ALL_OUT(epoch) (inside[me * 2 + (epoch) % 2] == 0)
+#define ALL_OUT(incarnation) (inside[me * 2 + (incarnation) % 2] == 0)
 
 inline Settle(any) {
-  x = seq_epoch[me] - 1;
+  x = seq_incarnation[me] - 1;
   if
 #ifndef BUG_NEVER_OWED
   :: !(any) && !excused[me * 2 + x % 2] -> owed[me] = owed[me] | BIT(x)
@@ -274,10 +278,10 @@ inline Settle(any) {
   x = 0
 }
 
-inline OpenEpoch() { d_step { seq_open[me] = 1; origin = postponed[me]; postponed[me] = 0 } }
+inline OpenIncarnation() { d_step { seq_open[me] = 1; origin = postponed[me]; postponed[me] = 0 } }
 
-/* PendingTable::Add of request `j` with ticket `t`. `seals` says whether its epoch has begun. It sets `outcome` to TO_ENTER,
-   TO_WAIT or CLOSED. */
+/* PendingTable::Add of request `j` with ticket `t`. `seals` says whether its incarnation has begun. It sets `outcome` to
+   TO_ENTER, TO_WAIT or CLOSED. */
 #define TO_ENTER 0
 #define TO_WAIT 1
 #define CLOSED 2

@@ -8,14 +8,14 @@ import pytest
 # What is explored whole: the parameters of parameters.pml that differ from 2 ranks, 2 steps of one request,
 # no failure.
 SCENARIOS: Dict[str, Tuple[str, ...]] = {
-    # Failures and epochs: a step fails at any point, by itself or from another thread, on one rank or on
+    # Failures and incarnations: a step fails at any point, by itself or from another thread, on one rank or on
     # both.
     "both_fail": ("STEPS=1", "FAILURES=2", "FAILING=3", "CHUNKS=0"),
     "one_fails_twice": ("FAILURES=2", "FAILING=1", "FAILS_WHEN=1", "CHUNKS=0"),
     "fails_finely": ("FINE=1", "STEPS=1", "FAILURES=1", "FAILING=1", "FAILS_WHEN=2", "CHUNKS=0"),
     "three_ranks_fail": ("RANKS=3", "STEPS=1", "FAILURES=1", "FAILING=1", "CHUNKS=0", "COARSE=1"),
     "fails_in_batch": ("FAILURES=1", "FAILING=1", "PARTS=1"),
-    "fails_small": ("FAILURES=1", "FAILING=1", "SMALL=1"),
+    "fails_small": ("FAILURES=1", "FAILING=1", "SMALL=1", "CALLERS=1"),
     "fails_between_requests": ("STEPS=1", "REQUESTS=2", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "withdrawn": ("STEPS=1", "FAILURES=1", "WITHDRAWAL=1"),
     # No failure: arrival, batches, work and sleep.
@@ -23,8 +23,10 @@ SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "two_ranks_finely": ("FINE=1", "STEPS=1"),
     "three_ranks": ("RANKS=3", "STEPS=1"),
     "batches": ("STEPS=1", "REQUESTS=2", "SEALS=2"),
-    "small_and_large": ("STEPS=1", "REQUESTS=2", "SEALS=2", "SMALL=1"),
+    "small_and_large": ("STEPS=1", "REQUESTS=2", "SEALS=2", "SMALL=1", "TURNED=1", "CALLERS=1"),
+    "small_twice": ("STEPS=1", "REQUESTS=2", "SMALL=3", "TURNED=1", "CALLERS=1"),
     "one_key_thrice": ("STEPS=1", "REQUESTS=3", "PIPELINED=1", "CHUNKS=0"),
+    "one_key_unsealed": ("STEPS=1", "REQUESTS=3", "PIPELINED=1", "SEALS=0", "CHUNKS=0", "COARSE=1"),
     # A rank leaves.
     "leaves": ("LEAVES=1", "LEAVES_AFTER=1", "PARTS=1"),
     "leaves_three": ("RANKS=3", "STEPS=1", "LEAVES=1", "CHUNKS=0"),
@@ -33,17 +35,16 @@ SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "aborts": ("ABORT=1",),
     "aborts_three": ("RANKS=3", "STEPS=1", "ABORT=1", "CHUNKS=0", "COARSE=1"),
     "dies": ("STEPS=1", "ABORT=2", "PARTS=1"),
-    "dies_small": ("STEPS=1", "ABORT=2", "SMALL=1"),
+    "dies_small": ("STEPS=1", "ABORT=2", "SMALL=1", "CALLERS=1"),
     "aborts_and_fails": ("STEPS=1", "ABORT=1", "FAILURES=1", "FAILING=1", "FAILS_WHEN=2", "CHUNKS=0"),
 }
 
+# What `make test-all` alone explores: those that take longest. Smaller ones cover each part of them.
+LONG = {"three_ranks_fail", "one_key_unsealed", "aborts_and_fails", "thread_and_peers"}
+
 # What each change to the protocol breaks: the scenario that finds it, smaller where a smaller one does.
 MUTATIONS: Dict[str, Tuple[str, ...]] = {
-    # Doorbells.
-    "LOOKS_BEFORE_LISTENING": ("FINE=1", "STEPS=1"),
-    "RING_READS_FIRST": ("FINE=1", "STEPS=1"),
-    "SLEEPING_SET_LATE": ("FINE=1", "STEPS=1"),
-    # Table and logs.
+    # Table and log.
     "RETIRED_BY_FIRST": ("STEPS=1",),
     "PARTICIPANTS_ALL": ("STEPS=1", "LEAVES=1", "PARTS=1", "CHUNKS=0"),
     "NO_ELECTION": ("RANKS=3", "STEPS=1", "LEAVES=1", "CHUNKS=0"),
@@ -51,20 +52,42 @@ MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "PUBLISH_UNCHECKED": ("STEPS=1", "FAILURES=1", "FAILING=1", "SMALL=1"),
     "BATCHES_BY_READER": ("STEPS=1", "REQUESTS=2", "SEALS=2", "CHUNKS=0"),
     "BATCH_KEPT": ("CHUNKS=0",),
+    "BATCH_RESET_LATE": ("STEPS=1",),
     "NO_RESOLVE": ("STEPS=1", "FAILURES=1", "FAILING=1", "SMALL=1"),
     "END_OVERWRITES": ("STEPS=1", "FAILURES=1", "FAILING=1"),
-    # Epochs.
+    "HALF_RING": ("STEPS=1", "REQUESTS=3", "PIPELINED=1", "SEALS=0", "CHUNKS=0"),
+    # Who is rung.
+    "FINISHES_AHEAD": ("STEPS=1", "REQUESTS=2", "SMALL=3", "TURNED=1"),
+    "OWED_RING_KEPT": ("STEPS=1", "SMALL=1", "CALLERS=1"),
+    "UNHUSH_BLIND": ("STEPS=1", "SMALL=1", "CALLERS=1"),
+    "LEAVES_WORK": ("STEPS=1", "SEALS=0", "CALLERS=1"),
+    # Incarnations.
     "RESTART_BEFORE_DRAINED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "RESTART_IGNORES_LEAVING": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "NEVER_OWED": ("STEPS=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
-    "OWED_ONCE": ("STEPS=3", "FAILURES=2", "FAILING=1", "FAILS_WHEN=1", "CHUNKS=0"),
+    "OWED_ONCE": ("FAILURES=2", "FAILING=1", "FAILS_WHEN=1", "CHUNKS=0", "COARSE=1"),
     "NOT_EXCUSED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "DRAWS_AT_ONCE": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "NO_RENAME": ("STEPS=1", "FAILURES=2", "FAILING=3", "CHUNKS=0"),
     "FORGETS_EXCUSED_STEP": ("STEPS=1", "FAILURES=2", "FAILING=3", "FAILS_WHEN=1", "CHUNKS=0"),
 }
 
-# Likewise of express_lane.pml, which stands by itself.
+# Likewise of the models that stand by themselves: progress_thread.pml, by its own parameters ...
+THREAD_SCENARIOS: Dict[str, Tuple[str, ...]] = {
+    "thread_and_caller": ("PEERS=1", "CALLERS=1"),
+    "thread_and_callers": ("PEERS=0", "CALLERS=2"),
+    "thread_and_peers": ("PEERS=2", "CALLERS=1"),
+}
+THREAD_MUTATIONS: Dict[str, Tuple[str, ...]] = {
+    "LOOKS_BEFORE_LISTENING": ("PEERS=1", "CALLERS=1"),
+    "RING_READS_FIRST": ("PEERS=1", "CALLERS=1"),
+    "SLEEPING_SET_LATE": ("PEERS=1", "CALLERS=1"),
+    "UNHUSH_READS_FIRST": ("PEERS=1", "CALLERS=1"),
+    "OWED_RING_TAKEN_LATE": ("PEERS=1", "CALLERS=1"),
+    "OWED_BEFORE_PUBLISHED": ("PEERS=1", "CALLERS=1"),
+}
+
+# ... and express_lane.pml.
 LANE_SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "lane_of_two": ("MEMBERS=2", "OPERATIONS=3"),
     "lane_of_three": ("MEMBERS=3", "OPERATIONS=1"),
@@ -76,29 +99,38 @@ LANE_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "LEAVING_COUNTS": ("MEMBERS=2", "OPERATIONS=1"),
     "ONE_LINE": ("MEMBERS=2", "OPERATIONS=2"),
     "OLD_FORGOTTEN": ("MEMBERS=2", "OPERATIONS=2"),
-    "FINISHED_FIRST": ("MEMBERS=2", "OPERATIONS=2"),
 }
+
+
+SOURCES = {
+    **dict.fromkeys([*THREAD_SCENARIOS, *THREAD_MUTATIONS], "progress_thread"),
+    **dict.fromkeys([*LANE_SCENARIOS, *LANE_MUTATIONS], "express_lane"),
+}
+ALL_SCENARIOS = {**SCENARIOS, **THREAD_SCENARIOS, **LANE_SCENARIOS}
+ALL_MUTATIONS = {**MUTATIONS, **THREAD_MUTATIONS, **LANE_MUTATIONS}
 
 
 @pytest.fixture(scope="module")
 def explorations(tmp_path_factory, request):
     started = model.Explorations(tmp_path_factory.mktemp("model"))
     for item in request.session.items:
-        name = item.callspec.params
-        if "scenario" in name:
-            scenario = name["scenario"]
-            source = "express_lane" if scenario in LANE_SCENARIOS else "engine"
-            started.start(scenario, {**SCENARIOS, **LANE_SCENARIOS}[scenario], source=source)
+        params = item.callspec.params
+        if "scenario" in params:
+            name = params["scenario"]
+            started.start(name, ALL_SCENARIOS[name], source=SOURCES.get(name, "engine"))
         else:
-            mutation = name["mutation"]
-            source = "express_lane" if mutation in LANE_MUTATIONS else "engine"
-            defines = (*{**MUTATIONS, **LANE_MUTATIONS}[mutation], f"BUG_{mutation}")
-            started.start(mutation, defines, optimised=False, source=source)  # most end early
+            name = params["mutation"]
+            defines = (*ALL_MUTATIONS[name], f"BUG_{name}")
+            # Most end early.
+            started.start(name, defines, optimised=False, source=SOURCES.get(name, "engine"))
     yield started
     started.stop()
 
 
-@pytest.mark.parametrize("scenario", [*SCENARIOS, *LANE_SCENARIOS])
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in ALL_SCENARIOS],
+)
 def test_holds(explorations, scenario, record_property):
     outcome = explorations.outcome(scenario)
     record_property("states", outcome.states)
@@ -107,7 +139,7 @@ def test_holds(explorations, scenario, record_property):
     assert outcome.violation == ""
 
 
-@pytest.mark.parametrize("mutation", [*MUTATIONS, *LANE_MUTATIONS])
+@pytest.mark.parametrize("mutation", ALL_MUTATIONS)
 def test_found(explorations, mutation):
     outcome = explorations.outcome(mutation)
     print(f"{mutation}: {outcome.states} states, {outcome.seconds} s: {outcome.violation}")

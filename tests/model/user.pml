@@ -84,6 +84,35 @@ inline MayFail(when) {
   fi
 }
 
+/* Turns `j` from a number in the order of this rank into that of a request, and back. */
+inline TurnAround() {
+#if TURNED
+  j = (me == 0 -> REQUESTS - 1 - j : j)
+#else
+  skip
+#endif
+}
+
+/* ProgressThread::SubmitAndProgress, after the request was submitted: while `calling` is set, this rank's user may drive the
+   progress (progress.pml). In the end it rings for what nobody has looked at. */
+inline StopDriving() {
+#if CALLERS
+  calling[me] = 1;
+  atomic {
+    !driven[me] ->
+    calling[me] = 0;
+#ifndef BUG_OWED_RING_KEPT
+    if
+    :: owed_ring[me] -> owed_ring[me] = 0; RingSelf
+    :: else
+    fi
+#endif
+  };
+#else
+  skip
+#endif
+}
+
 proctype User(byte me) PROVIDED {
   LOCALS;
 #if !WITHDRAWAL
@@ -110,7 +139,7 @@ proctype User(byte me) PROVIDED {
     :: j == REQUESTS -> j = 0; break
     :: j < REQUESTS ->
       if
-      :: !OWN_FAILURE || WITHDRAWAL -> TOGETHER { Submit() }
+      :: !OWN_FAILURE || WITHDRAWAL -> TurnAround(); TOGETHER { Submit() }; TurnAround()
       :: OWN_FAILURE && !refused -> /* Submission::RefuseCancelled; the step may have ended before it calls FailedIn */
         TOGETHER { FailStep() };
         if
@@ -119,6 +148,7 @@ proctype User(byte me) PROVIDED {
         fi
       :: refused || OWN_FAILURE -> j = REQUESTS - 1
       fi;
+      StopDriving();
       atomic { j++; MayFail(2) }
     od;
     /* The ends of the requests. */
