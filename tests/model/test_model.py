@@ -8,8 +8,8 @@ import pytest
 # What is explored whole: the parameters of parameters.pml that differ from 2 ranks, 2 steps of one request,
 # no failure.
 SCENARIOS: Dict[str, Tuple[str, ...]] = {
-    # Failures and incarnations: a step fails at any point, by itself or from another thread, on one rank or on
-    # both.
+    # Failures and incarnations: a step fails at any point, by itself or from another thread, on one rank or
+    # on both.
     "both_fail": ("STEPS=1", "FAILURES=2", "FAILING=3", "CHUNKS=0"),
     "one_fails_twice": ("FAILURES=2", "FAILING=1", "FAILS_WHEN=1", "CHUNKS=0"),
     "fails_finely": ("FINE=1", "STEPS=1", "FAILURES=1", "FAILING=1", "FAILS_WHEN=2", "CHUNKS=0"),
