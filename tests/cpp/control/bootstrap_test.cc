@@ -252,8 +252,9 @@ TEST(Bootstrap, AProcessOfAnotherRunIsRefusedAndTheRunContinues) {
   EXPECT_TRUE(outcomes[2].status.ok()) << outcomes[2].status.message();
   EXPECT_TRUE(outcomes[3].status.ok()) << outcomes[3].status.message();
   const std::string refused = outcomes[1].status.message();
-  // It was refused, or it came after the run's socket was removed.
+  // It was refused, or it came after the run's socket, or its directory, was removed.
   EXPECT_TRUE(refused.find("met rank 0 of another run") != std::string::npos ||
+              refused.find("the job that it belonged to may have ended") != std::string::npos ||
               refused.find("has already started without this process") != std::string::npos ||
               refused.find("closed the connection") != std::string::npos)
       << refused;
