@@ -101,9 +101,9 @@ Status Live(Engine& engine, Phase phase, Fate fate, bool victim) {
       if (victim) std::this_thread::sleep_for(pause);
       break;
     case Phase::kLarge:
-      return RunLarge(engine, Survives(fate) ? 60 : 100000);
+      return RunLarge(engine, Survives(fate) ? (kSanitized ? 6 : 60) : 100000);
     case Phase::kSmall:
-      return RunSmall(engine, Survives(fate) ? 3000 : 100000000);
+      return RunSmall(engine, Survives(fate) ? (kSanitized ? 1000 : 3000) : 100000000);
     case Phase::kBootstrap:
       if (dies) std::this_thread::sleep_for(pause);  // it was through before its fate came
       break;
