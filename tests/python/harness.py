@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import time
 import uuid
 from typing import Any, Dict, List, Optional
 
-from marked_processes import marked_processes
+from marked_processes import kill, marked_processes
 
 LIMIT_SECONDS = 60.0
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -108,7 +107,7 @@ class RunningJob:
 
     def __exit__(self, *error: Any) -> None:
         for pid in marked_processes(_MARK, self._mark):
-            os.kill(pid, signal.SIGKILL)
+            kill(pid)
         self._process.wait(LIMIT_SECONDS)
         shutil.rmtree(self._folder)
 

@@ -1,7 +1,9 @@
 """Processes that a test has started, directly or not: they have a mark in their environment."""
 
+import contextlib
 import os
 import pathlib
+import signal
 from typing import List
 
 
@@ -18,3 +20,9 @@ def marked_processes(variable: str, value: str) -> List[int]:
             if wanted in environ.split(b"\0"):
                 found.append(int(entry))
     return found
+
+
+def kill(pid: int) -> None:
+    """Kills a process. It may have ended since it was found."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

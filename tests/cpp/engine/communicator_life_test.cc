@@ -13,11 +13,9 @@
 
 #include "gtest/gtest.h"
 #include "kernels/engine/statistics.h"
-#include "tests/cpp/testing/limited_ranks.h"
 #include "tests/cpp/testing/meeting.h"
 #include "tests/cpp/testing/ranks.h"
 #include "tests/cpp/testing/sanitizers.h"
-#include "tests/cpp/testing/seccomp.h"
 #include "tests/cpp/testing/step.h"
 #include "tests/cpp/testing/usage.h"
 
@@ -234,25 +232,6 @@ TEST(CommunicatorLife, ShutdownDoesNotWaitForAnotherThreadsCreation) {
         meeting.Await();
       },
       {}, /*orderly=*/false);
-}
-
-// The others get an error that says why, and the job goes on.
-TEST(CommunicatorLife, ARankThatCannotJoinSaysSoToAll) {
-  const std::vector<RankEnd> ends = RunLimited(
-      3, [](int, Config*) {},
-      [](Engine& engine) -> Status {
-        if (engine.config().rank == 1) {
-          Require(RefuseCalls({{SYS_clone3, EAGAIN}, {SYS_clone, EAGAIN}}), "seccomp");
-        }
-        CommunicatorId id = kWorld;
-        const Status status = engine.CreateCommunicator({1, 2}, &id);
-        if (status.message().find("rank 1 cannot join a process set: a thread could not be started") ==
-            std::string::npos) {
-          return Internal("not what was expected: " + status.message());
-        }
-        return RunSomeCollectives(engine);
-      });
-  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
 }
 
 }  // namespace

@@ -10,7 +10,6 @@ import fcntl
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ import time
 import uuid
 from collections.abc import Sequence
 from typing import Callable
+
+from marked_processes import kill
 
 import smddprun
 
@@ -227,7 +228,7 @@ class Harness:
             assert os.listdir(self.rendezvous_parent) == [], "a rendezvous directory was left behind"
         finally:
             for pid in self.leftovers():
-                os.kill(pid, signal.SIGKILL)
+                kill(pid)
             for launcher in self._launchers:
                 launcher.process.wait(LIMIT_SECONDS)
                 for stream in (launcher.process.stdout, launcher.process.stderr):

@@ -20,6 +20,7 @@ from launcher_harness import (
     stat,
     wait_until,
 )
+from marked_processes import kill
 
 # The rank leaves one process in its group, one in a new session, and one in a new session that ignores
 # SIGTERM.
@@ -112,7 +113,7 @@ def test_a_process_that_cleared_its_environment_is_found_by_its_session(launcher
         wait_until(lambda: not alive(int(bare)), "it ends")
     finally:
         if alive(int(bare)):  # without its mark the fixture would not find it
-            os.kill(int(bare), signal.SIGKILL)
+            kill(int(bare))
     running.finish()
 
 
@@ -279,7 +280,7 @@ def test_all_this_in_a_pipeline(launcher):
 
 def guard_of(launcher, running):
     """Waits until all ranks run; returns the launcher's child without the job's id, which is the guard."""
-    children = [pid for pid in launcher.leftovers() if stat(pid)[1] == str(running.pid)]
+    children = [pid for pid in launcher.leftovers() if stat(pid)[1:2] == [str(running.pid)]]
     (guard,) = [pid for pid in children if b"SMDDP_JOB_ID" not in proc(pid, "environ")]
     return guard
 

@@ -1,13 +1,13 @@
 """The search for processes that outlive the ranks, while such processes start and end."""
 
 import os
-import signal
 import subprocess
 import uuid
 
 import psutil
 import pytest
 from launcher_harness import alive, proc, wait_until
+from marked_processes import kill
 
 from smddprun.escalation import Escalation
 from smddprun.leftovers import Sweep
@@ -70,4 +70,4 @@ def test_a_process_that_begins_while_it_looks_is_found(parent, job_id, monkeypat
         assert sweep.signalled == [f"{children[0]} (sleep 100)"]
     finally:
         if children and alive(children[0]):
-            os.kill(children[0], signal.SIGKILL)
+            kill(children[0])

@@ -13,6 +13,7 @@ import time
 
 import pytest
 from launcher_harness import LIMIT_SECONDS, after, alive, wait_until
+from marked_processes import kill
 
 from smddprun.streams import open_pipe
 
@@ -198,7 +199,7 @@ def test_a_writer_that_outlives_the_job_does_not_hold_it_up(launcher):
         wait_until(lambda: not alive(writer), "it is ended")
     finally:
         if alive(writer):  # without its mark the fixture would not find it
-            os.kill(writer, signal.SIGKILL)
+            kill(writer)
 
 
 @pytest.mark.parametrize("refused", [3, 1000])

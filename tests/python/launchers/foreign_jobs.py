@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ import time
 import uuid
 from typing import List, Mapping, NamedTuple, Sequence
 
-from marked_processes import marked_processes
+from marked_processes import kill, marked_processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 150.0
@@ -147,7 +146,7 @@ class Bench:
             time.sleep(0.05)
         left = self.processes()
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            kill(pid)
         for command in self._commands:
             command.close()
         places = self.meeting_places()
