@@ -157,7 +157,7 @@ void RunSeed(std::uint32_t seed) {
         config->small_bytes = schedule.small_bytes;
         config->table_slots = 256;
         config->arena_bytes = 8 << 20;
-        config->stall_warning_ms = 100;  // so the stall watch looks often; nothing is logged at this log level
+        config->stall_warning_ms = 100;  // the stall watch looks often; this log level hides what it says
       });
 }
 
