@@ -97,9 +97,11 @@ bool BatchRunner::ResolveOne(Item* item) {
   const Request& request = item->pending->request;
   ResolvedRequest& resolved = item->resolved;
   Status status = Resolve(communicator_, *item->pending, &resolved);
-  void* output = request.output;
+  void* output = request.output.data;
   if (status.ok() && !resolved.all_outputs()) {
     status = request.allocate(resolved.collective->OutputRows(resolved.call, resolved.self), &output);
+    if (status.ok() && !request.output.on_host())
+      status = BounceOutput(resolved, item->pending.get(), &output);
     // It is no damage when this rank has no room.
     if (!status.ok()) status = FailedPrecondition(status.message());
   }
@@ -115,9 +117,22 @@ bool BatchRunner::ResolveOne(Item* item) {
   // A small request that another rank could not put into its arena is staged from and to this rank's span;
   // Complete copies the result out of there.
   const bool in_span = item->pending->span != nullptr;
-  resolved.inputs[self] = in_span ? item->pending->span : request.input;
+  resolved.inputs[self] = in_span ? item->pending->span : request.input.data;
   resolved.outputs[self] = in_span && resolved.all_outputs() ? item->pending->span : output;
   return true;
+}
+
+// The output lies where the CPU may not touch it: it is made in the arena, and copied when it is complete.
+Status BatchRunner::BounceOutput(const ResolvedRequest& resolved, PendingRequest* pending, void** output) {
+  const std::uint64_t bytes = resolved.collective->OutputCount(resolved.call, resolved.self) *
+                              DTypeBytes(resolved.call.operation.dtype);
+  if (bytes == 0) return {};
+  Status status = BounceBuffer::Allocate(communicator_->job().shared_arena(), bytes, pending->manifest,
+                                         &pending->output_bounce);
+  if (!status.ok()) return status;
+  pending->request.output.data = *output;
+  *output = pending->output_bounce->span();
+  return {};
 }
 
 bool BatchRunner::Step(Requests* done) {

@@ -59,6 +59,7 @@ class BatchRunner {
 
   bool ResolveAll(const LogReader::Batch& batch);
   bool ResolveOne(Item* item);
+  Status BounceOutput(const ResolvedRequest& resolved, PendingRequest* pending, void** output);
   Transfer* TransferOf(Item* item);
   bool StepTransfers();
   void TakeAll(const LogReader::Batch& batch, Requests* done);

@@ -36,30 +36,53 @@ void Delivery::Complete(const std::vector<PendingTable::Shared>& done, bool smal
   for (const DoneCallback& callback : ended.trivial) OwnCallbacks::Call(callback, Status());
 }
 
+// Brings the result from the arena to the output, if it is not there. When a device does not take its rank's
+// result, the other ranks have theirs, so the job ends.
+Status Delivery::PutResult(const PendingRequest& pending) {
+  const Request& request = pending.request;
+  if (pending.output_bounce == nullptr) {
+    if (pending.span != nullptr &&
+        FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs) {
+      std::memcpy(request.output.data, pending.span, pending.bytes);
+    }
+    return {};
+  }
+  const auto check = [handle = state_->handle, rank = state_->RankName(), manifest = pending.manifest,
+                      kind = request.output.kind](const Status& status) {
+    if (status.ok()) return Status();
+    const std::string text = rank + " could not copy the result of " + DescribeManifest(manifest) + " to " +
+                             kind->name() + ": " + status.message();
+    handle->Call([&](Communicator* communicator) { communicator->job().Abort(text); });
+    return Internal(text);
+  };
+  return check(pending.output_bounce->Drain(request.output, check));
+}
+
 void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Ended* ended) {
   Communicator* const communicator = state_->communicator;
   const Request& request = pending->request;
-  if (pending->span != nullptr &&
-      FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs) {
-    std::memcpy(request.output, pending->span, pending->bytes);
-  }
-  FreeSpans(*pending);
+  const Status status = PutResult(*pending);
+  FreeSpans(pending.get());
   ended->retired |= communicator->table().Acknowledge(pending->place(), communicator->index());
   if (request.pairing.kind == Pairing::kName) {
     state_->sequencer.NameEnded(request.pairing.name, pending->incarnation);
   }
   Cost& cost = pending->cost;
   cost.small = small;
-  cost.in_place = pending->bytes > 0 && request.output == request.input;
+  cost.in_place = pending->bytes > 0 && request.output.data == request.input.data;
   if (cost.waiting == Clock::duration::zero()) cost.waiting = now - pending->submitted;  // it was in no batch
-  state_->counters->Completed(request.operation.kind, pending->bytes, cost);
-  if (state_->timeline->running()) {
-    state_->timeline->Add(request, pending->bytes, pending->submitted, cost, now);
+  if (status.ok()) {
+    state_->counters->Completed(request.operation.kind, pending->bytes, cost);
+  } else {
+    state_->counters->Failed(request.operation.kind);
   }
-  if (request.callback_is_trivial) {
+  if (state_->timeline->running()) {
+    state_->timeline->Add(request, pending->bytes, pending->submitted, cost, now, !status.ok());
+  }
+  if (request.callback_is_trivial && status.ok()) {
     ended->trivial.push_back(std::move(pending->request.done));
   } else {
-    ended->completions.emplace_back(std::move(pending->request.done), Status());
+    ended->completions.emplace_back(std::move(pending->request.done), status);
   }
 }
 
@@ -76,7 +99,7 @@ void Delivery::FailIncarnation(std::uint64_t incarnation, std::uint64_t origin, 
   const std::vector<PendingTable::Shared> requests = state_->pending.TakeIncarnation(incarnation);
   for (const PendingTable::Shared& pending : requests) {
     state_->memory->RememberStep(pending->request.step, origin, ErrorText(*pending, text));
-    FreeSpans(*pending);
+    FreeSpans(pending.get());
   }
   state_->counters->IncarnationFailed();
   state_->sequencer.Settle(!requests.empty());
@@ -92,7 +115,7 @@ void Delivery::FailAll(const std::string& text) {
 void Delivery::FailLate() {
   const std::vector<PendingTable::Shared> requests =
       state_->pending.Close(Internal("the process set was removed"));
-  for (const PendingTable::Shared& pending : requests) FreeSpans(*pending);
+  for (const PendingTable::Shared& pending : requests) FreeSpans(pending.get());
   Fail(requests, "the process set was removed meanwhile");
 }
 
@@ -116,10 +139,12 @@ void Delivery::CountFailed(const Request& request, Clock::time_point submitted, 
   state_->timeline->Add(request, InputBytes(request), submitted, cost, Clock::now(), /*failed=*/true);
 }
 
-void Delivery::FreeSpans(const PendingRequest& pending) {
+void Delivery::FreeSpans(PendingRequest* pending) {
   Arena& arena = state_->communicator->job().arena();
-  if (pending.span != nullptr) arena.Free(pending.span);
-  if (pending.splits != nullptr) arena.Free(pending.splits);
+  if (pending->span != nullptr && pending->input_bounce == nullptr) arena.Free(pending->span);
+  if (pending->splits != nullptr) arena.Free(pending->splits);
+  pending->input_bounce.reset();
+  pending->output_bounce.reset();
 }
 
 }  // namespace tf_smddp

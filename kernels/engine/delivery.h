@@ -37,12 +37,14 @@ class Delivery {
   // Counts and records a request that has ended with an error. Any thread.
   void CountFailed(const Request& request, Clock::time_point submitted, const Cost& cost);
 
-  // Gives back what `pending` has in the arena besides its tensors. Any thread.
-  void FreeSpans(const PendingRequest& pending);
+  // Gives back what `pending` has in the arena besides its tensors; a span that is being copied follows when
+  // the copy has ended. Any thread.
+  void FreeSpans(PendingRequest* pending);
 
  private:
   struct Ended;
 
+  Status PutResult(const PendingRequest& pending);
   void Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Ended* ended);
   void Fail(const std::vector<PendingTable::Shared>& requests, const std::string& text);
   static std::string ErrorText(const PendingRequest& pending, const std::string& text);

@@ -75,7 +75,7 @@ Express::Express(Communicator* communicator)
 
 bool Express::Suits(const Request& request, std::uint64_t bytes) const {
   return patience_ > Clock::duration::zero() && request.caller_progresses && bytes <= max_bytes_ &&
-         request.pairing.kind != Pairing::kName &&
+         request.pairing.kind != Pairing::kName && request.input.on_host() && request.output.on_host() &&
          FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs &&
          communicator_->segment().active().load(std::memory_order_relaxed) ==
              MemberMask::FirstN(communicator_->size()).bits();
@@ -99,7 +99,7 @@ Express::Try::Try(Express* express, const Request& request, const Manifest& mani
 }
 
 void Express::Try::Post() {
-  if (turn_.owns_lock()) express_->lane_.Post(key_, request_.input, bytes_);
+  if (turn_.owns_lock()) express_->lane_.Post(key_, request_.input.data, bytes_);
 }
 
 bool Express::Try::Meet(const void** posted, Cost* cost) {
@@ -133,7 +133,7 @@ bool Express::Try::Finish(Cost* cost) {
   call.num_ranks = communicator.size();
   const RankId root = request_.operation.root;
   if (root.valid()) call.root = ParticipantId(communicator.IndexOf(root.value()));
-  FindCollective(call.operation.kind).DirectOwn(call, posted, request_.output);
+  FindCollective(call.operation.kind).DirectOwn(call, posted, request_.output.data);
   cost->begun = begin;
   if (worth_timing) cost->moving = Clock::now() - begin;
   return true;

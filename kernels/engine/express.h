@@ -1,9 +1,10 @@
 // Express: the short way for small requests of ranks that arrive at the same time.
 //
-// Place in the stack: submission.h tries it before anything else, for requests of up to 16 KiB whose caller
-// drives the progress. The ranks meet in the lane (kernels/control/express_lane.h): each posts its data, and
-// makes its own output from all posts. Nothing is entered in the table or a log, acknowledged, or rung for.
-// If the ranks do not meet, none of them does, and all take the usual way, where errors are found as well.
+// Place in the stack: submission.h tries it before anything else, for requests of up to 16 KiB in host
+// memory whose caller drives the progress. The ranks meet in the lane (kernels/control/express_lane.h): each
+// posts its data, and makes its own output from all posts. Nothing is entered in the table or a log,
+// acknowledged, or rung for. If the ranks do not meet, none of them does, and all take the usual way, where
+// errors are found as well.
 //
 // A rank waits in the lane for 10 µs. That is wasted when the ranks arrive at different times. So after
 // kMaxMisses misses in a row, only one request in 2^k enters; k grows with each further miss. Which requests

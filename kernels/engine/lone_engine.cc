@@ -1,5 +1,6 @@
 #include "kernels/engine/lone_engine.h"
 
+#include <future>
 #include <utility>
 
 #include "kernels/collectives/collective.h"
@@ -11,19 +12,53 @@
 namespace tf_smddp {
 namespace {
 
+// Begins a copy, and waits for it. `what` is for the message.
+Status Copy(const std::string& what, const std::function<Status(MemoryKind::Ended)>& begin) {
+  std::promise<Status> outcome;
+  Status status = begin([&outcome](const Status& ended) { outcome.set_value(ended); });
+  if (status.ok()) status = outcome.get_future().get();
+  return status.ok() ? status : Internal("could not copy the " + what + ": " + status.message());
+}
+
+// Copies what lies where the CPU may not touch it to `host`, and sets *address to that.
+Status FromDevice(const Request& request, std::vector<std::byte>* host, const void** address) {
+  const InputBuffer& input = request.input;
+  host->resize(InputBytes(request));
+  *address = host->data();
+  return Copy("input of '" + request.label + "' from " + input.kind->name(), [&](MemoryKind::Ended ended) {
+    return input.kind->CopyToHost(input.data, host->data(), host->size(), input.stream, std::move(ended));
+  });
+}
+
+Status ToDevice(const Request& request, const std::vector<std::byte>& host, const Buffer& output) {
+  return Copy("result of '" + request.label + "' to " + output.kind->name(), [&](MemoryKind::Ended ended) {
+    return output.kind->CopyFromHost(host.data(), output.data, host.size(), output.stream, std::move(ended));
+  });
+}
+
 Status Run(const Request& request) {
   const Collective& collective = FindCollective(request.operation.kind);
   Call call = CallOf(request);
   call.root = ParticipantId(0);
   if (RowsMayDiffer(request.operation.kind)) call.rows = {call.num_rows};
-  void* output = request.output;
+  Buffer output = request.output;
+  Status status;
   if (collective.reach() == Collective::Reach::kOwnOutput) {
-    Status status = request.allocate(collective.OutputRows(call, ParticipantId(0)), &output);
-    if (!status.ok()) return status;
+    status = request.allocate(collective.OutputRows(call, ParticipantId(0)), &output.data);
   }
   const std::uint64_t count = collective.OutputCount(call, ParticipantId(0));
-  if (count > 0) collective.Direct(call, ParticipantId(0), &request.input, &output, 0, count);
-  return {};
+  if (!status.ok() || count == 0) return status;
+  std::vector<std::byte> host_input, host_output;
+  const void* from = request.input.data;
+  void* to = output.data;
+  if (!request.input.on_host()) status = FromDevice(request, &host_input, &from);
+  if (!status.ok()) return status;
+  if (!output.on_host()) {
+    host_output.resize(count * DTypeBytes(request.operation.dtype));
+    to = host_output.data();
+  }
+  collective.Direct(call, ParticipantId(0), &from, &to, 0, count);
+  return output.on_host() ? status : ToDevice(request, host_output, output);
 }
 
 }  // namespace
@@ -98,7 +133,7 @@ std::uint64_t LoneEngine::Submit(Request&& request) {
   Cost cost;
   cost.begun = begin;
   cost.moving = Clock::now() - begin;
-  cost.in_place = request.input != nullptr && request.output == request.input;
+  cost.in_place = request.input.data != nullptr && request.output.data == request.input.data;
   if (counters != nullptr && status.ok())
     counters->Completed(request.operation.kind, InputBytes(request), cost);
   if (counters != nullptr && !status.ok()) counters->Failed(request.operation.kind);

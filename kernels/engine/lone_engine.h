@@ -1,4 +1,5 @@
-// LoneEngine: the engine of a job of one rank. It meets nobody: each request is done when Submit returns.
+// LoneEngine: the engine of a job of one rank. It meets nobody: each request is done when Submit returns,
+// which waits for the copies of a buffer that the CPU may not touch.
 //
 // Place in the stack: behind engine.h. It has no thread, no shared memory and no arena.
 #ifndef TF_SMDDP_KERNELS_ENGINE_LONE_ENGINE_H_

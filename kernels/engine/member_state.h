@@ -5,9 +5,11 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_MEMBER_STATE_H_
 #define TF_SMDDP_KERNELS_ENGINE_MEMBER_STATE_H_
 
+#include <memory>
 #include <string>
 
 #include "kernels/engine/communicator.h"
+#include "kernels/engine/communicator_handle.h"
 #include "kernels/engine/completion_thread.h"
 #include "kernels/engine/failure_memory.h"
 #include "kernels/engine/pending.h"
@@ -28,7 +30,9 @@ struct MemberState {
         stalls(stalls),
         counters(counters),
         timeline(timeline),
+        handle(std::make_shared<CommunicatorHandle>(communicator)),
         sequencer(memory, &communicator->segment().failure()) {}
+  ~MemberState() { handle->End(); }
 
   Communicator* const communicator;
   CompletionThread* const completions;
@@ -36,6 +40,7 @@ struct MemberState {
   StallWatch* const stalls;
   CommunicatorCounters* const counters;
   Timeline* const timeline;
+  const std::shared_ptr<CommunicatorHandle> handle;  // for copies
   PendingTable pending;
   Sequencer sequencer;
 

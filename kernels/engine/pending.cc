@@ -5,7 +5,7 @@
 
 namespace tf_smddp {
 
-PendingTable::Added PendingTable::Add(const Shared& pending, bool open) {
+PendingTable::Added PendingTable::Add(const Shared& pending, bool ready) {
   std::lock_guard<std::mutex> lock(mu_);
   if (refusing_) return Added::kClosed;
   const Place place = pending->place();
@@ -17,7 +17,7 @@ PendingTable::Added PendingTable::Add(const Shared& pending, bool open) {
   if (in_place != entered_.end() && twin(in_place->second)) return Added::kTwin;
   if (std::any_of(deferred_.begin(), deferred_.end(), twin)) return Added::kTwin;
   CountBytes(*pending);
-  if (!open || in_place != entered_.end() || std::any_of(deferred_.begin(), deferred_.end(), same_place)) {
+  if (!ready || in_place != entered_.end() || std::any_of(deferred_.begin(), deferred_.end(), same_place)) {
     deferred_.push_back(pending);
     CountDeferred();
     return Added::kDeferred;
@@ -58,6 +58,7 @@ PendingTable::Shared PendingTable::Find(Place place) {
 PendingTable::Shared PendingTable::EnterDeferred(std::size_t* cursor) {
   std::lock_guard<std::mutex> lock(mu_);
   for (std::size_t i = *cursor; i < deferred_.size(); ++i) {
+    if (!deferred_[i]->placed()) continue;
     const std::uint64_t place = deferred_[i]->place().index();
     const auto same_place = [&](const Shared& other) { return other->place().index() == place; };
     if (entered_.count(place) != 0) continue;

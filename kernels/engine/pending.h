@@ -1,7 +1,7 @@
 // PendingTable: this rank's requests between submission and completion.
 //
 // Place in the stack: local to a rank; no shared memory. A request is either entered (by place in the
-// readiness table) or deferred (its place serves another ticket).
+// readiness table) or deferred (its place serves another ticket, or its input is being copied).
 #ifndef TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 #define TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 
@@ -17,6 +17,7 @@
 
 #include "kernels/control/manifest.h"
 #include "kernels/control/readiness_table.h"
+#include "kernels/engine/bounce_buffer.h"
 #include "kernels/engine/request.h"
 #include "kernels/engine/statistics.h"
 
@@ -34,9 +35,14 @@ struct PendingRequest {
   Clock::time_point submitted;
   Cost cost;  // set by the progress thread
   Cell cell = {};
-  void* span = nullptr;    // in the arena: the copy of a small tensor in private memory
+  void* span = nullptr;  // in the arena: the copy of a small tensor in private memory, or of `input_bounce`
+  // Where the CPU may not touch the request's buffers; with Reach::kAllOutputs it is the same for both.
+  std::shared_ptr<BounceBuffer> input_bounce, output_bounce;
   void* splits = nullptr;  // in the arena: alltoall's, one 64-bit number for each member
   std::uint64_t splits_bytes = 0;
+
+  // Whether other ranks may read what `cell` names.
+  bool placed() const { return input_bounce == nullptr || input_bounce->filled(); }
 
   Place place() const { return ReadinessTable::PlaceOf(slot, ticket); }
 };
@@ -50,9 +56,10 @@ class PendingTable {
   enum class Added { kEntered, kDeferred, kTwin, kClosed };
 
   // Adds `pending` to its place (kEntered). If an earlier request of this rank is there or waits for it, or
-  // if its incarnation has not begun (`open`), adds it behind the deferred requests (kDeferred). Does not add
-  // it if the same ticket is in that place already (kTwin), or after Close or Refuse (kClosed). Any thread.
-  Added Add(const Shared& pending, bool open);
+  // if it is not `ready` (its incarnation has not begun, or its input is being copied), adds it behind the
+  // deferred requests (kDeferred). Does not add it if the same ticket is in that place already (kTwin), or
+  // after Close or Refuse (kClosed). Any thread.
+  Added Add(const Shared& pending, bool ready);
 
   // Moves the request in `place` to the end of the deferred ones. Any thread.
   void Defer(Place place);
@@ -63,8 +70,8 @@ class PendingTable {
   // The request in `place`, which stays there; nullptr when there is none. Any thread.
   Shared Find(Place place);
 
-  // Moves the first deferred request after `*cursor` (0: from the start) whose place is free into that place,
-  // and returns it; nullptr when there is none. Progress thread.
+  // Moves the first deferred request after `*cursor` (0: from the start) whose place is free, and that is
+  // placed(), into that place, and returns it; nullptr when there is none. Progress thread.
   Shared EnterDeferred(std::size_t* cursor);
 
   bool has_deferred() const { return num_deferred_.load(std::memory_order_seq_cst) != 0; }

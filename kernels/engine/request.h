@@ -10,6 +10,7 @@
 #include "kernels/common/operation.h"
 #include "kernels/common/status.h"
 #include "kernels/common/types.h"
+#include "kernels/engine/buffer.h"
 
 namespace tf_smddp {
 
@@ -47,9 +48,10 @@ using DoneCallback = std::function<void(const Status&)>;
 
 // Allocates an output whose shape is known only when all ranks have arrived. `rows` is how many rows of the
 // output come from each rank of the communicator, in their order (kReducescatter: one element, the rows of
-// this rank's shard); the output's first dimension is their sum. Sets *output, which may stay nullptr when
-// there are no bytes. Called at most once, before `done`, on the progress thread (in Submit, in a job of one
-// rank): it must return quickly, and must not call the engine. An error fails the request on all ranks.
+// this rank's shard); the output's first dimension is their sum. Sets *output, the address in memory of the
+// kind of Request::output, which may stay nullptr when there are no bytes. Called at most once, before
+// `done`, on the progress thread (in Submit, in a job of one rank): it must return quickly, and must not call
+// the engine. An error fails the request on all ranks.
 using AllocateOutput = std::function<Status(const std::vector<std::int64_t>& rows, void** output)>;
 
 // The kind of caller of Engine::SubmitAndProgress.
@@ -64,10 +66,10 @@ struct Request {
   std::vector<std::int64_t> shape;  // of the input, elements; equal on all ranks, but for the first dimension
                                     // of kAllgather and kAlltoall
   std::vector<std::int64_t>
-      splits;                   // kAlltoall: rows for each rank of the communicator; their sum is shape[0]
-  const void* input = nullptr;  // may be nullptr when there are no bytes
-  void* output = nullptr;       // kAllreduce, kBroadcast: may be equal to `input`, else must not overlap it
-  AllocateOutput allocate;      // kAllgather, kReducescatter, kAlltoall: instead of `output`
+      splits;         // kAlltoall: rows for each rank of the communicator; their sum is shape[0]
+  InputBuffer input;  // its address may be nullptr when there are no bytes
+  Buffer output;      // kAllreduce, kBroadcast: its address may be that of `input`, else must not overlap it
+  AllocateOutput allocate;  // kAllgather, kReducescatter, kAlltoall: instead of the address of `output`
   Pairing pairing;
   StepId step = kNoStep;
   std::string label;  // for messages; may differ between ranks

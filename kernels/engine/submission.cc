@@ -63,7 +63,7 @@ std::uint64_t Submission::Submit(Request&& request) {
   status = state_->communicator->table().FindSlot(Sequencer::KeyOf(pending->request.pairing), &pending->slot);
   if (status.ok()) status = PlaceData(pending.get());
   if (status.ok()) {
-    added = state_->pending.Add(pending, pending->open);
+    added = state_->pending.Add(pending, pending->open && pending->placed());
     if (added == PendingTable::Added::kEntered && !Enter(*pending)) {
       added = PendingTable::Added::kDeferred;
     }
@@ -87,7 +87,7 @@ std::uint64_t Submission::Submit(Request&& request) {
   } else {
     status = state_->pending.refusal();
   }
-  delivery_->FreeSpans(*pending);
+  delivery_->FreeSpans(pending.get());
   state_->stalls->Ended(1);
   delivery_->CountFailed(pending->request, submitted, pending->cost);
   pending->request.done(status);
@@ -112,7 +112,7 @@ bool Submission::RunExpress(const Request& request, const Manifest& manifest,
   if (!done || timed) *submitted = Clock::now() - cost.waiting - cost.moving;
   if (!done) return false;
   cost.express = true;
-  cost.in_place = bytes > 0 && request.output == request.input;
+  cost.in_place = bytes > 0 && request.output.data == request.input.data;
   state_->stalls->Ended(1);
   state_->counters->CompletedExpress(request.operation.kind, bytes, cost);  // in this thread's turn
   if (timed) state_->timeline->Add(request, bytes, *submitted, cost, Clock::now());
@@ -141,17 +141,35 @@ Status Submission::PlaceData(PendingRequest* pending) {
   }
   if (pending->bytes == 0) return {};
   const bool all_outputs = FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs;
-  pending->cell.input_offset = arena.OffsetOf(request.input, pending->bytes);
-  pending->cell.output_offset = all_outputs ? arena.OffsetOf(request.output, pending->bytes) : 0;
+  if (!request.input.on_host() || (all_outputs && !request.output.on_host())) return Bounce(pending);
+  pending->cell.input_offset = arena.OffsetOf(request.input.data, pending->bytes);
+  pending->cell.output_offset = all_outputs ? arena.OffsetOf(request.output.data, pending->bytes) : 0;
   const bool in_arena =
       pending->cell.input_offset != kNotInArena && pending->cell.output_offset != kNotInArena;
   if (in_arena || pending->bytes > static_cast<std::uint64_t>(state_->communicator->config().small_bytes))
     return {};
   void* span = arena.Allocate(pending->bytes);
   if (span == nullptr) return {};
-  std::memcpy(span, request.input, pending->bytes);
+  std::memcpy(span, request.input.data, pending->bytes);
   pending->span = span;
   pending->cell.input_offset = pending->cell.output_offset = arena.OffsetOf(span, pending->bytes);
+  return {};
+}
+
+// Likewise for a buffer that the CPU may not touch, of any size. The copy may take its time.
+Status Submission::Bounce(PendingRequest* pending) {
+  const Request& request = pending->request;
+  const std::shared_ptr<Arena>& arena = state_->communicator->job().shared_arena();
+  Status status = BounceBuffer::Allocate(arena, pending->bytes, pending->manifest, &pending->input_bounce);
+  if (!status.ok()) return status;
+  pending->span = pending->input_bounce->span();
+  pending->cell.input_offset = pending->cell.output_offset = arena->OffsetOf(pending->span, pending->bytes);
+  if (FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs) {
+    pending->output_bounce = pending->input_bounce;
+  }
+  pending->input_bounce->Fill(request.input, [handle = state_->handle] {
+    handle->Call([](Communicator* communicator) { communicator->RingSelf(); });
+  });
   return {};
 }
 
@@ -160,6 +178,13 @@ Status Submission::PlaceData(PendingRequest* pending) {
 bool Submission::Enter(const PendingRequest& pending) {
   // The progress thread delivers the error. What has been done in part must not be done again.
   if (state_->communicator->job().aborted()) return true;
+  if (pending.input_bounce != nullptr && !pending.input_bounce->fill_status().ok()) {
+    failures_->FailRequest(
+        pending, FailedPrecondition("could not copy the input of " + DescribeManifest(pending.manifest) +
+                                    " from " + pending.request.input.kind->name() + ": " +
+                                    pending.input_bounce->fill_status().message()));
+    return true;
+  }
   const Place place = pending.place();
   Manifest others;
   int other_member = -1;

@@ -57,6 +57,7 @@ class Submission {
   bool RunExpress(const Request& request, const Manifest& manifest, const Sequencer::Position& position,
                   Clock::time_point* submitted);
   Status PlaceData(PendingRequest* pending);
+  Status Bounce(PendingRequest* pending);
   bool Enter(const PendingRequest& pending);
   void Launch(const PendingRequest& pending);
   std::uint64_t Missing(const PendingRequest& pending, bool entered);

@@ -121,7 +121,7 @@ void GroupRun::Submit(std::size_t place, Request request) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     entries_[place].started = true;
-    entries_[place].output = request.output;
+    entries_[place].output = request.output.data;
     ++under_way_;
     idle_.store(false, std::memory_order_relaxed);
   }

@@ -26,7 +26,7 @@ std::vector<Trial> Trials(int size) {
   for (const std::int64_t total : Counts(size)) {
     for (const DType dtype : AllDTypes()) {
       for (int pattern = 0; pattern < kNumPatterns; ++pattern) {
-        for (int layout = 0; layout < kNumLayouts; ++layout) {
+        for (int layout = 0; layout < kNumHostLayouts; ++layout) {
           if (layout == 2 || layout == 3) continue;  // it has no in-place form
           const std::int64_t row_count = salt % 4 == 0 ? 7 : 1;
           trials.push_back(Gather(dtype, Deal(total, size, pattern, salt), row_count, layout, salt));

@@ -29,7 +29,7 @@ std::vector<Trial> Trials(int size, const std::vector<std::int64_t>& counts) {
   unsigned salt = 0;
   for (const std::int64_t count : counts) {
     for (const Arithmetic& arithmetic : AllArithmetic()) {
-      for (int layout = 0; layout < kNumLayouts; ++layout) {
+      for (int layout = 0; layout < kNumHostLayouts; ++layout) {
         if (count > 50000 && salt++ % 3 != 0) continue;  // the largest, in turn
         trials.push_back(Reduction(arithmetic, size, count, layout, ++salt));
       }
@@ -51,7 +51,8 @@ TEST_P(AllreduceMatrix, OneMebiElements) {
   unsigned salt = 0;
   for (const Arithmetic& arithmetic : AllArithmetic()) {
     if (++salt % (kSanitized ? 32 : 8) != 0) continue;
-    trials.push_back(Reduction(arithmetic, size, 1 << 20, static_cast<int>(salt / 8 % kNumLayouts), salt));
+    trials.push_back(
+        Reduction(arithmetic, size, 1 << 20, static_cast<int>(salt / 8 % kNumHostLayouts), salt));
   }
   RunMatrix(size, trials, 0);
 }

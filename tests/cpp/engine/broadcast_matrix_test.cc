@@ -14,7 +14,7 @@ std::vector<Trial> Trials(int size) {
   unsigned salt = 0;
   for (const std::int64_t count : Counts(size)) {
     for (const DType dtype : AllDTypes()) {
-      for (int layout = 0; layout < kNumLayouts; ++layout) {
+      for (int layout = 0; layout < kNumHostLayouts; ++layout) {
         // Every root with every type and layout, and the roots spread over the counts.
         for (int root = static_cast<int>(salt) % 2; root < size; root += count > 1000 ? 3 : 1) {
           Trial trial;
@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, BroadcastMatrix, ::testing::ValuesIn(MatrixSizes
 TEST(BroadcastPaths, AloneAndLarge) {
   for (const int size : {2, 3, 5}) {
     std::vector<Trial> trials;
-    for (int layout = 0; layout < kNumLayouts; ++layout) {
+    for (int layout = 0; layout < kNumHostLayouts; ++layout) {
       for (int root = 0; root < size; ++root) {
         Trial trial;
         trial.kind = CollectiveKind::kBroadcast;

@@ -14,11 +14,17 @@ std::vector<Placement> PlacementsOf(Layout layout, int size, unsigned salt) {
   std::vector<Placement> placements;
   for (int member = 0; member < size; ++member) {
     const bool arena = layout == Layout::kArena || layout == Layout::kArenaInPlace;
-    const bool in_place = layout == Layout::kPrivateInPlace || layout == Layout::kArenaInPlace;
-    Placement placement = {arena, arena, in_place};
-    if (layout == Layout::kMixed) {
+    const bool device = layout == Layout::kDevice || layout == Layout::kDeviceInPlace;
+    const bool in_place = layout == Layout::kPrivateInPlace || layout == Layout::kArenaInPlace ||
+                          layout == Layout::kDeviceInPlace;
+    Placement placement = {arena, arena, in_place, device, device};
+    if (layout == Layout::kMixed || layout == Layout::kDeviceMixed) {
       const unsigned bits = (static_cast<unsigned>(member) * 3 + salt) * 2654435761u >> 16;
       placement = {(bits & 1) != 0, (bits & 2) != 0, (bits & 12) == 0};
+      if (layout == Layout::kDeviceMixed) {
+        placement.input_on_device = (bits & 16) != 0;
+        placement.output_on_device = (bits & 32) != 0;
+      }
     }
     placements.push_back(placement);
   }

@@ -10,11 +10,22 @@
 
 namespace tf_smddp::testing {
 
-// The location of all members' tensors. Each layout leads to another path of the engine.
-enum class Layout { kPrivate, kArena, kPrivateInPlace, kArenaInPlace, kMixed };
-inline constexpr int kNumLayouts = 5;
+// The location of all members' tensors. Each layout leads to another path of the engine. The last ones have
+// tensors where the CPU may not touch them; the matrices that run in full do without them.
+enum class Layout {
+  kPrivate,
+  kArena,
+  kPrivateInPlace,
+  kArenaInPlace,
+  kMixed,
+  kDevice,
+  kDeviceInPlace,
+  kDeviceMixed
+};
+inline constexpr int kNumHostLayouts = 5;
+inline constexpr int kNumLayouts = 8;
 
-// kMixed differs by member, and with `salt`.
+// kMixed and kDeviceMixed differ by member, and with `salt`.
 std::vector<Placement> PlacementsOf(Layout layout, int size, unsigned salt);
 
 // The parameters of a reduction.

@@ -13,6 +13,9 @@
 namespace tf_smddp::testing {
 namespace {
 
+// The content of an output before.
+constexpr std::byte kUnwritten{0x5a};
+
 std::uint32_t Mix(std::uint32_t value) {
   value = (value ^ value >> 16) * 0x7feb352du;
   value = (value ^ value >> 15) * 0x846ca68bu;
@@ -113,8 +116,14 @@ std::string DescribeTrial(const Trial& trial) {
   }
   text += " of " + std::to_string(trial.row_count) + ", placements";
   for (const Placement& placement : trial.placements) {
-    text += std::string(" ") + (placement.input_in_arena ? "a" : "p") +
-            (placement.output_in_arena ? "a" : "p") + (placement.in_place ? "=" : "");
+    text += std::string(" ") +
+            (placement.input_on_device  ? "d"
+             : placement.input_in_arena ? "a"
+                                        : "p") +
+            (placement.output_on_device  ? "d"
+             : placement.output_in_arena ? "a"
+                                         : "p") +
+            (placement.in_place ? "=" : "");
   }
   return text + ", salt " + std::to_string(trial.salt);
 }
@@ -179,14 +188,14 @@ Attempt::Attempt(Engine& engine, CommunicatorId communicator, const Trial& trial
       communicator_(communicator),
       trial_(trial),
       ranks_(engine.RanksOf(communicator)),
-      member_(IndexOf(ranks_, engine.config().rank)) {
+      member_(IndexOf(ranks_, engine.config().rank)),
+      stream_(TestDevice::Get().StreamOf(engine.config().rank)) {
   if (!trial_.placements.empty()) placement_ = trial_.placements[static_cast<std::size_t>(member_)];
   const std::vector<std::byte> content = InputOf(trial_, member_);
-  input_ = Place(content.size(), placement_.input_in_arena);
-  std::copy(content.begin(), content.end(), input_.data);
+  input_ = Place(content, placement_.input_in_arena, placement_.input_on_device);
   if (HasOwnOutput(trial_.kind) || placement_.in_place) return;
-  output_ = Place(content.size(), placement_.output_in_arena);
-  std::fill(output_.data, output_.data + output_.bytes, std::byte{0x5a});
+  output_ = Place(std::vector<std::byte>(content.size(), kUnwritten), placement_.output_in_arena,
+                  placement_.output_on_device);
 }
 
 Attempt::~Attempt() {
@@ -194,9 +203,15 @@ Attempt::~Attempt() {
   Free(&output_);
 }
 
-Attempt::Tensor Attempt::Place(std::size_t bytes, bool in_arena) {
+Attempt::Tensor Attempt::Place(std::vector<std::byte> content, bool in_arena, bool on_device) {
   Tensor tensor;
-  tensor.bytes = bytes;
+  const std::size_t bytes = tensor.bytes = content.size();
+  if (on_device) {
+    tensor.device = &TestDevice::Get();
+    tensor.data = tensor.device->Allocate(bytes);
+    stream_->Write(std::move(content), tensor.data);
+    return tensor;
+  }
   tensor.arena = in_arena ? engine_.arena() : nullptr;  // a job of one rank has none
   if (tensor.arena != nullptr) tensor.data = static_cast<std::byte*>(tensor.arena->Allocate(bytes));
   if (tensor.data == nullptr) {
@@ -204,10 +219,21 @@ Attempt::Tensor Attempt::Place(std::size_t bytes, bool in_arena) {
     tensor.own.resize(bytes + 1);
     tensor.data = tensor.own.data();
   }
+  std::copy(content.begin(), content.end(), tensor.data);
   return tensor;
 }
 
+// What whoever comes next sees.
+std::vector<std::byte> Attempt::ContentOf(const Tensor& tensor) {
+  if (tensor.device != nullptr) return stream_->Read(tensor.data, tensor.bytes);
+  return {tensor.data, tensor.data + tensor.bytes};
+}
+
 void Attempt::Free(Tensor* tensor) {
+  if (tensor->device != nullptr) {
+    stream_->Synchronize();
+    tensor->device->Free(tensor->data);
+  }
   if (tensor->arena != nullptr) tensor->arena->Free(tensor->data);
 }
 
@@ -225,19 +251,21 @@ Request Attempt::MakeRequest() {
   if (trial_.row_count != 1) request.shape.push_back(trial_.row_count);
   if (trial_.kind == CollectiveKind::kAlltoall)
     request.splits = trial_.splits[static_cast<std::size_t>(member_)];
-  request.input = input_.data;
+  request.input = InputBuffer(input_.data, input_.device, stream_);
   request.label = "trial";
   if (!HasOwnOutput(trial_.kind)) {
-    request.output = placement_.in_place ? input_.data : output_.data;
+    const Tensor& output = placement_.in_place ? input_ : output_;
+    request.output = Buffer(output.data, output.device, stream_);
     return request;
   }
+  if (placement_.output_on_device) request.output = Buffer(nullptr, &TestDevice::Get(), stream_);
   request.allocate = [this](const std::vector<std::int64_t>& rows, void** output) -> Status {
     ++allocations_;
     told_rows_ = rows;
     const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-    output_ = Place(static_cast<std::size_t>(total * trial_.row_count) * DTypeBytes(trial_.dtype),
-                    placement_.output_in_arena);
-    std::fill(output_.data, output_.data + output_.bytes, std::byte{0x5a});
+    const std::size_t bytes = static_cast<std::size_t>(total * trial_.row_count) * DTypeBytes(trial_.dtype);
+    output_ = Place(std::vector<std::byte>(bytes, kUnwritten), placement_.output_in_arena,
+                    placement_.output_on_device);
     *output = output_.data;
     return {};
   };
@@ -256,8 +284,7 @@ bool Attempt::Check(const Status& status, std::vector<int> participants) {
   const Outcome expected = ExpectedOf(trial_, participants, member_);
   const bool own_output = HasOwnOutput(trial_.kind);
   const Tensor& output = placement_.in_place && !own_output ? input_ : output_;
-  bool right = output.bytes == expected.output.size() &&
-               std::equal(expected.output.begin(), expected.output.end(), output.data);
+  bool right = ContentOf(output) == expected.output;
   EXPECT_TRUE(right) << DescribeTrial(trial_) << ": wrong output on member " << member_ << " of "
                      << ranks_.size();
   if (own_output) {
@@ -266,8 +293,7 @@ bool Attempt::Check(const Status& status, std::vector<int> participants) {
     right = right && allocations_ == 1 && told_rows_ == expected.rows;
   }
   if (own_output || !placement_.in_place) {
-    const std::vector<std::byte> input = InputOf(trial_, member_);
-    const bool intact = std::equal(input.begin(), input.end(), input_.data);
+    const bool intact = ContentOf(input_) == InputOf(trial_, member_);
     EXPECT_TRUE(intact) << DescribeTrial(trial_) << ": the input was changed on member " << member_;
     right = right && intact;
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/engine/engine.h"
+#include "tests/cpp/testing/test_device.h"
 
 namespace tf_smddp::testing {
 
@@ -25,6 +26,9 @@ struct Placement {
   bool input_in_arena = false;
   bool output_in_arena = false;
   bool in_place = false;  // kAllreduce, kBroadcast: the output is the input
+  // In memory that the CPU may not touch (test_device.h); these count before the others.
+  bool input_on_device = false;
+  bool output_on_device = false;
 };
 
 // Members are counted within the communicator.
@@ -78,12 +82,14 @@ class Attempt {
 
  private:
   struct Tensor {
-    std::shared_ptr<Arena> arena;  // nullptr: private memory
+    std::shared_ptr<Arena> arena;  // nullptr: private memory, or
+    TestDevice* device = nullptr;  // that of this device
     std::size_t bytes = 0;
     std::vector<std::byte> own;
     std::byte* data = nullptr;
   };
-  Tensor Place(std::size_t bytes, bool in_arena);
+  Tensor Place(std::vector<std::byte> content, bool in_arena, bool on_device);
+  std::vector<std::byte> ContentOf(const Tensor& tensor);
   void Free(Tensor* tensor);
 
   Engine& engine_;
@@ -92,6 +98,7 @@ class Attempt {
   const std::vector<int> ranks_;
   const int member_;
   Placement placement_;
+  TestDevice::Stream* const stream_;
   Tensor input_, output_;
   std::vector<std::int64_t> told_rows_;
   int allocations_ = 0;

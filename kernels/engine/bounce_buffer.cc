@@ -1,0 +1,45 @@
+#include "kernels/engine/bounce_buffer.h"
+
+#include <cstring>
+#include <string>
+
+namespace tf_smddp {
+
+Status BounceBuffer::Allocate(std::shared_ptr<Arena> arena, std::uint64_t bytes, const Manifest& owner,
+                              std::shared_ptr<BounceBuffer>* bounce) {
+  void* const span = arena->Allocate(bytes);
+  if (span == nullptr) {
+    return Internal("the arena is full (" + std::to_string(arena->used_bytes()) +
+                    " bytes in use): no room for " + std::to_string(bytes) + " bytes of " +
+                    DescribeManifest(owner) +
+                    ", whose tensor lies in memory of a device; raise SMDDP_ARENA_BYTES");
+  }
+  bounce->reset(new BounceBuffer(std::move(arena), span, bytes));
+  return {};
+}
+
+void BounceBuffer::Fill(const InputBuffer& from, std::function<void()> ended) {
+  const MemoryKind::Ended end = [self = shared_from_this(), ended = std::move(ended)](const Status& status) {
+    self->fill_status_ = status;
+    self->filled_.store(true, std::memory_order_release);
+    ended();
+  };
+  if (from.on_host()) {
+    std::memcpy(span_, from.data, bytes_);
+    return end(Status());
+  }
+  const Status status = from.kind->CopyToHost(from.data, span_, bytes_, from.stream, end);
+  if (!status.ok()) end(status);
+}
+
+Status BounceBuffer::Drain(const Buffer& to, MemoryKind::Ended ended) {
+  if (to.on_host()) {
+    std::memcpy(to.data, span_, bytes_);
+    return {};
+  }
+  return to.kind->CopyFromHost(
+      span_, to.data, bytes_, to.stream,
+      [self = shared_from_this(), ended = std::move(ended)](const Status& status) { ended(status); });
+}
+
+}  // namespace tf_smddp
