@@ -18,7 +18,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tf_smddp import _compiled_order, _functions, _tensorflow_private
+from tf_smddp import _compiled_order, _compiled_threads, _functions, _tensorflow_private
 
 _LAST = "_tf_smddp_last_in_order"
 
@@ -51,6 +51,8 @@ def _wait(op: tf.Operation, last: Optional[tf.Operation]) -> Optional[tf.Operati
     # Else one in XLA's scope calls a compiled function, or is in a part of the graph that is compiled.
     if takes_ticket or not (scope is None or _functions.calls_compiled(op)):
         return None
+    if _functions.calls_compiled(op):
+        _compiled_threads.count_graph_steps()
     if last is not None:
         _tensorflow_private.add_control_input(op, last)
     return op

@@ -77,6 +77,10 @@ class ProgressRecord {
   // to; 0 when there are none. Only the rank's stall watch writes it (kernels/engine/stall_watch.h).
   std::atomic<std::uint64_t>& waits_for() { return waits_for_; }
 
+  // Not 0 while the calls of compiled programs block all threads of a pool of this rank's; another number
+  // whenever they are other calls. Only the rank itself writes it (kernels/engine/starvation.h).
+  std::atomic<std::uint64_t>& starved() { return starved_; }
+
  private:
   static_assert(std::is_trivially_copyable_v<Submission> && sizeof(Submission) % sizeof(std::uint64_t) == 0,
                 "a submission is copied word by word");
@@ -91,6 +95,7 @@ class ProgressRecord {
   std::atomic<std::uint64_t> submitted_;
   std::atomic<std::uint64_t> ended_;
   std::atomic<std::uint64_t> waits_for_;
+  std::atomic<std::uint64_t> starved_;
   Entry entries_[kEntries];
 };
 

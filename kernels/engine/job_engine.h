@@ -18,6 +18,7 @@
 #include "kernels/engine/job.h"
 #include "kernels/engine/membership.h"
 #include "kernels/engine/stall_watch.h"
+#include "kernels/engine/starvation.h"
 #include "kernels/engine/watcher.h"
 
 namespace tf_smddp {
@@ -42,6 +43,8 @@ class JobEngine : public Engine {
   Status Stats(bool reset, EngineStats* stats) override;
   void SubmitAndProgress(CommunicatorId id, Caller caller, const std::function<void()>& submit,
                          const std::atomic<bool>& ended) override;
+  void ReportStarved(std::uint64_t number, const std::vector<CommunicatorId>& calls,
+                     const std::string& remedy) override;
   Status Shutdown() override;
   std::shared_ptr<Arena> arena() override { return job_->shared_arena(); }
   void Abort(const std::string& text) override;
@@ -78,6 +81,7 @@ class JobEngine : public Engine {
   // Each uses those above it.
   std::unique_ptr<Job> job_;
   std::unique_ptr<CompletionThread> completions_;
+  std::unique_ptr<Starvation> starvation_;
   std::unique_ptr<StallWatch> stalls_;
   std::unique_ptr<CommunicatorSet> communicators_;
   std::unique_ptr<Watcher> watcher_;

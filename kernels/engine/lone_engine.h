@@ -40,6 +40,7 @@ class LoneEngine : public Engine {
   Status Shutdown() override;
   std::shared_ptr<Arena> arena() override { return nullptr; }
   void Abort(const std::string&) override {}
+  void ReportStarved(std::uint64_t, const std::vector<CommunicatorId>&, const std::string&) override {}
 
  private:
   std::shared_ptr<CommunicatorCounters> Find(CommunicatorId id);

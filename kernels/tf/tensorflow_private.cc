@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tensorflow/core/platform/env.h"
 #include "xla/service/custom_call_status_internal.h"
 
 namespace tf_smddp {
@@ -46,6 +47,12 @@ std::vector<AllocatorSource> AllocatorSources() {
 }
 
 bool HasAllocated() { return FirstAllocMade(*AllocatorFactoryRegistry::singleton()); }
+
+bool OnIntraOpThread() {
+  std::string name;
+  return ::tensorflow::Env::Default()->GetCurrentThreadName(&name) &&
+         name.find("_Eigen") != std::string::npos;
+}
 
 void SetCustomCallFailure(XlaCustomCallStatus_* status, std::string message) {
   status->message = std::move(message);

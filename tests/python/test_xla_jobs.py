@@ -1,6 +1,9 @@
 """Compiled functions in jobs of their own: the library loaded late, clusters, training."""
 
+import json
+
 import pytest
+import tensorflow as tf
 from harness import run_job
 
 LATE = """
@@ -81,6 +84,122 @@ def test_clusters_split_at_overlap(tmp_path, monkeypatch):
     assert without >= 1
     assert marked >= without + 2
     assert found == pytest.approx(wanted, rel=1e-5)
+
+
+# Each Python thread has a process set of its own and a compiled function, which a graph calls as Keras's
+# fit(jit_compile=True) does, or Python itself. Rank 1 starts its threads in the reverse order.
+THREADS = """
+import threading
+
+plan = json.loads(sys.argv[1])
+tf.config.threading.set_inter_op_parallelism_threads(plan["inter_op"])
+tf.config.threading.set_intra_op_parallelism_threads(plan["intra_op"])
+sdp.init()
+count = plan["threads"]
+sets = [sdp.add_process_set([0, 1]) for _ in range(count)]
+values, errors = {}, []
+
+def make_step(number):
+    @tf.function(jit_compile=True)
+    def compiled(x):
+        if plan["large"]:  # matrices and operations enough for TensorFlow 2.21 to use its intra-op pool
+            matrices = [tf.matmul(tf.eye(64) * (x + float(i)), tf.eye(64)) for i in range(12)]
+            matrices = [tf.matmul(tf.tanh(matrix), matrix) for matrix in matrices]
+            x += 0.0 * sum(tf.reduce_sum(matrix) for matrix in matrices)
+        for _ in range(2):
+            x = sdp.allreduce(x, 0, 1, process_set=sets[number])
+            if plan["large"]:
+                matrices = [tf.matmul(tf.tanh(matrix + x), matrix) for matrix in matrices]
+                x += 0.0 * sum(tf.reduce_sum(matrix) for matrix in matrices)
+        return x
+
+    return compiled if plan["direct"] else tf.function(lambda x: compiled(x) + 1.0)
+
+def run(number, step):
+    try:
+        for i in range(plan["steps"]):
+            values[number] = float(step(tf.constant(float(i))))
+    except (tf.errors.InternalError, RuntimeError) as error:
+        errors.append(str(error))
+
+threads = [threading.Thread(target=run, args=(number, make_step(number))) for number in range(count)]
+if sdp.rank() == 1:
+    threads.reverse()
+for thread in threads:
+    thread.start()
+    time.sleep(plan["pause"])
+for thread in threads:
+    thread.join()
+report("values", values)
+report("errors", errors)
+"""
+# TensorFlow 2.15 runs no part of a compiled program there.
+CALLS_ON_INTRA_OP_POOL = not tf.__version__.startswith("2.15.")
+
+
+def run_threads(**plan):
+    settings = {"inter_op": 2, "intra_op": 8, "large": False, "direct": False, "steps": 30, "pause": 0.0}
+    return run_job(2, THREADS, json.dumps({**settings, **plan}), seconds=180)
+
+
+def expect_refusal(job, pool, variable, threads):
+    for report in job.reports:
+        assert len(report["errors"]) == 2 * threads, str(job)  # in each of Python's
+        for text in report["errors"]:
+            assert "would wait for each other for ever" in text, str(job)
+            assert f"{pool}-op pool has {threads} thread" in text, str(job)
+            assert f"at least {threads + 1};" in text, str(job)
+            assert f"tf.config.threading.set_{pool}_op_parallelism_threads" in text, str(job)
+            assert variable in text, str(job)
+
+
+def expect_values(job, threads, value):
+    for report in job.reports:
+        assert report == {"values": {str(i): value for i in range(threads)}, "errors": []}, str(job)
+
+
+def test_calls_that_fill_the_inter_op_pool_end_the_job():
+    job = run_threads(threads=4, pause=1.0, steps=10_000)
+    expect_refusal(job, "inter", "TF_NUM_INTEROP_THREADS", 2)
+
+
+@pytest.mark.skipif(not CALLS_ON_INTRA_OP_POOL, reason="this TensorFlow blocks no thread of that pool")
+def test_calls_that_fill_the_intra_op_pool_end_the_job():
+    job = run_threads(threads=2, intra_op=1, large=True, direct=True, pause=1.0, steps=10_000)
+    expect_refusal(job, "intra", "TF_NUM_INTRAOP_THREADS", 1)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("direct", [False, True])
+def test_enough_threads(direct, large):
+    job = run_threads(threads=4, inter_op=4, intra_op=4, direct=direct, large=large)
+    expect_values(job, 4, 29.0 if direct else 30.0)
+
+
+def test_one_thread_and_one_step_that_waits_long():
+    """Rank 1 comes late by more than the time after which a wait without end is refused."""
+    job = run_job(
+        2,
+        THREADS.replace("threads = [", "time.sleep(8.0 * sdp.rank())\nthreads = ["),
+        json.dumps(
+            {
+                "inter_op": 1,
+                "intra_op": 1,
+                "large": True,
+                "direct": False,
+                "steps": 3,
+                "pause": 0.0,
+                "threads": 1,
+            }
+        ),
+    )
+    expect_values(job, 1, 3.0)
+
+
+def test_calls_from_python_wait_long_for_each_other():
+    """They block Python's threads alone: each rank starts the other one's first program 8 s later."""
+    job = run_threads(threads=2, inter_op=1, intra_op=1, direct=True, pause=8.0, steps=3)
+    expect_values(job, 2, 2.0)
 
 
 DIGITS = """
