@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -313,7 +314,8 @@ def allreduce_op(
 
 
 @_op_library.on_cpu
-def grouped_allreduce_op(
+def reduction_op(
+    make: Callable[..., Any],
     tensors: Sequence[tf.Tensor],
     group_ticket: tf.Tensor,
     reduce_op: ReduceOp,
@@ -322,9 +324,9 @@ def grouped_allreduce_op(
     communicator: int = 0,
     scaling: Scaling = NONE,
 ) -> List[tf.Tensor]:
-    """Emits one SmddpGroupedAllreduce for a whole group."""
+    """Emits one op that reduces a whole group; `make` is the op as a function of the op library's."""
     return list(
-        _op_library.ops.smddp_grouped_allreduce(
+        make(
             tensors=list(tensors),
             ticket=group_ticket,
             reduce_op=reduce_op.value,
@@ -335,6 +337,9 @@ def grouped_allreduce_op(
             name=name,
         )
     )
+
+
+grouped_allreduce_op = functools.partial(reduction_op, _op_library.ops.smddp_grouped_allreduce)
 
 
 @tf.RegisterGradient("SmddpAllreduce")

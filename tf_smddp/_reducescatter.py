@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
 from tf_smddp import _gradients, _op_library, _tickets
 from tf_smddp._allgather import allgather_op
-from tf_smddp._allreduce import check_list, check_reducible, grouped_allreduce_op, member_names
+from tf_smddp._allreduce import (
+    check_list,
+    check_reducible,
+    grouped_allreduce_op,
+    member_names,
+    reduction_op,
+)
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._process_sets import ProcessSet, communicator_of, process_set_of
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._rows import to_rows
-from tf_smddp._scaling import NONE, Scaling, scaling
+from tf_smddp._scaling import scaling
+
+reducescatter_op = functools.partial(reduction_op, _op_library.ops.smddp_reducescatter)
 
 
 @not_converted
@@ -114,31 +123,6 @@ def grouped_reducescatter(
         node_name,
         communicator,
         factors,
-    )
-
-
-@_op_library.on_cpu
-def reducescatter_op(
-    tensors: Sequence[tf.Tensor],
-    group_ticket: tf.Tensor,
-    reduce_op: ReduceOp,
-    tensor_names: Sequence[str],
-    name: Optional[str] = None,
-    communicator: int = 0,
-    factors: Scaling = NONE,
-) -> List[tf.Tensor]:
-    """Emits one SmddpReducescatter for a whole group."""
-    return list(
-        _op_library.ops.smddp_reducescatter(
-            tensors=list(tensors),
-            ticket=group_ticket,
-            reduce_op=reduce_op.value,
-            **_op_library.labels(tensor_names),
-            factors=factors.inputs(),
-            communicator=communicator,
-            eager=tf.executing_eagerly(),
-            name=name,
-        )
     )
 
 
