@@ -21,12 +21,13 @@ REGISTER_OP("SmddpTicket")
     .Doc(R"doc(
 Draws the ticket of the next group of tensors.
 
-Tickets count up on each rank. All tensors of one execution of a group carry the same ticket, and the ranks' groups
-meet by it. Stateful, so that automatic control dependencies draw tickets in program order.
+Each rank counts its tickets from 0. All tensors of one execution of a group carry the same ticket, and they meet the
+tensors of the other ranks that carry the same number. The op is stateful, so that automatic control dependencies run
+it in program order. It fails with Internal if the step has failed on another rank.
 
-ticket: The number of this execution.
-communicator: The ranks among which the group meets; 0 is all of them.
-eager: Executed eagerly, and no part of a step. (TensorFlow gives eager ops step numbers, too.)
+ticket: The number of this execution, a scalar.
+communicator: The number of the communicator (process set) in which the group is reduced; 0 is all ranks.
+eager: Whether the op runs eagerly, and so belongs to no step. (TensorFlow gives eager ops step numbers, too.)
 )doc");
 
 REGISTER_OP("SmddpStepMark")
@@ -37,10 +38,10 @@ REGISTER_OP("SmddpStepMark")
     .Doc(R"doc(
 Stands in for a ticket in graphs without program order, whose ops pair by name.
 
-It runs when the step begins. When the step fails from then on, the other ranks are told.
+The op runs when the step begins. If the step fails later on this rank, it fails on the other ranks as well.
 
-ticket: -1.
-communicator: The ranks among which the step's collectives meet.
+ticket: The scalar -1.
+communicator: The number of the communicator (process set) whose collectives the step runs; 0 is all ranks.
 )doc");
 
 REGISTER_OP("SmddpChain")
@@ -50,13 +51,14 @@ REGISTER_OP("SmddpChain")
     // The resource has no shape of contents, as a variable has. So TensorFlow looks for no gradient of it.
     .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
-Stands for the order of the collectives in a function that XLA compiles.
+Makes the resource that keeps the collectives in a function that XLA compiles in order.
 
-A loop or a branch that takes it as an input stands in that order, with the collectives in it. It has a value while
-XLA compiles, and none when anything runs.
+A loop or a branch that takes the resource as an input is ordered, with its collectives, against the collectives
+around it. The resource has a value only while XLA compiles; no kernel ever reads it.
 
-chain: The same for all of these ops in one computation.
-hand_back: Not in a loop's condition, which may change no resource: an op there says so, before all others of ours.
+chain: A scalar resource. All of these ops in one computation give the same one.
+hand_back: Whether the computation returns the resource's value to the one around it. A loop's condition may change no
+  resource, so the first op of the package in a condition sets it to false.
 )doc");
 
 REGISTER_OP("SmddpAllreduce")
@@ -80,20 +82,24 @@ REGISTER_OP("SmddpAllreduce")
     .Doc(R"doc(
 Reduces a tensor over all ranks; every rank gets the result.
 
-tensor: This rank's part; the same type and shape on all ranks.
-ticket: A scalar from SmddpTicket, shared by the tensors of one group; -1 pairs by name instead, as graphs without
-  program order need: the n-th execution under a name meets the n-th under that name on the other ranks.
-factors: Nothing, or one vector of two numbers, for floating and complex types: each rank's elements are multiplied by
-  the first one before the reduction, and the result by the second one. XLA must know them when it compiles the op.
-labels: Nothing, or one vector of strings to be used in place of the names below: for eager execution, where TensorFlow
-  would keep a kernel for each new attribute.
-output: The reduction, bitwise the same on all ranks.
-reduce_op: How elements are combined. bool has 'min' (and) and 'max' (or) only; complex numbers have neither.
-param_index: Which tensor of the group this is, from 0.
-num_params: How many tensors the group has.
-tensor_name: For messages and for pairing by name; the node's name when it is empty.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
+The op fails with InvalidArgument for a reduce_op that the type does not have, and with Internal on all ranks when
+types, shapes or attributes differ between the ranks, or when a rank is gone.
+
+tensor: This rank's part. It has the same type and shape on all ranks.
+ticket: A scalar from SmddpTicket, shared by the tensors of one group. Graphs without program order have -1 instead:
+  then the n-th execution under a name meets the n-th execution under that name on the other ranks.
+factors: Nothing, or one vector of two numbers, for floating and complex types. Each rank's elements are multiplied by
+  the first number before the reduction, and the result by the second one. They are compile-time constants for XLA.
+labels: Nothing, or one vector of strings that replace the names below. Eager execution needs it, since TensorFlow
+  keeps a kernel for each new value of an attribute.
+output: The reduction. It has the shape of the input, and is bitwise the same on all ranks.
+reduce_op: How elements are combined. bool has only 'min' (and) and 'max' (or); complex types have neither.
+param_index: The index of the tensor in its group, from 0.
+num_params: The number of tensors in the group.
+tensor_name: Messages show it, and the tensor pairs by it if the ticket is -1; if it is empty, the node's name stands
+  in.
+communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
+eager: See SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpGroupedAllreduce")
@@ -113,17 +119,21 @@ REGISTER_OP("SmddpGroupedAllreduce")
     .SetIsDistributedCommunication()
     .SetShapeFn(::tf_smddp::SameShapes)
     .Doc(R"doc(
-Reduces several tensors over all ranks as one group, in one op: for eager execution, which runs one op at a time.
+Reduces several tensors over all ranks as one group, in one op.
 
-tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
-ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
-factors: As for SmddpAllreduce.
-labels: As for SmddpAllreduce.
-outputs: The reductions.
+Eager execution runs one op at a time, so a group of single ops would be reduced tensor by tensor. Errors are those of
+SmddpAllreduce.
+
+tensors: This rank's parts. They have the same types and shapes, in the same order, on all ranks.
+ticket: A scalar from SmddpTicket, or -1 (see SmddpAllreduce).
+factors: See SmddpAllreduce.
+labels: See SmddpAllreduce.
+outputs: The reductions, in the shapes of the inputs.
 reduce_op: How elements are combined (see SmddpAllreduce).
-tensor_names: One for each tensor, or none: for messages and for pairing by name.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
+tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
+  -1; where there is none, the node's name stands in.
+communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
+eager: See SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpOobAllreduce")
@@ -145,19 +155,20 @@ REGISTER_OP("SmddpOobAllreduce")
     .Doc(R"doc(
 Reduces tensors over all ranks out of band: losses and metrics, beside the gradients.
 
-It runs even where nobody uses its results, and in program order.
+The op runs even if nothing uses its results, and in program order. Errors are those of SmddpAllreduce.
 
-tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
-labels: As for SmddpAllreduce.
-outputs: The reductions.
+tensors: This rank's parts. They have the same types and shapes, in the same order, on all ranks.
+labels: See SmddpAllreduce.
+outputs: The reductions, in the shapes of the inputs.
 reduce_op: How elements are combined (see SmddpAllreduce).
-param_index: Which of the tensors that are reduced together the first one here is, from 0.
-num_params: How many those are, in this op and others. Both must be the same on all ranks.
-tensor_names: One for each tensor, or none: for messages and for pairing by name.
-pair_by_name: Pairs the n-th execution under a name, for graphs without program order. Else the n-th tensor that a
-  rank reduces out of band meets the n-th of the others.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
+param_index: The index of the op's first tensor among all that are reduced together, in this op and others, from 0.
+num_params: The number of those tensors. Both are the same on all ranks.
+tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
+  -1; where there is none, the node's name stands in.
+pair_by_name: For graphs without program order: the n-th execution under a name meets the n-th under that name on the
+  other ranks. Otherwise the n-th tensor that a rank reduces out of band meets the n-th one of the other ranks.
+communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
+eager: See SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpAllgather")
@@ -174,16 +185,19 @@ REGISTER_OP("SmddpAllgather")
     .SetIsDistributedCommunication()
     .SetShapeFn(::tf_smddp::OtherRows)
     .Doc(R"doc(
-Gives every rank the rows of all ranks' tensors, in the order of the ranks; for each tensor of a group.
+Concatenates the ranks' tensors along the first dimension, in the order of the ranks, for each tensor of a group.
 
-tensors: This rank's rows; in the same order on all ranks, of types and shapes that are the same on all ranks, but for
-  the first dimension.
-ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
-labels: As for SmddpAllreduce.
-outputs: All rows of each.
-tensor_names: One for each tensor, or none: for messages and for pairing by name.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
+The op fails with Internal on all ranks when types, or shapes but for the first dimension, differ between the ranks.
+
+tensors: This rank's rows, of at least one dimension. The tensors are in the same order on all ranks. Types and shapes
+  are the same on all ranks, except for the first dimension.
+ticket: A scalar from SmddpTicket, or -1 (see SmddpAllreduce).
+labels: See SmddpAllreduce.
+outputs: All ranks' rows of each tensor.
+tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
+  -1; where there is none, the node's name stands in.
+communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
+eager: See SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpReducescatter")
@@ -205,16 +219,20 @@ REGISTER_OP("SmddpReducescatter")
     .Doc(R"doc(
 Reduces the tensors of a group over all ranks, and gives each rank a part of the rows.
 
-tensors: This rank's parts; the same types and shapes, in the same order, on all ranks.
-ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
-factors: As for SmddpAllreduce.
-labels: As for SmddpAllreduce.
+Errors are those of SmddpAllreduce.
+
+tensors: This rank's parts, of at least one dimension. They have the same types and shapes, in the same order, on all
+  ranks.
+ticket: A scalar from SmddpTicket, or -1 (see SmddpAllreduce).
+factors: See SmddpAllreduce.
+labels: See SmddpAllreduce.
 outputs: This rank's rows of each reduction. The rows are split as evenly as possible: of r rows over n ranks, the
   first r mod n ranks get one more.
 reduce_op: How elements are combined (see SmddpAllreduce).
-tensor_names: One for each tensor, or none: for messages and for pairing by name.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
+tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
+  -1; where there is none, the node's name stands in.
+communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
+eager: See SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpAlltoall")
@@ -233,18 +251,21 @@ REGISTER_OP("SmddpAlltoall")
     .SetIsDistributedCommunication()
     .SetShapeFn(::tf_smddp::AlltoallShapes)
     .Doc(R"doc(
-Sends some of the rows to each rank.
+Sends some of the tensor's rows to each rank.
 
-tensor: The rows for rank 0, then those for rank 1, and so on; type and shape are the same on all ranks, but for the
+The op fails with InvalidArgument when the splits are negative or do not add up to the number of rows, and with
+Internal on all ranks when types, or shapes but for the first dimension, differ between the ranks.
+
+tensor: The rows for rank 0, then those for rank 1, and so on. Type and shape are the same on all ranks, except for the
   first dimension.
-splits: How many rows each rank gets; empty to split evenly.
-ticket: A scalar from SmddpTicket; -1 pairs by name (see SmddpAllreduce).
-labels: As for SmddpAllreduce.
+splits: A vector with the number of rows for each rank; an empty one splits the rows evenly.
+ticket: A scalar from SmddpTicket, or -1 (see SmddpAllreduce).
+labels: See SmddpAllreduce.
 output: The rows that this rank gets, in the order of the ranks that sent them.
-received_splits: How many of them each rank has sent.
-tensor_name: For messages and for pairing by name; the node's name when it is empty.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
+received_splits: A vector with the number of rows that each rank has sent.
+tensor_name: See SmddpAllreduce.
+communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
+eager: See SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpBroadcast")
@@ -264,19 +285,23 @@ REGISTER_OP("SmddpBroadcast")
     .SetIsDistributedCommunication()
     .SetShapeFn(::tensorflow::shape_inference::UnchangedShape)
     .Doc(R"doc(
-Gives every rank the root's tensor.
+Copies the root's tensor to every rank.
 
-tensor: The value on the root; elsewhere only its type and shape count, which must be the same.
-labels: As for SmddpAllreduce.
-output: The root's value.
-root_rank: A rank of the job, also in a smaller communicator.
-param_index: Which of several variables this is, from 0, if they are broadcast together.
-num_params: How many they are. Both must be the same on all ranks.
-tensor_name: For messages and for pairing by name; the node's name when it is empty.
-pair_by_name: Pairs the n-th execution under a name, for graphs without program order. Else the n-th execution of
-  all broadcasts and barriers of a rank meets the n-th of the others.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
+The op fails with InvalidArgument when the root is not in the communicator, and with Internal on all ranks when types,
+shapes or attributes differ between the ranks.
+
+tensor: The value on the root. The other ranks' tensors have the same type and shape; their elements are not read.
+labels: See SmddpAllreduce.
+output: The root's tensor.
+root_rank: The root's rank in the job, also if the communicator has fewer ranks.
+param_index: The index of the variable among those that are broadcast together, from 0.
+num_params: The number of those variables. Both are the same on all ranks.
+tensor_name: Messages show it, and the tensor pairs by it if pair_by_name is set; if it is empty, the node's name
+  stands in.
+pair_by_name: For graphs without program order: the n-th execution under a name meets the n-th under that name on the
+  other ranks. Otherwise the n-th broadcast or barrier of a rank meets the n-th one of the other ranks.
+communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
+eager: See SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpBarrier")
@@ -292,11 +317,11 @@ REGISTER_OP("SmddpBarrier")
     .Doc(R"doc(
 Finishes on no rank before every rank has started it.
 
-labels: As for SmddpAllreduce.
-tensor_name: For messages and for pairing by name; the node's name when it is empty.
-pair_by_name: As for SmddpBroadcast.
-communicator: The ranks that take part; 0 is all of them.
-eager: As for SmddpTicket.
+labels: See SmddpAllreduce.
+tensor_name: See SmddpBroadcast.
+pair_by_name: See SmddpBroadcast.
+communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
+eager: See SmddpTicket.
 )doc");
 
 REGISTER_OP("SmddpOverlap")
@@ -305,8 +330,10 @@ REGISTER_OP("SmddpOverlap")
     .Attr("T: type")
     .SetShapeFn(::tensorflow::shape_inference::UnchangedShape)
     .Doc(R"doc(
-Hands a tensor on. Marks a place in the backward pass at which a compiler shall not join what is before and after.
+Returns its input, and keeps a compiler from joining the ops before it with the ops behind it.
+
+Placed between layers, it lets the gradients of the later layers travel during the rest of the backward pass.
 
 tensor: Any tensor.
-output: The same.
+output: The same tensor.
 )doc");
