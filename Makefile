@@ -48,8 +48,8 @@ demo: .venv/tf-$(ONE_TF)/.installed  ## Train a small CNN on real images with tw
 quick: .venv/lint/.requirements .venv/tf-$(ONE_TF)/.installed  ## Before a commit: lint, C++ tests, the SPMD suite with 2 ranks (5 minutes)
 	@$(PY) tools/run_tests.py --quick lint layering cpp spmd --tf=$(ONE_TF)
 
-# The Python environments are set up beside the C++ tests.
-ALL_PARTS := set-up lint layering cpp asan tsan model jobs launchers spmd bench
+# The Python environments are set up, and their tests run, beside the C++ tests.
+ALL_PARTS := set-up lint layering cpp asan tsan model jobs launchers spmd overlap bench
 
 .PHONY: test
 test: .venv/lint/.requirements launchers  ## What CI runs: every kind of test, and the lint (30 minutes)
@@ -77,7 +77,7 @@ model: .venv/lint/.requirements  ## Explore the model of the engine's protocol, 
 
 .PHONY: python-test
 python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests
-	@$(PY) tools/run_tests.py jobs launchers spmd $(TEST_TF:%=--tf=%)
+	@$(PY) tools/run_tests.py jobs launchers spmd overlap $(TEST_TF:%=--tf=%)
 
 .PHONY: lint
 lint: .venv/lint/.requirements  ## Check formatting, types and layering
@@ -108,6 +108,8 @@ dist/tf-%: .venv/tf-%/.installed
 .PHONY: clean
 clean:  ## Remove everything that make has made in this folder, and Bazel's output
 	@$(PY) tools/run_bazel.py clean --expunge >/dev/null 2>&1 || true
+	@TF_SMDDP_BAZEL_STARTUP_ARGS=--output_base=$(CURDIR)/.cache/bazel-install \
+	  $(PY) tools/run_bazel.py clean --expunge >/dev/null 2>&1 || true
 	@rm -rf .venv .cache build dist *.egg-info .mypy_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,4 +1,4 @@
-"""What all Python tests share: the marks that select tests, and TensorFlow's log level.
+"""What all Python tests share: the marks that select tests, TensorFlow's log level, the engine's strictness.
 
 The marks are described in pyproject.toml. A test that a mark leaves out is deselected before the run, on all
 ranks alike, so a test that has passed is one that ran. run_tests.py checks that each test was selected
@@ -11,6 +11,8 @@ import pathlib
 
 # TensorFlow logs errors only, here and in the processes that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# A lost wake-up, which would only cost time, ends the job with an error.
+os.environ["SMDDP_TEST_STRICT"] = "1"
 
 
 def pytest_addoption(parser):

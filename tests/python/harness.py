@@ -89,6 +89,7 @@ class RunningJob:
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "TMPDIR": str(self._temporary),
                 "SMDDP_TMPDIR": str(self._temporary),
+                "SMDDP_TEST_STRICT": "1",
             }
         )
         with open(self._folder / "output", "wb") as output:

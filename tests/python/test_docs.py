@@ -39,7 +39,7 @@ def python_blocks(document):
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.one_tensorflow), 2])
 def test_api(size):
     blocks = python_blocks("api.md")
     assert len(blocks) > 5
@@ -78,6 +78,7 @@ def test_api(size):
         assert report["unchanged"] == [[2.0 * rank, 2.0]], str(job)
 
 
+@pytest.mark.one_tensorflow
 def test_watching():
     files = """
 import json

@@ -1,6 +1,9 @@
 """Scripts that know SMDDP's import paths only."""
 
+import pytest
 from harness import run_job
+
+pytestmark = pytest.mark.one_tensorflow
 
 FIT = """
 import smdistributed.dataparallel.tensorflow as sdp

@@ -1,5 +1,6 @@
 """The memory that a training run takes at its peak, with tensors in shared memory and without the plugin."""
 
+import pytest
 from harness import run_job
 
 # Proportional set sizes: pages that ranks share, of an arena or of TensorFlow's code, count once.
@@ -17,13 +18,13 @@ def sample():
 stop = threading.Event()
 
 def watch():
-    while not stop.wait(0.02):
+    while not stop.wait(0.05):
         sample()
 
 if sys.argv[1] == "plugin":
     import tf_smddp as sdp
     sdp.init()
-x, y = tf.random.normal([256, 3000]), tf.random.normal([256, 3000])
+x, y = tf.random.normal([16, 3000]), tf.random.normal([16, 3000])
 weights = [tf.Variable(0.02 * tf.random.normal([3000, 3000])) for _ in range(4)]
 moments = [tf.Variable(tf.zeros_like(weight)) for weight in weights]
 
@@ -43,7 +44,7 @@ def step():
 
 thread = threading.Thread(target=watch)
 thread.start()
-for _ in range(30):
+for _ in range(10):
     step()
 stop.set()
 thread.join()
@@ -56,6 +57,7 @@ with open(f"{os.environ['TF_SMDDP_TEST_REPORTS']}/{os.environ['SMDDP_RANK']}", "
 """
 
 
+@pytest.mark.one_tensorflow
 def test_training_takes_no_more_memory_than_without_the_plugin(tmp_path):
     script = tmp_path / "training.py"
     script.write_text(TRAINING)
@@ -65,6 +67,6 @@ def test_training_takes_no_more_memory_than_without_the_plugin(tmp_path):
         assert job.exit_code == 0, str(job)
         peaks[variant] = sum(report["peak"] for report in job.reports)
     for report in job.reports:
-        assert report["reduced"] == 30 * 4 * 9_000_000 * 4, str(job)
+        assert report["reduced"] == 10 * 4 * 9_000_000 * 4, str(job)
         assert report["staged"] == 0, str(job)
     assert peaks["plugin"] <= 1.1 * peaks["stock"], peaks

@@ -5,6 +5,8 @@ import pathlib
 import pytest
 from harness import run_job
 
+pytestmark = pytest.mark.one_tensorflow
+
 SCRIPT = pathlib.Path(__file__).with_name("schedules.py")
 
 

@@ -92,6 +92,7 @@ fit(  # Keras 2 builds it at the first batch
 """
 
 
+@pytest.mark.one_tensorflow
 def test_the_callbacks_do_the_same_as_in_eager_mode(monkeypatch):
     size = 2
     # Keras 3 has no such mode; where tf.keras is Keras 3, this makes it Keras 2.

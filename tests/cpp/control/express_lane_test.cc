@@ -137,7 +137,7 @@ TEST_F(OneIsLeaving, AndDies) {
 // Members that come at different times, try or don't, and wait for longer or shorter: they meet all or none,
 // and read what was posted for that. Those who don't, wait for each other elsewhere.
 TEST_F(ExpressLaneTest, AllMeetOrNone) {
-  const int operations = testing::kThreadSanitizer ? 500 : 5'000;
+  const int operations = testing::kSanitized ? 500 : 5'000;
   for (const int members : {2, 3, 5}) {
     lanes_.clear();
     Make(members);

@@ -149,7 +149,7 @@ TEST(Communicator, WhatIsMadeInThePlaceOfAnotherStartsAnew) {
   RunRanks(3, [](int, Engine& engine) {
     const CommunicatorId kept = Create(engine, {0, 1, 2});
     CommunicatorId id = Create(engine, {0, 1});
-    for (int round = 0; round < (kThreadSanitizer ? 20 : 100); ++round) {
+    for (int round = 0; round < (kSanitized ? 20 : 100); ++round) {
       EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
       const std::vector<int> ranks = round % 2 == 0 ? std::vector<int>{1, 2} : std::vector<int>{0, 1};
       EXPECT_EQ(Create(engine, ranks), ++id);
@@ -216,7 +216,7 @@ TEST(Communicator, OverlappingSetsAtOnce) {
       if (!IsMember(engine, id)) continue;
       users.emplace_back([&engine, id] {
         const int members = static_cast<int>(engine.RanksOf(id).size());
-        for (unsigned round = 0; round < (kThreadSanitizer ? 2 : 10); ++round) {
+        for (unsigned round = 0; round < (kSanitized ? 2 : 10); ++round) {
           RunAsGroup(engine, id, OneOfEach(members, 100 * id + round), round);
           RunAlone(engine, id, OneOfEach(members, 100 * id + 50 + round));
         }
@@ -265,7 +265,7 @@ TEST(Communicator, AStepThatUsesTwo) {
       std::mt19937 random(static_cast<unsigned>(rank));
       const CommunicatorId small = Create(engine, {0, 1});
       int turn = 0;
-      for (int attempt = 0; attempt < (kThreadSanitizer ? 20 : 100); ++attempt) {
+      for (int attempt = 0; attempt < (kSanitized ? 20 : 100); ++attempt) {
         meeting.Await();
         if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
         const bool fails = attempt % 2 == 1, here = fails && rank == attempt / 2 % 2;
@@ -298,7 +298,7 @@ TEST(Communicator, AStepThatUsesTwo) {
 // A communicator that is created while steps fail is created on all ranks or on none.
 TEST(Communicator, MadeAndRemovedWhileStepsFail) {
   RunRanks(3, [](int rank, Engine& engine) {
-    for (int round = 0; round < (kThreadSanitizer ? 10 : 60); ++round) {
+    for (int round = 0; round < (kSanitized ? 10 : 60); ++round) {
       if (rank == round % 3) engine.FailStep(kWorld, kNoStep, "disk full");
       CommunicatorId id = kWorld;
       Status status;

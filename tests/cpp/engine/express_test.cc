@@ -19,7 +19,7 @@
 namespace tf_smddp::testing {
 namespace {
 
-constexpr int kRounds = kThreadSanitizer ? 90 : 900;
+constexpr int kRounds = kSanitized ? 90 : 900;
 
 // However few cores there are: with this patience all come at the same time.
 constexpr std::chrono::microseconds kPatience{100'000};

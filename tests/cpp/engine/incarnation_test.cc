@@ -171,8 +171,7 @@ TEST_P(IncarnationCause, FailsOneStepOnEveryRank) {
     RunRanks(size, [&](int rank, Engine& engine) {
       std::mt19937 random(static_cast<unsigned>(rank + 1));
       int turn = 0;
-      for (int attempt = 0; attempt < (kThreadSanitizer ? 12 : 60) && !::testing::Test::HasFailure();
-           ++attempt) {
+      for (int attempt = 0; attempt < (kSanitized ? 12 : 60) && !::testing::Test::HasFailure(); ++attempt) {
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 4 == 0 ? random() % 3000 : 0));
         const bool fails = attempt % 2 == 1;
         const bool here = fails && attempt / 2 % size == rank;
@@ -199,8 +198,7 @@ TEST(Incarnation, SeveralRanksFailInOneAttempt) {
       std::mt19937 common(17);                                // the same on all ranks
       std::mt19937 own(static_cast<unsigned>(rank) * 7 + 1);  // of this rank
       int turn = 0;
-      for (int attempt = 0; attempt < (kThreadSanitizer ? 30 : 300) && !::testing::Test::HasFailure();
-           ++attempt) {
+      for (int attempt = 0; attempt < (kSanitized ? 30 : 300) && !::testing::Test::HasFailure(); ++attempt) {
         const unsigned saboteurs = common() % 3 == 0 ? common() % (1u << size) : 0;
         const std::size_t how = common() % std::size(kCauses);
         std::this_thread::sleep_for(std::chrono::microseconds(own() % 4 == 0 ? own() % 2000 : 0));
@@ -273,7 +271,7 @@ TEST(Incarnation, EagerRequests) {
   RunRanks(size, [&](int rank, Engine& engine) {
     std::mt19937 random(static_cast<unsigned>(rank));
     int turn = 0;
-    for (int attempt = 0; attempt < (kThreadSanitizer ? 30 : 200); ++attempt) {
+    for (int attempt = 0; attempt < (kSanitized ? 30 : 200); ++attempt) {
       if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
       std::vector<float> data(attempt % 2 == 0 ? 5 : 3000, static_cast<float>(turn));
       Request request = AllreduceFloats(data, &data);
@@ -371,7 +369,7 @@ TEST(Incarnation, WhatIsReadyCompletes) {
 // OK on one rank means OK on all, and the result is there, also when a step fails in the middle of large
 // batches.
 TEST(Incarnation, AllRanksSeeTheSameEnds) {
-  const int size = 3, rounds = kThreadSanitizer ? 10 : 60;
+  const int size = 3, rounds = kSanitized ? 10 : 60;
   constexpr std::uint32_t kMany = 8;
   std::vector<std::vector<std::vector<bool>>> ends(
       rounds, std::vector<std::vector<bool>>(size, std::vector<bool>(kMany)));

@@ -190,7 +190,7 @@ TEST(Leave, ACollectiveThatNeedsTheLeaverIsAnError) {
 // Ranks leave at random moments of a stream of requests; those that are left all see the same results.
 TEST(Leave, InAStreamOfRequests) {
   const int size = 4;
-  for (unsigned round = 0; round < (kThreadSanitizer ? 4 : 25); ++round) {
+  for (unsigned round = 0; round < (kSanitized ? 4 : 25); ++round) {
     const int uses = 60;
     std::vector<std::vector<float>> sums(size, std::vector<float>(uses, 0.0f));
     RunRanks(size, [&](int rank, Engine& engine) {
@@ -226,7 +226,7 @@ TEST(Leave, InAStreamOfRequests) {
 // Failures and departures in one communicator.
 TEST(Leave, WhileStepsFail) {
   const int size = 4;
-  for (unsigned round = 0; round < (kThreadSanitizer ? 4 : 25); ++round) {
+  for (unsigned round = 0; round < (kSanitized ? 4 : 25); ++round) {
     RunRanks(size, [&](int rank, Engine& engine) {
       const CommunicatorId id = MakeCrowd(engine);
       const int leaves = 3 + 4 * rank;  // attempt after which this rank leaves

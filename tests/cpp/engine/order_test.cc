@@ -58,7 +58,7 @@ TEST(Order, CallbacksThatSubmitTheNextRequest) {
   std::atomic<int> deepest{0};
   for (const std::int64_t count : {1, 5000}) {  // small, and by way of the launch log
     RunRanks(2, [&, count](int, Engine& engine) {
-      int left = kThreadSanitizer ? 2'000 : 20'000;
+      int left = kSanitized ? 2'000 : 20'000;
       std::vector<float> data(static_cast<std::size_t>(count));
       std::promise<void> finished;
       std::function<void()> next = [&] {
@@ -86,7 +86,7 @@ TEST(Order, ManyGroupsOfTheSameShapesAtOnce) {
   for (const int size : {2, 3, 5}) {
     for (const std::size_t count : {3, 3000}) {  // small, and by way of the launch log
       RunRanks(size, [&](int rank, Engine& engine) {
-        for (unsigned round = 0; round < (kThreadSanitizer ? 3 : 20); ++round) {
+        for (unsigned round = 0; round < (kSanitized ? 3 : 20); ++round) {
           RunGroupsAtOnce(engine, rank, size, 7, 5, count, round);
         }
       });
@@ -194,14 +194,14 @@ TEST(Order, EverythingAtOnce) {
         size,
         [&](int rank, Engine& engine) {
           std::thread sequence([&] {
-            for (int i = 0; i < (kThreadSanitizer ? 30 : 300); ++i) {
+            for (int i = 0; i < (kSanitized ? 30 : 300); ++i) {
               std::vector<float> data(i % 7 == 0 ? 50000 : 3, static_cast<float>(rank));
               Request request = AllreduceFloats(data, &data, ReduceOp::kMax);
               ASSERT_TRUE(Await(engine, std::move(request)).ok());
               ASSERT_EQ(data[0], static_cast<float>(size - 1));
             }
           });
-          for (unsigned round = 0; round < (kThreadSanitizer ? 3 : 15); ++round) {
+          for (unsigned round = 0; round < (kSanitized ? 3 : 15); ++round) {
             RunGroupsAtOnce(engine, rank, size, 3, 4, round % 2 == 0 ? 100 : 60000, round);
           }
           sequence.join();

@@ -24,7 +24,14 @@ namespace tf_smddp::testing {
 namespace {
 
 constexpr std::uint32_t kFirstSeed = 1;
-constexpr std::uint32_t kSeeds = kThreadSanitizer ? 150 : kAddressSanitizer ? 400 : 2000;
+
+// `make test-all` runs many.
+std::uint32_t NumSeeds() {
+  const bool all = std::getenv("TF_SMDDP_TEST_ALL") != nullptr;
+  if (kThreadSanitizer) return all ? 150 : 60;
+  if (kAddressSanitizer) return all ? 400 : 120;
+  return all ? 2000 : 500;
+}
 
 // Runs a schedule on one rank.
 class Player {
@@ -171,8 +178,9 @@ TEST(Schedules, AreRightAndNothingGrows) {
     ASSERT_EQ(::mallopt(M_ARENA_MAX, 1), 1);
   }
   Usage before;
-  for (std::uint32_t seed = kFirstSeed; seed < kFirstSeed + kSeeds && !HasFailure(); ++seed) {
-    if (seed == kFirstSeed + kSeeds / 4) before = ReadUsage();  // by then, caches are filled
+  const std::uint32_t seeds = NumSeeds();
+  for (std::uint32_t seed = kFirstSeed; seed < kFirstSeed + seeds && !HasFailure(); ++seed) {
+    if (seed == kFirstSeed + seeds / 4) before = ReadUsage();  // by then, caches are filled
     RunSeed(seed);
   }
   const Usage after = ReadUsage();

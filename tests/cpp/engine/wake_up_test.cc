@@ -19,7 +19,7 @@ namespace {
 // next entry and rings.
 TEST(WakeUp, ThreadsThatLaunchSmallRequestsAtOnce) {
   constexpr int kThreads = 3, kTensors = 60;
-  const int steps = kThreadSanitizer ? 50 : 400;
+  const int steps = kSanitized ? 50 : 400;
   RunRanks(2, [&](int, Engine& engine) {
     for (int step = 0; step < steps; ++step) {
       const std::uint64_t ticket = DrawTicket(engine);
@@ -57,7 +57,7 @@ TEST(WakeUp, TheSmallestTable) {
   RunRanks(
       3,
       [&](int rank, Engine& engine) {
-        for (int step = 0; step < (kThreadSanitizer ? 200 : 2000); ++step) {
+        for (int step = 0; step < (kSanitized ? 200 : 2000); ++step) {
           std::vector<std::vector<float>> data(9, std::vector<float>(step % 3 == 0 ? 3000 : 3, 1));
           std::vector<Request> requests;
           const std::uint64_t ticket = DrawTicket(engine);

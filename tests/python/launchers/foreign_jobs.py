@@ -108,6 +108,7 @@ class Bench:
             {
                 _MARK: self._mark,
                 "SMDDP_TMPDIR": str(self.meeting_folder),
+                "SMDDP_TEST_STRICT": "1",
                 "TMPDIR": str(self.folder / "tmp"),
                 "PYTHONDONTWRITEBYTECODE": "1",
                 # Several jobs run at the same time.

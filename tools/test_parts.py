@@ -1,0 +1,325 @@
+"""The parts of the test suite: what each of them runs. docs/testing.md says what each part holds."""
+
+import functools
+import os
+import pathlib
+import sys
+import time
+from typing import Dict, List, NamedTuple, Sequence
+
+from test_process import (
+    RESULTS,
+    ROOT,
+    SHOWN_LINES,
+    finish,
+    open_log,
+    result_folder,
+    run,
+    run_at_once,
+)
+from test_results import Case, Report, Result, merge_ranks, read_bazel_events, read_junit
+
+LINT_BIN = ROOT / ".venv" / "lint" / "bin"
+PYTHON_TESTS = ROOT / "tests" / "python"
+PARTS = (
+    "set-up",
+    "lint",
+    "layering",
+    "cpp",
+    "asan",
+    "tsan",
+    "model",
+    "jobs",
+    "spmd",
+    "launchers",
+    "overlap",
+    "bench",
+)
+NEED_TENSORFLOW = {"set-up", "jobs", "spmd", "launchers", "overlap", "bench"}
+OVERLAP = PYTHON_TESTS / "test_xla_overlap.py"
+# The model gets what the other parts leave of the cores.
+IDLE = ("chrt", "--idle", "0")
+# In the folder of a part's results: the tests that its marks and options left out.
+LEFT_OUT = "left-out.txt"
+BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
+BENCH_KINDS = ("engine", "graph", "eager", "sets")
+LONG_BENCH_KINDS = ("training", "scaling")
+
+
+class Options(NamedTuple):
+    """What the command line asks for."""
+
+    quick: bool
+    everything: bool
+    tensorflows: List[str]
+
+
+def cpp_sources() -> List[str]:
+    """Returns our C++ files, as clang-format wants them."""
+    folders = ("kernels", "ops", "tests/cpp", "tests/python", "benchmarks")
+    return sorted(
+        str(path) for folder in folders for end in ("*.h", "*.cc") for path in (ROOT / folder).rglob(end)
+    )
+
+
+def run_lint() -> Result:
+    """Formatting, lint and types. Each tool is one test."""
+    log, start, code = open_log("lint"), time.monotonic(), 0
+    report: Report = {}
+    for command in (
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "."],
+        ["mypy"],
+        ["clang-format", "--dry-run", "-Werror", *cpp_sources()],
+    ):
+        begin = time.monotonic()
+        tool_code = run([str(LINT_BIN / command[0]), *command[1:]], log, 300, cwd=ROOT)
+        outcome = "failed" if tool_code else "passed"
+        report[" ".join(command[:2])] = Case(outcome, time.monotonic() - begin)
+        code = code or tool_code
+    return finish("lint", report, code, start, log)
+
+
+def run_pytest(
+    name: str, python: pathlib.Path, arguments: List[str], limit_s: int, prefix: Sequence[str] = ()
+) -> Result:
+    """One pytest process. It starts in an empty folder: in the root, `tf_smddp` would be the source tree."""
+    log, start = open_log(name), time.monotonic()
+    folder = result_folder(name)
+    report = folder / "report.xml"
+    code = run(
+        [*prefix, str(python), "-m", "pytest", *pytest_options(), f"--junitxml={report}", *arguments],
+        log,
+        limit_s,
+        cwd=folder,
+        env=venv_env(python),
+    )
+    return finish(name, read_junit(report) or {}, code, start, log)
+
+
+def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int, marks: str = "") -> Result:
+    """The SPMD suite at one size, or what `marks` select of it."""
+    log, start = open_log(name), time.monotonic()
+    folder = result_folder(name)
+    code = run(
+        [
+            str(python.parent / "smddprun"),
+            "-np",
+            str(size),
+            str(python),
+            str(ROOT / "tools" / "spmd_pytest.py"),
+            str(folder),
+            *pytest_options(),
+            *selection(marks),
+            f"--left-out={LEFT_OUT}",
+            str(PYTHON_TESTS / "spmd"),
+        ],
+        log,
+        limit_s,
+        cwd=folder,
+        env=venv_env(python),
+    )
+    report = merge_ranks([read_junit(folder / f"rank-{rank}.xml") for rank in range(size)])
+    if code or any(case.outcome == "failed" for case in report.values()):
+        add_rank_logs(folder, log)
+    return finish(name, report, code, start, log)
+
+
+def add_rank_logs(folder: pathlib.Path, log: pathlib.Path) -> None:
+    """Adds the ends of what the ranks other than 0 wrote; a rank may have been killed at any point."""
+    with open(log, "a") as out:
+        for path in sorted(folder.glob("rank-*.log")):
+            lines = path.read_text(errors="replace").splitlines()
+            out.write(f"{path.name}, its last lines:\n" + "\n".join(lines[-SHOWN_LINES // 4 :]) + "\n")
+
+
+def pytest_options() -> List[str]:
+    """Returns the options that name the project, since pytest does not start in it."""
+    return ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
+
+
+def selection(marks: str) -> List[str]:
+    """Returns the options that select tests by an expression of pytest's -m; "" selects all."""
+    return ["-m", marks] if marks else []
+
+
+def venv_env(python: pathlib.Path) -> Dict[str, str]:
+    """Returns the environment in which `python` and `smddprun` are those of the virtual environment."""
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    env.update(PATH=f"{python.parent}{os.pathsep}{env['PATH']}", VIRTUAL_ENV=str(python.parent.parent))
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    return env
+
+
+def run_cpp(name: str, flags: List[str], limit_s: int) -> Result:
+    """The C++ tests through Bazel. The cases of each GoogleTest program are counted."""
+    log, start = open_log(name), time.monotonic()
+    events = result_folder(name) / "events.json"
+    command = [
+        sys.executable,
+        str(ROOT / "tools" / "run_bazel.py"),
+        "test",
+        "//tests/cpp/...",
+        "--keep_going",
+        "--noshow_progress",
+        f"--build_event_json_file={events}",
+        *flags,
+    ]
+    code = run(command, log, limit_s, cwd=ROOT)
+    return finish(name, read_bazel_events(events), code, start, log)
+
+
+def run_bench(options: Options) -> Result:
+    """Runs each benchmark for some seconds; each is one test. They check their results, not their speed."""
+    log, start, code = open_log("bench"), time.monotonic(), 0
+    report: Report = {}
+    python = venv_python(options.tensorflows[0])
+    kinds = [*BENCH_KINDS, *(LONG_BENCH_KINDS if options.everything else ())]
+    cpp = [
+        "run",
+        "//benchmarks/cpp:reduce_benchmark",
+        "--noshow_progress",
+        "--",
+        "--benchmark_min_time=0.001",
+    ]
+    bazel = [sys.executable, str(ROOT / "tools" / "run_bazel.py")]
+    folder = result_folder("bench")
+    sweeps = [
+        str(BENCH_PYTHON),
+        str(ROOT / "benchmarks" / "run.py"),
+        "--quick",
+        "--peers=",
+        f"--output={folder}",
+    ]
+    env = dict(venv_env(python), TF_SMDDP_BENCH_PYTHON=str(python))
+    for name, command in (
+        ("benchmarks/cpp", [*bazel, *cpp]),
+        *((f"benchmarks/run.py {kind}", [*sweeps, kind]) for kind in kinds),
+    ):
+        begin = time.monotonic()
+        tool_code = run(command, log, 300, cwd=folder, env=env)
+        report[name] = Case("failed" if tool_code else "passed", time.monotonic() - begin)
+        code = code or tool_code
+    return finish("bench", report, code, start, log)
+
+
+def venv_python(version: str) -> pathlib.Path:
+    """Returns the Python of the virtual environment with this TensorFlow."""
+    return ROOT / ".venv" / f"tf-{version}" / "bin" / "python"
+
+
+def tsan_flags() -> List[str]:
+    """Returns the flags for TSan; GCC 12's cannot run where addresses are randomised by more than 28 bits."""
+    bits = pathlib.Path("/proc/sys/vm/mmap_rnd_bits")
+    try:
+        randomised = int(bits.read_text())
+    except OSError:
+        return ["--config=tsan"]
+    return ["--config=tsan", "--run_under=setarch -R"] if randomised > 28 else ["--config=tsan"]
+
+
+def run_set_up(options: Options) -> List[Result]:
+    """Sets up the Python environments, with the package. It is no test: only its failure counts.
+
+    Its Bazel has a server and an output folder of its own, since the C++ tests run beside it; what one of
+    them has compiled the other finds in the disk cache.
+    """
+    log, start = open_log("set-up"), time.monotonic()
+    env = dict(os.environ, TF_SMDDP_BAZEL_STARTUP_ARGS=f"--output_base={ROOT / '.cache' / 'bazel-install'}")
+    environments = [".venv/bench/.requirements", *(f".venv/tf-{v}/.installed" for v in options.tensorflows)]
+    code = run(["make", "--no-print-directory", *environments], log, 1800, cwd=ROOT, env=env)
+    run([sys.executable, str(ROOT / "tools" / "run_bazel.py"), "shutdown"], log, 60, cwd=ROOT, env=env)
+    return [finish("set-up", {}, code, start, log)]
+
+
+def run_jobs(options: Options) -> List[Result]:
+    """Whole jobs: all on the first TensorFlow, those that depend on its version on the others, too."""
+    folders = [f"--ignore={PYTHON_TESTS / name}" for name in ("spmd", "launcher", "launchers")]
+    results = []
+    for version in options.tensorflows:
+        marks = "not long" if version == options.tensorflows[0] else "not long and not one_tensorflow"
+        arguments = [
+            *selection("" if options.everything else marks),
+            *folders,
+            f"--ignore={OVERLAP}",
+            f"--left-out={LEFT_OUT}",
+            str(PYTHON_TESTS),
+        ]
+        results.append(run_pytest(f"jobs tf-{version}", venv_python(version), arguments, 1800))
+    return results
+
+
+def run_overlap(options: Options) -> List[Result]:
+    """How much of slow transfers a step waits for."""
+    versions = options.tensorflows if options.everything else options.tensorflows[:1]
+    return [run_pytest(f"overlap tf-{v}", venv_python(v), [str(OVERLAP)], 300) for v in versions]
+
+
+def run_spmd_sizes(options: Options) -> List[Result]:
+    """The SPMD suite: each TensorFlow at each size, or one TensorFlow for each size.
+
+    With --quick it is the first with 2 ranks alone, without what is `slow`.
+    """
+    first, last = options.tensorflows[0], options.tensorflows[-1]
+    if options.quick:
+        runs = [(first, 2, "not slow")]
+    elif options.everything:
+        runs = [(version, size, "") for size in (1, 2, 3) for version in options.tensorflows]
+    else:
+        runs = [(first, 1, "one_rank"), (first, 2, ""), (last, 3, "")]
+    return [
+        run_spmd(f"spmd tf-{version} np-{size}", venv_python(version), size, 1500, marks)
+        for version, size, marks in runs
+    ]
+
+
+def selected_nowhere(results: List[Result]) -> List[Result]:
+    """Returns a failed part if the marks of a test let it run in no part; else nothing."""
+    left_out = {name for path in RESULTS.glob(f"*/{LEFT_OUT}") for name in path.read_text().splitlines()}
+    nowhere = left_out - {name for result in results for name in result.report}
+    if not nowhere:
+        return []
+    print(f"these tests ran nowhere: {', '.join(sorted(nowhere))}")
+    return [Result("ran nowhere", {name: Case("failed") for name in nowhere}, 0.0)]
+
+
+def run_launchers(options: Options) -> List[Result]:
+    """The launchers, which do not use TensorFlow: the first one is enough."""
+    python = venv_python(options.tensorflows[0])
+    return run_at_once(
+        [
+            functools.partial(run_pytest, folder, python, [str(PYTHON_TESTS / folder)], 900)
+            for folder in ("launcher", "launchers")
+        ]
+    )
+
+
+def run_part(part: str, options: Options) -> List[Result]:
+    """Runs one part; returns a result for each row of the table."""
+    if part == "lint":
+        return [run_lint()]
+    if part == "layering":
+        folders = [str(ROOT / "tests" / name) for name in ("layering", "tools")]
+        return [run_pytest("layering", LINT_BIN / "python", folders, 300)]
+    if part == "cpp":
+        return [run_cpp("cpp", ["--config=all"] if options.everything else [], 1800)]
+    if part == "asan":
+        flags = ["--config=asan", *(["--config=all_asan"] if options.everything else [])]
+        return [run_cpp("cpp asan+ubsan", flags, 1800)]
+    if part == "tsan":
+        flags = [*tsan_flags(), *(["--config=all_tsan"] if options.everything else [])]
+        return [run_cpp("cpp tsan", flags, 1800)]
+    if part == "model":
+        tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
+        return [run_pytest("model", LINT_BIN / "python", tests, 2400, IDLE)]
+    if part == "bench":
+        tests = [str(ROOT / "tests" / "benchmarks")]
+        return [run_pytest("benchmarks", LINT_BIN / "python", tests, 300), run_bench(options)]
+    parts = {
+        "set-up": run_set_up,
+        "jobs": run_jobs,
+        "spmd": run_spmd_sizes,
+        "launchers": run_launchers,
+        "overlap": run_overlap,
+    }
+    return parts[part](options)
