@@ -235,12 +235,15 @@ void RunFault(int size, int victim, Phase phase, Fate fate, unsigned seed) {
     if (rank == victim && !Survives(fate)) continue;
     const std::string error = ranks.Await(rank).error;
     const auto took = Clock::now() - begin;
-    // A rank that never comes to the meeting is waited for as long as the settings say.
+    // A rank that never comes to the meeting is waited for as long as the settings say. How long thousands of
+    // requests take after a stop depends on the machine's other work; the alarm ends them.
     const milliseconds limit((phase == Phase::kBootstrap ? 1500 : 2000) * (kSanitized ? 3 : 1));
-    EXPECT_LT(took, limit + witness.Lost()) << "rank " << rank;
     if (Survives(fate)) {
       EXPECT_EQ(error, "") << "rank " << rank;
-    } else if (phase == Phase::kBootstrap) {
+      continue;
+    }
+    EXPECT_LT(took, limit + witness.Lost()) << "rank " << rank;
+    if (phase == Phase::kBootstrap) {
       EXPECT_NE(error, "") << "rank " << rank;
     } else if (phase != Phase::kShutdown || !error.empty()) {  // it may have left in good order before
       EXPECT_NE(error.find(Wanted(fate, victim, ranks.pid(victim))), std::string::npos)
