@@ -67,6 +67,8 @@ void TestDevice::Free(std::byte* data) {
   spans_.Free(static_cast<std::uint64_t>(data - data_));
 }
 
+bool TestDevice::Contains(const void* address) const { return address >= data_ && address < data_ + kBytes; }
+
 Status TestDevice::CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) {
   return static_cast<Stream*>(stream)->PutCopy([=] { std::memcpy(to, Reach(from), bytes); },
                                                std::move(ended));

@@ -72,6 +72,9 @@ class TestDevice : public MemoryKind {
   std::byte* Allocate(std::size_t bytes);
   void Free(std::byte* data);  // nothing on any stream may use it
 
+  // Whether `address` lies in its memory. In a signal handler, too.
+  bool Contains(const void* address) const;
+
   std::string name() const override { return "the test device"; }
   Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
