@@ -37,14 +37,15 @@ class Allreduce final : public Collective {
     const std::uint64_t offset = begin * DTypeBytes(call.operation.dtype);
     const void* from[kMaxLocalRanks];
     void* to[kMaxLocalRanks];
+    int num_outputs = 0;
     for (int each = 0; each < call.num_ranks; ++each) {
       from[each] = static_cast<const std::byte*>(inputs[each]) + offset;
-      to[each] = static_cast<std::byte*>(outputs[each]) + offset;
+      if (outputs[each] != nullptr) to[num_outputs++] = static_cast<std::byte*>(outputs[each]) + offset;
     }
     const bool past_cache = call.count() * DTypeBytes(call.operation.dtype) >= kPastCacheBytes;
     Reduce({call.operation.dtype, call.operation.op, call.operation.prescale, call.operation.postscale,
             past_cache},
-           from, call.num_ranks, to, call.num_ranks, count);
+           from, call.num_ranks, to, num_outputs, count);
   }
 
   void DirectOwn(const Call& call, const void* const* inputs, void* output) const override {

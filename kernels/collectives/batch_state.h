@@ -21,7 +21,13 @@ class alignas(64) BatchState {
     end_.store(static_cast<std::uint32_t>(BatchEnd::kRunning), std::memory_order_relaxed);
     claims_.store(0, std::memory_order_relaxed);
     done_units_.store(0, std::memory_order_relaxed);
+    joined_.store(0, std::memory_order_relaxed);
   }
+
+  // Counts the caller as a rank that has read what it must of its inputs before anybody writes an output. For
+  // transfers that need that. Any thread of any process.
+  void Join() { joined_.fetch_add(1, std::memory_order_acq_rel); }
+  std::uint32_t joined() const { return joined_.load(std::memory_order_acquire); }
 
   // Claims one of `total` chunks (below 2^32) for the caller: the first free one, or with `from_back` the
   // last free one. Of tensors that are reduced again and again a rank then gets the same part each time,
@@ -58,6 +64,7 @@ class alignas(64) BatchState {
   std::atomic<std::uint64_t>
       claims_;  // chunks claimed: from the front in the lower half, from the back above
   std::atomic<std::uint64_t> done_units_;
+  std::atomic<std::uint32_t> joined_;
 };
 
 }  // namespace tf_smddp

@@ -20,6 +20,7 @@ class Broadcast final : public Collective {
     const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
     const auto* from = static_cast<const std::byte*>(inputs[call.root.index()]) + begin * element_bytes;
     for (int each = 0; each < call.num_ranks; ++each) {
+      if (outputs[each] == nullptr) continue;
       auto* to = static_cast<std::byte*>(outputs[each]) + begin * element_bytes;
       if (to != from) std::memcpy(to, from, count * element_bytes);
     }

@@ -81,9 +81,9 @@ class Collective {
 
   // The direct path, for inputs that are all in memory that this process can reach. Makes elements [begin,
   // begin + count) of the outputs that reach() names. inputs[p] and outputs[p] are the starts of participant
-  // p's whole tensors. With kAllOutputs, outputs[p] may be equal to inputs[p]; with kOwnOutput, only
-  // outputs[self] is used. Chunks of one request may run at once, in any process, since they write disjoint
-  // elements.
+  // p's whole tensors. With kAllOutputs, outputs[p] may be equal to inputs[p], and is nullptr for a
+  // participant of another host, whose output that host makes; with kOwnOutput, only outputs[self] is used.
+  // Chunks of one request may run at once, in any process, since they write disjoint elements.
   virtual void Direct(const Call& call, ParticipantId self, const void* const* inputs, void* const* outputs,
                       std::uint64_t begin, std::uint64_t count) const = 0;
 

@@ -16,12 +16,14 @@ namespace tf_smddp {
 struct ResolvedRequest {
   const Collective* collective = nullptr;
   Call call;
-  MemberMask participants;
-  ParticipantId self;      // this rank
-  bool reachable = false;  // Direct can run: what it reads and writes of other ranks lies in arenas
-  // These have an entry for each participant. The addresses of another rank's tensors are nullptr if its
-  // memory is private, or if there are no bytes. With Reach::kOwnOutput, only this rank's output is used.
-  std::vector<MemberId> members;
+  MemberMask participants;  // those of this host
+  ParticipantId self;       // this rank
+  bool reachable = false;   // Direct can run: what it reads and writes of other ranks lies in arenas
+  // These have an entry for each participant, on whatever host. The addresses of another rank's tensors are
+  // nullptr if its memory is private or on another host, or if there are no bytes. With Reach::kOwnOutput,
+  // only this rank's output is used.
+  std::vector<MemberId> members;  // no member: on another host
+  std::vector<RankId> ranks;      // only when there are some on other hosts
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
 

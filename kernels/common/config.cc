@@ -119,12 +119,6 @@ Status ValidateConfig(const Config& config) {
     return InvalidArgument("SMDDP_TABLE_SLOTS=" + std::to_string(config.table_slots) +
                            " is not a power of two");
   }
-  if (config.local_size != config.size || config.local_rank != config.rank) {
-    return InvalidArgument("SMDDP_LOCAL_RANK=" + std::to_string(config.local_rank) +
-                           " of SMDDP_LOCAL_SIZE=" + std::to_string(config.local_size) +
-                           " differ from SMDDP_RANK=" + std::to_string(config.rank) + " of SMDDP_SIZE=" +
-                           std::to_string(config.size) + ": this version runs the ranks of one host only");
-  }
   if (config.size > 1 && config.rendezvous.empty() && config.run_id.empty() &&
       config.rank_variables.empty()) {
     return InvalidArgument(
@@ -133,6 +127,19 @@ Status ValidateConfig(const Config& config) {
   }
   return {};
 }
+
+namespace {
+
+// The engine can run several hosts over a wire, but there is no wire yet that a launcher could start.
+Status CheckOneHost(const Config& config) {
+  if (config.local_size == config.size && config.local_rank == config.rank) return {};
+  return InvalidArgument("SMDDP_LOCAL_RANK=" + std::to_string(config.local_rank) +
+                         " of SMDDP_LOCAL_SIZE=" + std::to_string(config.local_size) +
+                         " differ from SMDDP_RANK=" + std::to_string(config.rank) + " of SMDDP_SIZE=" +
+                         std::to_string(config.size) + ": this version runs the ranks of one host only");
+}
+
+}  // namespace
 
 Status ReadConfig(const Lookup& lookup, Config* config) {
   Status status = ReadRanks(lookup, config);
@@ -151,6 +158,7 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   }
   if (lookup("SMDDP_TEST_STRICT") != nullptr) config->test_strict = true;
   if (status.ok()) status = ValidateConfig(*config);
+  if (status.ok()) status = CheckOneHost(*config);
   return status;
 }
 

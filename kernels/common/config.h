@@ -64,7 +64,7 @@ inline constexpr std::int64_t kMinArenaBytes = 1 << 20;
 Status ReadConfig(const Lookup& lookup, Config* config);
 Status ReadConfig(Config* config);
 
-// Makes the checks of ReadConfig, for a Config that was made by hand.
+// Makes the checks of ReadConfig, for a Config that was made by hand, which may be of several hosts.
 Status ValidateConfig(const Config& config);
 
 }  // namespace tf_smddp

@@ -16,12 +16,12 @@ Deadline DeadlineOf(const Config& config) {
 
 Status Bootstrap(const Config& config, int arena_fd, std::uint64_t arena_bytes, BootstrapResult* result,
                  const std::function<Status()>& prepare) {
-  const auto meet = config.rank == 0 ? ServeBootstrap : JoinBootstrap;
+  const auto meet = config.local_rank == 0 ? ServeBootstrap : JoinBootstrap;
   return meet(config, DeadlineOf(config), arena_fd, arena_bytes, result, prepare);
 }
 
 Status RefuseBootstrap(const Config& config, const Status& why) {
-  const auto refuse = config.rank == 0 ? ServeRefusal : SendRefusal;
+  const auto refuse = config.local_rank == 0 ? ServeRefusal : SendRefusal;
   refuse(config, DeadlineOf(config), why);
   return why;
 }

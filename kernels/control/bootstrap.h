@@ -3,7 +3,8 @@
 // Place in the stack: the top of control/. It runs once, in init(), in the caller's thread. It leaves no
 // socket and no file behind.
 //
-// Rank 0 is the server (bootstrap_server.cc), the other ranks are clients (bootstrap_client.cc):
+// Ranks are counted within the host here. Rank 0 is the server (bootstrap_server.cc), the other ranks are
+// clients (bootstrap_client.cc):
 //   1. Rank 0 checks that the rendezvous directory is private (owned by this user, mode 0700) and listens
 //      there.
 //   2. Each client connects and sends a Hello: its rank, its settings and the descriptor of its arena.

@@ -73,8 +73,8 @@ class Client {
     if (!status.ok()) return status;
     if (fds.size() != 1) return Internal("rank 0 sent no control segment");
     result->control = std::move(fds[0]);
-    result->peers.resize(config_.size);
-    for (int i = 0; i < config_.size; ++i) {
+    result->peers.resize(config_.local_size);
+    for (int i = 0; i < config_.local_size; ++i) {
       status = ReceivePeerInfo(result);
       if (!status.ok()) return status;
     }
@@ -98,7 +98,7 @@ class Client {
     std::vector<UniqueFd> fds;
     Status status = ReceiveMessage(socket_.get(), &info, sizeof info, 2, deadline_, &fds);
     if (!status.ok()) return Internal("rank 0, during init(): " + status.message());
-    if (info.rank < 0 || info.rank >= config_.size ||
+    if (info.rank < 0 || info.rank >= config_.local_size ||
         fds.size() != 1 + static_cast<std::size_t>(info.has_pidfd)) {
       return Internal("rank 0 sent a description of a rank that this version does not understand");
     }

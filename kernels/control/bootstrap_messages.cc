@@ -18,8 +18,8 @@ Status SettingDiffers(const char* name, int rank, std::int64_t theirs, std::int6
 Hello MakeHello(const Config& config, std::uint64_t token, std::uint64_t arena_bytes) {
   return {kHelloMagic,
           token,
-          config.rank,
-          config.size,
+          config.local_rank,
+          config.local_size,
           config.bucket_cap_bytes,
           config.small_bytes,
           config.chunk_bytes,

@@ -54,17 +54,17 @@ Status IdentifyProcess(int rank, LocalPeer* peer) {
 class Server {
  public:
   Server(const Config& config, Deadline deadline)
-      : config_(config), deadline_(deadline), sockets_(config.size) {}
+      : config_(config), deadline_(deadline), sockets_(config.local_size) {}
 
   Status Run(int arena_fd, std::uint64_t arena_bytes, BootstrapResult* result,
              const std::function<Status()>& prepare) {
     Status status = AcceptRanks(arena_fd, arena_bytes, result);
     if (status.ok()) status = SendPeers(result);
     if (status.ok()) status = prepare();
-    for (int rank = 1; status.ok() && rank < config_.size; ++rank) status = AwaitReady(rank);
+    for (int rank = 1; status.ok() && rank < config_.local_size; ++rank) status = AwaitReady(rank);
     // The last message: go, or the reason of the failure.
     const StatusMessage message = MakeStatusMessage(status);
-    for (int rank = 1; rank < config_.size; ++rank) {
+    for (int rank = 1; rank < config_.local_size; ++rank) {
       if (!sockets_[rank].valid()) continue;
       const Status sent = SendMessage(sockets_[rank].get(), &message, sizeof message, {});
       if (status.ok() && !sent.ok())
@@ -77,7 +77,7 @@ class Server {
     UniqueFd listener;
     if (!Listen(&listener).ok()) return;
     SendFailure(listener.get(), Internal("rank 0 failed during init(): " + why.message()), {},
-                config_.size - 1);
+                config_.local_size - 1);
     rendezvous_.Close();
   }
 
@@ -86,13 +86,13 @@ class Server {
     UniqueFd listener;
     Status status = Listen(&listener);
     if (!status.ok()) return status;
-    result->peers.resize(config_.size);
+    result->peers.resize(config_.local_size);
     LocalPeer& self = result->peers[0];
     self.pid = ::getpid();
     self.arena = UniqueFd(::fcntl(arena_fd, F_DUPFD_CLOEXEC, 0));
     self.arena_bytes = arena_bytes;
     std::vector<UniqueFd> unidentified;
-    int missing = config_.size - 1;
+    int missing = config_.local_size - 1;
     status = self.arena.valid()
                  ? AcceptHellos(listener.get(), MakeHello(config_, rendezvous_.token(), arena_bytes), result,
                                 &unidentified, &missing)
@@ -106,7 +106,7 @@ class Server {
   Status Listen(UniqueFd* listener) {
     Status status = rendezvous_.Find(config_);
     if (status.ok()) status = rendezvous_.Open();
-    if (status.ok()) status = ListenUnix(rendezvous_.socket_path(), config_.size, listener);
+    if (status.ok()) status = ListenUnix(rendezvous_.socket_path(), config_.local_size, listener);
     return status;
   }
 
@@ -118,7 +118,7 @@ class Server {
       if (MillisecondsUntil(deadline_) == 0) return MissingRanks();
       std::vector<pollfd> polled = {{listener, POLLIN, 0}};
       for (const UniqueFd& socket : *unidentified) polled.push_back({socket.get(), POLLIN, 0});
-      for (int rank = 1; rank < config_.size; ++rank) {
+      for (int rank = 1; rank < config_.local_size; ++rank) {
         if (sockets_[rank].valid())
           polled.push_back({sockets_[rank].get(), POLLIN, 0});  // readable when it ends
       }
@@ -248,16 +248,16 @@ class Server {
   }
 
   Status SendPeers(BootstrapResult* result) {
-    for (int to = 1; to < config_.size; ++to) {
+    for (int to = 1; to < config_.local_size; ++to) {
       if (result->peers[to].pid == result->peers[0].pid) continue;
       Status status = IdentifyProcess(0, &result->peers[0]);
       if (!status.ok()) return status;
       break;
     }
     const StatusMessage welcome = MakeStatusMessage({});
-    for (int to = 1; to < config_.size; ++to) {
+    for (int to = 1; to < config_.local_size; ++to) {
       Status status = SendMessage(sockets_[to].get(), &welcome, sizeof welcome, {result->control.get()});
-      for (int about = 0; status.ok() && about < config_.size; ++about) {
+      for (int about = 0; status.ok() && about < config_.local_size; ++about) {
         const LocalPeer& peer = result->peers[about];
         const bool needs_pidfd = peer.pidfd.valid() && peer.pid != result->peers[to].pid;
         const PeerInfo info = {about, peer.pid, peer.arena_bytes, peer.start_ticks, needs_pidfd ? 1u : 0u, 0};
@@ -281,18 +281,18 @@ class Server {
 
   Status MissingRanks() const {
     std::string missing;
-    for (int rank = 1; rank < config_.size; ++rank) {
+    for (int rank = 1; rank < config_.local_size; ++rank) {
       if (!sockets_[rank].valid()) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
     return Internal(
         "init() waited " + std::to_string(config_.bootstrap_timeout_seconds) + " s for rank(s) " + missing +
-        " of " + std::to_string(config_.size) +
+        " of " + std::to_string(config_.local_size) +
         "; were they started, and do they call init()? SMDDP_BOOTSTRAP_TIMEOUT (seconds) sets the limit; " +
         rendezvous_.explanation() + refused_);
   }
 
   Status EndedEarly(int fd) const {
-    for (int rank = 1; rank < config_.size; ++rank) {
+    for (int rank = 1; rank < config_.local_size; ++rank) {
       if (sockets_[rank].get() == fd) return Internal(RankName(rank) + " ended during init()");
     }
     return Internal("a rank ended during init()");

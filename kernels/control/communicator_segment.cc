@@ -12,14 +12,20 @@ static_assert(kMaxLocalRanks == 64, "each member has one bit of a 64-bit mask, a
 constexpr std::size_t kPage = 4096;
 
 // Note [The ring cannot overflow] in launch_log.h.
-std::size_t LaunchLogEntries(std::size_t slots) { return 4 * slots; }
+std::size_t LogEntries(const TableShape& shape) { return 2 * shape.generations * shape.slots; }
 
 }  // namespace
 
+TableShape CommunicatorSegment::Layout::Table() const {
+  if (!wired) return {slots, num_ranks};
+  return {slots, num_ranks + 1, Place::kMostGenerations, MemberId(num_ranks)};
+}
+
 std::size_t CommunicatorSegment::Layout::Bytes() const {
-  const std::size_t bytes =
-      sizeof(Fixed) + ExpressLane::Bytes(num_ranks) + LaunchLog::Bytes(LaunchLogEntries(slots)) +
-      ReadinessTable::Bytes(slots, num_ranks) + static_cast<std::size_t>(num_ranks) * window_bytes;
+  const std::size_t bytes = sizeof(Fixed) + ExpressLane::Bytes(num_ranks) +
+                            LaunchLog::Bytes(LogEntries(Table())) + ReadinessTable::Bytes(Table()) +
+                            static_cast<std::size_t>(num_ranks) * window_bytes +
+                            (wired ? LaunchLog::Bytes(LogEntries(Table())) : 0);
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -32,9 +38,11 @@ CommunicatorSegment::CommunicatorSegment(std::shared_ptr<Mapping> mapping, const
       fixed_(reinterpret_cast<Fixed*>(mapping_->data())),
       lane_(mapping_->data() + sizeof(Fixed)),
       launch_memory_(lane_ + ExpressLane::Bytes(layout.num_ranks)),
-      table_memory_(launch_memory_ + LaunchLog::Bytes(LaunchLogEntries(layout.slots))),
-      launch_log_(launch_memory_, LaunchLogEntries(layout.slots)),
-      table_(table_memory_, layout.slots, layout.num_ranks, &fixed_->active, abort),
-      windows_(table_memory_ + ReadinessTable::Bytes(layout.slots, layout.num_ranks)) {}
+      table_memory_(launch_memory_ + LaunchLog::Bytes(LogEntries(layout.Table()))),
+      launch_log_(launch_memory_, LogEntries(layout.Table())),
+      table_(table_memory_, layout.Table(), &fixed_->active, abort),
+      windows_(table_memory_ + ReadinessTable::Bytes(layout.Table())),
+      ready_log_(windows_ + static_cast<std::size_t>(layout.num_ranks) * layout.window_bytes,
+                 LogEntries(layout.Table())) {}
 
 }  // namespace tf_smddp

@@ -4,10 +4,13 @@
 // Place in the stack: above the data structures of control/ and below job_segment.h, which assigns its place
 // in the control segment.
 //
-//   [ header | member records | express lane | launch log | readiness table | windows ]
+//   [ header | member records | express lane | launch log | readiness table | windows | ready log ]
 //
-// Members are numbered within the communicator, from 0 to num_ranks - 1. Each member's windows are used by
-// its own progress thread alone (doorbell.h), so no rank ever waits for another to free a window.
+// Members are the communicator's ranks on this host, numbered from 0 to num_ranks - 1. Each member's windows
+// are used by its own progress thread alone (doorbell.h), so no rank ever waits for another to free a window.
+// When the communicator has ranks on other hosts, one more place in the table, behind the members, arrives
+// for all of them, and the ready log names the requests at which all members have arrived. The relay
+// (kernels/engine/relay.h) reads the one and fills the other.
 #ifndef TF_SMDDP_KERNELS_CONTROL_COMMUNICATOR_SEGMENT_H_
 #define TF_SMDDP_KERNELS_CONTROL_COMMUNICATOR_SEGMENT_H_
 
@@ -16,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/common/rank_mask.h"
 #include "kernels/control/abort_record.h"
 #include "kernels/control/express_lane.h"
 #include "kernels/control/failure_record.h"
@@ -42,6 +46,9 @@ class CommunicatorSegment {
     std::size_t slots;  // in the readiness table; a power of two
     int num_ranks;
     std::size_t window_bytes;  // for each member; a multiple of 64
+    bool wired;                // there are ranks on other hosts
+
+    TableShape Table() const;
 
     std::size_t Bytes() const;  // a multiple of the page size
   };
@@ -50,25 +57,38 @@ class CommunicatorSegment {
   // written there since.
   CommunicatorSegment(std::shared_ptr<Mapping> mapping, const Layout& layout, const AbortRecord* abort);
 
-  // Marks the members in the mask `active` as active, unless another member has done so already. Each member
-  // calls it before it uses the segment.
-  void Begin(std::uint64_t active) {
+  // Marks all members as active, unless another member has done so already. Each member calls it before it
+  // uses the segment.
+  void Begin() {
     std::uint64_t expected = 0;
-    fixed_->active.compare_exchange_strong(expected, active, std::memory_order_seq_cst);
+    fixed_->active.compare_exchange_strong(expected, MemberMask::FirstN(layout_.Table().num_ranks).bits(),
+                                           std::memory_order_seq_cst);
     expected = 0;
-    fixed_->draining.compare_exchange_strong(expected, active, std::memory_order_seq_cst);
+    fixed_->draining.compare_exchange_strong(expected, MemberMask::FirstN(layout_.num_ranks).bits(),
+                                             std::memory_order_seq_cst);
   }
 
+  // The place that arrives for the ranks of other hosts; no member when there are none.
+  MemberId outside() const { return layout_.Table().outside; }
+
   FailureRecord& failure() { return fixed_->failure; }
-  // Mask of the members that have not left: the ones that requests wait for.
+  // Mask of the members that have not left, and outside(): the ones that requests wait for.
   std::atomic<std::uint64_t>& active() { return fixed_->active; }
   // Mask of the members that the end of an incarnation waits for: the active members, and those that are
   // about to leave but still use the table.
   std::atomic<std::uint64_t>& draining() { return fixed_->draining; }
+  // Masks of ranks of the job, on all hosts, of which the hosts know alike that they have shut down, or left
+  // the communicator. Only when there are ranks on other hosts.
+  std::atomic<std::uint64_t>& known_shut_down() { return fixed_->known_shut_down; }
+  std::atomic<std::uint64_t>& known_left() { return fixed_->known_left; }
+  // 1 while the relay waits for generations of the table to be retired; whoever retires one then rings it.
+  std::atomic<std::uint32_t>& relay_waits() { return fixed_->relay_waits; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
   // Opens the express lane for member `index`. Each member calls it once.
   ExpressLane OpenLane(int index) { return {lane_, layout_.num_ranks, index, abort_}; }
   LaunchLog& launch_log() { return launch_log_; }
+  // Only when there are ranks on other hosts.
+  LaunchLog& ready_log() { return ready_log_; }
   ReadinessTable& table() { return table_; }
   std::byte* windows(int index) { return windows_ + static_cast<std::size_t>(index) * layout_.window_bytes; }
 
@@ -77,6 +97,9 @@ class CommunicatorSegment {
     FailureRecord failure;
     alignas(64) std::atomic<std::uint64_t> active;
     std::atomic<std::uint64_t> draining;
+    std::atomic<std::uint64_t> known_shut_down;
+    std::atomic<std::uint64_t> known_left;
+    std::atomic<std::uint32_t> relay_waits;
     MemberRecord members[64];
   };
   static_assert(sizeof(Fixed) % 64 == 0, "the parts behind it start at a cache line");
@@ -91,6 +114,7 @@ class CommunicatorSegment {
   LaunchLog launch_log_;
   ReadinessTable table_;
   std::byte* const windows_;
+  LaunchLog ready_log_;
 };
 
 }  // namespace tf_smddp

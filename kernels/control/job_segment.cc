@@ -22,14 +22,14 @@ constexpr std::int64_t kMaxSmallSlots = 16384;
 
 std::size_t JobSegment::HeadBytes() { return (sizeof(Head) + kPage - 1) / kPage * kPage; }
 
-CommunicatorSegment::Layout JobSegment::LayoutOf(int id, int num_ranks, const Config& config) {
+CommunicatorSegment::Layout JobSegment::LayoutOf(int id, int num_ranks, bool wired, const Config& config) {
   const std::int64_t slots = id == 0 ? config.table_slots : std::min(config.table_slots, kMaxSmallSlots);
   return {static_cast<std::size_t>(slots), num_ranks,
-          WindowBytes(static_cast<std::uint64_t>(config.chunk_bytes))};
+          WindowBytes(static_cast<std::uint64_t>(config.chunk_bytes)), wired};
 }
 
 std::size_t JobSegment::RegionBytes(int id, const Config& config) {
-  return LayoutOf(id, config.local_size, config).Bytes();
+  return LayoutOf(id, config.local_size, config.size > config.local_size, config).Bytes();
 }
 
 std::size_t JobSegment::RegionOffset(int id, const Config& config) {
@@ -86,8 +86,9 @@ JobSegment::JobSegment(UniqueFd fd, const Config& config, int max_communicators,
       mapping_(std::move(head)),
       head_(reinterpret_cast<Head*>(mapping_->data())) {}
 
-Status JobSegment::OpenCommunicator(int id, int num_ranks, std::unique_ptr<CommunicatorSegment>* segment) {
-  const CommunicatorSegment::Layout layout = LayoutOf(id, num_ranks, config_);
+Status JobSegment::OpenCommunicator(int id, int num_ranks, bool wired,
+                                    std::unique_ptr<CommunicatorSegment>* segment) {
+  const CommunicatorSegment::Layout layout = LayoutOf(id, num_ranks, wired, config_);
   std::shared_ptr<Mapping> mapping;
   Status status = mappings_->MapRange(fd_.get(), RegionOffset(max_communicators_, config_),
                                       RegionOffset(id, config_), layout.Bytes(), &mapping);

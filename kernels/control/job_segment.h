@@ -51,18 +51,20 @@ class JobSegment {
                      std::unique_ptr<JobSegment>* segment);
 
   AbortRecord& abort() { return head_->abort; }
+  // By local rank.
   RankRecord& rank(int rank) { return head_->ranks[rank]; }
-  // The doorbell of rank `rank`'s progress thread of communicator `communicator`.
+  // The doorbell of local rank `rank`'s progress thread of communicator `communicator`.
   Doorbell& bell(int communicator, int rank) { return head_->bells[communicator][rank].bell; }
 
-  // Mask of the ranks that no longer use communicator `communicator`, which is being removed.
+  // Mask of the local ranks that no longer use communicator `communicator`, which is being removed.
   std::atomic<std::uint64_t>& let_go(int communicator) { return head_->let_go[communicator]; }
 
   // The number of communicators that the segment has room for.
   int max_communicators() const { return max_communicators_; }
 
   // Maps the region of communicator `id`, below max_communicators(). Any thread.
-  Status OpenCommunicator(int id, int num_ranks, std::unique_ptr<CommunicatorSegment>* segment);
+  // `num_ranks`: of its members on this host; `wired`: it has more on others.
+  Status OpenCommunicator(int id, int num_ranks, bool wired, std::unique_ptr<CommunicatorSegment>* segment);
 
   // Fills the region of `id` with zeros and returns its memory to the system. No rank may be using it.
   Status ClearCommunicator(int id);
@@ -84,7 +86,7 @@ class JobSegment {
 
   static std::size_t HeadBytes();
   // The world communicator (id 0) has a larger table than the others.
-  static CommunicatorSegment::Layout LayoutOf(int id, int num_ranks, const Config& config);
+  static CommunicatorSegment::Layout LayoutOf(int id, int num_ranks, bool wired, const Config& config);
   static std::size_t RegionBytes(int id, const Config& config);
   static std::size_t RegionOffset(int id, const Config& config);
 

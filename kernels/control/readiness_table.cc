@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/common/rank_mask.h"
-
 namespace tf_smddp {
 namespace {
 
@@ -28,6 +26,7 @@ std::uint64_t HashKey(const std::string& key) {
 // Returns the value of Generation::claim for a ticket. It is never 0, which means free. Bit 0 is set while
 // the manifest is being written.
 std::uint64_t OpenClaim(std::uint64_t ticket) { return (ticket + 1) << 1; }
+std::uint64_t TicketOf(std::uint64_t claim) { return (claim >> 1) - 1; }
 constexpr std::uint64_t kWritingBit = 1;
 
 }  // namespace
@@ -57,21 +56,21 @@ std::size_t ReadinessTable::GenerationBytes(int num_ranks) {
   return RoundToLine(sizeof(Generation)) + RoundToLine(sizeof(Cell) * static_cast<std::size_t>(num_ranks));
 }
 
-std::size_t ReadinessTable::SlotBytes(int num_ranks) {
-  return RoundToLine(sizeof(Slot)) + 2 * GenerationBytes(num_ranks);
+std::size_t ReadinessTable::SlotBytes(const TableShape& shape) {
+  return RoundToLine(sizeof(Slot)) + shape.generations * GenerationBytes(shape.num_ranks);
 }
 
-std::size_t ReadinessTable::Bytes(std::size_t slots, int num_ranks) {
-  return RoundToLine(sizeof(Fixed)) + RoundToLine(slots * sizeof(std::uint32_t)) +
-         slots * SlotBytes(num_ranks);
+std::size_t ReadinessTable::Bytes(const TableShape& shape) {
+  return RoundToLine(sizeof(Fixed)) + RoundToLine(shape.slots * sizeof(std::uint32_t)) +
+         shape.slots * SlotBytes(shape);
 }
 
-ReadinessTable::ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks,
+ReadinessTable::ReadinessTable(std::byte* memory, const TableShape& shape,
                                const std::atomic<std::uint64_t>* active, const AbortRecord* abort)
     : fixed_(reinterpret_cast<Fixed*>(memory)),
-      memory_(memory + RoundToLine(sizeof(Fixed)) + RoundToLine(slots * sizeof(std::uint32_t))),
-      slots_(slots),
-      num_ranks_(num_ranks),
+      memory_(memory + RoundToLine(sizeof(Fixed)) + RoundToLine(shape.slots * sizeof(std::uint32_t))),
+      shape_(shape),
+      outside_(MemberMask::Of(shape.outside)),
       active_(active),
       abort_(abort) {}
 
@@ -84,29 +83,31 @@ std::atomic<std::uint32_t>& ReadinessTable::UsedAt(std::size_t index) const {
 
 template <typename Body>
 void ReadinessTable::ForEachGeneration(Body body) const {
-  const std::size_t used = std::min<std::size_t>(fixed_->num_used.load(std::memory_order_seq_cst), slots_);
+  const std::size_t used =
+      std::min<std::size_t>(fixed_->num_used.load(std::memory_order_seq_cst), shape_.slots);
   for (std::size_t i = 0; i < used; ++i) {
     const std::uint32_t slot = UsedAt(i).load(std::memory_order_acquire);
-    if (slot == 0 || slot > slots_) continue;
-    for (const std::uint32_t parity : {0u, 1u}) body(Place{slot - 1, parity});
+    if (slot == 0 || slot > shape_.slots) continue;
+    for (std::uint32_t generation = 0; generation < shape_.generations; ++generation) {
+      body(Place{slot - 1, generation});
+    }
   }
 }
 
 ReadinessTable::Slot* ReadinessTable::SlotAt(std::uint32_t slot) const {
-  return reinterpret_cast<Slot*>(memory_ + slot * SlotBytes(num_ranks_));
+  return reinterpret_cast<Slot*>(memory_ + slot * SlotBytes(shape_));
 }
 
 ReadinessTable::Generation* ReadinessTable::GenerationAt(Place place) const {
-  return reinterpret_cast<Generation*>(memory_ + place.slot * SlotBytes(num_ranks_) +
-                                       RoundToLine(sizeof(Slot)) +
-                                       place.parity * GenerationBytes(num_ranks_));
+  return reinterpret_cast<Generation*>(memory_ + place.slot * SlotBytes(shape_) + RoundToLine(sizeof(Slot)) +
+                                       place.generation * GenerationBytes(shape_.num_ranks));
 }
 
 Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
   const std::uint64_t hash = HashKey(key);
   const std::size_t text_bytes = std::min(key.size(), kKeyBytes - 1);
-  for (std::size_t probe = 0; probe < slots_; ++probe) {
-    const auto candidate = static_cast<std::uint32_t>((hash + probe) & (slots_ - 1));
+  for (std::size_t probe = 0; probe < shape_.slots; ++probe) {
+    const auto candidate = static_cast<std::uint32_t>((hash + probe) & (shape_.slots - 1));
     Slot* entry = SlotAt(candidate);
     std::uint64_t found = entry->hash.load(std::memory_order_acquire);
     if (found == 0) {
@@ -116,7 +117,7 @@ Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
         entry->text_written.store(1, std::memory_order_release);
         // The slot is listed before any rank can arrive there, so ForEachGeneration finds every arrival.
         const std::uint32_t index = fixed_->num_used.fetch_add(1, std::memory_order_seq_cst);
-        if (index >= slots_)
+        if (index >= shape_.slots)
           return Internal("shared memory is corrupt: the readiness table counts more keys than it has slots");
         UsedAt(index).store(candidate + 1, std::memory_order_seq_cst);
         *slot = candidate;
@@ -134,7 +135,7 @@ Status ReadinessTable::FindSlot(const std::string& key, std::uint32_t* slot) {
     }
   }
   return Internal(
-      "no room for the tensor '" + key + "': this job has used " + std::to_string(slots_) +
+      "no room for the tensor '" + key + "': this job has used " + std::to_string(shape_.slots) +
       " distinct keys, all that its table holds; raise SMDDP_TABLE_SLOTS (a power of two), or reuse "
       "names");
 }
@@ -176,8 +177,46 @@ Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int ran
   // a leaving rank can make the request ready at the same time.
   const std::uint64_t ready = generation->ready.load(std::memory_order_seq_cst);
   const bool last = arrived.ContainsAll(active) && ready != open && TryReady(generation, ready, open);
-  return last ? Arrival::kLast : Arrival::kWaiting;
+  if (last) return Arrival::kLast;
+  // Of the ranks that arrive at the same time exactly one finds that it completes the host. When a rank
+  // leaves at this moment, the host's relay finds it.
+  const MemberMask here = active - outside_;
+  const bool host_last = !outside_.empty() && !here.empty() && arrived.ContainsAll(here) &&
+                         !MemberMask(before).ContainsAll(here);
+  return host_last ? Arrival::kHostLast : Arrival::kWaiting;
 }
+
+bool ReadinessTable::IsHostReady(Place place, HostReady* ready) const {
+  const Generation* generation = GenerationAt(place);
+  const std::uint64_t claim = generation->claim.load(std::memory_order_seq_cst);
+  if (claim == 0 || (claim & kWritingBit) != 0) return false;
+  if (generation->ready.load(std::memory_order_seq_cst) == claim) return false;
+  const MemberMask arrived(generation->arrived.load(std::memory_order_seq_cst));
+  const MemberMask active(active_->load(std::memory_order_seq_cst));
+  if (arrived.empty() || !arrived.ContainsAll(active - outside_)) return false;
+  *ready = {place, TicketOf(claim), arrived};
+  return true;
+}
+
+std::vector<ReadinessTable::HostReady> ReadinessTable::AllHostReady() const {
+  std::vector<HostReady> all;
+  ForEachGeneration([&](Place place) {
+    HostReady ready;
+    if (IsHostReady(place, &ready)) all.push_back(ready);
+  });
+  return all;
+}
+
+std::uint64_t ReadinessTable::KeyHash(std::uint32_t slot) const {
+  return SlotAt(slot)->hash.load(std::memory_order_acquire);
+}
+
+std::string ReadinessTable::KeyText(std::uint32_t slot) const {
+  const char* text = SlotAt(slot)->text;
+  return std::string(text, ::strnlen(text, kKeyBytes - 1));
+}
+
+const Manifest& ReadinessTable::ManifestAt(Place place) const { return GenerationAt(place)->manifest; }
 
 bool ReadinessTable::TryReady(Generation* generation, std::uint64_t seen_ready, std::uint64_t open) {
   if (!generation->ready.compare_exchange_strong(seen_ready, open, std::memory_order_seq_cst)) return false;

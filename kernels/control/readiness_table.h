@@ -6,8 +6,11 @@
 //
 // Structure. An insert-only dictionary maps a key's text to a slot (open addressing by a 64-bit hash, with
 // the text compared). A list of the used slots lies beside it, so that a walk touches only their memory. Each
-// slot has two *generations*, for even and for odd tickets, so that a rank may enter the next use of a key
-// while slower ranks still finish the last one. A generation is used in four steps:
+// slot has a few *generations*, which tickets use in turn, so that a rank may enter the next use of a key
+// while slower ranks still finish the last one. On one host two are enough. Where there are several hosts, a
+// host may claim a generation for one ticket while another host claims its own for another, and each would
+// wait for the other; so there are more, and a rank enters no ticket before an earlier one of the same
+// generation (kernels/engine/pending.h). A generation is used in four steps:
 //
 //   claim        The first rank to arrive takes the generation from free to writing(ticket), writes the
 //                manifest, and sets open(ticket).
@@ -36,6 +39,7 @@
 #include <vector>
 
 #include "kernels/collectives/batch_state.h"
+#include "kernels/common/rank_mask.h"
 #include "kernels/common/status.h"
 #include "kernels/control/abort_record.h"
 #include "kernels/control/manifest.h"
@@ -58,18 +62,30 @@ struct Cell {
 
 // Names one generation of one slot. index() fits into an item of the launch log.
 struct Place {
-  std::uint32_t slot;
-  std::uint32_t parity;
+  static constexpr std::uint32_t kMostGenerations = 16;
 
-  std::uint64_t index() const { return std::uint64_t{slot} * 2 + parity; }
+  std::uint32_t slot;
+  std::uint32_t generation;
+
+  std::uint64_t index() const { return std::uint64_t{slot} * kMostGenerations + generation; }
   static Place FromIndex(std::uint64_t index) {
-    return {static_cast<std::uint32_t>(index / 2), static_cast<std::uint32_t>(index % 2)};
+    return {static_cast<std::uint32_t>(index / kMostGenerations),
+            static_cast<std::uint32_t>(index % kMostGenerations)};
   }
+};
+
+// How a table is used.
+struct TableShape {
+  std::size_t slots;  // a power of two
+  int num_ranks;      // with one for all other hosts, if there are any
+  std::uint32_t generations = 2;
+  MemberId outside = {};  // the rank that arrives for all other hosts; no rank when there are none
 };
 
 enum class Arrival {
   kWaiting,   // entered; other ranks have not arrived yet
   kLast,      // entered, and the request is ready: the caller must launch it
+  kHostLast,  // entered, and only the other hosts' arrival is missing: the caller must report it
   kBusy,      // not entered: another ticket uses the generation
   kMismatch,  // not entered: the manifest differs from another rank's
   kTwice,     // not entered: this rank has arrived already
@@ -80,13 +96,13 @@ class ReadinessTable {
  public:
   static constexpr std::size_t kKeyBytes = 104;  // limit of a key's text, its final zero byte included
 
-  // Returns the bytes that a table of `slots` slots (a power of two) for `num_ranks` ranks takes.
-  static std::size_t Bytes(std::size_t slots, int num_ranks);
+  // Returns the bytes that such a table takes.
+  static std::size_t Bytes(const TableShape& shape);
 
   // Creates a view of shared memory at `memory`, aligned to 64 bytes, which is zeroed or already a table.
   // `active` is the mask of the ranks that requests wait for.
-  ReadinessTable(std::byte* memory, std::size_t slots, int num_ranks,
-                 const std::atomic<std::uint64_t>* active, const AbortRecord* abort);
+  ReadinessTable(std::byte* memory, const TableShape& shape, const std::atomic<std::uint64_t>* active,
+                 const AbortRecord* abort);
 
   // Finds or inserts `key`. Of a text that is longer than kKeyBytes, the part behind the limit counts by its
   // hash alone. Errors: Internal when the table is full, naming the capacity and the setting. Any thread.
@@ -101,8 +117,26 @@ class ReadinessTable {
   // must launch them. To be called after a bit of `active` was cleared. Any thread.
   std::vector<Place> MakeReadyAfterLeaving();
 
-  static Place PlaceOf(std::uint32_t slot, std::uint64_t ticket) {
-    return {slot, static_cast<std::uint32_t>(ticket % 2)};
+  // A request at which all active ranks of this host have arrived, and the other hosts have not.
+  struct HostReady {
+    Place place;
+    std::uint64_t ticket;
+    MemberMask arrived;
+  };
+  // Fills *ready and returns true when the request at `place` is one. Any thread.
+  bool IsHostReady(Place place, HostReady* ready) const;
+  // Returns all of them. To be called after a bit of `active` was cleared. Any thread.
+  std::vector<HostReady> AllHostReady() const;
+
+  // Returns the hash of a slot's key, and its text up to kKeyBytes. `slot` has a key.
+  std::uint64_t KeyHash(std::uint32_t slot) const;
+  std::string KeyText(std::uint32_t slot) const;
+
+  // Returns the manifest of the request at `place`. Valid like a cell.
+  const Manifest& ManifestAt(Place place) const;
+
+  Place PlaceOf(std::uint32_t slot, std::uint64_t ticket) const {
+    return {slot, static_cast<std::uint32_t>(ticket % shape_.generations)};
   }
 
   // Returns the mask of the ranks that have arrived at `slot` for `ticket`, or 0 when another ticket uses the
@@ -132,7 +166,9 @@ class ReadinessTable {
   // meanwhile (Note [Restart] in failure_record.h).
   void Clear();
 
-  std::size_t slots() const { return slots_; }
+  std::size_t slots() const { return shape_.slots; }
+  // Whether `place`, which comes from shared memory, is one of this table.
+  bool Has(Place place) const { return place.slot < shape_.slots && place.generation < shape_.generations; }
 
  private:
   struct Generation;
@@ -145,15 +181,15 @@ class ReadinessTable {
   Slot* SlotAt(std::uint32_t slot) const;
   Generation* GenerationAt(Place place) const;
   static std::size_t GenerationBytes(int num_ranks);
-  static std::size_t SlotBytes(int num_ranks);
+  static std::size_t SlotBytes(const TableShape& shape);
 
   struct Fixed {
     std::atomic<std::uint32_t> num_used;  // number of slots that have a key
   };
   Fixed* const fixed_;
   std::byte* const memory_;  // where the slots begin
-  const std::size_t slots_;
-  const int num_ranks_;
+  const TableShape shape_;
+  const MemberMask outside_;
   const std::atomic<std::uint64_t>* const active_;
   const AbortRecord* const abort_;
 };

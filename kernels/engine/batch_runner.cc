@@ -10,18 +10,18 @@
 namespace tf_smddp {
 namespace {
 
-std::vector<std::byte*> Windows(Communicator* communicator) {
+std::vector<std::byte*> Windows(LocalGroup* group) {
   std::vector<std::byte*> windows;
-  for (int member = 0; member < communicator->size(); ++member) {
-    windows.push_back(communicator->segment().windows(member));
+  for (int member = 0; member < group->size(); ++member) {
+    windows.push_back(group->segment().windows(member));
   }
   return windows;
 }
 
-std::vector<StagedProgress> ProgressCounters(Communicator* communicator) {
+std::vector<StagedProgress> ProgressCounters(LocalGroup* group) {
   std::vector<StagedProgress> progress;
-  for (int member = 0; member < communicator->size(); ++member) {
-    MemberRecord& record = communicator->segment().member(member);
+  for (int member = 0; member < group->size(); ++member) {
+    MemberRecord& record = group->segment().member(member);
     progress.push_back({&record.staged, &record.combined, &record.copied_out});
   }
   return progress;
@@ -37,17 +37,22 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
     : state_(state),
       failures_(failures),
       communicator_(state->communicator),
-      chunks_(communicator_->index(), communicator_->size(), ChunkBytes(*communicator_)),
+      group_(state->group),
+      chunks_(group_->index(), group_->size(), ChunkBytes(*communicator_)),
       own_outputs_(ChunkBytes(*communicator_)),
-      staged_(communicator_->index(), Windows(communicator_), ProgressCounters(communicator_),
-              ChunkBytes(*communicator_)),
-      transfers_{&chunks_, &own_outputs_, &staged_} {}
+      staged_(group_->index(), Windows(group_), ProgressCounters(group_), ChunkBytes(*communicator_)),
+      transfers_{&chunks_, &own_outputs_, &staged_} {
+  if (!communicator_->wired()) return;
+  gather_ = std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), group_->index(),
+                                             group_->size(), ChunkBytes(*communicator_));
+  transfers_ = {gather_.get()};
+}
 
 void BatchRunner::Start(LogReader::Batch batch) {
   begin_ = Clock::now();
   moving_ = {};
   total_units_ = 0;
-  batch_state_ = &communicator_->table().BatchAt(batch.front());
+  batch_state_ = &group_->table().BatchAt(batch.front());
   batch_ = std::move(batch);
   if (!ResolveAll(batch_)) {
     batch_state_->End(BatchEnd::kAborted);
@@ -69,6 +74,7 @@ void BatchRunner::Start(LogReader::Batch batch) {
 // Which one follows from the cells alone, so it is the same on all ranks.
 Transfer* BatchRunner::TransferOf(Item* item) {
   const ResolvedRequest& resolved = item->resolved;
+  if (gather_ != nullptr) return gather_.get();
   if (resolved.reachable) {
     return resolved.all_outputs() ? static_cast<Transfer*>(&chunks_) : &own_outputs_;
   }
@@ -106,6 +112,8 @@ bool BatchRunner::ResolveOne(Item* item) {
     if (!status.ok()) status = FailedPrecondition(status.message());
   }
   if (!status.ok()) {
+    // The other hosts have launched it, too, and would wait for this rank's part.
+    if (gather_ != nullptr) status = Internal(state_->RankName() + ": " + status.message());
     failures_->FailRequest(*item->pending, status);
     return false;
   }
@@ -163,7 +171,7 @@ bool BatchRunner::StepTransfers() {
       batch_state_->End(BatchEnd::kComplete);
       ring = true;
     }
-    if (ring) communicator_->RingOthers();
+    if (ring) group_->RingOthers();
     if (progress.moved) return true;
     if (!transfer->done()) return false;
   }
@@ -185,7 +193,7 @@ void BatchRunner::End(Requests* done) {
 }
 
 void BatchRunner::EndUnstarted(const LogReader::Batch& batch, Requests* done) {
-  BatchState& state = communicator_->table().BatchAt(batch.front());
+  BatchState& state = group_->table().BatchAt(batch.front());
   if (state.End(BatchEnd::kAborted) == BatchEnd::kComplete) TakeAll(batch, done);
 }
 

@@ -10,11 +10,13 @@
 #define TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/collectives/backends/shared_memory/chunk_transfer.h"
 #include "kernels/collectives/backends/shared_memory/own_output_transfer.h"
 #include "kernels/collectives/backends/shared_memory/staged_transfer.h"
+#include "kernels/collectives/backends/wire/gather_transfer.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/failures.h"
 #include "kernels/engine/log_reader.h"
@@ -69,10 +71,12 @@ class BatchRunner {
   MemberState* const state_;
   Failures* const failures_;
   Communicator* const communicator_;
+  LocalGroup* const group_;
   ChunkTransfer chunks_;
   OwnOutputTransfer own_outputs_;
   StagedTransfer staged_;
-  Transfer* const transfers_[3];  // in the order in which they run
+  std::unique_ptr<GatherTransfer> gather_;  // only where the communicator has ranks on other hosts
+  std::vector<Transfer*> transfers_;        // in the order in which they run
 
   // Of the batch under way.
   LogReader::Batch batch_;

@@ -1,59 +1,87 @@
 #include "kernels/engine/communicator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "kernels/control/relay_message.h"
 
 namespace tf_smddp {
 
-Communicator::Communicator(Job* job, CommunicatorId id, int region, std::vector<int> ranks)
-    : job_(job), id_(id), region_(region), ranks_(std::move(ranks)), index_(IndexOf(job->rank())) {}
+Communicator::Communicator(Job* job, CommunicatorId id, std::vector<int> ranks)
+    : job_(job), id_(id), ranks_(std::move(ranks)) {
+  for (const std::vector<int>& host : job->hosts()) {
+    std::vector<int> members;
+    std::set_intersection(host.begin(), host.end(), ranks_.begin(), ranks_.end(),
+                          std::back_inserter(members));
+    if (members.empty()) continue;
+    if (&host != &job->local_ranks()) {
+      for (const int rank : members) outside_ranks_ |= RankMask::Of(RankId(rank)).bits();
+    }
+    hosts_.push_back(std::move(members));
+  }
+}
 
 Status Communicator::Open(Job* job, CommunicatorId id, int region, std::vector<int> ranks,
                           std::unique_ptr<Communicator>* communicator) {
-  std::unique_ptr<Communicator> opening(new Communicator(job, id, region, std::move(ranks)));
-  Status status = job->segment().OpenCommunicator(region, opening->size(), &opening->segment_);
+  std::unique_ptr<Communicator> opening(new Communicator(job, id, std::move(ranks)));
+  std::vector<int> here;
+  for (const int rank : opening->ranks_) {
+    if (job->LocalRankOf(rank) >= 0) here.push_back(rank);
+  }
+  Status status = LocalGroup::Open(job, region, std::move(here), opening->wired(), &opening->group_);
   if (!status.ok()) return status;
   *communicator = std::move(opening);
   return {};
 }
 
-int Communicator::IndexOf(int rank) const {
-  const auto found = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
-  return found == ranks_.end() || *found != rank ? -1 : static_cast<int>(found - ranks_.begin());
-}
-
-void Communicator::RingOthers() {
-  for (int member = 0; member < size(); ++member) {
-    if (member != index_) bell(member).Ring();
-  }
-}
-
-void Communicator::RingAll() {
-  for (int member = 0; member < size(); ++member) bell(member).Ring();
-}
-
 bool Communicator::Fail(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {
-  if (!segment_->failure().Raise(incarnation, origin, text)) return false;
+  if (!wired()) return FailHere(incarnation, origin, text);
+  const FailureRecord& record = group_->segment().failure();
+  if (!record.Begun(incarnation) || record.Failed(incarnation)) return false;
+  RelayMessage message;
+  message.kind = RelayMessage::kFailed;
+  message.incarnation = incarnation;
+  message.origin = origin;
+  message.text = text;
+  wire().Send(head(), {id_, Wire::Channel::kOrder}, Encode(message));
+  return true;
+}
+
+bool Communicator::FailHere(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {
+  if (!group_->segment().failure().Raise(incarnation, origin, text)) return false;
   job_->logger().Log(LogLevel::kInfo, "a step fails on all ranks: " + text);
-  RingAll();
+  group_->RingAll();
   return true;
 }
 
 std::uint64_t Communicator::ShutDownMask() {
-  const std::uint64_t left = job_->LeftMask();
-  std::uint64_t members = 0;
-  for (int member = 0; member < size(); ++member) {
-    if ((left >> rank_of(member) & 1) != 0) members |= std::uint64_t{1} << member;
+  MemberMask members;
+  for (int member = 0; member < group_->size(); ++member) {
+    if (group_->HasShutDown(member)) members |= MemberMask::Of(MemberId(member));
   }
-  return members;
+  if (wired()) {
+    CommunicatorSegment& segment = group_->segment();
+    const std::uint64_t shut_down = segment.known_shut_down().load(std::memory_order_seq_cst) &
+                                    ~segment.known_left().load(std::memory_order_seq_cst);
+    if ((shut_down & outside_ranks_) != 0) members |= MemberMask::Of(segment.outside());
+  }
+  return members.bits();
+}
+
+bool Communicator::AllAreKnownToHaveShutDown() {
+  const std::uint64_t known = group_->segment().known_shut_down().load(std::memory_order_seq_cst);
+  return RankMask(known).size() == size();
 }
 
 std::uint64_t Communicator::ToRanks(std::uint64_t members) const {
-  std::uint64_t ranks = 0;
-  for (int member = 0; member < size(); ++member) {
-    if ((members >> member & 1) != 0) ranks |= std::uint64_t{1} << rank_of(member);
+  RankMask ranks;
+  for (int member = 0; member < group_->size(); ++member) {
+    if (MemberMask(members).Contains(MemberId(member)))
+      ranks |= RankMask::Of(RankId(group_->rank_of(member)));
   }
-  return ranks;
+  if (wired() && MemberMask(members).Contains(MemberId(group_->size()))) ranks |= RankMask(outside_ranks_);
+  return ranks.bits();
 }
 
 std::string Communicator::Names(std::uint64_t members) const { return RankList(ToRanks(members)); }

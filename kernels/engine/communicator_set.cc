@@ -63,8 +63,10 @@ void CommunicatorSet::Add(CommunicatorId id, Known known) {
 
 Status CommunicatorSet::CheckNobodyHasLeft() {
   Communicator& world = Find(kWorld)->communicator();
-  const std::uint64_t gone =
-      ~world.segment().active().load(std::memory_order_seq_cst) & RankMask::FirstN(world.size()).bits();
+  CommunicatorSegment& segment = world.group().segment();
+  const MemberMask active(segment.active().load(std::memory_order_seq_cst));
+  const std::uint64_t gone = world.ToRanks((MemberMask::FirstN(world.group().size()) - active).bits()) |
+                             segment.known_left().load(std::memory_order_seq_cst);
   if (gone == 0) return {};
   return FailedPrecondition("process sets are made and removed by all ranks, but " + RankList(gone) +
                             " left the set of all ranks");
@@ -160,9 +162,10 @@ Status CommunicatorSet::Remove(CommunicatorId id) {
 
 Status CommunicatorSet::AwaitLetGo(int region) {
   std::atomic<std::uint64_t>& let_go = job_->segment().let_go(region);
-  const std::uint64_t bit = std::uint64_t{1} << job_->rank();
+  const std::uint64_t bit = std::uint64_t{1} << job_->local_rank();
   // The last rank clears the region. No rank can use it again meanwhile, since all wait below.
-  if ((let_go.fetch_or(bit, std::memory_order_seq_cst) | bit) == RankMask::FirstN(job_->size()).bits()) {
+  if ((let_go.fetch_or(bit, std::memory_order_seq_cst) | bit) ==
+      RankMask::FirstN(job_->local_size()).bits()) {
     Status status = job_->segment().ClearCommunicator(region);
     if (!status.ok()) job_->Abort("rank " + std::to_string(job_->rank()) + ": " + status.message());
     let_go.store(0, std::memory_order_seq_cst);
@@ -233,6 +236,10 @@ Status CommunicatorSet::WhyNot(CommunicatorId id) {
   if (ranks.empty()) return NoSuchCommunicator(id);
   return InvalidArgument("rank " + std::to_string(job_->rank()) + " is not in process set " +
                          std::to_string(id) + ", which has " + List(ranks));
+}
+
+void CommunicatorSet::Ring(CommunicatorId id) {
+  if (const std::shared_ptr<Membership> membership = Find(id)) membership->communicator().group().RingSelf();
 }
 
 std::vector<std::shared_ptr<Membership>> CommunicatorSet::All() {

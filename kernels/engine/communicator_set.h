@@ -54,6 +54,9 @@ class CommunicatorSet {
   // first. Any thread.
   std::vector<StallWatch::Waiting> CollectWaiting(Clock::time_point before);
 
+  // Wakes this rank's progress thread of `id`, if it is a member. Any thread.
+  void Ring(CommunicatorId id);
+
   // All memberships of this rank. Any thread.
   std::vector<std::shared_ptr<Membership>> All();
 

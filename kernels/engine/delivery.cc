@@ -59,11 +59,11 @@ Status Delivery::PutResult(const PendingRequest& pending) {
 }
 
 void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Ended* ended) {
-  Communicator* const communicator = state_->communicator;
+  LocalGroup* const group = state_->group;
   const Request& request = pending->request;
   const Status status = PutResult(*pending);
   FreeSpans(pending.get());
-  ended->retired |= communicator->table().Acknowledge(pending->place(), communicator->index());
+  ended->retired |= group->table().Acknowledge(pending->place(), group->index());
   if (request.pairing.kind == Pairing::kName) {
     state_->sequencer.NameEnded(request.pairing.name, pending->incarnation);
   }
@@ -87,12 +87,13 @@ void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now
 }
 
 void Delivery::RingDeferring() {
-  Communicator* const communicator = state_->communicator;
-  for (int member = 0; member < communicator->size(); ++member) {
-    if (communicator->segment().member(member).deferring.load(std::memory_order_seq_cst) != 0) {
-      communicator->bell(member).Ring();
+  LocalGroup* const group = state_->group;
+  for (int member = 0; member < group->size(); ++member) {
+    if (group->segment().member(member).deferring.load(std::memory_order_seq_cst) != 0) {
+      group->bell(member).Ring();
     }
   }
+  if (group->segment().relay_waits().load(std::memory_order_seq_cst) != 0) group->relay_bell().Ring();
 }
 
 void Delivery::FailIncarnation(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {

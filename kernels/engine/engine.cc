@@ -40,11 +40,20 @@ Engine::Engine(const Config& config)
 Engine::~Engine() = default;
 
 Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,
-                     std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena) {
+                     std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena,
+                     std::unique_ptr<Wire> wire) {
   Status status = ValidateConfig(config);
   if (!status.ok()) return status;
+  const bool one_host = config.local_size == config.size;
+  if (one_host != (wire == nullptr)) {
+    return InvalidArgument("a job needs a wire if, and only if, it has several hosts; it has " +
+                           std::to_string(config.size) + " ranks, and " + std::to_string(config.local_size) +
+                           " on this host");
+  }
   WarnOfLauncher(config);
-  if (config.size > 1) return JobEngine::Start(config, std::move(mappings), std::move(arena), engine);
+  if (config.size > 1) {
+    return JobEngine::Start(config, std::move(mappings), std::move(arena), std::move(wire), engine);
+  }
   *engine = std::make_unique<LoneEngine>(config);
   return {};
 }

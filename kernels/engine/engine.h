@@ -23,6 +23,7 @@
 
 #include "kernels/common/config.h"
 #include "kernels/common/status.h"
+#include "kernels/common/wire.h"
 #include "kernels/engine/request.h"
 #include "kernels/memory/arena.h"
 #include "kernels/memory/shared_memory.h"
@@ -37,9 +38,11 @@ class Engine {
   // Collective: every rank must call this. Blocks until all ranks have met. A job of one rank needs nothing
   // and starts no thread. `mappings` is shared by engines of one process. Errors: InvalidArgument for
   // settings, Internal when the ranks don't come together. `arena` is the arena of an earlier engine in
-  // this process, which holds this rank's tensors; nullptr makes one.
+  // this process, which holds this rank's tensors; nullptr makes one. `wire` leads to the other hosts; a job
+  // of several hosts needs one.
   static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings,
-                      std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena = nullptr);
+                      std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena = nullptr,
+                      std::unique_ptr<Wire> wire = nullptr);
 
   // Shuts down. In a forked child it leaves the threads, which exist in the parent only, and their data
   // alone.

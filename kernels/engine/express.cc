@@ -61,13 +61,13 @@ std::uint64_t KeyOf(const Manifest& manifest, Pairing::Kind kind, std::uint64_t 
 }  // namespace
 
 Express::Express(Communicator* communicator)
-    : communicator_(communicator),
+    : group_(&communicator->group()),
       max_bytes_(std::min<std::uint64_t>(
           kTimesSmall * static_cast<std::uint64_t>(communicator->config().small_bytes),
           ExpressLane::kMostBytes)),
-      patience_(SpinTime(communicator->job(), communicator->job().size(), kPatience)),
-      long_patience_(SpinTime(communicator->job(), communicator->job().size(), kLongPatience)),
-      lane_(communicator->segment().OpenLane(communicator->index())) {
+      patience_(SpinTime(communicator->job(), communicator->job().local_size(), kPatience)),
+      long_patience_(SpinTime(communicator->job(), communicator->job().local_size(), kLongPatience)),
+      lane_(group_->segment().OpenLane(group_->index())) {
   if (const std::int64_t time = communicator->config().test_patience_us; time > 0) {
     patience_ = long_patience_ = std::chrono::microseconds(time);
   }
@@ -77,8 +77,8 @@ bool Express::Suits(const Request& request, std::uint64_t bytes) const {
   return patience_ > Clock::duration::zero() && request.caller_progresses && bytes <= max_bytes_ &&
          request.pairing.kind != Pairing::kName && request.input.on_host() && request.output.on_host() &&
          FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs &&
-         communicator_->segment().active().load(std::memory_order_relaxed) ==
-             MemberMask::FirstN(communicator_->size()).bits();
+         group_->segment().active().load(std::memory_order_relaxed) ==
+             MemberMask::FirstN(group_->size()).bits();
 }
 
 // Returns 0 when the request does not enter this time.
@@ -128,11 +128,11 @@ bool Express::Try::Finish(Cost* cost) {
   if (!met || bytes_ == 0) return met;
   const bool worth_timing = bytes_ >= kTimedBytes;
   const Clock::time_point begin = worth_timing ? Clock::now() : Clock::time_point{};
-  const Communicator& communicator = *express_->communicator_;
+  const LocalGroup& group = *express_->group_;
   Call call = CallOf(request_);
-  call.num_ranks = communicator.size();
+  call.num_ranks = group.size();
   const RankId root = request_.operation.root;
-  if (root.valid()) call.root = ParticipantId(communicator.IndexOf(root.value()));
+  if (root.valid()) call.root = ParticipantId(group.IndexOf(root.value()));
   FindCollective(call.operation.kind).DirectOwn(call, posted, request_.output.data);
   cost->begun = begin;
   if (worth_timing) cost->moving = Clock::now() - begin;

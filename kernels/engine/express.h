@@ -80,7 +80,7 @@ class Express {
   Clock::duration Patience(std::uint64_t key) const;
   void SetLate(const Late& late);
 
-  Communicator* const communicator_;
+  LocalGroup* const group_;
   const std::uint64_t max_bytes_;
   Clock::duration patience_, long_patience_;  // 0 where the ranks have no core each
   std::atomic<unsigned> misses_{0};           // in a row

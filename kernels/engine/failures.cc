@@ -2,12 +2,14 @@
 
 #include <vector>
 
+#include "kernels/control/host_order.h"
+
 namespace tf_smddp {
 
 void Failures::Fail(std::uint64_t incarnation, StepId step, const std::string& text) {
   // A rank that has left no longer concerns the others.
-  if ((state_->communicator->segment().active().load() >> state_->communicator->index() & 1) == 0) return;
-  const FailureRecord& record = state_->communicator->segment().failure();
+  if ((state_->group->segment().active().load() >> state_->group->index() & 1) == 0) return;
+  const FailureRecord& record = state_->group->segment().failure();
   std::uint64_t origin = state_->memory->OriginOf(step);
   // When the failure of this step has ended an earlier incarnation here, what the step left in this
   // incarnation is another failure.
@@ -19,7 +21,7 @@ void Failures::Fail(std::uint64_t incarnation, StepId step, const std::string& t
   // Between the failure of one incarnation and the start of the next on all ranks, the next cannot fail yet.
   if (state_->communicator->Fail(incarnation, origin, text)) return;
   if (state_->sequencer.Postpone(incarnation, origin, text)) {
-    state_->communicator->RingSelf();  // the progress thread sees to it that the incarnation can begin
+    state_->group->RingSelf();  // the progress thread sees to it that the incarnation can begin
   } else {
     state_->communicator->Fail(incarnation, origin, text);
   }
@@ -41,18 +43,11 @@ void Failures::FailOnMismatch(const PendingRequest& pending, const Manifest& oth
   if (pairing.kind == Pairing::kSequence) where = "at collective " + number;
   if (pairing.kind == Pairing::kOutOfBand) where = "at out-of-band collective " + number;
   if (pairing.kind == Pairing::kName) where = "at use " + number + " of '" + pairing.name + "'";
-  const int other_rank = other_member >= 0 && other_member < state_->communicator->size()
-                             ? state_->communicator->rank_of(other_member)
-                             : -1;
-  Fail(
-      pending.incarnation, pending.request.step,
-      "the ranks run different collectives " + where + " (counted from 0): " + state_->RankName() + " has " +
-          DescribeManifest(pending.manifest) + "; rank " + std::to_string(other_rank) + " has " +
-          DescribeManifest(others) +
-          ". All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
-          "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the "
-          "model or "
-          "the batch differs between ranks");
+  const int other_rank =
+      other_member >= 0 && other_member < state_->group->size() ? state_->group->rank_of(other_member) : -1;
+  Fail(pending.incarnation, pending.request.step,
+       DescribeDisagreement(" " + where + " (counted from 0)", state_->communicator->job().rank(),
+                            pending.manifest, other_rank, others));
 }
 
 void Failures::Cancel(std::uint64_t id, const std::string& reason) {
@@ -96,18 +91,17 @@ void Failures::OpenIncarnation() {
 void Failures::CheckLeft(bool awaits_incarnation) {
   const std::uint64_t left = state_->communicator->ShutDownMask();
   if (left == 0) return;
-  const std::uint64_t waited_for =
-      left & state_->communicator->segment().active().load(std::memory_order_seq_cst);
-  const FailureRecord& record = state_->communicator->segment().failure();
+  const std::uint64_t waited_for = left & state_->group->segment().active().load(std::memory_order_seq_cst);
+  const FailureRecord& record = state_->group->segment().failure();
   std::string text;
   state_->pending.ForEach([&](const PendingRequest& pending, bool entered) {
     if (record.IsBroken(pending.incarnation))
       return;  // before it left: the progress thread is about to deliver that
     const std::uint64_t arrived =
-        entered ? state_->communicator->table().ArrivedMask(pending.slot, pending.ticket) : 0;
+        entered ? state_->group->table().ArrivedMask(pending.slot, pending.ticket) : 0;
     const std::uint64_t missing = waited_for & ~arrived;
     if (missing == 0 || !text.empty() || (entered && state_->IsReady(pending))) return;
-    if (entered && (arrived >> state_->communicator->index() & 1) == 0)
+    if (entered && (arrived >> state_->group->index() & 1) == 0)
       return;  // about to arrive, and to look itself
     text = state_->communicator->Names(missing) + " called shutdown(), but " +
            DescribeManifest(pending.manifest) + " on " + state_->RankName() +

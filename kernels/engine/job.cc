@@ -2,9 +2,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "kernels/control/bootstrap.h"
+#include "kernels/control/relay_message.h"
 #include "kernels/engine/environment.h"
 
 namespace tf_smddp {
@@ -21,9 +24,20 @@ void KeepFromCopies(const Mapping& mapping) {
 
 }  // namespace
 
+Job::Job(const Config& config, Wire* wire)
+    : config_(config), logger_(static_cast<LogLevel>(config.log_level), config.rank), wire_(wire) {
+  if (wire != nullptr) {
+    hosts_ = wire->hosts();
+    while (!std::binary_search(local_ranks().begin(), local_ranks().end(), config.rank)) ++host_;
+  } else {
+    hosts_.emplace_back(static_cast<std::size_t>(config.local_size));
+    std::iota(hosts_[0].begin(), hosts_[0].end(), 0);
+  }
+}
+
 Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, std::shared_ptr<Arena> arena,
-                 std::unique_ptr<Job>* job) {
-  std::unique_ptr<Job> joining(new Job(config));
+                 Wire* wire, std::unique_ptr<Job>* job) {
+  std::unique_ptr<Job> joining(new Job(config, wire));
   Environment environment;
   Status status = CheckEnvironment(config, JobSegment::MappedBytes(config), kThreads, &environment);
   joining->arena_ = std::move(arena);
@@ -31,8 +45,8 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
     status = Arena::Create(environment.arena_bytes, mappings.get(), &joining->arena_);
   }
   if (!status.ok()) return RefuseBootstrap(config, status);
-  // Rank 0 writes one line for the job, since ranks usually lack the same things.
-  const LogLevel level = config.rank == 0 ? LogLevel::kWarning : LogLevel::kInfo;
+  // Local rank 0 writes one line for the host, since ranks usually lack the same things.
+  const LogLevel level = config.local_rank == 0 ? LogLevel::kWarning : LogLevel::kInfo;
   for (const std::string& warning : environment.warnings) joining->logger_.Log(level, warning);
   BootstrapResult* result = &joining->bootstrap_;
   const std::byte* own = joining->arena_->data();
@@ -52,23 +66,35 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
   return {};
 }
 
+int Job::LocalRankOf(int rank) const {
+  const std::vector<int>& ranks = local_ranks();
+  const auto found = std::lower_bound(ranks.begin(), ranks.end(), rank);
+  return found == ranks.end() || *found != rank ? -1 : static_cast<int>(found - ranks.begin());
+}
+
 void Job::RingAll() {
   for (int communicator = 0; communicator < segment_->max_communicators(); ++communicator) {
-    for (int each = 0; each < size(); ++each) segment_->bell(communicator, each).Ring();
+    for (int each = 0; each < local_size(); ++each) segment_->bell(communicator, each).Ring();
   }
 }
 
 void Job::Abort(const std::string& text) {
-  if (segment_->abort().Raise(text)) logger_.Log(LogLevel::kError, text);
+  if (segment_->abort().Raise(text)) {
+    logger_.Log(LogLevel::kError, text);
+    if (wire_ != nullptr) TellOtherHosts(text);
+  }
   RingAll();  // also when another rank has raised it, which may have died before it rang
 }
 
-std::uint64_t Job::LeftMask() {
-  std::uint64_t left = 0;
-  for (int each = 0; each < size(); ++each) {
-    if (segment_->rank(each).left.load(std::memory_order_seq_cst) != 0) left |= std::uint64_t{1} << each;
+// The relays of the world read it; a host that has been aborted already ignores it.
+void Job::TellOtherHosts(const std::string& text) {
+  RelayMessage message;
+  message.kind = RelayMessage::kAbort;
+  message.text = text;
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    if (host == host_) continue;
+    wire_->Send(RankId(hosts_[host].front()), {0, Wire::Channel::kOrder}, Encode(message));
   }
-  return left;
 }
 
 std::string RankList(std::uint64_t mask) {

@@ -26,9 +26,12 @@ thread_local InProgress in_progress;
 }  // namespace
 
 Status JobEngine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,
-                        std::shared_ptr<Arena> arena, std::unique_ptr<Engine>* engine) {
+                        std::shared_ptr<Arena> arena, std::unique_ptr<Wire> wire,
+                        std::unique_ptr<Engine>* engine) {
   std::unique_ptr<JobEngine> starting(new JobEngine(config));
-  Status status = Job::Join(config, std::move(mappings), std::move(arena), &starting->job_);
+  starting->wire_ = std::move(wire);
+  Status status =
+      Job::Join(config, std::move(mappings), std::move(arena), starting->wire_.get(), &starting->job_);
   if (!status.ok()) return status;
   status = starting->StartThreads();
   if (!status.ok()) {
@@ -52,6 +55,12 @@ Status JobEngine::StartThreads() {
       std::make_unique<CommunicatorSet>(job_.get(), completions_.get(), stalls_.get(), timeline_.get());
   Status status = communicators_->OpenWorld();
   if (!status.ok()) return status;
+  if (wire_ != nullptr) {
+    wire_->Start([this](CommunicatorId id) {
+      std::lock_guard<std::mutex> lock(ring_mu_);
+      if (may_ring_) communicators_->Ring(id);
+    });
+  }
   watcher_ = std::make_unique<Watcher>(job_.get());
   status = watcher_->Start();
   if (!status.ok()) return status;
@@ -67,6 +76,7 @@ JobEngine::~JobEngine() {
     static_cast<void>(stalls_.release());
     static_cast<void>(completions_.release());
     static_cast<void>(job_.release());
+    static_cast<void>(wire_.release());
     return;
   }
   Shutdown();
@@ -237,12 +247,26 @@ void JobEngine::LeaveJob() {
     if (tries % 100 == 0) AbortWaiting(*communicators_->Find(kWorld), /*agreements_only=*/true);
   }
   for (const std::shared_ptr<Membership>& membership : communicators_->All()) Finish(*membership);
-  job_->segment().rank(config_.rank).left.store(1, std::memory_order_seq_cst);
+  job_->segment().rank(config_.local_rank).left.store(1, std::memory_order_seq_cst);
   job_->RingAll();
+  if (wire_ != nullptr) {
+    AwaitOtherHosts();
+    std::lock_guard<std::mutex> lock(ring_mu_);
+    may_ring_ = false;
+  }
   watcher_.reset();
   stalls_->Stop();  // it looks at the communicators
   communicators_.reset();
   completions_.reset();  // after the progress threads, which feed it
+}
+
+// Other ranks may still need this rank's relays, or what they have sent. So the ranks of several hosts end
+// together, as in MPI_Finalize.
+void JobEngine::AwaitOtherHosts() {
+  Communicator& world = communicators_->Find(kWorld)->communicator();
+  while (!job_->aborted() && !world.AllAreKnownToHaveShutDown()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 // Waits for the pending requests that can complete.
@@ -251,6 +275,9 @@ void JobEngine::Finish(Membership& membership) {
   while (!membership.pending().WaitEmpty(std::chrono::milliseconds(10))) {
     AbortWaiting(membership, /*agreements_only=*/false);
   }
+  // A failure that this rank has found may still be on its way to the head. Until it is back, others would
+  // think that they wait for this rank.
+  if (membership.communicator().wired()) membership.sequencer().AwaitSettled();
 }
 
 void JobEngine::AbortWaiting(Membership& membership, bool agreements_only) {

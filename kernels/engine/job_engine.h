@@ -27,7 +27,8 @@ class JobEngine : public Engine {
  public:
   // See Engine::Start.
   static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings,
-                      std::shared_ptr<Arena> arena, std::unique_ptr<Engine>* engine);
+                      std::shared_ptr<Arena> arena, std::unique_ptr<Wire> wire,
+                      std::unique_ptr<Engine>* engine);
   ~JobEngine() override;
 
   Status CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) override;
@@ -71,6 +72,7 @@ class JobEngine : public Engine {
   std::uint64_t Refuse(const Request& request, const Status& status);
   static std::uint64_t SubmitTo(Membership* membership, Request&& request);
   void LeaveJob();
+  void AwaitOtherHosts();
   void Finish(Membership& membership);
   void AbortWaiting(Membership& membership, bool agreements_only);
 
@@ -79,6 +81,9 @@ class JobEngine : public Engine {
   Status shutdown_status_;  // guarded by shutdown_mu_
 
   // Each uses those above it.
+  std::unique_ptr<Wire> wire_;  // only in a job of several hosts
+  std::mutex ring_mu_;
+  bool may_ring_ = true;  // guarded by ring_mu_; the wire may wake progress threads
   std::unique_ptr<Job> job_;
   std::unique_ptr<CompletionThread> completions_;
   std::unique_ptr<Starvation> starvation_;

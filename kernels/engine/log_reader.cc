@@ -5,7 +5,7 @@
 namespace tf_smddp {
 
 bool LogReader::Read(Batch* done) {
-  LaunchLog& log = communicator_->segment().launch_log();
+  LaunchLog& log = group_->segment().launch_log();
   bool moved = false;
   for (;; ++position_) {
     const LaunchLog::View view = log.Read(position_);
@@ -19,10 +19,10 @@ bool LogReader::Read(Batch* done) {
 void LogReader::Take(const LaunchLog::View& view, Batch* done) {
   if (view.state == LaunchLog::View::kLaunched || view.state == LaunchLog::View::kDone) {
     const Place place = Place::FromIndex(view.item);
-    if (place.slot >= communicator_->table().slots()) {
+    if (!group_->table().Has(place)) {
       communicator_->job().Abort("shared memory is corrupt: the launch log names slot " +
                                  std::to_string(place.slot) + ", but the table has " +
-                                 std::to_string(communicator_->table().slots()));
+                                 std::to_string(group_->table().slots()));
       return;
     }
     (view.state == LaunchLog::View::kDone ? *done : open_).push_back(place);
@@ -40,7 +40,7 @@ LogReader::Batch LogReader::TakeBatch() {
 }
 
 void LogReader::ReadRest(Batch* done) {
-  LaunchLog& log = communicator_->segment().launch_log();
+  LaunchLog& log = group_->segment().launch_log();
   for (const std::uint64_t end = log.TailFrom(position_); position_ < end; ++position_) {
     Take(log.Resolve(position_), done);
   }

@@ -20,7 +20,8 @@ class LogReader {
  public:
   using Batch = std::vector<Place>;  // in the log's order; never empty
 
-  explicit LogReader(Communicator* communicator) : communicator_(communicator) {}
+  explicit LogReader(Communicator* communicator)
+      : communicator_(communicator), group_(&communicator->group()) {}
 
   // Reads on as far as there are entries. Appends the requests whose results are in place to *done. True when
   // there was an entry.
@@ -37,6 +38,7 @@ class LogReader {
   void Take(const LaunchLog::View& view, Batch* done);
 
   Communicator* const communicator_;
+  LocalGroup* const group_;
   std::uint64_t position_ = 0;
   Batch open_;  // entries since the last seal
   std::deque<Batch> sealed_;

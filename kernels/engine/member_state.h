@@ -25,16 +25,19 @@ struct MemberState {
   MemberState(Communicator* communicator, CompletionThread* completions, FailureMemory* memory,
               StallWatch* stalls, CommunicatorCounters* counters, Timeline* timeline)
       : communicator(communicator),
+        group(&communicator->group()),
         completions(completions),
         memory(memory),
         stalls(stalls),
         counters(counters),
         timeline(timeline),
         handle(std::make_shared<CommunicatorHandle>(communicator)),
-        sequencer(memory, &communicator->segment().failure()) {}
+        pending(/*in_turn=*/communicator->wired()),
+        sequencer(memory, &communicator->group().segment().failure(), communicator->wired()) {}
   ~MemberState() { handle->End(); }
 
   Communicator* const communicator;
+  LocalGroup* const group;  // of the communicator
   CompletionThread* const completions;
   FailureMemory* const memory;
   StallWatch* const stalls;
@@ -46,7 +49,7 @@ struct MemberState {
 
   // Whether a request of this rank, which has entered the table, has met its peers. Any thread.
   bool IsReady(const PendingRequest& request) const {
-    return communicator->table().Participants(request.slot, request.ticket) != 0;
+    return group->table().Participants(request.slot, request.ticket) != 0;
   }
 
   std::string RankName() const { return "rank " + std::to_string(communicator->job().rank()); }

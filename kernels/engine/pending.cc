@@ -17,13 +17,30 @@ PendingTable::Added PendingTable::Add(const Shared& pending, bool ready) {
   if (in_place != entered_.end() && twin(in_place->second)) return Added::kTwin;
   if (std::any_of(deferred_.begin(), deferred_.end(), twin)) return Added::kTwin;
   CountBytes(*pending);
-  if (!ready || in_place != entered_.end() || std::any_of(deferred_.begin(), deferred_.end(), same_place)) {
+  if (!ready || in_place != entered_.end() || std::any_of(deferred_.begin(), deferred_.end(), same_place) ||
+      !IsNext(*pending)) {
     deferred_.push_back(pending);
     CountDeferred();
     return Added::kDeferred;
   }
   entered_[place.index()] = pending;
+  MarkEntered(*pending);
   return Added::kEntered;
+}
+
+// Whether nothing of its key must enter before it (Note [In turn]).
+bool PendingTable::IsNext(const PendingRequest& pending) const {
+  if (!in_turn_ || pending.request.pairing.kind == Pairing::kGroup) return true;
+  const auto found = next_.find(pending.slot);
+  // A ticket that cannot follow is the first one of an incarnation, or was deferred after it had entered.
+  const std::uint64_t first = pending.incarnation << 40;
+  return pending.ticket <= (found == next_.end() ? first : std::max(found->second, first));
+}
+
+void PendingTable::MarkEntered(const PendingRequest& pending) {
+  if (!in_turn_ || pending.request.pairing.kind == Pairing::kGroup) return;
+  std::uint64_t& next = next_[pending.slot];
+  next = std::max(next, pending.ticket + 1);
 }
 
 void PendingTable::Defer(Place place) {
@@ -61,11 +78,17 @@ PendingTable::Shared PendingTable::EnterDeferred(std::size_t* cursor) {
     if (!deferred_[i]->placed()) continue;
     const std::uint64_t place = deferred_[i]->place().index();
     const auto same_place = [&](const Shared& other) { return other->place().index() == place; };
-    if (entered_.count(place) != 0) continue;
-    if (std::any_of(deferred_.begin(), deferred_.begin() + static_cast<std::ptrdiff_t>(i), same_place))
+    const auto earlier = [&](const Shared& other) {
+      return same_place(other) && other->ticket < deferred_[i]->ticket;
+    };
+    if (entered_.count(place) != 0 || !IsNext(*deferred_[i])) continue;
+    if (in_turn_
+            ? std::any_of(deferred_.begin(), deferred_.end(), earlier)
+            : std::any_of(deferred_.begin(), deferred_.begin() + static_cast<std::ptrdiff_t>(i), same_place))
       continue;
     Shared entering = deferred_[i];
     entered_[place] = entering;
+    MarkEntered(*entering);
     deferred_.erase(deferred_.begin() + static_cast<std::ptrdiff_t>(i));
     CountDeferred();
     *cursor = i;

@@ -2,6 +2,11 @@
 //
 // Place in the stack: local to a rank; no shared memory. A request is either entered (by place in the
 // readiness table) or deferred (its place serves another ticket, or its input is being copied).
+//
+// Note [In turn]: in a communicator of several hosts, requests of one place enter in the order of their
+// tickets on every rank, or two hosts could claim their generations for different tickets. A request that
+// does not pair by a group's ticket waits for the one before it of its key. Of groups, Sequencer lets no more
+// be under way than a slot has generations, so no two of them need the same place.
 #ifndef TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 #define TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 
@@ -41,14 +46,19 @@ struct PendingRequest {
   void* splits = nullptr;  // in the arena: alltoall's, one 64-bit number for each member
   std::uint64_t splits_bytes = 0;
 
+  std::uint32_t generation = 0;  // of the slot, by the ticket
+
   // Whether other ranks may read what `cell` names.
   bool placed() const { return input_bounce == nullptr || input_bounce->filled(); }
 
-  Place place() const { return ReadinessTable::PlaceOf(slot, ticket); }
+  Place place() const { return {slot, generation}; }
 };
 
 class PendingTable {
  public:
+  // `in_turn`: see Note [In turn].
+  explicit PendingTable(bool in_turn) : in_turn_(in_turn) {}
+
   // The pointer is shared, because an abort may take a request out of the table while the thread that
   // submitted it still enters it.
   using Shared = std::shared_ptr<PendingRequest>;
@@ -104,6 +114,8 @@ class PendingTable {
   using Entered = std::unordered_map<std::uint64_t, Shared>;
 
   Shared Remove(Entered::iterator entry);
+  bool IsNext(const PendingRequest& pending) const;
+  void MarkEntered(const PendingRequest& pending);
   void CountBytes(const PendingRequest& pending) {
     bytes_.fetch_add(pending.bytes, std::memory_order_relaxed);
   }
@@ -112,10 +124,12 @@ class PendingTable {
   }
   void CountDeferred() { num_deferred_.store(deferred_.size(), std::memory_order_seq_cst); }
 
+  const bool in_turn_;
   std::mutex mu_;
   std::condition_variable emptied_;
-  Entered entered_;              // by Place::index(); guarded by mu_
-  std::deque<Shared> deferred_;  // oldest first; guarded by mu_
+  std::unordered_map<std::uint32_t, std::uint64_t> next_;  // by slot; the ticket; guarded by mu_
+  Entered entered_;                                        // by Place::index(); guarded by mu_
+  std::deque<Shared> deferred_;                            // oldest first; guarded by mu_
   std::atomic<std::size_t> num_deferred_{0};
   std::atomic<std::uint64_t> bytes_{0};
   bool refusing_ = false;  // guarded by mu_

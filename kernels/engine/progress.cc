@@ -30,11 +30,14 @@ void Pause(int tries) {
 Progress::Progress(MemberState* state, Submission* submission, Failures* failures, Delivery* delivery)
     : state_(state),
       communicator_(state->communicator),
+      group_(state->group),
       submission_(submission),
       failures_(failures),
       delivery_(delivery),
       reader_(communicator_),
-      runner_(state, failures) {}
+      runner_(state, failures) {
+  if (communicator_->wired() && group_->is_relay()) relay_ = std::make_unique<Relay>(state, submission);
+}
 
 Progress::~Progress() {
   if (!open_) communicator_->job().arena().Release();  // since EndIncarnation
@@ -62,24 +65,27 @@ bool Progress::Step(Completions* held) {
     AnswerLeavers();
     return now;
   }
+  // The relay works for the other members of this host even when this rank has left.
+  const bool relayed = relay_ != nullptr && relay_->Step();
   if (gone_) {
     AnswerLeavers();
-    return false;
+    return relayed;
   }
   if (!open_) {
-    if (communicator_->segment().failure().Begun(incarnation_)) {
+    if (group_->segment().failure().Begun(incarnation_)) {
       BeginIncarnation();
       return true;
     }
     // A rank that has shut down would not let it begin.
     failures_->CheckLeft(/*awaits_incarnation=*/asked_to_leave_.load(std::memory_order_seq_cst));
-    return false;
+    return relayed;
   }
-  if (communicator_->segment().failure().Failed(incarnation_)) {
+  if (group_->segment().failure().Failed(incarnation_)) {
     EndIncarnation();
     return true;
   }
-  bool moved = ReadLog(held);
+  bool moved = relayed;
+  moved |= ReadLog(held);
   moved |= RunBatch(held);
   moved |= submission_->RetryDeferred();
   failures_->CheckLeft(/*awaits_incarnation=*/false);
@@ -90,7 +96,7 @@ bool Progress::Step(Completions* held) {
   }
   // This rank is out of sealed work, so the open batch goes now.
   if (runner_.running() || !submission_->SealOpen()) return false;
-  communicator_->RingOthers();
+  group_->RingOthers();
   return true;
 }
 
@@ -132,7 +138,7 @@ bool Progress::RunBatch(Completions* held) {
 // The incarnation has failed. This rank lets go of everything that belongs to it: what had completed on all
 // ranks is delivered as such, everything else gets the error.
 void Progress::EndIncarnation() {
-  FailureRecord& failure = communicator_->segment().failure();
+  FailureRecord& failure = group_->segment().failure();
   for (int tries = 0; failure.StateOf(incarnation_) != FailureRecord::State::kFailed; ++tries) {
     if (failure.StateOf(incarnation_) == FailureRecord::State::kDamaged) {
       communicator_->job().Abort("shared memory is corrupt: the failure record of a process set");
@@ -153,23 +159,23 @@ void Progress::EndIncarnation() {
   const std::uint64_t failed = incarnation_++;
   communicator_->LogDebug("incarnation " + std::to_string(failed) + " has ended here: " + text);
   open_ = false;
-  failure.Drained(communicator_->index());
+  failure.Drained(group_->index());
   Restart(failed);
 }
 
 // After this rank has drained or left: starts the next incarnation if it was the last one to.
 void Progress::Restart(std::uint64_t incarnation) {
-  CommunicatorSegment& segment = communicator_->segment();
+  CommunicatorSegment& segment = group_->segment();
   if (!segment.failure().TryRestart(incarnation, segment.draining())) return;
   segment.table().Clear();
-  for (int member = 0; member < communicator_->size(); ++member) {
+  for (int member = 0; member < group_->size(); ++member) {
     if ((segment.active().load(std::memory_order_seq_cst) >> member & 1) != 0) {
       StoreProgress(segment.member(member), 0);
     }
   }
   segment.launch_log().Reopen();
   segment.failure().Restart(incarnation);
-  communicator_->RingAll();
+  group_->RingAll();
 }
 
 void Progress::BeginIncarnation() {
@@ -182,7 +188,7 @@ void Progress::BeginIncarnation() {
 
 // The log is closed first, so that every rank draws the same line (Note [One end]).
 void Progress::SettleLog() {
-  communicator_->segment().launch_log().Close();
+  group_->segment().launch_log().Close();
   LogReader::Batch places;
   reader_.ReadRest(&places);
   BatchRunner::Requests small, batched;
@@ -199,8 +205,8 @@ void Progress::SettleLog() {
 
 // Note [Leaving a communicator] in readiness_table.h.
 void Progress::LeaveNow() {
-  CommunicatorSegment& segment = communicator_->segment();
-  const std::uint64_t bit = std::uint64_t{1} << communicator_->index();
+  CommunicatorSegment& segment = group_->segment();
+  const std::uint64_t bit = std::uint64_t{1} << group_->index();
   // A thread of this rank that has launched a request may still be at it.
   for (int tries = 0; !state_->sequencer.AllOut(incarnation_); ++tries) {
     if (communicator_->job().aborted()) return;
@@ -208,8 +214,9 @@ void Progress::LeaveNow() {
   }
   // Nobody waits for this rank's chunks any more. It says so before it becomes inactive, since requests that
   // become ready afterwards do not include it.
-  StoreProgress(communicator_->self(), ~std::uint64_t{0});
+  StoreProgress(group_->self(), ~std::uint64_t{0});
   segment.active().fetch_and(~bit, std::memory_order_seq_cst);
+  if (communicator_->wired()) group_->relay_bell().Ring();
   submission_->LaunchForOthers(segment.table().MakeReadyAfterLeaving());
   // Nothing here touches the table any more: an incarnation may end without this rank (Note [Restart]).
   segment.draining().fetch_and(~bit, std::memory_order_seq_cst);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "kernels/engine/failures.h"
 #include "kernels/engine/log_reader.h"
 #include "kernels/engine/member_state.h"
+#include "kernels/engine/relay.h"
 #include "kernels/engine/submission.h"
 
 namespace tf_smddp {
@@ -55,9 +57,11 @@ class Progress {
 
   MemberState* const state_;
   Communicator* const communicator_;
+  LocalGroup* const group_;
   Submission* const submission_;
   Failures* const failures_;
   Delivery* const delivery_;
+  std::unique_ptr<Relay> relay_;  // only on the member that runs it
   LogReader reader_;
   BatchRunner runner_;
 

@@ -78,24 +78,25 @@ ProgressThread::ProgressThread(MemberState* state, Submission* submission, Failu
                                Delivery* delivery)
     : state_(state),
       communicator_(state->communicator),
+      group_(state->group),
       submission_(submission),
       progress_(state, submission, failures, delivery),
       // It spins only where there are cores besides one for each rank's computing.
-      spin_(
-          SpinTime(communicator_->job(), 2 * communicator_->job().size() + 1, std::chrono::microseconds(30))),
-      waiting_(SpinTime(communicator_->job(), communicator_->job().size(), kSpin)),
-      passing_(SpinTime(communicator_->job(), communicator_->job().size(), kSpin)),
+      spin_(SpinTime(communicator_->job(), 2 * communicator_->job().local_size() + 1,
+                     std::chrono::microseconds(30))),
+      waiting_(SpinTime(communicator_->job(), communicator_->job().local_size(), kSpin)),
+      passing_(SpinTime(communicator_->job(), communicator_->job().local_size(), kSpin)),
       thread_(StartThread("smddp-progress", [this] { Run(); })) {}
 
 ProgressThread::~ProgressThread() {
   stopping_.store(true, std::memory_order_seq_cst);
-  communicator_->RingSelf();
+  group_->RingSelf();
   thread_.join();
 }
 
 bool ProgressThread::Leave() {
   std::future<bool> left = progress_.RequestLeave();
-  communicator_->RingSelf();
+  group_->RingSelf();
   return left.get();
 }
 
@@ -153,7 +154,7 @@ void ProgressThread::SubmitAndProgress(Caller caller, const std::function<void()
       DriveUntil(ended, spin, most) ? budget.Paid() : budget.InVain();
     }
   }
-  if (submission_->TakeOwedRing()) communicator_->RingSelf();
+  if (submission_->TakeOwedRing()) group_->RingSelf();
 }
 
 bool ProgressThread::MayDriveInPassing() {

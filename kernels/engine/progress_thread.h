@@ -37,7 +37,7 @@ class ProgressThread {
  private:
   class Guard;
 
-  Doorbell& bell() { return communicator_->bell(communicator_->index()); }
+  Doorbell& bell() { return group_->bell(group_->index()); }
   void Run();
   void CheckWakeUp(std::unique_lock<std::mutex>* driving);
   bool SpinUntilRung(std::uint32_t heard, Clock::duration time);
@@ -46,6 +46,7 @@ class ProgressThread {
 
   MemberState* const state_;
   Communicator* const communicator_;
+  LocalGroup* const group_;
   Submission* const submission_;
   Progress progress_;
   const Clock::duration spin_;  // of the thread itself, before it sleeps

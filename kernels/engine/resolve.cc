@@ -1,7 +1,11 @@
 #include "kernels/engine/resolve.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
+
+#include "kernels/engine/outside_parts.h"
 
 namespace tf_smddp {
 namespace {
@@ -12,31 +16,63 @@ constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 46;
 class Resolver {
  public:
   Resolver(Communicator* communicator, const PendingRequest& pending, ResolvedRequest* resolved)
-      : communicator_(communicator), pending_(pending), resolved_(resolved) {}
+      : communicator_(communicator), group_(&communicator->group()), pending_(pending), resolved_(resolved) {}
 
   Status Run() {
-    const MemberMask participants(communicator_->table().Participants(pending_.slot, pending_.ticket));
-    const MemberId self(communicator_->index());
-    if (!MemberMask::FirstN(communicator_->size()).ContainsAll(participants) ||
-        !participants.Contains(self)) {
+    const MemberMask arrived(group_->table().Participants(pending_.slot, pending_.ticket));
+    const MemberId self(group_->index());
+    const MemberId outside = group_->segment().outside();
+    if (!(MemberMask::FirstN(group_->size()).With(outside)).ContainsAll(arrived) || !arrived.Contains(self)) {
       return Damaged("participants");
     }
-    resolved_->participants = participants;
-    resolved_->self = ParticipantId(participants.CountBelow(self));
-    resolved_->members.assign(participants.begin(), participants.end());
-    cells_.reserve(resolved_->members.size());
-    for (const MemberId member : resolved_->members) {
-      cells_.push_back(communicator_->table().CellOf(pending_.place(), member.value()));
+    resolved_->participants = arrived.Without(outside);
+    parts_.reserve(static_cast<std::size_t>(arrived.size()));
+    for (const MemberId member : resolved_->participants) {
+      parts_.push_back({RankId(group_->rank_of(member.value())),
+                        member,
+                        group_->table().CellOf(pending_.place(), member.value()),
+                        {}});
     }
-    Status status = Describe();
+    Status status = arrived.Contains(outside) ? AddOutside(outside) : Status();
+    for (const Part& part : parts_) {
+      if (part.member == self) resolved_->self = ParticipantId(static_cast<int>(resolved_->members.size()));
+      resolved_->members.push_back(part.member);
+    }
+    if (status.ok()) status = Describe();
     if (status.ok()) status = Locate();
     return status;
   }
 
  private:
+  // A participant. One of another host is no member of the group; of its cell only the rows count.
+  struct Part {
+    RankId rank;
+    MemberId member;
+    Cell cell;
+    std::vector<std::uint64_t> splits;  // of another host
+  };
+
   Status Damaged(const std::string& what) const {
     return Internal("shared memory is corrupt: invalid " + what + " for " +
                     DescribeManifest(pending_.manifest));
+  }
+
+  // Participants stand in the order of their ranks.
+  Status AddOutside(MemberId outside) {
+    std::vector<RelayPart> others;
+    if (!ReadOutsideParts(communicator_, group_->table().CellOf(pending_.place(), outside.value()),
+                          &others)) {
+      return Damaged("parts of other hosts");
+    }
+    for (RelayPart& other : others) {
+      parts_.push_back({other.rank,
+                        MemberId(),
+                        {kNotInArena, kNotInArena, other.rows, kNotInArena},
+                        std::move(other.splits)});
+    }
+    std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
+    for (const Part& part : parts_) resolved_->ranks.push_back(part.rank);
+    return {};
   }
 
   Status Describe() {
@@ -44,18 +80,20 @@ class Resolver {
     Call& call = resolved_->call;
     resolved_->collective = &FindCollective(request.operation.kind);
     call = CallOf(request);
-    call.num_ranks = resolved_->participants.size();
+    call.num_ranks = static_cast<int>(parts_.size());
     const CollectiveInfo& info = InfoOf(request.operation.kind);
     if (info.Is(kHasRoot)) {
-      const MemberId root(communicator_->IndexOf(request.operation.root.value()));
-      if (!resolved_->participants.Contains(root)) {
+      const RankId root = request.operation.root;
+      for (std::size_t i = 0; i < parts_.size(); ++i) {
+        if (parts_[i].rank == root) call.root = ParticipantId(static_cast<int>(i));
+      }
+      if (!call.root.valid()) {
         return FailedPrecondition(DescribeManifest(pending_.manifest) +
                                   ": the root has left the process set");
       }
-      call.root = ParticipantId(resolved_->participants.CountBelow(root));
     }
     if (info.Is(kRowsDiffer) && !info.Is(kHasSplits)) {
-      for (const Cell& cell : cells_) call.rows.push_back(cell.rows);
+      for (const Part& part : parts_) call.rows.push_back(part.cell.rows);
     }
     if (info.Is(kHasSplits)) {
       Status status = ReadSplits();
@@ -65,20 +103,25 @@ class Resolver {
   }
 
   Status ReadSplits() {
-    if (resolved_->participants != MemberMask::FirstN(communicator_->size())) {
+    const auto size = static_cast<std::size_t>(communicator_->size());
+    if (parts_.size() != size) {
       return FailedPrecondition(DescribeManifest(pending_.manifest) +
                                 ": a rank that it sends to has left the process set");
     }
-    const auto bytes = static_cast<std::uint64_t>(communicator_->size()) * sizeof(std::uint64_t);
-    for (int member = 0; member < communicator_->size(); ++member) {
-      const std::uint64_t offset = cells_[static_cast<std::size_t>(member)].splits_offset;
-      const std::byte* splits = communicator_->view(member).Resolve(offset, bytes);
-      if (splits == nullptr || offset % alignof(std::uint64_t) != 0) return Damaged("splits");
-      for (int receiver = 0; receiver < communicator_->size(); ++receiver) {
-        std::uint64_t rows;
-        std::memcpy(&rows, splits + static_cast<std::size_t>(receiver) * sizeof rows, sizeof rows);
-        resolved_->call.rows.push_back(rows);
+    std::vector<std::uint64_t>& rows = resolved_->call.rows;
+    for (const Part& part : parts_) {
+      if (!part.member.valid()) {
+        if (part.splits.size() != size) return Damaged("splits");
+        rows.insert(rows.end(), part.splits.begin(), part.splits.end());
+        continue;
       }
+      const std::uint64_t offset = part.cell.splits_offset;
+      const std::byte* splits =
+          group_->view(part.member.value()).Resolve(offset, size * sizeof(std::uint64_t));
+      if (splits == nullptr || offset % alignof(std::uint64_t) != 0) return Damaged("splits");
+      const std::size_t begin = rows.size();
+      rows.resize(begin + size);
+      std::memcpy(rows.data() + begin, splits, size * sizeof(std::uint64_t));
     }
     return {};
   }
@@ -100,19 +143,19 @@ class Resolver {
     const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
     const bool all_outputs = resolved_->collective->reach() == Collective::Reach::kAllOutputs;
     resolved_->reachable = true;
-    const std::vector<MemberId>& members = resolved_->members;
-    resolved_->inputs.reserve(members.size());
-    resolved_->outputs.reserve(members.size());
+    resolved_->inputs.reserve(parts_.size());
+    resolved_->outputs.reserve(parts_.size());
     for (const ParticipantId each : FirstIds<ParticipantId>(call.num_ranks)) {
       const std::uint64_t bytes = resolved_->collective->InputCount(call, each) * element_bytes;
       resolved_->inputs.push_back(nullptr);
       resolved_->outputs.push_back(nullptr);
       const bool own = each == resolved_->self;
       if (own && bytes != pending_.bytes) return Damaged("number of rows");
-      if (bytes == 0) continue;
-      const Cell& cell = cells_[each.index()];
+      const Part& part = parts_[each.index()];
+      if (bytes == 0 || !part.member.valid()) continue;
+      const Cell& cell = part.cell;
       if (own && !(cell == pending_.cell)) return Damaged("address");
-      const ArenaView& view = communicator_->view(members[each.index()].value());
+      const ArenaView& view = group_->view(part.member.value());
       if (!Locate(view, cell.input_offset, bytes, &resolved_->inputs.back())) return Damaged("address");
       if (resolved_->inputs.back() == nullptr) resolved_->reachable = false;
       if (!all_outputs) continue;
@@ -134,9 +177,10 @@ class Resolver {
   }
 
   Communicator* const communicator_;
+  LocalGroup* const group_;
   const PendingRequest& pending_;
   ResolvedRequest* const resolved_;
-  std::vector<Cell> cells_;  // of each participant
+  std::vector<Part> parts_;
 };
 
 }  // namespace

@@ -24,6 +24,11 @@ void Sequencer::AwaitTurn(std::unique_lock<std::mutex>* lock) {
   });
 }
 
+void Sequencer::AwaitSettled() {
+  std::unique_lock<std::mutex> lock(mu_);
+  AwaitTurn(&lock);
+}
+
 Status Sequencer::DrawTicket(StepId step, std::uint64_t* ticket) {
   std::unique_lock<std::mutex> lock(mu_);
   AwaitTurn(&lock);
@@ -32,6 +37,16 @@ Status Sequencer::DrawTicket(StepId step, std::uint64_t* ticket) {
   if (memory_->HasFailed(step, &origin, &text)) return Internal(text);
   Status status = CheckOwed(step);
   if (!status.ok()) return status;
+  if (wired_ && step != kNoStep) {
+    const std::uint64_t next = incarnation_ << kNumberBits | next_ticket_;
+    for (const auto& [earlier, group] : groups_) {
+      if (IncarnationOf(earlier) != incarnation_ || next - earlier < kMostGroups) continue;
+      return FailedPrecondition(
+          "more than " + std::to_string(kMostGroups) +
+          " sets of gradients are under way at once in one process set of a job on several "
+          "hosts; reduce them in fewer groups, or in steps of their own");
+    }
+  }
   *ticket = Number(&next_ticket_);
   if (step != kNoStep) groups_[*ticket].step = step;
   return {};

@@ -30,6 +30,7 @@
 
 #include "kernels/common/status.h"
 #include "kernels/control/failure_record.h"
+#include "kernels/control/readiness_table.h"
 #include "kernels/engine/failure_memory.h"
 #include "kernels/engine/request.h"
 
@@ -37,8 +38,13 @@ namespace tf_smddp {
 
 class Sequencer {
  public:
-  // Both outlive it. The record is only read.
-  Sequencer(FailureMemory* memory, const FailureRecord* record) : memory_(memory), record_(record) {}
+  // The most groups of steps that may be under way at once where there are several hosts (Note [In turn] in
+  // pending.h).
+  static constexpr std::uint64_t kMostGroups = Place::kMostGenerations;
+
+  // Both outlive it. The record is only read. `wired`: there are several hosts.
+  Sequencer(FailureMemory* memory, const FailureRecord* record, bool wired = false)
+      : memory_(memory), record_(record), wired_(wired) {}
 
   struct Position {
     std::uint64_t ticket = 0;  // within the key; its incarnation is in the upper bits
@@ -47,7 +53,8 @@ class Sequencer {
   };
 
   // Draws the next ticket, for a group of step `step`. May wait (Note [Turns]). Errors: Internal when the
-  // step has failed or this rank is owed a failure. Any thread but the engine's own.
+  // step has failed or this rank is owed a failure; FailedPrecondition when more than kMostGroups would be
+  // under way. Any thread but the engine's own.
   Status DrawTicket(StepId step, std::uint64_t* ticket);
 
   // Gives `request` its position. May wait (Note [Turns]). On OK the caller is *inside* the incarnation until
@@ -80,6 +87,10 @@ class Sequencer {
   bool Postpone(std::uint64_t incarnation, std::uint64_t origin, const std::string& text);
   // Whether the current incarnation has not begun, and must fail as soon as it does. Any thread.
   bool has_postponed();
+
+  // Blocks until every failure of which this rank's user knows has ended its incarnation here (Note [Turns]).
+  // Any thread but the engine's own.
+  void AwaitSettled();
 
   // The job was aborted: nothing waits any more. Any thread.
   void Close();
@@ -133,6 +144,7 @@ class Sequencer {
 
   FailureMemory* const memory_;
   const FailureRecord* const record_;
+  const bool wired_;
   std::mutex mu_;  // guards everything below
   std::condition_variable turned_;
   bool closed_ = false;

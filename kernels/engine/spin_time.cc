@@ -15,7 +15,7 @@ Clock::duration SpinTime(const Job& job, int cores_needed, Clock::duration time)
   // Launchers other than smddprun bind each rank to cores of its own.
   const std::string& launcher = job.config().launcher;
   if (!launcher.empty() && launcher != kSmddprun && usable < ::sysconf(_SC_NPROCESSORS_ONLN)) {
-    usable *= job.size();
+    usable *= job.local_size();
   }
   return usable >= cores_needed ? time : Clock::duration::zero();
 }

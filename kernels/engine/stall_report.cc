@@ -73,6 +73,7 @@ std::string Submissions(const AbsentRank& absent) {
 
 std::string Cause(const StallReport& report, const AbsentRank& absent) {
   const std::string rank = "rank " + std::to_string(absent.rank);
+  if (!absent.on_this_host) return "ranks of another host are late; the log there may say why";
   if (IsStopped(absent)) {
     return rank + " is stopped (SIGSTOP, Ctrl-Z or a debugger); `kill -CONT " + std::to_string(absent.pid) +
            "` continues it";
@@ -121,7 +122,8 @@ std::string DescribeStall(const StallReport& report) {
     const AbsentRank& absent = report.absent[i];
     text += " Rank " + std::to_string(absent.rank);
     if (absent.pid > 0) text += " (pid " + std::to_string(absent.pid) + ")";
-    text += " " + Process(absent) + "; it " + Submissions(absent) + ".";
+    text += absent.on_this_host ? " " + Process(absent) + "; it " + Submissions(absent) + "."
+                                : " is on another host.";
   }
   if (report.absent.size() > shown) {
     text += " The other " + std::to_string(report.absent.size() - shown) + " are not shown.";

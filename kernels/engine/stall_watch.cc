@@ -60,12 +60,12 @@ void ForEachRank(std::uint64_t ranks, Body body) {
 
 StallWatch::StallWatch(Job* job)
     : job_(job),
-      own_(job->segment().rank(job->rank()).progress),
+      own_(job->segment().rank(job->local_rank()).progress),
       warning_(milliseconds(job->config().stall_warning_ms)),
       timeout_(milliseconds(job->config().stall_timeout_ms)),
       patience_(Patience(warning_, timeout_)),
       interval_(std::clamp(patience_ / kLooks, kShortestInterval, kLongestInterval)),
-      sees_processes_(job->peer(job->rank()).pid == ::getpid()),
+      sees_processes_(job->peer(job->local_rank()).pid == ::getpid()),
       seen_(static_cast<std::size_t>(job->size())) {}
 
 StallWatch::~StallWatch() { Stop(); }
@@ -166,8 +166,9 @@ std::uint64_t StallWatch::Closure(std::uint64_t ranks) {
   for (std::uint64_t before = 0; before != ranks;) {
     before = ranks;
     ForEachRank(before, [&](int rank) {
-      if (rank < job_->size())
-        ranks |= job_->segment().rank(rank).progress.waits_for().load(std::memory_order_seq_cst);
+      const int local = job_->LocalRankOf(rank);
+      if (local >= 0)
+        ranks |= job_->segment().rank(local).progress.waits_for().load(std::memory_order_seq_cst);
     });
     if (job_->size() < 64) ranks &= (std::uint64_t{1} << job_->size()) - 1;  // others cannot be
   }
@@ -176,11 +177,13 @@ std::uint64_t StallWatch::Closure(std::uint64_t ranks) {
 
 // Takes note of what `rank` does, and whether it has made progress since the last look.
 void StallWatch::LookAt(int rank, Clock::time_point now) {
-  const ProgressRecord& record = job_->segment().rank(rank).progress;
+  const int local = job_->LocalRankOf(rank);
+  if (local < 0) return LookAtOtherHost(rank, now);
+  const ProgressRecord& record = job_->segment().rank(local).progress;
   Seen& seen = seen_[static_cast<std::size_t>(rank)];
   const std::uint64_t submitted = record.submitted(), ended = record.ended();
   ProcessStat stat;
-  const bool has_stat = sees_processes_ && ReadProcessStat(job_->peer(rank).pid, &stat);
+  const bool has_stat = sees_processes_ && ReadProcessStat(job_->peer(local).pid, &stat);
   if (!seen.watched) {
     ProgressRecord::Submission last;
     seen = Seen();
@@ -209,6 +212,19 @@ void StallWatch::LookAt(int rank, Clock::time_point now) {
   ++seen.looks;
 }
 
+// What a rank of another host does is not seen from here. It counts as without progress while this rank
+// waits.
+void StallWatch::LookAtOtherHost(int rank, Clock::time_point now) {
+  Seen& seen = seen_[static_cast<std::size_t>(rank)];
+  if (!seen.watched) {
+    seen = Seen();
+    seen.watched = true;
+    seen.progress = since_;
+  }
+  seen.looked = now;
+  ++seen.looks;
+}
+
 // Note [Progress].
 void StallWatch::CheckTimeout(std::uint64_t ranks, const std::string& text, Clock::time_point now) {
   if (timeout_ == kNever) return;
@@ -226,9 +242,11 @@ void StallWatch::CheckTimeout(std::uint64_t ranks, const std::string& text, Cloc
 bool StallWatch::IsReporter(std::uint64_t members) const {
   bool lower = false;
   ForEachRank(members & ((std::uint64_t{1} << job_->rank()) - 1), [&](int rank) {
-    if (job_->segment().rank(rank).progress.waits_for().load(std::memory_order_seq_cst) == 0) return;
+    const int local = job_->LocalRankOf(rank);
+    if (local < 0) return;  // each host has a reporter of its own
+    if (job_->segment().rank(local).progress.waits_for().load(std::memory_order_seq_cst) == 0) return;
     ProcessStat stat;
-    const bool stopped = sees_processes_ && ReadProcessStat(job_->peer(rank).pid, &stat) &&
+    const bool stopped = sees_processes_ && ReadProcessStat(job_->peer(local).pid, &stat) &&
                          (stat.state == 'T' || stat.state == 't');
     lower = lower || !stopped;
   });
@@ -242,11 +260,14 @@ StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::t
   report.timeout_seconds = Seconds(timeout_);
   for (const Waiting& each : waiting) report.requests.push_back(each.request);
   ForEachRank(MissingOf(waiting), [&](int rank) {
-    ProgressRecord& record = job_->segment().rank(rank).progress;
     const Seen& seen = seen_[static_cast<std::size_t>(rank)];
     AbsentRank absent;
     absent.rank = rank;
-    absent.pid = sees_processes_ ? job_->peer(rank).pid : 0;
+    const int local = job_->LocalRankOf(rank);
+    absent.on_this_host = local >= 0;
+    if (local < 0) return report.absent.push_back(absent);
+    ProgressRecord& record = job_->segment().rank(local).progress;
+    absent.pid = sees_processes_ ? job_->peer(local).pid : 0;
     absent.state = seen.state;
     absent.cpu_share = seen.cpu_share;
     ProgressRecord::Submission last;

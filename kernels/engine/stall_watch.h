@@ -83,6 +83,7 @@ class StallWatch {
   void EndStall(Clock::time_point now);
   std::uint64_t Closure(std::uint64_t ranks);
   void LookAt(int rank, Clock::time_point now);
+  void LookAtOtherHost(int rank, Clock::time_point now);
   void CheckTimeout(std::uint64_t ranks, const std::string& text, Clock::time_point now);
   bool IsReporter(std::uint64_t members) const;
   StallReport MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now);

@@ -22,7 +22,7 @@ Submission::Submission(MemberState* state, Failures* failures, Delivery* deliver
     : state_(state),
       failures_(failures),
       delivery_(delivery),
-      order_(&state->communicator->segment().launch_log(),
+      order_(&state->group->segment().launch_log(), &state->group->segment().ready_log(),
              static_cast<std::uint64_t>(state->communicator->config().bucket_cap_bytes)),
       express_(state->communicator) {}
 
@@ -60,8 +60,11 @@ std::uint64_t Submission::Submit(Request&& request) {
   pending->bytes = InputBytes(pending->request);
   pending->submitted = submitted;
   PendingTable::Added added = PendingTable::Added::kClosed;
-  status = state_->communicator->table().FindSlot(Sequencer::KeyOf(pending->request.pairing), &pending->slot);
-  if (status.ok()) status = PlaceData(pending.get());
+  status = state_->group->table().FindSlot(Sequencer::KeyOf(pending->request.pairing), &pending->slot);
+  if (status.ok()) {
+    pending->generation = state_->group->table().PlaceOf(pending->slot, pending->ticket).generation;
+    status = PlaceData(pending.get());
+  }
   if (status.ok()) {
     added = state_->pending.Add(pending, pending->open && pending->placed());
     if (added == PendingTable::Added::kEntered && !Enter(*pending)) {
@@ -69,10 +72,14 @@ std::uint64_t Submission::Submit(Request&& request) {
     }
   }
   state_->sequencer.Exit(incarnation);
-  if (added == PendingTable::Added::kEntered) return id;
+  if (added == PendingTable::Added::kEntered) {
+    // The next request of its key may have waited for this one (Note [In turn] in pending.h).
+    if (state_->communicator->wired() && state_->pending.has_deferred()) state_->group->RingSelf();
+    return id;
+  }
   if (added == PendingTable::Added::kDeferred) {
     state_->counters->Deferred();
-    state_->communicator->RingSelf();  // the progress thread tries again
+    state_->group->RingSelf();  // the progress thread tries again
     return id;
   }
   if (!status.ok()) {
@@ -146,10 +153,17 @@ Status Submission::PlaceData(PendingRequest* pending) {
   pending->cell.output_offset = all_outputs ? arena.OffsetOf(request.output.data, pending->bytes) : 0;
   const bool in_arena =
       pending->cell.input_offset != kNotInArena && pending->cell.output_offset != kNotInArena;
-  if (in_arena || pending->bytes > static_cast<std::uint64_t>(state_->communicator->config().small_bytes))
-    return {};
+  // Between hosts nothing is staged: the other ranks of this host must be able to reach each tensor.
+  const bool wired = state_->communicator->wired();
+  const bool small = pending->bytes <= static_cast<std::uint64_t>(state_->communicator->config().small_bytes);
+  if (in_arena || (!small && !wired)) return {};
   void* span = arena.Allocate(pending->bytes);
-  if (span == nullptr) return {};
+  if (span == nullptr) {
+    return wired ? Internal("the arena is full (" + std::to_string(arena.used_bytes()) +
+                            " bytes in use): no room for " + DescribeManifest(pending->manifest) +
+                            "; raise SMDDP_ARENA_BYTES")
+                 : Status();
+  }
   std::memcpy(span, request.input.data, pending->bytes);
   pending->span = span;
   pending->cell.input_offset = pending->cell.output_offset = arena.OffsetOf(span, pending->bytes);
@@ -168,7 +182,7 @@ Status Submission::Bounce(PendingRequest* pending) {
     pending->output_bounce = pending->input_bounce;
   }
   pending->input_bounce->Fill(request.input, [handle = state_->handle] {
-    handle->Call([](Communicator* communicator) { communicator->RingSelf(); });
+    handle->Call([](Communicator* communicator) { communicator->group().RingSelf(); });
   });
   return {};
 }
@@ -188,14 +202,18 @@ bool Submission::Enter(const PendingRequest& pending) {
   const Place place = pending.place();
   Manifest others;
   int other_member = -1;
-  switch (state_->communicator->table().Arrive(pending.slot, pending.ticket, state_->communicator->index(),
-                                               pending.manifest, pending.cell, &others, &other_member)) {
+  switch (state_->group->table().Arrive(pending.slot, pending.ticket, state_->group->index(),
+                                        pending.manifest, pending.cell, &others, &other_member)) {
     case Arrival::kWaiting:
       if (state_->communicator->ShutDownMask() != 0)
-        state_->communicator->RingSelf();  // the progress thread looks closer
+        state_->group->RingSelf();  // the progress thread looks closer
       return true;
     case Arrival::kLast:
       Launch(pending);
+      return true;
+    case Arrival::kHostLast:
+      order_.ReportHostReady(place);
+      state_->group->relay_bell().Ring();
       return true;
     case Arrival::kBusy:
       state_->pending.Defer(place);
@@ -231,18 +249,24 @@ void Submission::Launch(const PendingRequest& pending) {
   } else {
     order_.Launch(place, pending.bytes, pending.request.seals_at_once);
   }
-  state_->communicator->RingOthers();
-  if (!pending.request.caller_progresses) return state_->communicator->RingSelf();
+  state_->group->RingOthers();
+  if (!pending.request.caller_progresses) return state_->group->RingSelf();
   owed_ring_.store(true, std::memory_order_seq_cst);
+}
+
+void Submission::LaunchInTurn(Place place) {
+  const PendingTable::Shared own = state_->pending.Find(place);  // none when this rank has left
+  order_.Launch(place, own == nullptr ? 0 : own->bytes, own != nullptr && own->request.seals_at_once);
+  state_->group->RingAll();
 }
 
 void Submission::LaunchForOthers(const std::vector<Place>& places) {
   for (const Place place : places) order_.Launch(place, 0, /*alone=*/false);
-  state_->communicator->RingAll();
+  state_->group->RingAll();
 }
 
 bool Submission::RetryDeferred() {
-  MemberRecord& self = state_->communicator->self();
+  MemberRecord& self = state_->group->self();
   if (!state_->pending.has_deferred()) {
     if (self.deferring.load(std::memory_order_relaxed) != 0)
       self.deferring.store(0, std::memory_order_seq_cst);
@@ -266,7 +290,7 @@ bool Submission::RetryDeferred() {
 
 // Bits of the members that `pending` waits for.
 std::uint64_t Submission::Missing(const PendingRequest& pending, bool entered) {
-  CommunicatorSegment& segment = state_->communicator->segment();
+  CommunicatorSegment& segment = state_->group->segment();
   const std::uint64_t active = segment.active().load(std::memory_order_seq_cst);
   std::uint64_t missing;
   if (!segment.failure().Begun(pending.incarnation)) {
@@ -278,7 +302,7 @@ std::uint64_t Submission::Missing(const PendingRequest& pending, bool entered) {
   } else {
     missing = active & ~segment.table().ArrivedMask(pending.slot, pending.ticket);
   }
-  return missing & ~(std::uint64_t{1} << state_->communicator->index());
+  return missing & ~(std::uint64_t{1} << state_->group->index());
 }
 
 void Submission::CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting) {

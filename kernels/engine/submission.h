@@ -39,6 +39,9 @@ class Submission {
   // Requests of other ranks have become ready because this rank left: launches them. Progress thread.
   void LaunchForOthers(const std::vector<Place>& places);
 
+  // All ranks of all hosts have arrived at `place`: launches it. Progress thread of the relay.
+  void LaunchInTurn(Place place);
+
   // Seals the open batch. True when there was one. Progress thread.
   bool SealOpen() { return order_.SealOpen(); }
 

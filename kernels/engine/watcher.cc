@@ -44,20 +44,20 @@ Status Watcher::Start() {
   stopped_ = UniqueFd(ends[0]);
   stop_ = UniqueFd(ends[1]);
   polled_.push_back({stopped_.get(), POLLIN, 0});
-  for (int rank = 0; rank < job_->size(); ++rank) {
-    const LocalPeer& peer = job_->peer(rank);
+  for (int local = 0; local < job_->local_size(); ++local) {
+    const LocalPeer& peer = job_->peer(local);
     if (peer.pid == ::getpid()) continue;
     if (peer.pidfd.valid()) {
       polled_.push_back({peer.pidfd.get(), POLLIN, 0});
-      pidfd_ranks_.push_back(rank);
+      pidfd_ranks_.push_back(local);
     } else {
-      without_pidfd_ |= std::uint64_t{1} << rank;
+      without_pidfd_ |= std::uint64_t{1} << local;
     }
   }
   if (without_pidfd_ != 0) {
     const Status status = CheckProc();
     if (!status.ok()) return status;
-    if (job_->rank() == 0) {
+    if (job_->local_rank() == 0) {
       job_->logger().Log(
           LogLevel::kWarning,
           "pidfd_open is refused: a rank's death is noticed by a look in /proc every 0.2 s, not at "
@@ -74,16 +74,17 @@ Status Watcher::Start() {
 
 // A death that nobody notices would be a hang.
 Status Watcher::CheckProc() const {
-  const bool same_namespace = job_->peer(job_->rank()).pid == ::getpid();  // rank 0 may see other process ids
-  for (int rank = 0; rank < job_->size(); ++rank) {
-    if ((without_pidfd_ >> rank & 1) == 0) continue;
-    const LocalPeer& peer = job_->peer(rank);
+  const bool same_namespace =
+      job_->peer(job_->local_rank()).pid == ::getpid();  // it may see other process ids
+  for (int local = 0; local < job_->local_size(); ++local) {
+    if ((without_pidfd_ >> local & 1) == 0) continue;
+    const LocalPeer& peer = job_->peer(local);
     ProcessStat stat;
     const bool shown = ReadProcessStat(peer.pid, &stat) && stat.start_ticks == peer.start_ticks;
     if (same_namespace && (shown || IsGone(peer))) continue;
     return Internal(
-        "pidfd_open is refused, and /proc does not show rank " + std::to_string(rank) + " (pid " +
-        std::to_string(peer.pid) +
+        "pidfd_open is refused, and /proc does not show rank " + std::to_string(job_->RankOf(local)) +
+        " (pid " + std::to_string(peer.pid) +
         "), so its death could not be noticed; use a seccomp profile that allows pidfd_open, or mount "
         "/proc without hidepid, in one pid namespace for all ranks");
   }
@@ -121,23 +122,22 @@ int Watcher::Patience(Clock::time_point next_trim) const {
 }
 
 void Watcher::LookAtNextRanks() {
-  const std::uint64_t wanted = without_pidfd_ & ~job_->LeftMask();
   int looked_at = 0;
-  for (int distance = 1; distance < job_->size() && looked_at < kLookedAt; ++distance) {
-    const int rank = (job_->rank() + distance) % job_->size();
-    if ((wanted >> rank & 1) == 0) continue;
+  for (int distance = 1; distance < job_->local_size() && looked_at < kLookedAt; ++distance) {
+    const int local = (job_->local_rank() + distance) % job_->local_size();
+    if ((without_pidfd_ >> local & 1) == 0 || job_->HasLeft(local)) continue;
     ++looked_at;
-    const LocalPeer& peer = job_->peer(rank);
+    const LocalPeer& peer = job_->peer(local);
     if (ProcessRuns(peer.pid, peer.start_ticks)) continue;
-    without_pidfd_ &= ~(std::uint64_t{1} << rank);
-    Died(rank);
+    without_pidfd_ &= ~(std::uint64_t{1} << local);
+    Died(local);
   }
 }
 
-void Watcher::Died(int rank) {
-  if ((job_->LeftMask() >> rank & 1) != 0) return;  // it has shut down in good order
-  const LocalPeer& peer = job_->peer(rank);
-  job_->Abort("rank " + std::to_string(rank) + " (pid " + std::to_string(peer.pid) + ") " +
+void Watcher::Died(int local) {
+  if (job_->HasLeft(local)) return;  // it has shut down in good order
+  const LocalPeer& peer = job_->peer(local);
+  job_->Abort("rank " + std::to_string(job_->RankOf(local)) + " (pid " + std::to_string(peer.pid) + ") " +
               DescribeExit(peer, kExitStatusPatience));
 }
 

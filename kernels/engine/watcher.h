@@ -36,12 +36,12 @@ class Watcher {
   int Patience(Clock::time_point next_trim) const;
   void Run();
   void LookAtNextRanks();
-  void Died(int rank);
+  void Died(int local);
 
   Job* const job_;
-  UniqueFd stop_, stopped_;     // a pipe's ends: written to, read from
-  std::vector<pollfd> polled_;  // `stopped_`, then a pidfd for each of pidfd_ranks_
-  std::vector<int> pidfd_ranks_;
+  UniqueFd stop_, stopped_;          // a pipe's ends: written to, read from
+  std::vector<pollfd> polled_;       // `stopped_`, then a pidfd for each of pidfd_ranks_
+  std::vector<int> pidfd_ranks_;     // local, as below
   std::uint64_t without_pidfd_ = 0;  // ranks to look for in /proc, without those that have died
   std::thread thread_;               // last: it uses the others
 };

@@ -1,8 +1,11 @@
 // LaunchOrder: brings the ready requests of a communicator into one order, and into batches, on all ranks.
 //
-// Place in the stack: above control/. On one host the order is that of the appends to the launch log. A batch
-// is sealed by the request that reaches the bucket cap or that stands alone, or by the first rank that runs
-// out of sealed work: a request never waits for company. Nothing is packed: a batch is a range of the log.
+// Place in the stack: above control/. The order of a host is that of the appends to its launch log. On one
+// host, whoever finds a request ready appends it. With several hosts, whoever finds that all ranks of its
+// host have arrived reports it to the host's relay (kernels/engine/relay.h), and the relay appends in the
+// order of all hosts. A batch is sealed by the request that reaches the bucket cap or that stands alone, or
+// by the first rank that runs out of sealed work: a request never waits for company. Hosts may cut batches
+// differently. Nothing is packed: a batch is a range of the log.
 #ifndef TF_SMDDP_KERNELS_FUSION_LAUNCH_ORDER_H_
 #define TF_SMDDP_KERNELS_FUSION_LAUNCH_ORDER_H_
 
@@ -16,8 +19,9 @@ namespace tf_smddp {
 
 class LaunchOrder {
  public:
-  LaunchOrder(LaunchLog* log, std::uint64_t bucket_cap_bytes)
-      : log_(log), bucket_cap_bytes_(bucket_cap_bytes) {}
+  // `log` is the launch log, and `reports` the log that the relay reads.
+  LaunchOrder(LaunchLog* log, LaunchLog* reports, std::uint64_t bucket_cap_bytes)
+      : log_(log), reports_(reports), bucket_cap_bytes_(bucket_cap_bytes) {}
 
   // Launches a ready request of `bytes` bytes. `alone`: its batch need not wait for more requests. The rank
   // that arrived last calls it, once for all ranks. When the log is closed it does nothing: the incarnation
@@ -28,6 +32,9 @@ class LaunchOrder {
     });
   }
 
+  // Reports to the relay a request at which all ranks of this host have arrived. Any thread.
+  void ReportHostReady(Place place) { reports_->AppendDone(place.index()); }
+
   // Announces a ready request whose results are in place already. Otherwise as Launch.
   void AnnounceDone(Place place) { log_->AppendDone(place.index()); }
 
@@ -36,6 +43,7 @@ class LaunchOrder {
 
  private:
   LaunchLog* const log_;
+  LaunchLog* const reports_;
   const std::uint64_t bucket_cap_bytes_;
 };
 

@@ -22,8 +22,8 @@ class ReadinessTableTest : public ::testing::Test {
   static constexpr std::uint64_t kEveryone = 7;
 
   ReadinessTableTest()
-      : memory_(ReadinessTable::Bytes(kSlots, kRanks) / 64 + 1),
-        table_(reinterpret_cast<std::byte*>(memory_.data()), kSlots, kRanks, &active_, &abort_) {}
+      : memory_(ReadinessTable::Bytes({kSlots, kRanks}) / 64 + 1),
+        table_(reinterpret_cast<std::byte*>(memory_.data()), {kSlots, kRanks}, &active_, &abort_) {}
 
   Arrival Arrive(std::uint32_t slot, std::uint64_t ticket, int rank, std::int64_t count = 4) {
     const Manifest manifest = MakeManifest({CollectiveKind::kAllreduce}, 0, 1, {count}, "x");
@@ -158,8 +158,8 @@ TEST(ReadinessTableConcurrency, LeavingAndArriving) {
   const Manifest manifest = MakeManifest({CollectiveKind::kBarrier, DType::kUInt8}, 0, 0, {0}, "b");
   for (int round = 0; round < kRounds; ++round) {
     std::atomic<std::uint64_t> active{3};
-    std::vector<Line> memory(ReadinessTable::Bytes(4, kRanks) / 64 + 1);
-    ReadinessTable table(reinterpret_cast<std::byte*>(memory.data()), 4, kRanks, &active, &abort);
+    std::vector<Line> memory(ReadinessTable::Bytes({4, kRanks}) / 64 + 1);
+    ReadinessTable table(reinterpret_cast<std::byte*>(memory.data()), {4, kRanks}, &active, &abort);
     std::atomic<int> launches{0};
     std::thread leaver([&] {
       active.fetch_and(1, std::memory_order_seq_cst);
@@ -180,8 +180,8 @@ TEST(ReadinessTableConcurrency, ExactlyOneRankIsLast) {
   constexpr int kRanks = 4, kRounds = 2000;
   AbortRecord abort = {};
   const std::atomic<std::uint64_t> everyone{15};
-  std::vector<Line> memory(ReadinessTable::Bytes(16, kRanks) / 64 + 1);
-  ReadinessTable table(reinterpret_cast<std::byte*>(memory.data()), 16, kRanks, &everyone, &abort);
+  std::vector<Line> memory(ReadinessTable::Bytes({16, kRanks}) / 64 + 1);
+  ReadinessTable table(reinterpret_cast<std::byte*>(memory.data()), {16, kRanks}, &everyone, &abort);
   std::atomic<int> lasts{0};
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -200,7 +200,7 @@ TEST(ReadinessTableConcurrency, ExactlyOneRankIsLast) {
         }
         ASSERT_TRUE(arrival == Arrival::kWaiting || arrival == Arrival::kLast);
         if (arrival == Arrival::kLast) lasts.fetch_add(1);
-        const Place place = ReadinessTable::PlaceOf(slot, ticket);
+        const Place place = table.PlaceOf(slot, ticket);
         while (table.Participants(slot, ticket) != 15) std::this_thread::yield();
         table.Acknowledge(place, rank);
       }

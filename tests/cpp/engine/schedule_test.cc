@@ -25,9 +25,10 @@ namespace {
 
 constexpr std::uint32_t kFirstSeed = 1;
 
-// `make test-all` runs many.
+// `make test-all` runs many. Between hosts, messages are delayed, so a schedule takes longer there.
 std::uint32_t NumSeeds() {
   const bool all = std::getenv("TF_SMDDP_TEST_ALL") != nullptr;
+  if (RanksOnHosts(2).size() > 1) return kSanitized ? 20 : all ? 400 : 80;
   if (kThreadSanitizer) return all ? 150 : 60;
   if (kAddressSanitizer) return all ? 400 : 120;
   return all ? 2000 : 500;
@@ -180,7 +181,7 @@ TEST(Schedules, AreRightAndNothingGrows) {
   Usage before;
   const std::uint32_t seeds = NumSeeds();
   for (std::uint32_t seed = kFirstSeed; seed < kFirstSeed + seeds && !HasFailure(); ++seed) {
-    if (seed == kFirstSeed + seeds / 4) before = ReadUsage();  // by then, caches are filled
+    if (seed == kFirstSeed + seeds / 2) before = ReadUsage();  // by then, caches are filled
     RunSeed(seed);
   }
   const Usage after = ReadUsage();
@@ -190,7 +191,7 @@ TEST(Schedules, AreRightAndNothingGrows) {
   if (!kSanitized) {
     EXPECT_LT(after.resident_bytes, before.resident_bytes + (2 << 20));
   }
-  std::printf("resident: %lld KiB after a quarter, %lld KiB in the end\n",
+  std::printf("resident: %lld KiB after a half, %lld KiB in the end\n",
               static_cast<long long>(before.resident_bytes >> 10),
               static_cast<long long>(after.resident_bytes >> 10));
 }

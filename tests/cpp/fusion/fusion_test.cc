@@ -32,7 +32,7 @@ class LaunchOrderTest : public ::testing::Test {
   LaunchOrderTest()
       : memory_(LaunchLog::Bytes(kCapacity) / 64 + 1),
         log_(reinterpret_cast<std::byte*>(memory_.data()), kCapacity),
-        order_(&log_, kCap) {}
+        order_(&log_, /*reports=*/nullptr, kCap) {}
 
   // Which of the entries so far seal.
   std::vector<bool> Seals() const {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/cpp/testing/socket_wire.h"
 
 namespace tf_smddp::testing {
 namespace {
@@ -35,9 +36,10 @@ void Write(int fd, const std::string& text) {
   [[maybe_unused]] const ssize_t written = ::write(fd, text.data(), text.size());
 }
 
-Status RunRank(const Config& config, const LimitedBody& body, int report) {
+Status RunRank(const Config& config, const LimitedBody& body, int report, std::unique_ptr<Wire> wire) {
   std::unique_ptr<Engine> engine;
-  Status status = Engine::Start(config, std::make_shared<MappingCache>(), &engine);
+  Status status =
+      Engine::Start(config, std::make_shared<MappingCache>(), &engine, /*arena=*/nullptr, std::move(wire));
   if (!status.ok()) return status;
   Write(report, "+");
   status = body(*engine);
@@ -66,7 +68,9 @@ void Require(bool done, const char* what) {
   ::_exit(9);
 }
 
-LimitedRanks::LimitedRanks(int size, const Limit& limit, const LimitedBody& body) {
+LimitedRanks::LimitedRanks(int size, const Limit& limit, const LimitedBody& body)
+    : directories_(RanksOnHosts(size).size()) {
+  SocketMesh mesh(RanksOnHosts(size));
   for (int rank = 0; rank < size; ++rank) {
     Pipe report = MakePipe(), log = MakePipe();
     const pid_t pid = ::fork();
@@ -77,11 +81,13 @@ LimitedRanks::LimitedRanks(int size, const Limit& limit, const LimitedBody& body
       report.read.Reset();
       log = {};
       ranks_.clear();
-      Config config = RankConfig(rank, size, directory_.path());
+      mesh.KeepOnly(rank);
+      Config config = RankConfig(rank, size, directories_[mesh.HostOf(rank)].path());
+      mesh.SetLocal(&config);
       config.log_level = 2;
       config.table_slots = 1024;
       limit(rank, &config);
-      Write(report.write.get(), RunRank(config, body, report.write.get()).message());
+      Write(report.write.get(), RunRank(config, body, report.write.get(), mesh.MakeWire(rank)).message());
       ::_exit(0);
     }
     ranks_.push_back({pid, std::move(report.read), std::move(log.read), ""});
@@ -114,7 +120,9 @@ std::vector<RankEnd> LimitedRanks::AwaitAll() {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     ::waitpid(ranks_[rank].pid, &ends[rank].wait_status, 0);  // fails when a test has done so already
   }
-  EXPECT_NE(::access(directory_.path().c_str(), F_OK), 0) << "the rendezvous directory is still there";
+  for (const PrivateDirectory& directory : directories_) {
+    EXPECT_NE(::access(directory.path().c_str(), F_OK), 0) << "the rendezvous directory is still there";
+  }
   return ends;
 }
 

@@ -33,14 +33,15 @@ using LimitedBody = std::function<Status(Engine&)>;
 // Some allreduces, small and large. Errors: theirs, or Internal for a wrong result.
 Status RunSomeCollectives(Engine& engine);
 
-// A job of `size` ranks, which run `body` under `limit`. A rank's arena has 32 MiB by default here, and the
-// tables are small; the log level is `warning`. Each rank ends after 20 s at the latest.
+// A job of `size` ranks, on hosts as in RunRanks, which run `body` under `limit`. A rank's arena has 32 MiB
+// by default here, and the tables are small; the log level is `warning`. Each rank ends after 20 s at the
+// latest.
 class LimitedRanks {
  public:
   LimitedRanks(int size, const Limit& limit, const LimitedBody& body);
 
   pid_t pid(int rank) const { return ranks_[static_cast<std::size_t>(rank)].pid; }
-  const std::string& directory() const { return directory_.path(); }  // of the rendezvous
+  const std::string& directory() const { return directories_[0].path(); }  // of the first host's rendezvous
 
   // Waits until all ranks have come through init().
   void AwaitInit();
@@ -59,7 +60,7 @@ class LimitedRanks {
     std::string reported;
   };
 
-  const PrivateDirectory directory_;
+  const std::vector<PrivateDirectory> directories_;  // by host
   std::vector<Rank> ranks_;
 };
 

@@ -3,11 +3,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/cpp/testing/socket_wire.h"
 
 namespace tf_smddp::testing {
 
@@ -44,17 +47,30 @@ Config RankConfig(int rank, int size, const std::string& rendezvous) {
   return config;
 }
 
+std::vector<int> RanksOnHosts(int size) {
+  const char* text = std::getenv("TF_SMDDP_TEST_HOSTS");
+  const int wanted = text == nullptr ? 1 : std::atoi(text);
+  std::vector<int> ranks_on(static_cast<std::size_t>(std::clamp(wanted, 1, size)), 0);
+  for (int rank = 0; rank < size; ++rank) ++ranks_on[static_cast<std::size_t>(rank) % ranks_on.size()];
+  return ranks_on;
+}
+
 void RunRanks(int size, const RankBody& body, const Tweak& tweak, bool orderly) {
   const TimeLimit limit(std::chrono::seconds(100));
-  const PrivateDirectory directory;
-  const auto mappings = std::make_shared<MappingCache>();
+  SocketMesh mesh(RanksOnHosts(size));
+  const std::vector<PrivateDirectory> directories(mesh.hosts().size());
+  std::vector<std::shared_ptr<MappingCache>> mappings(mesh.hosts().size());
+  for (auto& each : mappings) each = std::make_shared<MappingCache>();
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < size; ++rank) {
-    ranks.emplace_back([&, rank] {
-      Config config = RankConfig(rank, size, directory.path());
+    ranks.emplace_back([&, rank, wire = mesh.MakeWire(rank)]() mutable {
+      const std::size_t host = mesh.HostOf(rank);
+      Config config = RankConfig(rank, size, directories[host].path());
+      mesh.SetLocal(&config);
       if (tweak) tweak(rank, &config);
       std::unique_ptr<Engine> engine;
-      const Status started = Engine::Start(config, mappings, &engine);
+      const Status started =
+          Engine::Start(config, mappings[host], &engine, /*arena=*/nullptr, std::move(wire));
       ASSERT_TRUE(started.ok()) << started.message();
       body(rank, *engine);
       const Status stopped = engine->Shutdown();

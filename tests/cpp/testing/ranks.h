@@ -43,6 +43,11 @@ Config RankConfig(int rank, int size, const std::string& rendezvous);
 using RankBody = std::function<void(int rank, Engine& engine)>;
 using Tweak = std::function<void(int rank, Config* config)>;
 
+// The number of ranks on each host of a job of `size` ranks. It is one host, unless TF_SMDDP_TEST_HOSTS in
+// the environment says how many; each has a control segment and arenas of its own, and a SocketWire joins
+// them.
+std::vector<int> RanksOnHosts(int size);
+
 // Starts `size` engines in as many threads, runs `body` in each, shuts them down (expecting success if
 // `orderly`), and joins them. At most 100 s.
 void RunRanks(int size, const RankBody& body, const Tweak& tweak = {}, bool orderly = true);

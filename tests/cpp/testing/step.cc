@@ -1,6 +1,7 @@
 #include "tests/cpp/testing/step.h"
 
 #include <atomic>
+#include <utility>
 
 namespace tf_smddp::testing {
 
@@ -28,12 +29,14 @@ void Step::Submit(Request request) {
     std::lock_guard<std::mutex> lock(mu_);
     if (!status_.ok()) return;
     ++under_way_;
+    failed_in_.emplace(request.communicator, false);
   }
   request.step = id_;
-  request.done = [this](const Status& status) {
+  request.done = [this, communicator = request.communicator](const Status& status) {
     Record(status);
     if (!status.ok()) CancelAll(status.message());
     std::lock_guard<std::mutex> lock(mu_);
+    if (!status.ok()) failed_in_[communicator] = true;
     --under_way_;
     changed_.notify_all();
   };
@@ -55,7 +58,11 @@ Status Step::End() {
   std::unique_lock<std::mutex> lock(mu_);
   changed_.wait(lock, [this] { return under_way_ == 0; });
   const Status status = status_;
+  const std::map<CommunicatorId, bool> failed_in = std::exchange(failed_in_, {});
   lock.unlock();
+  for (const auto& [communicator, failed] : failed_in) {
+    if (!status.ok() && !failed) engine_.FailStep(communicator, id_, status.message());
+  }
   for (const auto& [communicator, ticket] : tickets_) {
     engine_.EndGroup(communicator, ticket, !status.ok(), status.message());
   }

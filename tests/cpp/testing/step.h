@@ -1,10 +1,12 @@
 // Step: what runs together and fails together on a rank, as TensorFlow does it: when one op of a step fails,
-// the ops that still wait are cancelled, and the step has ended when all its ops have.
+// the ops that still wait are cancelled, and the step has ended when all its ops have. A step that has failed
+// in one communicator then fails in the others that it has used.
 #ifndef TF_SMDDP_TESTS_CPP_TESTING_STEP_H_
 #define TF_SMDDP_TESTS_CPP_TESTING_STEP_H_
 
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -48,6 +50,8 @@ class Step {
   int under_way_ = 0;               // guarded by mu_
   Status status_;                   // guarded by mu_; the first error
   std::vector<std::uint64_t> ids_;  // guarded by mu_; of requests that may still wait
+  std::map<CommunicatorId, bool>
+      failed_in_;  // guarded by mu_; for each one used, whether a request failed there
   std::vector<std::pair<CommunicatorId, std::uint64_t>> tickets_;
 };
 

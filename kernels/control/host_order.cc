@@ -1,0 +1,122 @@
+#include "kernels/control/host_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/common/collective_info.h"
+
+namespace tf_smddp {
+namespace {
+
+std::size_t CountAll(const std::vector<std::vector<int>>& members) {
+  std::size_t count = 0;
+  for (const std::vector<int>& host : members) count += host.size();
+  return count;
+}
+
+bool HasRank(const std::vector<RelayPart>& parts, RankId rank) {
+  return std::any_of(parts.begin(), parts.end(), [rank](const RelayPart& part) { return part.rank == rank; });
+}
+
+}  // namespace
+
+std::string DescribeDisagreement(const std::string& where, int rank, const Manifest& manifest, int other_rank,
+                                 const Manifest& other) {
+  return "the ranks run different collectives" + where + ": rank " + std::to_string(rank) + " has " +
+         DescribeManifest(manifest) + "; rank " + std::to_string(other_rank) + " has " +
+         DescribeManifest(other) +
+         ". All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
+         "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the "
+         "model or the batch differs between ranks";
+}
+
+HostOrder::HostOrder(const std::vector<std::vector<int>>& members) : num_members_(CountAll(members)) {
+  for (const std::vector<int>& host : members) active_.push_back(static_cast<int>(host.size()));
+}
+
+void HostOrder::Take(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out) {
+  switch (message.kind) {
+    case RelayMessage::kReady:
+      if (message.incarnation == incarnation_) TakeReady(host, message, out);
+      return;
+    case RelayMessage::kFailed:
+      if (message.incarnation == incarnation_) Fail(message.origin, message.text, out);
+      return;
+    case RelayMessage::kLeft:
+      out->push_back(message);
+      if (--active_[host] > 0) return;
+      // Requests that waited for this host alone can be launched.
+      for (auto entry = waiting_.begin(); entry != waiting_.end();) {
+        const bool ready = AllReady(entry->second);
+        if (ready) Launch(entry->second, out);
+        if (waiting_.empty()) return;  // that was a failure
+        entry = ready ? waiting_.erase(entry) : std::next(entry);
+      }
+      return;
+    case RelayMessage::kShutDown:
+      out->push_back(message);
+      return;
+    case RelayMessage::kLaunch:
+    case RelayMessage::kFail:
+    case RelayMessage::kAbort:
+      return;  // not for the head
+  }
+}
+
+void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out) {
+  const Key key{message.key_hash, message.key, message.ticket};
+  const auto [found, is_new] = waiting_.try_emplace(key);
+  Entry& entry = found->second;
+  if (is_new) {
+    entry.ready.resize(active_.size());
+    entry.manifest = message.manifest;
+    entry.launch = message;
+    entry.launch.kind = RelayMessage::kLaunch;
+  } else if (!SameManifest(entry.manifest, message.manifest)) {
+    return Fail(0,
+                DescribeDisagreement("", entry.launch.parts.front().rank.value(), entry.manifest,
+                                     message.parts.front().rank.value(), message.manifest),
+                out);
+  } else {
+    entry.launch.parts.insert(entry.launch.parts.end(), message.parts.begin(), message.parts.end());
+  }
+  entry.ready[host] = true;
+  if (!AllReady(entry)) return;
+  Entry ready = std::move(entry);
+  waiting_.erase(found);
+  Launch(ready, out);
+}
+
+// A host that has no members any more is not waited for.
+bool HostOrder::AllReady(const Entry& entry) const {
+  for (std::size_t host = 0; host < active_.size(); ++host) {
+    if (!entry.ready[host] && active_[host] > 0) return false;
+  }
+  return true;
+}
+
+// What a member that has left makes impossible is found here, so that all hosts see the same end.
+void HostOrder::Launch(const Entry& entry, std::vector<RelayMessage>* out) {
+  const CollectiveInfo& info = InfoOf(entry.manifest.operation.kind);
+  const bool needs_all =
+      info.Is(kHasSplits) || entry.manifest.operation.kind == CollectiveKind::kCommunicator;
+  if (info.Is(kHasRoot) && !HasRank(entry.launch.parts, entry.manifest.operation.root)) {
+    return Fail(0, DescribeManifest(entry.manifest) + ": the root has left the process set", out);
+  }
+  if (needs_all && entry.launch.parts.size() != num_members_) {
+    return Fail(0, DescribeManifest(entry.manifest) + ": a rank that it needs has left the process set", out);
+  }
+  out->push_back(entry.launch);
+}
+
+void HostOrder::Fail(std::uint64_t origin, const std::string& text, std::vector<RelayMessage>* out) {
+  RelayMessage fail;
+  fail.kind = RelayMessage::kFail;
+  fail.incarnation = incarnation_++;
+  fail.origin = origin;
+  fail.text = text;
+  waiting_.clear();
+  out->push_back(std::move(fail));
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,52 @@
+// HostOrder: the order in which the hosts of a job launch the requests of one communicator.
+//
+// Place in the stack: above relay_message.h. The relay of one host, the *head*, has it; every relay reports
+// to the head, and all hosts obey what it returns. It compares the hosts' manifests, as the readiness table
+// does for the ranks of one host. It is plain data: no threads, no memory shared between processes.
+#ifndef TF_SMDDP_KERNELS_CONTROL_HOST_ORDER_H_
+#define TF_SMDDP_KERNELS_CONTROL_HOST_ORDER_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/control/relay_message.h"
+
+namespace tf_smddp {
+
+// The text of the error when ranks run different collectives. `where` is empty, or begins with a space.
+std::string DescribeDisagreement(const std::string& where, int rank, const Manifest& manifest, int other_rank,
+                                 const Manifest& other);
+
+class HostOrder {
+ public:
+  // `members`: the ranks of the communicator, by host; hosts without any are left out.
+  explicit HostOrder(const std::vector<std::vector<int>>& members);
+
+  // Takes what host number `host` reports. Appends to *out what all hosts must get, in this order.
+  void Take(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out);
+
+ private:
+  using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
+  struct Entry {
+    std::vector<bool> ready;  // by host
+    RelayMessage launch;      // with the parts of the hosts that are ready
+    Manifest manifest;        // of the first host
+  };
+
+  void TakeReady(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out);
+  bool AllReady(const Entry& entry) const;
+  void Launch(const Entry& entry, std::vector<RelayMessage>* out);
+  void Fail(std::uint64_t origin, const std::string& text, std::vector<RelayMessage>* out);
+
+  const std::size_t num_members_;
+  std::vector<int> active_;  // members that have not left, by host
+  std::uint64_t incarnation_ = 0;
+  std::map<Key, Entry> waiting_;
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_CONTROL_HOST_ORDER_H_

@@ -1,0 +1,57 @@
+// RelayMessage: what the hosts of a job tell each other about one communicator.
+//
+// Place in the stack: above manifest.h. The relay of each host (kernels/engine/relay.h) sends these over the
+// wire. All hosts run the same build, so a manifest travels as its bytes.
+#ifndef TF_SMDDP_KERNELS_CONTROL_RELAY_MESSAGE_H_
+#define TF_SMDDP_KERNELS_CONTROL_RELAY_MESSAGE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/common/rank_id.h"
+#include "kernels/control/manifest.h"
+
+namespace tf_smddp {
+
+// What one rank brings to a request.
+struct RelayPart {
+  RankId rank;
+  std::uint64_t rows = 0;
+  std::vector<std::uint64_t> splits;  // rows for each rank of the communicator, where there are splits
+};
+
+struct RelayMessage {
+  enum Kind : std::uint32_t {
+    // From a host to the head:
+    kReady,   // all members of the host have arrived at a request
+    kFailed,  // a member has failed a step
+    // From a host to the head, which passes it on to all hosts:
+    kLeft,      // a member has left the communicator
+    kShutDown,  // a member has called shutdown()
+    // From the head to all hosts:
+    kLaunch,  // all members of all hosts have arrived; launches are in the same order everywhere
+    kFail,    // the incarnation fails, behind all launches that came before
+    // From a host to all hosts:
+    kAbort,  // the job ends
+  };
+  Kind kind = kReady;
+  std::uint64_t ticket = 0;       // kReady, kLaunch
+  std::uint64_t key_hash = 0;     // likewise
+  std::string key;                // likewise: the text that the readiness table keeps
+  Manifest manifest{};            // kReady
+  std::vector<RelayPart> parts;   // kReady: of the host; kLaunch: of all hosts
+  std::uint64_t incarnation = 0;  // kFailed, kFail
+  std::uint64_t origin = 0;       // likewise
+  std::string text;               // kFailed, kFail, kAbort
+  RankId rank;                    // kLeft, kShutDown
+};
+
+std::string Encode(const RelayMessage& message);
+
+// False when `bytes` is no message.
+bool Decode(const std::string& bytes, RelayMessage* message);
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_CONTROL_RELAY_MESSAGE_H_

@@ -1,0 +1,265 @@
+#include "kernels/engine/relay.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "kernels/common/collective_info.h"
+#include "kernels/engine/outside_parts.h"
+
+namespace tf_smddp {
+
+Relay::Relay(MemberState* state, Submission* submission)
+    : state_(state),
+      submission_(submission),
+      communicator_(state->communicator),
+      group_(state->group),
+      channel_{communicator_->id(), Wire::Channel::kOrder},
+      active_(MemberMask::FirstN(group_->size())) {
+  if (communicator_->head().value() == communicator_->job().rank()) {
+    order_ = std::make_unique<HostOrder>(communicator_->hosts());
+  }
+}
+
+bool Relay::Step() {
+  bool moved = Receive();
+  CheckConnections();
+  Retire();
+  const FailureRecord& record = group_->segment().failure();
+  if (record.Begun(incarnation_ + 1)) ++incarnation_;
+  // While an incarnation ends, the table is left alone (Note [Restart]). Before the members have begun, none
+  // is active.
+  if (record.StateOf(incarnation_) != FailureRecord::State::kRuns) return moved;
+  if (group_->segment().active().load(std::memory_order_seq_cst) == 0) return moved;
+  moved |= ReportReady();
+  moved |= ReportMembers();
+  moved |= FailWhenDrained();
+  return moved;
+}
+
+bool Relay::ReportReady() {
+  LaunchLog& log = group_->segment().ready_log();
+  bool moved = false;
+  for (;; ++position_, moved = true) {
+    const LaunchLog::View view = log.Read(position_);
+    if (view.state == LaunchLog::View::kUnpublished) return moved;
+    const Place place = Place::FromIndex(view.item);
+    ReadinessTable::HostReady ready;
+    // An entry may be left from an incarnation that has failed.
+    if (group_->table().Has(place) && group_->table().IsHostReady(place, &ready)) Report(ready);
+  }
+}
+
+void Relay::Report(const ReadinessTable::HostReady& ready) {
+  ReadinessTable& table = group_->table();
+  RelayMessage message;
+  message.kind = RelayMessage::kReady;
+  message.incarnation = incarnation_;
+  message.ticket = ready.ticket;
+  message.key_hash = table.KeyHash(ready.place.slot);
+  message.key = table.KeyText(ready.place.slot);
+  if (!reported_.emplace(Key{message.key_hash, message.key, message.ticket}, ready.place).second) return;
+  message.manifest = table.ManifestAt(ready.place);
+  for (const MemberId member : ready.arrived) {
+    message.parts.push_back(PartOf(ready, member, message.manifest));
+  }
+  communicator_->wire().Send(communicator_->head(), channel_, Encode(message));
+}
+
+RelayPart Relay::PartOf(const ReadinessTable::HostReady& ready, MemberId member, const Manifest& manifest) {
+  const Cell cell = group_->table().CellOf(ready.place, member.value());
+  RelayPart part;
+  part.rank = RankId(group_->rank_of(member.value()));
+  part.rows = cell.rows;
+  if (!InfoOf(manifest.operation.kind).Is(kHasSplits)) return part;
+  part.splits.resize(static_cast<std::size_t>(communicator_->size()));
+  const std::size_t bytes = part.splits.size() * sizeof(std::uint64_t);
+  const std::byte* splits = group_->view(member.value()).Resolve(cell.splits_offset, bytes);
+  if (splits == nullptr) {
+    communicator_->job().Abort("shared memory is corrupt: invalid splits for " + DescribeManifest(manifest));
+  } else {
+    std::memcpy(part.splits.data(), splits, bytes);
+  }
+  return part;
+}
+
+// Reports members that have left the communicator, or shut down.
+bool Relay::ReportMembers() {
+  const MemberMask here = MemberMask::FirstN(group_->size());
+  const MemberMask active = MemberMask(group_->segment().active().load(std::memory_order_seq_cst)) & here;
+  const MemberMask shut_down = MemberMask(communicator_->ShutDownMask()) & here;
+  if (active == active_ && shut_down == shut_down_) return false;
+  if (active != active_) {
+    // Requests that waited on this host for nobody but who has left. They had its part, or never will.
+    for (const ReadinessTable::HostReady& ready : group_->table().AllHostReady()) Report(ready);
+  }
+  const auto report = [&](RelayMessage::Kind kind, MemberMask members) {
+    for (const MemberId member : members) {
+      RelayMessage message;
+      message.kind = kind;
+      message.rank = RankId(group_->rank_of(member.value()));
+      communicator_->wire().Send(communicator_->head(), channel_, Encode(message));
+    }
+  };
+  report(RelayMessage::kLeft, active_ - active);
+  report(RelayMessage::kShutDown, shut_down - shut_down_);
+  active_ = active;
+  shut_down_ = shut_down;
+  return true;
+}
+
+bool Relay::Receive() {
+  bool moved = false;
+  for (Wire::Message received; communicator_->wire().Receive(channel_, &received); moved = true) {
+    RelayMessage message;
+    if (!Decode(received.bytes, &message)) {
+      communicator_->job().Abort("rank " + std::to_string(received.from.value()) +
+                                 " sent a message that this version does not understand");
+      return true;
+    }
+    switch (message.kind) {
+      case RelayMessage::kReady:
+      case RelayMessage::kFailed:
+        TakeAtHead(message, received.from);
+        break;
+      case RelayMessage::kLeft:
+      case RelayMessage::kShutDown:
+        order_ != nullptr ? TakeAtHead(message, received.from) : Obey(message);
+        break;
+      case RelayMessage::kLaunch:
+      case RelayMessage::kFail:
+      case RelayMessage::kAbort:
+        Obey(message);
+        break;
+    }
+  }
+  return moved;
+}
+
+void Relay::TakeAtHead(const RelayMessage& message, RankId from) {
+  if (order_ == nullptr) return;
+  const std::vector<std::vector<int>>& hosts = communicator_->hosts();
+  std::size_t host = 0;
+  while (host < hosts.size() && !std::binary_search(hosts[host].begin(), hosts[host].end(), from.value())) {
+    ++host;
+  }
+  if (host == hosts.size()) return;
+  std::vector<RelayMessage> decisions;
+  order_->Take(host, message, &decisions);
+  for (RelayMessage& decision : decisions) {
+    if (decision.kind == RelayMessage::kFail && decision.origin == 0) {
+      decision.origin = state_->memory->NewOrigin();
+    }
+    SendToAll(decision);
+    Obey(decision);
+  }
+}
+
+// Sends to the relays of all other hosts.
+void Relay::SendToAll(const RelayMessage& message) {
+  const std::string bytes = Encode(message);
+  for (const std::vector<int>& host : communicator_->hosts()) {
+    if (host.front() != communicator_->job().rank()) {
+      communicator_->wire().Send(RankId(host.front()), channel_, bytes);
+    }
+  }
+}
+
+void Relay::Obey(const RelayMessage& message) {
+  CommunicatorSegment& segment = group_->segment();
+  switch (message.kind) {
+    case RelayMessage::kLaunch:
+      return Launch(message);
+    case RelayMessage::kFail:
+      failing_.push_back(message);
+      segment.relay_waits().store(1, std::memory_order_seq_cst);
+      return;
+    case RelayMessage::kLeft:
+      segment.known_left().fetch_or(RankMask::Of(message.rank).bits(), std::memory_order_seq_cst);
+      return;
+    case RelayMessage::kShutDown:
+      // A request that waits for the rank may be about to fail.
+      return failing_.empty() ? NoteShutDown(message.rank) : failing_.push_back(message);
+    case RelayMessage::kAbort:
+      return communicator_->job().Abort(message.text);
+    case RelayMessage::kReady:
+    case RelayMessage::kFailed:
+      return;
+  }
+}
+
+void Relay::Launch(const RelayMessage& message) {
+  const auto found = reported_.find(Key{message.key_hash, message.key, message.ticket});
+  if (found == reported_.end()) return;  // no member of this host takes part
+  const Place place = found->second;
+  reported_.erase(found);
+  ReadinessTable& table = group_->table();
+  const Manifest manifest = table.ManifestAt(place);
+  const MemberId outside = group_->segment().outside();
+  Cell cell = {kNotInArena, kNotInArena, 0, kNotInArena};
+  void* const parts = StoreOutsideParts(communicator_, message.parts, &cell);
+  if (parts == nullptr) return;  // the job was aborted
+  Manifest other_manifest;
+  int other_member = -1;
+  const Arrival arrival = table.Arrive(place.slot, message.ticket, outside.value(), manifest, cell,
+                                       &other_manifest, &other_member);
+  if (arrival != Arrival::kLast) {
+    if (arrival != Arrival::kAborted) {
+      communicator_->job().Abort("shared memory is corrupt: the readiness table lost " +
+                                 DescribeManifest(manifest));
+    }
+    return;
+  }
+  launched_.push_back({place, message.ticket, parts});
+  table.Acknowledge(place, outside.value());  // before any member can, so the generation stays in use
+  submission_->LaunchInTurn(place);
+}
+
+// Gives back the parts of requests that all members have acknowledged.
+void Relay::Retire() {
+  for (auto each = launched_.begin(); each != launched_.end();) {
+    if (group_->table().ArrivedMask(each->place.slot, each->ticket) != 0) {
+      ++each;
+    } else {
+      communicator_->job().arena().Free(each->parts);
+      each = launched_.erase(each);
+    }
+  }
+}
+
+bool Relay::FailWhenDrained() {
+  bool moved = false;
+  for (; !failing_.empty(); moved = true) {
+    const RelayMessage message = failing_.front();
+    if (message.kind == RelayMessage::kShutDown) {
+      NoteShutDown(message.rank);
+    } else {
+      const bool runs = !group_->segment().failure().Failed(incarnation_);
+      if (!runs || !launched_.empty()) break;
+      reported_.clear();
+      communicator_->FailHere(message.incarnation, message.origin, message.text);
+    }
+    failing_.pop_front();
+  }
+  if (failing_.empty()) group_->segment().relay_waits().store(0, std::memory_order_seq_cst);
+  return moved;
+}
+
+void Relay::NoteShutDown(RankId rank) {
+  group_->segment().known_shut_down().fetch_or(RankMask::Of(rank).bits(), std::memory_order_seq_cst);
+  group_->RingAll();
+}
+
+void Relay::CheckConnections() {
+  if (communicator_->id() != kWorld) return;
+  const RankId lost = communicator_->wire().Lost();
+  if (!lost.valid() || communicator_->job().aborted()) return;
+  const RankMask shut_down(group_->segment().known_shut_down().load(std::memory_order_seq_cst));
+  if (shut_down.Contains(lost)) return;
+  communicator_->job().Abort(
+      "the connection to rank " + std::to_string(lost.value()) +
+      " on another host was lost: the rank or its host has died, or the network failed");
+}
+
+}  // namespace tf_smddp

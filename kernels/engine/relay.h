@@ -1,0 +1,84 @@
+// Relay: speaks for the members on this host to the other hosts of a communicator.
+//
+// Place in the stack: above submission.h, below progress.h, which calls Step in the progress thread of the
+// group's first member. Only communicators with ranks on several hosts have relays, one on each host. One of
+// them, the head, decides the order (kernels/control/host_order.h).
+//
+// The life of a request: the members of a host arrive in its readiness table. The relay reports to the head
+// when all have. When all hosts have reported, the head sends *launch* to all relays. A relay then arrives in
+// the table for all other hosts, at the place outside(), with what their ranks bring, and appends the request
+// to the launch log. So all logs have the same order.
+//
+// A failed step: the rank that finds it sends *failed* to the head, and the head sends *fail* to all relays.
+// A relay fails its host's incarnation when every request that was launched before has completed there. So a
+// request that was launched completes on all hosts, and one that was not fails on all of them. (After an
+// abort of the job, a request may have completed on some hosts only.)
+#ifndef TF_SMDDP_KERNELS_ENGINE_RELAY_H_
+#define TF_SMDDP_KERNELS_ENGINE_RELAY_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "kernels/control/host_order.h"
+#include "kernels/control/relay_message.h"
+#include "kernels/engine/member_state.h"
+#include "kernels/engine/submission.h"
+
+namespace tf_smddp {
+
+class Relay {
+ public:
+  // Both outlive it.
+  Relay(MemberState* state, Submission* submission);
+
+  // Does what can be done now, and never waits. True when there was something. Progress thread.
+  bool Step();
+
+ private:
+  using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
+  // A request that was launched, until its generation is retired.
+  struct Launched {
+    Place place;
+    std::uint64_t ticket;
+    void* parts;  // in the arena: what the other hosts' ranks bring
+  };
+
+  bool ReportReady();
+  void Report(const ReadinessTable::HostReady& ready);
+  RelayPart PartOf(const ReadinessTable::HostReady& ready, MemberId member, const Manifest& manifest);
+  bool ReportMembers();
+  bool Receive();
+  void TakeAtHead(const RelayMessage& message, RankId from);
+  void Obey(const RelayMessage& message);
+  void Launch(const RelayMessage& message);
+  void Retire();
+  bool FailWhenDrained();
+  void NoteShutDown(RankId rank);
+  void CheckConnections();
+  void SendToAll(const RelayMessage& message);
+
+  MemberState* const state_;
+  Submission* const submission_;
+  Communicator* const communicator_;
+  LocalGroup* const group_;
+  const Wire::Channel channel_;
+  std::unique_ptr<HostOrder> order_;  // the head's
+
+  std::uint64_t incarnation_ = 0;
+  std::uint64_t position_ = 0;     // in the ready log
+  std::map<Key, Place> reported_;  // not launched yet
+  std::deque<Launched> launched_;
+  // Failures that the head has decided, of this incarnation and of later ones, since other hosts may be
+  // ahead; and shutdowns that came after them.
+  std::deque<RelayMessage> failing_;
+  MemberMask active_;     // members that the head knows as active
+  MemberMask shut_down_;  // members that the head knows to have shut down
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_RELAY_H_
