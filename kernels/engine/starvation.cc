@@ -8,12 +8,12 @@ namespace tf_smddp {
 void Starvation::Starved(std::uint64_t number, const std::vector<CommunicatorId>& calls,
                          const std::vector<StallWatch::Waiting>& waiting, const std::string& remedy) {
   std::lock_guard<std::mutex> lock(mu_);
-  job_->segment().rank(job_->rank()).progress.starved().store(number, std::memory_order_seq_cst);
+  job_->segment().rank(job_->local_rank()).progress.starved().store(number, std::memory_order_seq_cst);
   std::vector<std::uint64_t> published;
   std::uint64_t starved = 0;  // mask of ranks
-  for (int rank = 0; rank < job_->size(); ++rank) {
-    published.push_back(job_->segment().rank(rank).progress.starved().load(std::memory_order_seq_cst));
-    if (published.back() != 0) starved |= std::uint64_t{1} << rank;
+  for (int local = 0; local < job_->local_size(); ++local) {
+    published.push_back(job_->segment().rank(local).progress.starved().load(std::memory_order_seq_cst));
+    if (published.back() != 0) starved |= std::uint64_t{1} << job_->RankOf(local);
   }
   std::uint64_t culprits = 0;  // the starved ranks that this rank waits for
   for (const CommunicatorId call : calls) {
@@ -45,7 +45,7 @@ void Starvation::Starved(std::uint64_t number, const std::vector<CommunicatorId>
 
 void Starvation::Fed() {
   std::lock_guard<std::mutex> lock(mu_);
-  job_->segment().rank(job_->rank()).progress.starved().store(0, std::memory_order_seq_cst);
+  job_->segment().rank(job_->local_rank()).progress.starved().store(0, std::memory_order_seq_cst);
   seen_.clear();
 }
 

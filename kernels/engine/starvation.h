@@ -45,8 +45,9 @@ class Starvation {
  private:
   Job* const job_;
   std::mutex mu_;
-  std::vector<std::uint64_t> seen_;  // guarded by mu_; by rank: what each had published when since_ was set
-  Clock::time_point since_;          // guarded by mu_
+  std::vector<std::uint64_t>
+      seen_;                 // guarded by mu_; by local rank: what each had published when since_ was set
+  Clock::time_point since_;  // guarded by mu_
 };
 
 }  // namespace tf_smddp
