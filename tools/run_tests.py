@@ -22,12 +22,10 @@ from test_parts import NEED_TENSORFLOW, PARTS, Options, run_part, selected_nowhe
 from test_process import RESULTS, run_at_once
 from test_results import Result, print_table, totals
 
-# The lanes run at once, since one computes where another waits or downloads. The parts of a lane run in turn.
-LANES = (("lint", "layering", "cpp", "asan", "tsan"), ("model",))
-# Likewise, once set-up is done.
-TENSORFLOW_LANES = (("jobs",), ("launchers", "spmd"))
-# They measure times, so nothing runs beside them.
-ALONE = ("overlap", "bench")
+# They need no TensorFlow, so they run beside set-up.
+FIRST = ("lint", "layering", "cpp", "asan", "tsan")
+# Then these. More at once would starve the model, and tests that have time limits.
+SECOND = ("jobs", "launchers", "spmd", "overlap", "bench")
 
 
 def run_parts(parts: List[str], options: Options) -> List[Result]:
@@ -36,20 +34,14 @@ def run_parts(parts: List[str], options: Options) -> List[Result]:
     def in_turn(lane: Sequence[str]) -> List[Result]:
         return [result for part in lane if part in parts for result in run_part(part, options)]
 
-    def at_once(lanes: Sequence[Sequence[str]]) -> List[Result]:
-        results = run_at_once([functools.partial(in_turn, lane) for lane in lanes])
-        return [result for lane in results for result in lane]
+    def all_but_the_model() -> List[Result]:
+        first, set_up = run_at_once([functools.partial(in_turn, lane) for lane in (FIRST, ["set-up"])])
+        ready = not any(result.count("failed") for result in set_up)
+        return [*first, *set_up, *(in_turn(SECOND) if ready else [])]
 
-    def with_tensorflow() -> List[Result]:
-        set_up = in_turn(["set-up"])
-        return set_up if failed(set_up) else set_up + at_once(TENSORFLOW_LANES)
-
-    def failed(results: List[Result]) -> bool:
-        return any(result.count("failed") for result in results)
-
-    first, second = run_at_once([with_tensorflow, functools.partial(at_once, LANES)])
-    ready = not failed([result for result in first if result.name == "set-up"])
-    return [*second, *first, *(in_turn(ALONE) if ready else [])]
+    # The model gets what the others leave of the cores, which is much: many tests wait.
+    results, model = run_at_once([all_but_the_model, functools.partial(in_turn, ["model"])])
+    return [*results, *model]
 
 
 def main() -> int:

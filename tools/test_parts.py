@@ -311,7 +311,7 @@ def run_part(part: str, options: Options) -> List[Result]:
         return [run_cpp("cpp tsan", flags, 1800)]
     if part == "model":
         tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
-        return [run_pytest("model", LINT_BIN / "python", tests, 2400, IDLE)]
+        return [run_pytest("model", LINT_BIN / "python", tests, 4200, IDLE)]
     if part == "bench":
         tests = [str(ROOT / "tests" / "benchmarks")]
         return [run_pytest("benchmarks", LINT_BIN / "python", tests, 300), run_bench(options)]
