@@ -34,7 +34,6 @@ void GatherTransfer::Reset() {
   chunks_.Reset();
   own_outputs_.Reset();
   wanted_.clear();
-  missing_ = 0;
   early_.erase(early_.begin(), early_.lower_bound(Source{incarnation_, 0, 0}));
   messages_.clear();
   requests_.clear();
@@ -44,7 +43,6 @@ std::uint64_t GatherTransfer::Plan(std::vector<const ResolvedRequest*> requests,
   requests_.clear();
   wanted_.clear();
   messages_.clear();
-  missing_ = 0;
   first_number_ = next_number_;
   next_number_ += requests.size();
   batch_ = batch;
@@ -86,7 +84,6 @@ void GatherTransfer::Expect(std::size_t index, std::uint64_t number) {
     if (request.members[each.index()].valid() || bytes == 0) continue;
     const Source source{incarnation_, number, request.ranks[each.index()].value()};
     wanted_[source] = {index, each, bytes};
-    ++missing_;
     if (const auto early = early_.find(source); early != early_.end()) {
       Take({request.ranks[each.index()], std::move(early->second)});
       early_.erase(early);
@@ -94,7 +91,7 @@ void GatherTransfer::Expect(std::size_t index, std::uint64_t number) {
   }
 }
 
-// True when it was one of those that are missing.
+// True when it was wanted.
 bool GatherTransfer::Take(Wire::Message message) {
   Header header;
   if (message.bytes.size() < sizeof header) return false;
@@ -112,14 +109,13 @@ bool GatherTransfer::Take(Wire::Message message) {
   requests_[wanted->second.request].inputs[wanted->second.participant.index()] =
       messages_.back().data() + sizeof header;
   wanted_.erase(wanted);
-  --missing_;
   return true;
 }
 
 bool GatherTransfer::Receive() {
   bool moved = false;
   Wire::Message message;
-  while (missing_ > 0 && wire_->Receive(channel_, &message)) moved |= Take(std::move(message));
+  while (!wanted_.empty() && wire_->Receive(channel_, &message)) moved |= Take(std::move(message));
   return moved;
 }
 
@@ -131,7 +127,7 @@ Transfer::Progress GatherTransfer::Step() {
     return {/*moved=*/true, /*unit_done=*/false, /*peers_wait=*/true};
   }
   if (batch_->joined() < participants_) return {};
-  if (missing_ > 0) return {Receive(), /*unit_done=*/false, /*peers_wait=*/false};
+  if (!wanted_.empty()) return {Receive(), /*unit_done=*/false, /*peers_wait=*/false};
   if (!chunks_.done()) {
     const Progress progress = chunks_.Step();
     if (progress.moved || own_outputs_.done()) return progress;

@@ -61,8 +61,7 @@ class GatherTransfer : public Transfer {
   BatchState* batch_ = nullptr;
   std::uint32_t participants_ = 0;       // of this host
   bool joined_ = false;                  // this rank has
-  std::map<Source, Wanted> wanted_;      // of the batch under way
-  std::size_t missing_ = 0;              // of them, those that have not come
+  std::map<Source, Wanted> wanted_;      // of the batch under way, those that have not come
   std::map<Source, std::string> early_;  // for later batches
   std::deque<std::string> messages_;     // that hold the inputs of the batch under way
 };
