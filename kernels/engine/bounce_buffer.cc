@@ -9,10 +9,8 @@ Status BounceBuffer::Allocate(std::shared_ptr<Arena> arena, std::uint64_t bytes,
                               std::shared_ptr<BounceBuffer>* bounce) {
   void* const span = arena->Allocate(bytes);
   if (span == nullptr) {
-    return Internal("the arena is full (" + std::to_string(arena->used_bytes()) +
-                    " bytes in use): no room for " + std::to_string(bytes) + " bytes of " +
-                    DescribeManifest(owner) +
-                    ", whose tensor lies in memory of a device; raise SMDDP_ARENA_BYTES");
+    return arena->FullError(std::to_string(bytes) + " bytes of " + DescribeManifest(owner) +
+                            ", whose tensor lies in memory of a device");
   }
   bounce->reset(new BounceBuffer(std::move(arena), span, bytes));
   return {};

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/control/host_order.h"
+#include "kernels/engine/ticket.h"
 
 namespace tf_smddp {
 
@@ -37,7 +38,7 @@ void Failures::FailRequest(const PendingRequest& pending, const Status& status) 
 
 void Failures::FailOnMismatch(const PendingRequest& pending, const Manifest& others, int other_member) {
   const Pairing& pairing = pending.request.pairing;
-  const std::string number = std::to_string(pending.ticket & ((std::uint64_t{1} << 40) - 1));
+  const std::string number = std::to_string(NumberOf(pending.ticket));
   std::string where;
   if (pairing.kind == Pairing::kGroup) where = "in group execution " + number;
   if (pairing.kind == Pairing::kSequence) where = "at collective " + number;
@@ -72,7 +73,7 @@ void Failures::CancelAll(const std::string& reason) {
 void Failures::EndGroup(std::uint64_t ticket, bool failed, const std::string& reason) {
   StepId step = kNoStep;
   if (!state_->sequencer.EndGroup(ticket, failed, &step)) return;
-  Fail(Sequencer::IncarnationOf(ticket), step,
+  Fail(IncarnationOf(ticket), step,
        state_->RankName() + " ended a step before all tensors of its group had been submitted: " + reason);
 }
 

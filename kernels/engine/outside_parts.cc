@@ -26,9 +26,8 @@ void* StoreOutsideParts(Communicator* communicator, const std::vector<RelayPart>
   Arena& arena = communicator->job().arena();
   void* const memory = arena.Allocate(bytes);
   if (memory == nullptr) {
-    communicator->job().Abort("the arena of rank " + std::to_string(communicator->job().rank()) +
-                              " is full (" + std::to_string(arena.used_bytes()) +
-                              " bytes in use): no room for what other hosts sent; raise SMDDP_ARENA_BYTES");
+    communicator->job().Abort("rank " + std::to_string(communicator->job().rank()) + ": " +
+                              arena.FullError("what other hosts sent").message());
     return nullptr;
   }
   std::memcpy(memory, words.data(), bytes);

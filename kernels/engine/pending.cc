@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/engine/ticket.h"
+
 namespace tf_smddp {
 
 PendingTable::Added PendingTable::Add(const Shared& pending, bool ready) {
@@ -33,7 +35,7 @@ bool PendingTable::IsNext(const PendingRequest& pending) const {
   if (!in_turn_ || pending.request.pairing.kind == Pairing::kGroup) return true;
   const auto found = next_.find(pending.slot);
   // A ticket that cannot follow is the first one of an incarnation, or was deferred after it had entered.
-  const std::uint64_t first = pending.incarnation << 40;
+  const std::uint64_t first = TicketOf(pending.incarnation, 0);
   return pending.ticket <= (found == next_.end() ? first : std::max(found->second, first));
 }
 

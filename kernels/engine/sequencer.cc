@@ -38,7 +38,7 @@ Status Sequencer::DrawTicket(StepId step, std::uint64_t* ticket) {
   Status status = CheckOwed(step);
   if (!status.ok()) return status;
   if (wired_ && step != kNoStep) {
-    const std::uint64_t next = incarnation_ << kNumberBits | next_ticket_;
+    const std::uint64_t next = TicketOf(incarnation_, next_ticket_);
     for (const auto& [earlier, group] : groups_) {
       if (IncarnationOf(earlier) != incarnation_ || next - earlier < kMostGroups) continue;
       return FailedPrecondition(

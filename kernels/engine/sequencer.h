@@ -33,6 +33,7 @@
 #include "kernels/control/readiness_table.h"
 #include "kernels/engine/failure_memory.h"
 #include "kernels/engine/request.h"
+#include "kernels/engine/ticket.h"
 
 namespace tf_smddp {
 
@@ -101,8 +102,6 @@ class Sequencer {
   // Returns the key of requests with this pairing.
   static std::string KeyOf(const Pairing& pairing);
 
-  static std::uint64_t IncarnationOf(std::uint64_t ticket) { return ticket >> kNumberBits; }
-
   // Progress thread only: the end of an incarnation, in this order.
 
   // The incarnation failed. Later requests belong to the next one, which has not begun.
@@ -116,9 +115,6 @@ class Sequencer {
   bool Open(std::uint64_t* origin, std::string* text);
 
  private:
-  // Tickets are | incarnation: 23 bits | number: 40 bits |, and fit the int64 of TensorFlow's tensors.
-  static constexpr int kNumberBits = 40;
-
   struct Failure {
     std::uint64_t incarnation = 0;
     std::uint64_t origin = 0;
@@ -135,7 +131,7 @@ class Sequencer {
     bool under_way = false;
   };
 
-  std::uint64_t Number(std::uint64_t* counter) const { return incarnation_ << kNumberBits | (*counter)++; }
+  std::uint64_t Number(std::uint64_t* counter) const { return TicketOf(incarnation_, (*counter)++); }
   // mu_ is held:
   Status CheckOwed(StepId step);
   void TakeOwed();

@@ -138,9 +138,7 @@ Status Submission::PlaceData(PendingRequest* pending) {
     pending->splits_bytes = request.splits.size() * sizeof(std::uint64_t);
     pending->splits = arena.Allocate(pending->splits_bytes);
     if (pending->splits == nullptr) {
-      return Internal("the arena is full (" + std::to_string(arena.used_bytes()) +
-                      " bytes in use): no room for the splits of " + DescribeManifest(pending->manifest) +
-                      "; raise SMDDP_ARENA_BYTES");
+      return arena.FullError("the splits of " + DescribeManifest(pending->manifest));
     }
     auto* splits = static_cast<std::uint64_t*>(pending->splits);
     for (const std::int64_t rows : request.splits) *splits++ = static_cast<std::uint64_t>(rows);
@@ -159,10 +157,7 @@ Status Submission::PlaceData(PendingRequest* pending) {
   if (in_arena || (!small && !wired)) return {};
   void* span = arena.Allocate(pending->bytes);
   if (span == nullptr) {
-    return wired ? Internal("the arena is full (" + std::to_string(arena.used_bytes()) +
-                            " bytes in use): no room for " + DescribeManifest(pending->manifest) +
-                            "; raise SMDDP_ARENA_BYTES")
-                 : Status();
+    return wired ? arena.FullError(DescribeManifest(pending->manifest)) : Status();
   }
   std::memcpy(span, request.input.data, pending->bytes);
   pending->span = span;

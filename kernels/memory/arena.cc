@@ -51,6 +51,11 @@ void* Arena::Allocate(std::uint64_t bytes) {
   return mapping_->data() + offset;
 }
 
+Status Arena::FullError(const std::string& what) const {
+  return Internal("the arena is full (" + std::to_string(used_bytes()) + " bytes in use): no room for " +
+                  what + "; raise SMDDP_ARENA_BYTES");
+}
+
 void Arena::Free(void* data) {
   const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(data) - mapping_->data());
   {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,9 @@ class Arena : private ForkGuarded {
   // Returns a span of at least `bytes` bytes, aligned to 256 bytes, or nullptr when the arena is full or
   // closed, or in a forked child.
   void* Allocate(std::uint64_t bytes);
+
+  // The error where Allocate found no room for `what`. It says what to do.
+  Status FullError(const std::string& what) const;
 
   // Frees the span that begins at `data`.
   void Free(void* data);

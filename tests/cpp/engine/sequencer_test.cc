@@ -78,7 +78,7 @@ TEST_F(SequencerTest, NumbersStartAnewInEachIncarnation) {
   EXPECT_TRUE(Submit(Pairing::kSequence, kFirst).ok());
   EXPECT_EQ(position_.ticket, 1u);
   FailAndEnd("gone", /*delivered=*/true);
-  EXPECT_EQ(Sequencer::IncarnationOf(Draw(kSecond)), 1u);
+  EXPECT_EQ(IncarnationOf(Draw(kSecond)), 1u);
   EXPECT_TRUE(Submit(Pairing::kSequence, kSecond).ok());
   EXPECT_EQ(position_.ticket, std::uint64_t{1} << 40);
   EXPECT_EQ(position_.incarnation, 1u);
@@ -126,7 +126,7 @@ TEST_F(SequencerTest, SeveralFailuresAreOwedOneByOne) {
   std::uint64_t ticket = 0;
   EXPECT_EQ(sequencer_.DrawTicket(kFirst, &ticket).message(), "first");
   EXPECT_EQ(Submit(Pairing::kName, kSecond).message(), "second");
-  EXPECT_EQ(Sequencer::IncarnationOf(Draw(kThird)), 2u);
+  EXPECT_EQ(IncarnationOf(Draw(kThird)), 2u);
 }
 
 TEST_F(SequencerTest, AStepWithATicketOfThatIncarnationGetsItsFailure) {
@@ -241,7 +241,7 @@ TEST_F(SequencerTest, ANewStepWaitsUntilTheFailedIncarnationHasEnded) {
   EXPECT_EQ(next.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   FailElsewhere("gone");
   EndIncarnation(false);
-  EXPECT_EQ(Sequencer::IncarnationOf(next.get()), 1u);
+  EXPECT_EQ(IncarnationOf(next.get()), 1u);
 }
 
 TEST_F(SequencerTest, NothingWaitsAfterAnAbort) {
