@@ -22,26 +22,30 @@ from test_parts import NEED_TENSORFLOW, PARTS, Options, run_part, selected_nowhe
 from test_process import RESULTS, run_at_once
 from test_results import Result, print_table, totals
 
-# They need no TensorFlow, so they run beside set-up.
-FIRST = ("lint", "layering", "cpp", "asan", "tsan")
-# Then these. More at once would starve the model, and tests that have time limits.
-SECOND = ("jobs", "launchers", "spmd", "overlap", "bench")
+# Two lanes at once, since much of what tests do is to wait. Three would starve tests that have time limits.
+LANES = (("lint", "layering", "model", "cpp", "asan", "tsan"), ("set-up", "spmd", "jobs", "launchers"))
+# What measures times runs alone, at the end.
+LAST = ("overlap", "bench")
 
 
 def run_parts(parts: List[str], options: Options) -> List[Result]:
     """Runs the parts; returns a result for each row of the table."""
 
     def in_turn(lane: Sequence[str]) -> List[Result]:
-        return [result for part in lane if part in parts for result in run_part(part, options)]
+        results: List[Result] = []
+        for part in lane:
+            if part in parts and not set_up_failed(results):
+                results += run_part(part, options)
+        return results
 
-    def all_but_the_model() -> List[Result]:
-        first, set_up = run_at_once([functools.partial(in_turn, lane) for lane in (FIRST, ["set-up"])])
-        ready = not any(result.count("failed") for result in set_up)
-        return [*first, *set_up, *(in_turn(SECOND) if ready else [])]
+    lanes = run_at_once([functools.partial(in_turn, lane) for lane in LANES])
+    results = [result for lane in lanes for result in lane]
+    return results if set_up_failed(results) else [*results, *in_turn(LAST)]
 
-    # The model gets what the others leave of the cores, which is much: many tests wait.
-    results, model = run_at_once([all_but_the_model, functools.partial(in_turn, ["model"])])
-    return [*results, *model]
+
+def set_up_failed(results: List[Result]) -> bool:
+    """Returns whether the Python environments, which other parts need, could not be set up."""
+    return any(result.name == "set-up" and result.count("failed") for result in results)
 
 
 def main() -> int:

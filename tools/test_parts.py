@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 import time
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple
 
 from test_process import (
     RESULTS,
@@ -37,13 +37,12 @@ PARTS = (
 )
 NEED_TENSORFLOW = {"set-up", "jobs", "spmd", "launchers", "overlap", "bench"}
 OVERLAP = PYTHON_TESTS / "test_xla_overlap.py"
-# The model gets what the other parts leave of the cores.
-IDLE = ("chrt", "--idle", "0")
 # In the folder of a part's results: the tests that its marks and options left out.
 LEFT_OUT = "left-out.txt"
 BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
-BENCH_KINDS = ("engine", "graph", "eager", "sets")
-LONG_BENCH_KINDS = ("training", "scaling")
+# In sets, all of ours run: the engine, graphs and eager mode.
+BENCH_KINDS = ("engine", "sets")
+LONG_BENCH_KINDS = ("graph", "eager", "training", "scaling")
 
 
 class Options(NamedTuple):
@@ -80,15 +79,13 @@ def run_lint() -> Result:
     return finish("lint", report, code, start, log)
 
 
-def run_pytest(
-    name: str, python: pathlib.Path, arguments: List[str], limit_s: int, prefix: Sequence[str] = ()
-) -> Result:
+def run_pytest(name: str, python: pathlib.Path, arguments: List[str], limit_s: int) -> Result:
     """One pytest process. It starts in an empty folder: in the root, `tf_smddp` would be the source tree."""
     log, start = open_log(name), time.monotonic()
     folder = result_folder(name)
     report = folder / "report.xml"
     code = run(
-        [*prefix, str(python), "-m", "pytest", *pytest_options(), f"--junitxml={report}", *arguments],
+        [str(python), "-m", "pytest", *pytest_options(), f"--junitxml={report}", *arguments],
         log,
         limit_s,
         cwd=folder,
@@ -256,17 +253,21 @@ def run_overlap(options: Options) -> List[Result]:
 
 
 def run_spmd_sizes(options: Options) -> List[Result]:
-    """The SPMD suite: each TensorFlow at each size, or one TensorFlow for each size.
+    """The SPMD suite: each TensorFlow at each size; or the first with 2 ranks, and what depends on either.
 
     With --quick it is the first with 2 ranks alone, without what is `slow`.
     """
     first, last = options.tensorflows[0], options.tensorflows[-1]
     if options.quick:
-        runs = [(first, 2, "not slow")]
+        runs = [(first, 2, "not long and not slow")]
     elif options.everything:
         runs = [(version, size, "") for size in (1, 2, 3) for version in options.tensorflows]
     else:
-        runs = [(first, 1, "one_rank"), (first, 2, ""), (last, 3, "")]
+        runs = [
+            (first, 1, "not long and one_rank"),
+            (first, 2, "not long"),
+            (last, 3, "not long and not one_tensorflow"),
+        ]
     return [
         run_spmd(f"spmd tf-{version} np-{size}", venv_python(version), size, 1500, marks)
         for version, size, marks in runs
@@ -302,7 +303,9 @@ def run_part(part: str, options: Options) -> List[Result]:
         folders = [str(ROOT / "tests" / name) for name in ("layering", "tools")]
         return [run_pytest("layering", LINT_BIN / "python", folders, 300)]
     if part == "cpp":
-        return [run_cpp("cpp", ["--config=all"] if options.everything else [], 1800)]
+        some = ["--build_tests_only", "--test_tag_filters=-asan_is_enough"]
+        flags = ["--config=all"] if options.everything else [] if options.quick else some
+        return [run_cpp("cpp", flags, 1800)]
     if part == "asan":
         flags = ["--config=asan", *(["--config=all_asan"] if options.everything else [])]
         return [run_cpp("cpp asan+ubsan", flags, 1800)]
@@ -311,7 +314,7 @@ def run_part(part: str, options: Options) -> List[Result]:
         return [run_cpp("cpp tsan", flags, 1800)]
     if part == "model":
         tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
-        return [run_pytest("model", LINT_BIN / "python", tests, 4200, IDLE)]
+        return [run_pytest("model", LINT_BIN / "python", tests, 4200)]
     if part == "bench":
         tests = [str(ROOT / "tests" / "benchmarks")]
         return [run_pytest("benchmarks", LINT_BIN / "python", tests, 300), run_bench(options)]

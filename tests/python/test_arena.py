@@ -145,10 +145,14 @@ report("staged", sdp.stats()["collectives"]["allreduce"]["staged_bytes"])
     "first, late",
     [
         ("x = tf.constant(1.0)", True),
-        ("tf.compat.v1.Session().close()", True),
+        pytest.param("tf.compat.v1.Session().close()", True, marks=pytest.mark.long),
         ("tf.data.Dataset.range(3)", True),
         ("tf.config.list_physical_devices(); tf.random.set_seed(1)", False),
-        ("f = tf.function(lambda x: x); tf.keras.mixed_precision.set_global_policy('float32')", False),
+        pytest.param(
+            "f = tf.function(lambda x: x); tf.keras.mixed_precision.set_global_policy('float32')",
+            False,
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_tensors_made_before_the_import(tmp_path, first, late):
@@ -199,7 +203,7 @@ report("kept", [float(x[-1]) for x in kept])
 
 
 @pytest.mark.one_tensorflow
-@pytest.mark.parametrize("steps", [2000, pytest.param(10000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("steps", [600, pytest.param(10000, marks=pytest.mark.long)])
 def test_changing_sizes_do_not_make_it_grow(steps):
     job = run_job(
         2,

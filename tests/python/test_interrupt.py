@@ -137,7 +137,14 @@ else:
     assert [report["sum"] for report in job.reports] == [2.0, 2.0], job
 
 
-@pytest.mark.parametrize("error", ["ValueError('the disk is full')", "KeyboardInterrupt()", "SystemExit(3)"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ValueError('the disk is full')",
+        pytest.param("KeyboardInterrupt()", marks=pytest.mark.long),
+        "SystemExit(3)",
+    ],
+)
 def test_an_exception_that_ends_a_rank(error):
     """The others get its type and text; but sys.exit() is orderly, and only who waits gets an error."""
     job = run_job(

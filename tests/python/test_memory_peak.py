@@ -57,7 +57,7 @@ with open(f"{os.environ['TF_SMDDP_TEST_REPORTS']}/{os.environ['SMDDP_RANK']}", "
 """
 
 
-@pytest.mark.one_tensorflow
+@pytest.mark.long
 def test_training_takes_no_more_memory_than_without_the_plugin(tmp_path):
     script = tmp_path / "training.py"
     script.write_text(TRAINING)

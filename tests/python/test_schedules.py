@@ -10,8 +10,10 @@ pytestmark = pytest.mark.one_tensorflow
 SCRIPT = pathlib.Path(__file__).with_name("schedules.py")
 
 
-@pytest.mark.parametrize("schedules", [50, pytest.param(500, marks=pytest.mark.long)])
-@pytest.mark.parametrize("size", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "size, schedules",
+    [(3, 50), *(pytest.param(size, 500, marks=pytest.mark.long) for size in (2, 3, 4, 5))],
+)
 def test_schedules(size, schedules):
     """Every result is right, and nothing grows. `schedules.py SEED 1` runs the seed of a failure again."""
     job = run_job(size, str(SCRIPT), str(size * 500), str(schedules), seconds=240)

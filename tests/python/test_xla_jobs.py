@@ -169,8 +169,8 @@ def test_calls_that_fill_the_intra_op_pool_end_the_job():
     expect_refusal(job, "intra", "TF_NUM_INTRAOP_THREADS", 1)
 
 
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("large", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.parametrize("direct", [pytest.param(False, marks=pytest.mark.long), True])
 def test_enough_threads(direct, large):
     job = run_threads(threads=4, inter_op=4, intra_op=4, direct=direct, large=large)
     expect_values(job, 4, 29.0 if direct else 30.0)

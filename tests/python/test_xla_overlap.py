@@ -34,7 +34,7 @@ def measured(measure, delay, rows, enough):
 
 @pytest.fixture(scope="module")
 def exposed():
-    return measured("exposed", DELAY, rows=20480, enough=MOST_EXPOSED)
+    return measured("exposed", DELAY, rows=8192, enough=MOST_EXPOSED)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ import pytest
 os.environ["TF_XLA_FLAGS"] = (
     f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_cpu_global_jit --tf_xla_min_cluster_size=1"
 )
+# LLVM's optimisations take a third of the time of tests that compile, and run after all that concerns us.
+os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=0 {os.environ.get('XLA_FLAGS', '')}".strip()
 # TensorFlow's objects stay, and are many: looking through them again and again takes a fifth of the time.
 gc.disable()
 import tf_smddp as sdp  # noqa: E402

@@ -28,6 +28,11 @@ class Family:
     def is_legacy(self) -> bool:
         return self.name.endswith("legacy")
 
+    @property
+    def is_beside_keras3(self) -> bool:
+        """Whether this is Keras 2 as the package tf_keras, which has the optimizers of TensorFlow 2.15."""
+        return self.name.startswith("tf_keras")
+
     def variable(self, value) -> Any:
         value = np.asarray(value, np.float32)
         return keras.Variable(value) if self.is_keras3 else tf.Variable(value)
@@ -58,7 +63,18 @@ OF_KERAS_3 = [family for family in ALL if family.is_keras3]
 
 
 def each(families: list) -> Any:
-    return pytest.mark.parametrize("family", families, ids=[family.name for family in families])
+    """Parametrizes a test by families. Those of tf_keras are `long`."""
+    return _parametrized(families, lambda family: family.is_beside_keras3)
+
+
+def each_and_tf_keras(families: list) -> Any:
+    """As each(), with tf_keras in `make test`, too."""
+    return _parametrized(families, lambda family: family.is_beside_keras3 and family.is_legacy)
+
+
+def _parametrized(families: list, is_long: Any) -> Any:
+    values = [pytest.param(f, id=f.name, marks=pytest.mark.long if is_long(f) else ()) for f in families]
+    return pytest.mark.parametrize("family", values)
 
 
 EAGER_AND_GRAPH = pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])

@@ -104,6 +104,7 @@ def test_alltoall_without_splits(rank, size, gradient_of):
     check(gradient, alone(simulate, xs, rank))
 
 
+@pytest.mark.one_tensorflow
 @DYNAMIC_MODES
 @pytest.mark.parametrize("used", [(0, 1), (1,)], ids=["both", "one"])
 def test_grouped_allgather(rank, size, gradient_of, used):
@@ -121,6 +122,7 @@ def test_grouped_allgather(rank, size, gradient_of, used):
     check(gradient_of(loss, xs[rank]), alone(simulate, xs, rank))
 
 
+@pytest.mark.one_tensorflow
 @MODES
 @pytest.mark.parametrize("op", [SUM, AVERAGE])
 def test_grouped_reducescatter(rank, size, gradient_of, op):
@@ -139,6 +141,7 @@ def test_grouped_reducescatter(rank, size, gradient_of, op):
     check(gradient_of(loss, xs[rank]), alone(simulate, xs, rank))
 
 
+@pytest.mark.one_tensorflow
 @MODES
 @pytest.mark.parametrize("op", [SUM, AVERAGE])
 def test_allreduce_with_factors(rank, size, gradient_of, op):
@@ -198,6 +201,7 @@ SECOND = {
 }
 
 
+@pytest.mark.one_tensorflow
 @DYNAMIC_MODES
 @pytest.mark.parametrize("collective", SECOND)
 def test_second_derivatives(rank, size, gradient_of, collective):
@@ -218,6 +222,7 @@ def test_second_derivatives(rank, size, gradient_of, collective):
     check(gradient_of(lambda x: tf.reduce_sum(eager(loss, x) ** 2), xs[rank]), wanted)
 
 
+@pytest.mark.one_tensorflow
 def test_a_persistent_tape(rank, size):
     """Each gradient is a collective of its own; the second is another one than the first."""
     xs = [input_of(r, r + 1) for r in range(size)]
@@ -231,6 +236,7 @@ def test_a_persistent_tape(rank, size):
     check(again, once)
 
 
+@pytest.mark.one_tensorflow
 @pytest.mark.parametrize("dtype", [tf.float64, tf.bfloat16, tf.complex64], ids=lambda dtype: dtype.name)
 def test_types(rank, size, dtype):
     xs = [input_of(r, r + 1, dtype) for r in range(size)]
@@ -250,6 +256,7 @@ def test_types(rank, size, dtype):
     assert gradient.numpy().tolist() == wanted
 
 
+@pytest.mark.one_tensorflow
 @pytest.mark.parametrize("op", [sdp.ReduceOp.MIN, sdp.ReduceOp.MAX, sdp.ReduceOp.PRODUCT])
 def test_other_operations_have_no_gradient(op):
     for collective in (sdp.reducescatter, lambda x, op: sdp.grouped_reducescatter([x], op=op)[0]):
@@ -257,6 +264,7 @@ def test_other_operations_have_no_gradient(op):
             eager(lambda x, collective=collective: collective(x, op=op), tf.constant([1.0]))
 
 
+@pytest.mark.one_tensorflow
 def test_integers_have_no_gradient():
     x = tf.constant([1, 2])
     with tf.GradientTape() as tape:

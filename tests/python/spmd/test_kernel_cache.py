@@ -7,6 +7,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.one_tensorflow
+
 CALLS = 400
 # TensorFlow's kernel for one takes 18 kB; the bound is a tenth of that.
 MOST_BYTES = 1800 * CALLS

@@ -43,6 +43,7 @@ def initialized_session():
     return session
 
 
+@pytest.mark.one_tensorflow
 @OPTIMIZERS
 @pytest.mark.parametrize(
     "session_of", [initialized_session, v1.train.MonitoredTrainingSession], ids=["session", "monitored"]

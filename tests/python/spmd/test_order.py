@@ -225,6 +225,7 @@ def loop_over_a_dataset(function, _):
     return run()
 
 
+@pytest.mark.one_tensorflow
 @pytest.mark.parametrize("inside_of", [call, branch, loop, loop_over_a_dataset])
 @pytest.mark.parametrize(
     "collective",

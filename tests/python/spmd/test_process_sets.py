@@ -96,6 +96,7 @@ def test_members_do_more_than_the_others(rank, size, sets):
         assert float(sdp.allreduce(rank + 1.0, 0, 1, op=SUM)) == sum_of_ranks(size)
 
 
+@pytest.mark.one_tensorflow
 @MODES
 def test_gradients(rank, sets, mode):
     for process_set in sets:

@@ -77,6 +77,7 @@ def test_errors(file):
         sdp.start_profiler(file)
 
 
+@pytest.mark.one_tensorflow
 def test_the_end_of_the_process_ends_it(rank, tmp_path):
     script = "import tf_smddp as sdp; sdp.init(); sdp.start_profiler('trace.json'); sdp.oob_allreduce(1.0)"
     alone = {name: value for name, value in os.environ.items() if not name.startswith(("SMDDP_", "OMPI_"))}

@@ -7,7 +7,7 @@ from modes import MODES
 
 import tf_smddp as sdp
 
-pytestmark = [pytest.mark.one_rank, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 Stock = tf.keras.layers.BatchNormalization
 IS_KERAS_2 = not hasattr(tf.keras, "ops")
@@ -210,6 +210,7 @@ def test_fit(rank, size):
     assert sdp.allgather_object(rank) == list(range(size))
 
 
+@pytest.mark.one_rank
 @pytest.mark.max_ranks(1)
 def test_in_a_job_of_one_rank_it_is_the_stock_layer():
     x = all_rows(1, (5, 3, 4))
