@@ -1,0 +1,161 @@
+#include "kernels/control/host_order.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace tf_smddp {
+namespace {
+
+using Messages = std::vector<RelayMessage>;
+
+// Host 0 has ranks 0 and 2, host 1 has rank 1.
+class HostOrderTest : public ::testing::Test {
+ protected:
+  static RelayMessage Ready(std::uint64_t ticket, std::vector<int> ranks,
+                            const Operation& operation = {CollectiveKind::kAllreduce},
+                            std::uint64_t incarnation = 0) {
+    RelayMessage message;
+    message.kind = RelayMessage::kReady;
+    message.ticket = ticket;
+    message.key_hash = 7;
+    message.key = "step";
+    message.incarnation = incarnation;
+    message.manifest = MakeManifest(operation, 0, 0, {4}, "w");
+    for (const int rank : ranks) {
+      RelayPart part;
+      part.rank = RankId(rank);
+      message.parts.push_back(part);
+    }
+    return message;
+  }
+
+  static RelayMessage Left(int rank) {
+    RelayMessage message;
+    message.kind = RelayMessage::kLeft;
+    message.rank = RankId(rank);
+    return message;
+  }
+
+  Messages Take(std::size_t host, const RelayMessage& message) {
+    Messages out;
+    order_.Take(host, message, &out);
+    return out;
+  }
+
+  HostOrder order_{{{0, 2}, {1}}};
+};
+
+TEST_F(HostOrderTest, LaunchesWhenAllHostsAreReadyInTheOrderInWhichTheyBecomeSo) {
+  EXPECT_TRUE(Take(0, Ready(1, {0, 2})).empty());
+  EXPECT_TRUE(Take(0, Ready(2, {0, 2})).empty());
+  const Messages first = Take(1, Ready(2, {1}));
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].kind, RelayMessage::kLaunch);
+  EXPECT_EQ(first[0].ticket, 2u);
+  ASSERT_EQ(first[0].parts.size(), 3u);
+  EXPECT_EQ(first[0].parts[2].rank, RankId(1));
+  const Messages second = Take(1, Ready(1, {1}));
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].ticket, 1u);
+}
+
+TEST_F(HostOrderTest, HostsThatDisagreeFailTheIncarnationAndWhatElseWaitedInIt) {
+  Take(0, Ready(1, {0, 2}));
+  Take(0, Ready(2, {0, 2}));
+  const Messages out = Take(1, Ready(1, {1}, {CollectiveKind::kBarrier}));
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kFail);
+  EXPECT_EQ(out[0].incarnation, 0u);
+  for (const char* text : {"rank 0 has allreduce", "rank 1 has barrier"}) {
+    EXPECT_NE(out[0].text.find(text), std::string::npos) << out[0].text;
+  }
+  // What was sent before the failure came is of the incarnation that ended.
+  EXPECT_TRUE(Take(1, Ready(2, {1})).empty());
+  EXPECT_TRUE(Take(0, Ready(3, {0, 2}, {CollectiveKind::kAllreduce}, 1)).empty());
+  EXPECT_EQ(Take(1, Ready(3, {1}, {CollectiveKind::kAllreduce}, 1)).size(), 1u);
+}
+
+TEST_F(HostOrderTest, PassesOnTheFirstFailureOfAnIncarnationOnly) {
+  RelayMessage failed;
+  failed.kind = RelayMessage::kFailed;
+  failed.origin = 5;
+  failed.text = "the disk is full";
+  const Messages out = Take(1, failed);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kFail);
+  EXPECT_EQ(out[0].origin, 5u);
+  EXPECT_EQ(out[0].text, "the disk is full");
+  EXPECT_TRUE(Take(0, failed).empty());
+  failed.incarnation = 1;
+  EXPECT_EQ(Take(0, failed).size(), 1u);
+}
+
+TEST_F(HostOrderTest, AHostWithoutMembersIsNotWaitedFor) {
+  Take(0, Ready(1, {0, 2}));
+  const Messages out = Take(1, Left(1));
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kLeft);
+  EXPECT_EQ(out[0].rank, RankId(1));
+  EXPECT_EQ(out[1].kind, RelayMessage::kLaunch);
+  EXPECT_EQ(Take(0, Ready(2, {0, 2})).size(), 1u);
+}
+
+TEST_F(HostOrderTest, AHostWithOneMemberLeftIsWaitedFor) {
+  Take(1, Ready(1, {1}));
+  EXPECT_EQ(Take(0, Left(2)).size(), 1u);
+  EXPECT_EQ(Take(0, Ready(1, {0})).size(), 1u);
+}
+
+TEST_F(HostOrderTest, WhatNeedsARankThatHasLeftFails) {
+  Take(0, Ready(1, {0, 2}, {CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, RankId(1)}));
+  Messages out = Take(1, Left(1));
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[1].kind, RelayMessage::kFail);
+  EXPECT_NE(out[1].text.find("the root has left"), std::string::npos);
+  out = Take(0, Ready(2, {0, 2}, {CollectiveKind::kAlltoall}, 1));
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_NE(out[0].text.find("a rank that it needs has left"), std::string::npos);
+}
+
+TEST(RelayMessage, IsTheSameAfterItsWay) {
+  RelayMessage message;
+  message.kind = RelayMessage::kLaunch;
+  message.ticket = 3;
+  message.key_hash = 4;
+  message.key = "a key";
+  message.manifest = MakeManifest({CollectiveKind::kAlltoall}, 1, 2, {5, 6}, "label");
+  message.parts = {{RankId(7), 8, {9, 10}}, {RankId(1), 2, {}}};
+  message.incarnation = 11;
+  message.origin = 12;
+  message.text = "a text";
+  message.rank = RankId(13);
+  const std::string bytes = Encode(message);
+  RelayMessage decoded;
+  ASSERT_TRUE(Decode(bytes, &decoded));
+  EXPECT_EQ(Encode(decoded), bytes);
+  EXPECT_EQ(decoded.kind, message.kind);
+  EXPECT_EQ(decoded.key, "a key");
+  EXPECT_TRUE(SameManifest(decoded.manifest, message.manifest));
+  ASSERT_EQ(decoded.parts.size(), 2u);
+  EXPECT_EQ(decoded.parts[0].splits, (std::vector<std::uint64_t>{9, 10}));
+  EXPECT_EQ(decoded.text, "a text");
+  EXPECT_EQ(decoded.rank, RankId(13));
+}
+
+TEST(RelayMessage, CutOrLongerBytesAreNone) {
+  RelayMessage message;
+  message.key = "a key";
+  message.parts = {{RankId(1), 2, {3}}};
+  const std::string bytes = Encode(message);
+  RelayMessage decoded;
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(Decode(bytes.substr(0, size), &decoded)) << size;
+  }
+  EXPECT_FALSE(Decode(bytes + "x", &decoded));
+}
+
+}  // namespace
+}  // namespace tf_smddp
