@@ -15,15 +15,18 @@ import functools
 import shutil
 import signal
 import sys
+import threading
 import time
 from typing import List, Sequence
 
-from test_parts import NEED_TENSORFLOW, PARTS, Options, run_part, selected_nowhere
+from test_parts import NEED_TENSORFLOW, PARTS, Options, Run, runs_of, selected_nowhere
 from test_process import RESULTS, run_at_once
 from test_results import Result, print_table, totals
 
-# Two lanes at once, since much of what tests do is to wait. Three would starve tests that have time limits.
-LANES = (("lint", "layering", "model", "cpp", "asan", "tsan"), ("set-up", "spmd", "jobs", "launchers"))
+# Two lanes run at once, since much of what tests do is to wait. Three would starve tests with time limits.
+# A lane begins with parts of its own. Then both take what comes next of the shared parts, which need set-up.
+OWN = (("lint", "layering", "model", "cpp", "asan", "tsan"), ("set-up",))
+SHARED = ("jobs", "launchers", "spmd")
 # What measures times runs alone, at the end.
 LAST = ("overlap", "bench")
 
@@ -31,16 +34,26 @@ LAST = ("overlap", "bench")
 def run_parts(parts: List[str], options: Options) -> List[Result]:
     """Runs the parts; returns a result for each row of the table."""
 
-    def in_turn(lane: Sequence[str]) -> List[Result]:
-        results: List[Result] = []
-        for part in lane:
-            if part in parts and not set_up_failed(results):
-                results += run_part(part, options)
-        return results
+    def runs(names: Sequence[str]) -> List[Run]:
+        return [each for name in names if name in parts for each in runs_of(name, options)]
 
-    lanes = run_at_once([functools.partial(in_turn, lane) for lane in LANES])
-    results = [result for lane in lanes for result in lane]
-    return results if set_up_failed(results) else [*results, *in_turn(LAST)]
+    shared = iter(runs(SHARED))
+    set_up_is_over = threading.Event()
+
+    def lane(own: Sequence[str]) -> List[Result]:
+        try:
+            results = [each() for each in runs(own)]
+            if set_up_failed(results):
+                list(shared)  # takes all, so that neither lane runs any
+        finally:
+            if "set-up" in own:
+                set_up_is_over.set()
+        set_up_is_over.wait()
+        return results + [each() for each in shared]
+
+    lanes = run_at_once([functools.partial(lane, own) for own in OWN])
+    results = [result for of_lane in lanes for result in of_lane]
+    return results if set_up_failed(results) else [*results, *(each() for each in runs(LAST))]
 
 
 def set_up_failed(results: List[Result]) -> bool:

@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 import time
-from typing import Dict, List, NamedTuple
+from typing import Callable, Dict, List, NamedTuple
 
 from test_process import (
     RESULTS,
@@ -15,7 +15,6 @@ from test_process import (
     open_log,
     result_folder,
     run,
-    run_at_once,
 )
 from test_results import Case, Report, Result, merge_ranks, read_bazel_events, read_junit
 
@@ -43,6 +42,10 @@ BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
 # In sets, all of ours run: the engine, graphs and eager mode.
 BENCH_KINDS = ("engine", "sets")
 LONG_BENCH_KINDS = ("graph", "eager", "training", "scaling")
+
+
+# Each makes one row of the table.
+Run = Callable[[], Result]
 
 
 class Options(NamedTuple):
@@ -215,7 +218,7 @@ def tsan_flags() -> List[str]:
     return ["--config=tsan", "--run_under=setarch -R"] if randomised > 28 else ["--config=tsan"]
 
 
-def run_set_up(options: Options) -> List[Result]:
+def run_set_up(options: Options) -> Result:
     """Sets up the Python environments, with the package. It is no test: only its failure counts.
 
     Its Bazel has a server and an output folder of its own, since the C++ tests run beside it; what one of
@@ -226,13 +229,13 @@ def run_set_up(options: Options) -> List[Result]:
     environments = [".venv/bench/.requirements", *(f".venv/tf-{v}/.installed" for v in options.tensorflows)]
     code = run(["make", "--no-print-directory", *environments], log, 1800, cwd=ROOT, env=env)
     run([sys.executable, str(ROOT / "tools" / "run_bazel.py"), "shutdown"], log, 60, cwd=ROOT, env=env)
-    return [finish("set-up", {}, code, start, log)]
+    return finish("set-up", {}, code, start, log)
 
 
-def run_jobs(options: Options) -> List[Result]:
+def jobs(options: Options) -> List[Run]:
     """Whole jobs: all on the first TensorFlow, those that depend on its version on the others, too."""
     folders = [f"--ignore={PYTHON_TESTS / name}" for name in ("spmd", "launcher", "launchers")]
-    results = []
+    runs: List[Run] = []
     for version in options.tensorflows:
         marks = "not long" if version == options.tensorflows[0] else "not long and not one_tensorflow"
         arguments = [
@@ -242,17 +245,22 @@ def run_jobs(options: Options) -> List[Result]:
             f"--left-out={LEFT_OUT}",
             str(PYTHON_TESTS),
         ]
-        results.append(run_pytest(f"jobs tf-{version}", venv_python(version), arguments, 1800))
-    return results
+        runs.append(
+            functools.partial(run_pytest, f"jobs tf-{version}", venv_python(version), arguments, 1800)
+        )
+    return runs
 
 
-def run_overlap(options: Options) -> List[Result]:
+def overlap(options: Options) -> List[Run]:
     """How much of slow transfers a step waits for."""
     versions = options.tensorflows if options.everything else options.tensorflows[:1]
-    return [run_pytest(f"overlap tf-{v}", venv_python(v), [str(OVERLAP)], 300) for v in versions]
+    return [
+        functools.partial(run_pytest, f"overlap tf-{v}", venv_python(v), [str(OVERLAP)], 300)
+        for v in versions
+    ]
 
 
-def run_spmd_sizes(options: Options) -> List[Result]:
+def spmd(options: Options) -> List[Run]:
     """The SPMD suite: each TensorFlow at each size; or the first with 2 ranks, and what depends on either.
 
     With --quick it is the first with 2 ranks alone, without what is `slow`.
@@ -269,7 +277,7 @@ def run_spmd_sizes(options: Options) -> List[Result]:
             (last, 3, "not long and not one_tensorflow"),
         ]
     return [
-        run_spmd(f"spmd tf-{version} np-{size}", venv_python(version), size, 1500, marks)
+        functools.partial(run_spmd, f"spmd tf-{version} np-{size}", venv_python(version), size, 1500, marks)
         for version, size, marks in runs
     ]
 
@@ -284,45 +292,43 @@ def selected_nowhere(results: List[Result]) -> List[Result]:
     return [Result("ran nowhere", {name: Case("failed") for name in nowhere}, 0.0)]
 
 
-def run_launchers(options: Options) -> List[Result]:
+def launchers(options: Options) -> List[Run]:
     """The launchers, which do not use TensorFlow: the first one is enough."""
     python = venv_python(options.tensorflows[0])
-    return run_at_once(
-        [
-            functools.partial(run_pytest, folder, python, [str(PYTHON_TESTS / folder)], 900)
-            for folder in ("launcher", "launchers")
-        ]
-    )
+    return [
+        functools.partial(run_pytest, folder, python, [str(PYTHON_TESTS / folder)], 900)
+        for folder in ("launcher", "launchers")
+    ]
 
 
-def run_part(part: str, options: Options) -> List[Result]:
-    """Runs one part; returns a result for each row of the table."""
+def runs_of(part: str, options: Options) -> List[Run]:
+    """Returns what one part runs."""
+    lint_pytest = functools.partial(run_pytest, python=LINT_BIN / "python")
     if part == "lint":
-        return [run_lint()]
+        return [run_lint]
     if part == "layering":
         folders = [str(ROOT / "tests" / name) for name in ("layering", "tools")]
-        return [run_pytest("layering", LINT_BIN / "python", folders, 300)]
+        return [functools.partial(lint_pytest, "layering", arguments=folders, limit_s=300)]
     if part == "cpp":
         some = ["--build_tests_only", "--test_tag_filters=-asan_is_enough"]
         flags = ["--config=all"] if options.everything else [] if options.quick else some
-        return [run_cpp("cpp", flags, 1800)]
+        return [functools.partial(run_cpp, "cpp", flags, 1800)]
     if part == "asan":
         flags = ["--config=asan", *(["--config=all_asan"] if options.everything else [])]
-        return [run_cpp("cpp asan+ubsan", flags, 1800)]
+        return [functools.partial(run_cpp, "cpp asan+ubsan", flags, 1800)]
     if part == "tsan":
         flags = [*tsan_flags(), *(["--config=all_tsan"] if options.everything else [])]
-        return [run_cpp("cpp tsan", flags, 1800)]
+        return [functools.partial(run_cpp, "cpp tsan", flags, 1800)]
     if part == "model":
         tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
-        return [run_pytest("model", LINT_BIN / "python", tests, 4200)]
+        return [functools.partial(lint_pytest, "model", arguments=tests, limit_s=4200)]
     if part == "bench":
         tests = [str(ROOT / "tests" / "benchmarks")]
-        return [run_pytest("benchmarks", LINT_BIN / "python", tests, 300), run_bench(options)]
-    parts = {
-        "set-up": run_set_up,
-        "jobs": run_jobs,
-        "spmd": run_spmd_sizes,
-        "launchers": run_launchers,
-        "overlap": run_overlap,
-    }
+        return [
+            functools.partial(lint_pytest, "benchmarks", arguments=tests, limit_s=300),
+            functools.partial(run_bench, options),
+        ]
+    if part == "set-up":
+        return [functools.partial(run_set_up, options)]
+    parts = {"jobs": jobs, "spmd": spmd, "launchers": launchers, "overlap": overlap}
     return parts[part](options)
