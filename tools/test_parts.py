@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 import time
-from typing import Callable, Dict, List, NamedTuple
+from typing import Callable, Dict, List, NamedTuple, Sequence
 
 from test_process import (
     RESULTS,
@@ -97,8 +97,8 @@ def run_pytest(name: str, python: pathlib.Path, arguments: List[str], limit_s: i
     return finish(name, read_junit(report) or {}, code, start, log)
 
 
-def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int, marks: str = "") -> Result:
-    """The SPMD suite at one size, or what `marks` select of it."""
+def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int, options: Sequence[str]) -> Result:
+    """The SPMD suite at one size, or what `options` of pytest select of it."""
     log, start = open_log(name), time.monotonic()
     folder = result_folder(name)
     code = run(
@@ -110,7 +110,7 @@ def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int, marks: st
             str(ROOT / "tools" / "spmd_pytest.py"),
             str(folder),
             *pytest_options(),
-            *selection(marks),
+            *options,
             f"--left-out={LEFT_OUT}",
             str(PYTHON_TESTS / "spmd"),
         ],
@@ -267,18 +267,20 @@ def spmd(options: Options) -> List[Run]:
     """
     first, last = options.tensorflows[0], options.tensorflows[-1]
     if options.quick:
-        runs = [(first, 2, "not long and not slow")]
+        runs = [(first, 2, selection("not long and not slow"))]
     elif options.everything:
-        runs = [(version, size, "") for size in (1, 2, 3) for version in options.tensorflows]
+        runs = [(version, size, []) for size in (1, 2, 3) for version in options.tensorflows]
     else:
         runs = [
-            (first, 1, "not long and one_rank"),
-            (first, 2, "not long"),
-            (last, 3, "not long and not one_tensorflow"),
+            (first, 1, selection("not long and one_rank")),
+            (first, 2, selection("not long")),
+            (last, 3, [*selection("not long and not one_tensorflow"), "--half-of-the-modes"]),
         ]
     return [
-        functools.partial(run_spmd, f"spmd tf-{version} np-{size}", venv_python(version), size, 1500, marks)
-        for version, size, marks in runs
+        functools.partial(
+            run_spmd, f"spmd tf-{version} np-{size}", venv_python(version), size, 1500, selected
+        )
+        for version, size, selected in runs
     ]
 
 
@@ -295,8 +297,9 @@ def selected_nowhere(results: List[Result]) -> List[Result]:
 def launchers(options: Options) -> List[Run]:
     """The launchers, which do not use TensorFlow: the first one is enough."""
     python = venv_python(options.tensorflows[0])
+    some = selection("" if options.everything else "not long")
     return [
-        functools.partial(run_pytest, folder, python, [str(PYTHON_TESTS / folder)], 900)
+        functools.partial(run_pytest, folder, python, [*some, str(PYTHON_TESTS / folder)], 900)
         for folder in ("launcher", "launchers")
     ]
 
@@ -310,7 +313,7 @@ def runs_of(part: str, options: Options) -> List[Run]:
         folders = [str(ROOT / "tests" / name) for name in ("layering", "tools")]
         return [functools.partial(lint_pytest, "layering", arguments=folders, limit_s=300)]
     if part == "cpp":
-        some = ["--build_tests_only", "--test_tag_filters=-asan_is_enough"]
+        some = ["--build_tests_only", "--test_tag_filters=long_sanitized,both"]
         flags = ["--config=all"] if options.everything else [] if options.quick else some
         return [functools.partial(run_cpp, "cpp", flags, 1800)]
     if part == "asan":

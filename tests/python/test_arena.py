@@ -146,7 +146,7 @@ report("staged", sdp.stats()["collectives"]["allreduce"]["staged_bytes"])
     [
         ("x = tf.constant(1.0)", True),
         pytest.param("tf.compat.v1.Session().close()", True, marks=pytest.mark.long),
-        ("tf.data.Dataset.range(3)", True),
+        pytest.param("tf.data.Dataset.range(3)", True, marks=pytest.mark.one_tensorflow),
         ("tf.config.list_physical_devices(); tf.random.set_seed(1)", False),
         pytest.param(
             "f = tf.function(lambda x: x); tf.keras.mixed_precision.set_global_policy('float32')",
@@ -166,6 +166,7 @@ def test_tensors_made_before_the_import(tmp_path, first, late):
     assert job.output.count(warning) == (1 if late else 0), str(job)
 
 
+@pytest.mark.one_tensorflow
 def test_with_the_pool_of_tensorflow(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(TOO_LATE.format(first="os.environ['TF_CPU_ALLOCATOR_USE_BFC'] = '1'"))

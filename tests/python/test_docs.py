@@ -39,7 +39,7 @@ def python_blocks(document):
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.one_tensorflow), 2])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_api(size):
     blocks = python_blocks("api.md")
     assert len(blocks) > 5

@@ -10,8 +10,11 @@ from harness import run_job
 
 SCRIPTS = pathlib.Path(__file__).with_name("scripts")
 NAMES = ["smddp_guide", "smddp_keras_fit", "smddp_monitored_session"]
+# `make test` runs those with sessions where there are estimators, and the others elsewhere.
+LONG = ["smddp_monitored_session"]
 if hasattr(tf, "estimator") or importlib.util.find_spec("tensorflow_estimator"):
     NAMES.append("smddp_estimator")
+    LONG = ["smddp_guide", "smddp_keras_fit"]
 
 
 def weights_of(name, size, batch_size, folder):
@@ -34,7 +37,9 @@ def weights_of(name, size, batch_size, folder):
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in NAMES]
+)
 def test_two_ranks_equal_one_with_the_large_batch(name, tmp_path):
     first, second = weights_of(name, 2, 16, tmp_path / "two")
     (alone,) = weights_of(name, 1, 32, tmp_path / "one")

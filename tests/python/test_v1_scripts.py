@@ -40,7 +40,7 @@ sdp.get_worker_comm().Barrier()
 """
 
 
-@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.one_tensorflow), 2])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_objects(size):
     job = run_job(size, OBJECTS)
     assert job.exit_code == 0, str(job)

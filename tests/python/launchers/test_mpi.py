@@ -16,7 +16,9 @@ def words_of(pid):
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
 
 
-@pytest.mark.parametrize("launcher", [mpi_launchers.open_mpi, mpi_launchers.mpich])
+@pytest.mark.parametrize(
+    "launcher", [mpi_launchers.open_mpi, pytest.param(mpi_launchers.mpich, marks=pytest.mark.long)]
+)
 def test_two_jobs_of_the_example_at_once(bench, launcher):
     jobs = [bench.start(*launcher("-np", "2"), *digits("--seed", seed)) for seed in (1, 2)]
     for job in jobs:
