@@ -44,7 +44,7 @@ def test_shared_parts_run_beside_the_first_lane_and_each_once(ran):
     assert sorted(run_all()) == sorted(names) == sorted(PARTS)
     assert names[-2:] == ["overlap", "bench"]
     assert names.index("set-up") < names.index("jobs") < names.index("launchers") < names.index("spmd")
-    assert names.index("lint") < names.index("cpp") < names.index("asan") < names.index("tsan")
+    assert names.index("lint") < names.index("asan") < names.index("tsan") < names.index("cpp")
 
 
 def test_nothing_that_needs_the_set_up_runs_without_it(ran):
