@@ -1,0 +1,112 @@
+// The driver API: modules, functions, launches.
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tests/pretend_gpu/context.h"
+#include "tests/pretend_gpu/driver_call.h"
+#include "tests/pretend_gpu/launch.h"
+#include "tests/pretend_gpu/module.h"
+
+using pretend_gpu::End;
+using pretend_gpu::Function;
+using pretend_gpu::Functions;
+using pretend_gpu::Module;
+using pretend_gpu::Modules;
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  PRETEND_GPU_ENTER;
+  pretend_gpu::CurrentContext();
+  if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  auto made = std::make_shared<Module>();
+  made->context = pretend_gpu::CurrentHandle();
+  *module = static_cast<CUmodule>(Modules().Add(std::move(made)));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, int*, void**) {
+  PRETEND_GPU_ENTER;
+  return cuModuleLoadData(module, image);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
+  PRETEND_GPU_ENTER;
+  return cuModuleLoadData(module, image);
+}
+
+CUresult cuModuleUnload(CUmodule module) {
+  PRETEND_GPU_ENTER;
+  const auto removed = Modules().Remove(module);
+  std::lock_guard<std::mutex> lock(removed->mu);
+  for (const auto& [name, function] : removed->functions) Functions().Remove(function);
+  return CUDA_SUCCESS;
+}
+
+// Which kernels have a twin is only seen when one is launched: programs may load more than they use.
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  PRETEND_GPU_ENTER;
+  const auto found = Modules().Get(module);
+  std::lock_guard<std::mutex> lock(found->mu);
+  void*& handle = found->functions[name];
+  if (handle == nullptr) handle = Functions().Add(std::make_shared<Function>(Function{name, found->context}));
+  *function = static_cast<CUfunction>(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr*, std::size_t*, CUmodule module, const char* name) {
+  PRETEND_GPU_ENTER;
+  Modules().Get(module);
+  pretend_gpu::Log("%s: the stand-in has no global variables", name);
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction function, int) {
+  PRETEND_GPU_ENTER;
+  Functions().Get(function);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, int, int) {
+  PRETEND_GPU_ENTER;
+  Functions().Get(function);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
+  PRETEND_GPU_ENTER;
+  Functions().Get(function);
+  constexpr int kMaxThreadsPerBlock = 0;
+  *value = attribute == kMaxThreadsPerBlock ? 1024 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int, std::size_t) {
+  PRETEND_GPU_ENTER;
+  Functions().Get(function);
+  *blocks = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function, int threads,
+                                                              std::size_t shared_bytes, unsigned) {
+  PRETEND_GPU_ENTER;
+  return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared_bytes);
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        CUstream stream, void** arguments, void** extra) {
+  PRETEND_GPU_ENTER;
+  const auto found = Functions().Get(function);
+  if (extra != nullptr)
+    End("kernel %s gets its arguments packed in `extra`; pass an array", found->name.c_str());
+  if (found->context != pretend_gpu::CurrentHandle()) {
+    End("kernel %s was loaded in %s, and %s is current; load the module in each context", found->name.c_str(),
+        pretend_gpu::Contexts().Get(found->context)->Describe().c_str(),
+        pretend_gpu::CurrentContext()->Describe().c_str());
+  }
+  const bool launched =
+      pretend_gpu::LaunchKernel(found->name, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z},
+                                shared_bytes, pretend_gpu::StreamOf(stream), arguments);
+  return launched ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

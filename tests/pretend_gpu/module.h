@@ -1,0 +1,36 @@
+// Modules and their functions. An image is not looked at: a function is the twin of its name.
+#ifndef TF_SMDDP_TESTS_PRETEND_GPU_MODULE_H_
+#define TF_SMDDP_TESTS_PRETEND_GPU_MODULE_H_
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "tests/pretend_gpu/handles.h"
+
+namespace pretend_gpu {
+
+struct Function {
+  std::string name;
+  void* context;  // the handle of the context into which the module was loaded
+};
+
+struct Module {
+  void* context;
+  std::mutex mu;
+  std::map<std::string, void*> functions;  // their handles, by name; guarded by mu
+};
+
+inline HandleTable<Module>& Modules() {
+  static auto* modules = new HandleTable<Module>("module");
+  return *modules;
+}
+
+inline HandleTable<Function>& Functions() {
+  static auto* functions = new HandleTable<Function>("function");
+  return *functions;
+}
+
+}  // namespace pretend_gpu
+
+#endif  // TF_SMDDP_TESTS_PRETEND_GPU_MODULE_H_

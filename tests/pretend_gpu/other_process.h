@@ -1,0 +1,23 @@
+// What one process sees of another one of the same machine and user, through /proc.
+#ifndef TF_SMDDP_TESTS_PRETEND_GPU_OTHER_PROCESS_H_
+#define TF_SMDDP_TESTS_PRETEND_GPU_OTHER_PROCESS_H_
+
+#include <cstdint>
+
+namespace pretend_gpu {
+
+// All functions: any thread.
+
+// Returns whether the process runs; one that has ended and that nobody has waited for does not.
+bool IsAlive(std::int32_t process);
+
+// Returns the inode of a file of this process.
+std::uint64_t InodeOf(int fd);
+
+// Returns a descriptor of the file that the process has as `fd`, or -1 if the process has ended, or no longer
+// has that file. Each file is opened once, and stays open.
+int OpenFileOf(std::int32_t process, std::int32_t fd, std::uint64_t inode);
+
+}  // namespace pretend_gpu
+
+#endif  // TF_SMDDP_TESTS_PRETEND_GPU_OTHER_PROCESS_H_
