@@ -58,7 +58,7 @@ class Options(NamedTuple):
 
 def cpp_sources() -> List[str]:
     """Returns our C++ files, as clang-format wants them."""
-    folders = ("kernels", "ops", "tests/cpp", "tests/python", "benchmarks")
+    folders = ("kernels", "ops", "tests/cpp", "tests/pretend_gpu", "tests/python", "benchmarks")
     return sorted(
         str(path) for folder in folders for end in ("*.h", "*.cc") for path in (ROOT / folder).rglob(end)
     )
@@ -160,6 +160,7 @@ def run_cpp(name: str, flags: List[str], limit_s: int) -> Result:
         str(ROOT / "tools" / "run_bazel.py"),
         "test",
         "//tests/cpp/...",
+        "//tests/pretend_gpu/...",
         "--keep_going",
         "--noshow_progress",
         f"--build_event_json_file={events}",

@@ -66,6 +66,7 @@ def test_the_small_tree_is_clean(tree, rule):
         (layering.tensorflow_headers, "kernels/common/e.h", "//\n#  include <absl/status/status.h>", "e.h:2"),
         (layering.tensorflow_headers, "kernels/reduce/e.h", '#include "Eigen/Core"', "Eigen/Core"),
         (layering.tensorflow_headers, "tests/cpp/e_test.cc", '#include "tsl/platform/env.h"', "e_test.cc:1"),
+        (layering.tensorflow_headers, "tests/pretend_gpu/e.cc", '#include "Eigen/Core"', "e.cc:1"),
         (layering.layer_order, "kernels/memory/m.h", '#include "kernels/engine/engine.h"', "engine above it"),
         (
             layering.layer_order,
