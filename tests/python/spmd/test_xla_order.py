@@ -13,7 +13,7 @@ from values import sum_of_ranks
 import tf_smddp as sdp
 
 SUM = sdp.ReduceOp.SUM
-STEPS = 10
+STEPS = 30
 
 
 def slow_zero(x):
