@@ -20,7 +20,7 @@ Status Read(const Environment& environment, Config* config) {
       config);
 }
 
-void ExpectError(const Environment& environment, const std::string& part) {
+void ExpectConfigError(const Environment& environment, const std::string& part) {
   Config config;
   const Status status = Read(environment, &config);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -119,9 +119,9 @@ TEST(Config, SecondsOfAStall) {
   EXPECT_EQ(config.stall_warning_ms, 0);
   EXPECT_EQ(config.stall_timeout_ms, 1) << "0 would say never";
   for (const char* text : {"", "x", "5s", "-1", "nan", "inf", "1e9"}) {
-    ExpectError({{"SMDDP_STALL_WARNING", text}},
-                std::string("SMDDP_STALL_WARNING='") + text + "' is not a number of seconds");
-    ExpectError({{"SMDDP_STALL_TIMEOUT", text}}, std::string("SMDDP_STALL_TIMEOUT='") + text + "'");
+    ExpectConfigError({{"SMDDP_STALL_WARNING", text}},
+                      std::string("SMDDP_STALL_WARNING='") + text + "' is not a number of seconds");
+    ExpectConfigError({{"SMDDP_STALL_TIMEOUT", text}}, std::string("SMDDP_STALL_TIMEOUT='") + text + "'");
   }
 }
 
@@ -130,33 +130,34 @@ TEST(Config, SecondsHaveAPointInAnyLocale) {
   Config config;
   ASSERT_TRUE(Read({{"SMDDP_STALL_WARNING", "2.5"}}, &config).ok());
   EXPECT_EQ(config.stall_warning_ms, 2500);
-  ExpectError({{"SMDDP_STALL_WARNING", "2,5"}}, "SMDDP_STALL_WARNING='2,5' is not a number of seconds");
+  ExpectConfigError({{"SMDDP_STALL_WARNING", "2,5"}}, "SMDDP_STALL_WARNING='2,5' is not a number of seconds");
 }
 
 TEST(Config, ErrorsNameTheVariableAndTheValue) {
-  ExpectError({{"SMDDP_RANK", "one"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK='one' is not an integer");
-  ExpectError({{"SMDDP_RANK", "1x"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK='1x'");
-  ExpectError({{"SMDDP_RANK", ""}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=''");
-  ExpectError({{"SMDDP_RANK", "99999999999"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK='99999999999'");
-  ExpectError({{"SMDDP_RANK", "0"}}, "SMDDP_RANK is set but SMDDP_SIZE is not");
-  ExpectError({{"SMDDP_SIZE", "2"}}, "SMDDP_SIZE is set but SMDDP_RANK is not");
-  ExpectError({{"SMDDP_RANK", "2"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=2 is outside [0, 1]");
-  ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "0"}}, "SMDDP_SIZE=0");
-  ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "65"}, {"SMDDP_RENDEZVOUS", "/tmp/x"}},
-              "SMDDP_LOCAL_SIZE=65 is more than 64");
-  ExpectError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RENDEZVOUS is not set");
-  ExpectError({{"SMDDP_BUCKET_CAP_BYTES", "100"}}, "SMDDP_BUCKET_CAP_BYTES=100");
-  ExpectError({{"SMDDP_BUCKET_CAP_BYTES", "200"}}, "SMDDP_BUCKET_CAP_BYTES=200 is not a multiple of 128");
-  ExpectError({{"SMDDP_CHUNK_BYTES", "1030"}}, "SMDDP_CHUNK_BYTES=1030 is not a multiple of 128");
-  ExpectError({{"SMDDP_TABLE_SLOTS", "100"}}, "SMDDP_TABLE_SLOTS=100 is not a power of two");
-  ExpectError({{"SMDDP_TEST_TRANSFER_DELAY_MS", "-1"}}, "SMDDP_TEST_TRANSFER_DELAY_MS=-1 is outside");
-  ExpectError({{"SMDDP_LOG_LEVEL", "loud"}}, "SMDDP_LOG_LEVEL='loud' is not one of debug, info");
-  ExpectError({{"SMDDP_RANK", "3"},
-               {"SMDDP_SIZE", "4"},
-               {"SMDDP_LOCAL_RANK", "1"},
-               {"SMDDP_LOCAL_SIZE", "2"},
-               {"SMDDP_RENDEZVOUS", "/tmp/x"}},
-              "ranks of one host only");
+  ExpectConfigError({{"SMDDP_RANK", "one"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK='one' is not an integer");
+  ExpectConfigError({{"SMDDP_RANK", "1x"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK='1x'");
+  ExpectConfigError({{"SMDDP_RANK", ""}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=''");
+  ExpectConfigError({{"SMDDP_RANK", "99999999999"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK='99999999999'");
+  ExpectConfigError({{"SMDDP_RANK", "0"}}, "SMDDP_RANK is set but SMDDP_SIZE is not");
+  ExpectConfigError({{"SMDDP_SIZE", "2"}}, "SMDDP_SIZE is set but SMDDP_RANK is not");
+  ExpectConfigError({{"SMDDP_RANK", "2"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=2 is outside [0, 1]");
+  ExpectConfigError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "0"}}, "SMDDP_SIZE=0");
+  ExpectConfigError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "65"}, {"SMDDP_RENDEZVOUS", "/tmp/x"}},
+                    "SMDDP_LOCAL_SIZE=65 is more than 64");
+  ExpectConfigError({{"SMDDP_RANK", "0"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RENDEZVOUS is not set");
+  ExpectConfigError({{"SMDDP_BUCKET_CAP_BYTES", "100"}}, "SMDDP_BUCKET_CAP_BYTES=100");
+  ExpectConfigError({{"SMDDP_BUCKET_CAP_BYTES", "200"}},
+                    "SMDDP_BUCKET_CAP_BYTES=200 is not a multiple of 128");
+  ExpectConfigError({{"SMDDP_CHUNK_BYTES", "1030"}}, "SMDDP_CHUNK_BYTES=1030 is not a multiple of 128");
+  ExpectConfigError({{"SMDDP_TABLE_SLOTS", "100"}}, "SMDDP_TABLE_SLOTS=100 is not a power of two");
+  ExpectConfigError({{"SMDDP_TEST_TRANSFER_DELAY_MS", "-1"}}, "SMDDP_TEST_TRANSFER_DELAY_MS=-1 is outside");
+  ExpectConfigError({{"SMDDP_LOG_LEVEL", "loud"}}, "SMDDP_LOG_LEVEL='loud' is not one of debug, info");
+  ExpectConfigError({{"SMDDP_RANK", "3"},
+                     {"SMDDP_SIZE", "4"},
+                     {"SMDDP_LOCAL_RANK", "1"},
+                     {"SMDDP_LOCAL_SIZE", "2"},
+                     {"SMDDP_RENDEZVOUS", "/tmp/x"}},
+                    "ranks of one host only");
 }
 
 }  // namespace

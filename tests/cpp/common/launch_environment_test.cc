@@ -31,7 +31,7 @@ Launch Expect(const Environment& environment, int rank, int size) {
   return launch;
 }
 
-void ExpectError(const Environment& environment, const std::string& part) {
+void ExpectLaunchError(const Environment& environment, const std::string& part) {
   Launch launch;
   const Status status = Read(environment, &launch);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -153,9 +153,9 @@ TEST(LaunchEnvironment, OneMissingVariableIsAnErrorOrTheLauncherIsNotThere) {
       // An empty value is the same as none.
       const Environment emptied = Both(cut, {{name, ""}});
       if (known.some_is_an_error) {
-        ExpectError(cut, name + " is not set though");
-        ExpectError(cut, known.name);
-        ExpectError(emptied, name + " is not set though");
+        ExpectLaunchError(cut, name + " is not set though");
+        ExpectLaunchError(cut, known.name);
+        ExpectLaunchError(emptied, name + " is not set though");
       } else {
         EXPECT_EQ(Expect(cut, 0, 1).launcher, "");
         EXPECT_EQ(Expect(emptied, 0, 1).launcher, "");
@@ -169,28 +169,31 @@ TEST(LaunchEnvironment, WrongValuesAreNamed) {
     SCOPED_TRACE(known.name);
     const std::string rank = known.required[0];
     for (const char* wrong : {"one", "1x", " ", "99999999999", "1.5"}) {
-      ExpectError(Both(known.make(1, 2), {{rank, wrong}}), rank + "='" + wrong + "'");
-      ExpectError(Both(known.make(1, 2), {{rank, wrong}}), known.name);
+      ExpectLaunchError(Both(known.make(1, 2), {{rank, wrong}}), rank + "='" + wrong + "'");
+      ExpectLaunchError(Both(known.make(1, 2), {{rank, wrong}}), known.name);
     }
     for (const char* outside : {"-1", "2"}) {
-      ExpectError(Both(known.make(1, 2), {{rank, outside}}), rank + "=" + outside + " is outside [0, 1]");
-      ExpectError(Both(known.make(1, 2), {{rank, outside}}), known.name);
+      ExpectLaunchError(Both(known.make(1, 2), {{rank, outside}}),
+                        rank + "=" + outside + " is outside [0, 1]");
+      ExpectLaunchError(Both(known.make(1, 2), {{rank, outside}}), known.name);
     }
-    ExpectError(known.make(0, 65), "=65 is more than 64");
-    ExpectError(known.make(0, 0), "=0 is outside [1,");
+    ExpectLaunchError(known.make(0, 65), "=65 is more than 64");
+    ExpectLaunchError(known.make(0, 0), "=0 is outside [1,");
   }
 }
 
 TEST(LaunchEnvironment, SeveralHostsAreAnError) {
-  ExpectError(
+  ExpectLaunchError(
       Both(OpenMpi(3, 4), {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
       "OMPI_COMM_WORLD_LOCAL_RANK=1 of OMPI_COMM_WORLD_LOCAL_SIZE=2 differ from OMPI_COMM_WORLD_RANK=3 of "
       "OMPI_COMM_WORLD_SIZE=4: this version runs the ranks of one host only");
-  ExpectError(Both(Slurm(3, 4),
-                   {{"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}),
-              "SLURM_LOCALID=1 of SLURM_STEP_TASKS_PER_NODE=2 differ");
-  ExpectError(Both(Torchrun(0, 4), {{"LOCAL_WORLD_SIZE", "2"}}), "one host only");
-  ExpectError(Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}}), "one host only");
+  ExpectLaunchError(
+      Both(Slurm(3, 4),
+           {{"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}),
+      "SLURM_LOCALID=1 of SLURM_STEP_TASKS_PER_NODE=2 differ");
+  ExpectLaunchError(Both(Torchrun(0, 4), {{"LOCAL_WORLD_SIZE", "2"}}), "one host only");
+  ExpectLaunchError(Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}}),
+                    "one host only");
 }
 
 TEST(LaunchEnvironment, TheOrderOfPrecedence) {
@@ -227,7 +230,7 @@ TEST(LaunchEnvironment, OpenMpisVariablesFromSmddprunAreNotALaunchOfOpenMpi) {
   EXPECT_EQ(Expect(Both(copies, Slurm(0, 1)), 0, 1).launcher, "Slurm's srun");
   EXPECT_EQ(Expect(OpenMpi(0, 3), 0, 3).launcher, "Open MPI's mpirun");
   // Without one it would wait for a rank 0 that does not exist.
-  ExpectError(copies, "OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=2 are set, but no variable");
+  ExpectLaunchError(copies, "OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=2 are set, but no variable");
   Expect(Without(OpenMpi(0, 1), "PMIX_NAMESPACE"), 0, 1);
   // Where a wrapper passes on only the four, the user names the run.
   Expect(Both(copies, {{"SMDDP_JOB_ID", "mine"}}), 1, 2);
@@ -251,7 +254,7 @@ TEST(LaunchEnvironment, PmiAloneCountsOnlyWhenNothingElseDoes) {
   EXPECT_EQ(Expect(Both({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}, Slurm(1, 2)), 1, 2).launcher, "Slurm's srun");
   EXPECT_EQ(Expect({{"PMI_RANK", "0"}}, 0, 1).launcher, "");
   EXPECT_EQ(Expect({{"PMI_SIZE", "4"}, {"PMI_FD", "7"}}, 0, 1).launcher, "");
-  ExpectError({{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}, "PMI_RANK='x'");
+  ExpectLaunchError({{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}, "PMI_RANK='x'");
 }
 
 TEST(LaunchEnvironment, SageMakersAndKubernetesVariablesAreIgnored) {
@@ -269,22 +272,22 @@ TEST(LaunchEnvironment, VariablesThatAreNotEnoughAreNoted) {
 }
 
 TEST(LaunchEnvironment, OurRankAndSizeStandTogether) {
-  ExpectError({{"SMDDP_RANK", "0"}}, "SMDDP_RANK is set but SMDDP_SIZE is not");
-  ExpectError({{"SMDDP_SIZE", "2"}}, "SMDDP_SIZE is set but SMDDP_RANK is not");
-  ExpectError(Both(OpenMpi(0, 2), {{"SMDDP_RANK", "0"}}), "SMDDP_SIZE is not");
-  ExpectError({{"SMDDP_RANK", ""}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=''");
-  ExpectError({{"SMDDP_RANK", "2"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=2 is outside [0, 1]");
+  ExpectLaunchError({{"SMDDP_RANK", "0"}}, "SMDDP_RANK is set but SMDDP_SIZE is not");
+  ExpectLaunchError({{"SMDDP_SIZE", "2"}}, "SMDDP_SIZE is set but SMDDP_RANK is not");
+  ExpectLaunchError(Both(OpenMpi(0, 2), {{"SMDDP_RANK", "0"}}), "SMDDP_SIZE is not");
+  ExpectLaunchError({{"SMDDP_RANK", ""}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=''");
+  ExpectLaunchError({{"SMDDP_RANK", "2"}, {"SMDDP_SIZE", "2"}}, "SMDDP_RANK=2 is outside [0, 1]");
   // A launcher's variables that are broken do not matter below ours.
   Expect(Both(Without(OpenMpi(0, 3), "OMPI_COMM_WORLD_SIZE"), Ours(1, 2)), 1, 2);
 }
 
 TEST(LaunchEnvironment, OurLocalVariablesOverrideOneByOne) {
   const Environment remote = Both(OpenMpi(1, 2), {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
-  ExpectError(remote, "one host only");
+  ExpectLaunchError(remote, "one host only");
   Expect(Both(remote, {{"SMDDP_LOCAL_RANK", "1"}}), 1, 2);
-  ExpectError(Both(OpenMpi(1, 2), {{"SMDDP_LOCAL_SIZE", "1"}}), "outside");
-  ExpectError(Both(OpenMpi(1, 2), {{"SMDDP_LOCAL_RANK", "x"}}), "SMDDP_LOCAL_RANK='x'");
-  ExpectError({{"SMDDP_LOCAL_RANK", "1"}}, "SMDDP_LOCAL_RANK=1 is outside [0, 0]");
+  ExpectLaunchError(Both(OpenMpi(1, 2), {{"SMDDP_LOCAL_SIZE", "1"}}), "outside");
+  ExpectLaunchError(Both(OpenMpi(1, 2), {{"SMDDP_LOCAL_RANK", "x"}}), "SMDDP_LOCAL_RANK='x'");
+  ExpectLaunchError({{"SMDDP_LOCAL_RANK", "1"}}, "SMDDP_LOCAL_RANK=1 is outside [0, 0]");
 }
 
 TEST(LaunchEnvironment, WhatIdentifiesTheRun) {

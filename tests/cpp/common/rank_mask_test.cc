@@ -28,7 +28,7 @@ static_assert(!MemberId().valid() && MemberId(0).valid());
 constexpr int kSmall = 8;
 constexpr unsigned kSets = 1u << kSmall;
 
-std::set<int> Expected(unsigned bits) {
+std::set<int> BitsOf(unsigned bits) {
   std::set<int> expected;
   for (int id = 0; id < kSmall; ++id) {
     if ((bits >> id & 1) != 0) expected.insert(id);
@@ -50,7 +50,7 @@ std::set<int> Listed(MemberMask mask) {
 TEST(RankMask, HoldsWhatASetHolds) {
   for (unsigned bits = 0; bits < kSets; ++bits) {
     const MemberMask mask(bits);
-    const std::set<int> expected = Expected(bits);
+    const std::set<int> expected = BitsOf(bits);
     ASSERT_EQ(Listed(mask), expected);
     ASSERT_EQ(mask.size(), static_cast<int>(expected.size()));
     ASSERT_EQ(mask.empty(), expected.empty());
@@ -72,9 +72,9 @@ TEST(RankMask, CombinesAsSetsDo) {
   for (unsigned a = 0; a < kSets; ++a) {
     for (unsigned b = 0; b < kSets; ++b) {
       const MemberMask left(a), right(b);
-      ASSERT_EQ(Listed(left | right), Expected(a | b));
-      ASSERT_EQ(Listed(left & right), Expected(a & b));
-      ASSERT_EQ(Listed(left - right), Expected(a & ~b));
+      ASSERT_EQ(Listed(left | right), BitsOf(a | b));
+      ASSERT_EQ(Listed(left & right), BitsOf(a & b));
+      ASSERT_EQ(Listed(left - right), BitsOf(a & ~b));
       ASSERT_EQ(left.ContainsAll(right), (left | right) == left);
       ASSERT_EQ(left == right, a == b);
       MemberMask changed = left;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,8 +63,6 @@ void ExpectAllFailWith(const std::vector<Outcome>& outcomes, const std::string& 
   }
 }
 
-bool Exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
-
 TEST(Bootstrap, AllRanksConnectAndNothingIsLeft) {
   const PrivateDirectory directory;
   const std::vector<Outcome> outcomes = MeetAll(Configs(5, directory.path()));
@@ -78,7 +77,7 @@ TEST(Bootstrap, AllRanksConnectAndNothingIsLeft) {
       EXPECT_EQ(peer.arena_bytes, kArenaBytes);
     }
   }
-  EXPECT_FALSE(Exists(directory.path()));
+  EXPECT_FALSE(std::filesystem::exists(directory.path()));
 }
 
 TEST(Bootstrap, SettingsThatDifferAreNamed) {
@@ -86,7 +85,7 @@ TEST(Bootstrap, SettingsThatDifferAreNamed) {
   std::vector<Config> configs = Configs(2, directory.path());
   configs[1].bucket_cap_bytes = 1280;
   ExpectAllFailWith(MeetAll(configs), "SMDDP_BUCKET_CAP_BYTES is 1280 on rank 1 but 26214400 on rank 0");
-  EXPECT_FALSE(Exists(directory.path()));
+  EXPECT_FALSE(std::filesystem::exists(directory.path()));
 }
 
 TEST(Bootstrap, SizesThatDifferAreNamed) {
@@ -110,7 +109,7 @@ TEST(Bootstrap, MissingRanksAreNamed) {
   configs.erase(configs.begin() + 1);
   for (Config& config : configs) config.bootstrap_timeout_seconds = 1;
   ExpectAllFailWith(MeetAll(configs), "rank(s) 1, 3 of 4");
-  EXPECT_FALSE(Exists(directory.path()));
+  EXPECT_FALSE(std::filesystem::exists(directory.path()));
 }
 
 TEST(Bootstrap, MissingRankZeroIsNamed) {

@@ -10,7 +10,7 @@
 namespace tf_smddp {
 namespace {
 
-struct alignas(64) Line {
+struct alignas(64) LogLine {
   char bytes[64];
 };
 
@@ -22,7 +22,7 @@ class LaunchLogTest : public ::testing::Test {
       : memory_(LaunchLog::Bytes(kCapacity) / 64 + 1),
         log_(reinterpret_cast<std::byte*>(memory_.data()), kCapacity) {}
 
-  std::vector<Line> memory_;
+  std::vector<LogLine> memory_;
   LaunchLog log_;
 };
 
@@ -121,7 +121,7 @@ TEST_F(LaunchLogTest, AnUnpublishedEntryIsDroppedForAll) {
 TEST(LaunchLogConcurrency, AllReadersSeeTheSameSealedOrder) {
   constexpr std::size_t kCapacity = 1 << 14;
   constexpr int kAppenders = 4, kEach = 2000;
-  std::vector<Line> memory(LaunchLog::Bytes(kCapacity) / 64 + 1);
+  std::vector<LogLine> memory(LaunchLog::Bytes(kCapacity) / 64 + 1);
   LaunchLog log(reinterpret_cast<std::byte*>(memory.data()), kCapacity);
   std::vector<std::thread> threads;
   for (int appender = 0; appender < kAppenders; ++appender) {

@@ -11,7 +11,7 @@
 namespace tf_smddp {
 namespace {
 
-struct alignas(64) Line {
+struct alignas(64) TableLine {
   char bytes[64];
 };
 
@@ -34,7 +34,7 @@ class ReadinessTableTest : public ::testing::Test {
 
   AbortRecord abort_ = {};
   std::atomic<std::uint64_t> active_{kEveryone};
-  std::vector<Line> memory_;
+  std::vector<TableLine> memory_;
   ReadinessTable table_;
   Manifest others_ = {};
   int other_rank_ = -1;
@@ -158,7 +158,7 @@ TEST(ReadinessTableConcurrency, LeavingAndArriving) {
   const Manifest manifest = MakeManifest({CollectiveKind::kBarrier, DType::kUInt8}, 0, 0, {0}, "b");
   for (int round = 0; round < kRounds; ++round) {
     std::atomic<std::uint64_t> active{3};
-    std::vector<Line> memory(ReadinessTable::Bytes({4, kRanks}) / 64 + 1);
+    std::vector<TableLine> memory(ReadinessTable::Bytes({4, kRanks}) / 64 + 1);
     ReadinessTable table(reinterpret_cast<std::byte*>(memory.data()), {4, kRanks}, &active, &abort);
     std::atomic<int> launches{0};
     std::thread leaver([&] {
@@ -180,7 +180,7 @@ TEST(ReadinessTableConcurrency, ExactlyOneRankIsLast) {
   constexpr int kRanks = 4, kRounds = 2000;
   AbortRecord abort = {};
   const std::atomic<std::uint64_t> everyone{15};
-  std::vector<Line> memory(ReadinessTable::Bytes({16, kRanks}) / 64 + 1);
+  std::vector<TableLine> memory(ReadinessTable::Bytes({16, kRanks}) / 64 + 1);
   ReadinessTable table(reinterpret_cast<std::byte*>(memory.data()), {16, kRanks}, &everyone, &abort);
   std::atomic<int> lasts{0};
   std::vector<std::thread> ranks;

@@ -20,7 +20,7 @@ Trial Gather(DType dtype, std::vector<std::int64_t> rows, std::int64_t row_count
   return trial;
 }
 
-std::vector<Trial> Trials(int size) {
+std::vector<Trial> AllgatherTrials(int size) {
   std::vector<Trial> trials;
   unsigned salt = 0;
   for (const std::int64_t total : Counts(size)) {
@@ -46,7 +46,7 @@ class AllgatherMatrix : public ::testing::TestWithParam<int> {};
 
 TEST_P(AllgatherMatrix, EveryCase) {
   const int size = GetParam();
-  RunMatrix(size, Trials(size), 60);
+  RunMatrix(size, AllgatherTrials(size), 60);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, AllgatherMatrix, ::testing::ValuesIn(MatrixSizes()));

@@ -24,7 +24,7 @@ Trial Reduction(const Arithmetic& arithmetic, int size, std::int64_t count, int 
   return trial;
 }
 
-std::vector<Trial> Trials(int size, const std::vector<std::int64_t>& counts) {
+std::vector<Trial> AllreduceTrials(int size, const std::vector<std::int64_t>& counts) {
   std::vector<Trial> trials;
   unsigned salt = 0;
   for (const std::int64_t count : counts) {
@@ -42,7 +42,7 @@ class AllreduceMatrix : public ::testing::TestWithParam<int> {};
 
 TEST_P(AllreduceMatrix, EveryCase) {
   const int size = GetParam();
-  RunMatrix(size, Trials(size, Counts(size)), 60);
+  RunMatrix(size, AllreduceTrials(size, Counts(size)), 60);
 }
 
 TEST_P(AllreduceMatrix, OneMebiElements) {
@@ -70,7 +70,7 @@ TEST(AllreducePaths, ConfigurationDoesNotChangeResults) {
       [](int, Config* config) { config->table_slots = 128, config->bucket_cap_bytes = 4096; },
       [](int, Config* config) { config->small_bytes = 1 << 20; },
   };
-  const std::vector<Trial> trials = Trials(size, {0, 1, 33, 4097});
+  const std::vector<Trial> trials = AllreduceTrials(size, {0, 1, 33, 4097});
   for (const Tweak& tweak : tweaks) {
     RunRanks(
         size,

@@ -25,7 +25,7 @@ Trial Exchange(DType dtype, int size, std::int64_t total, int pattern, std::int6
   return trial;
 }
 
-std::vector<Trial> Trials(int size) {
+std::vector<Trial> AlltoallTrials(int size) {
   std::vector<Trial> trials;
   unsigned salt = 0;
   for (const std::int64_t total : Counts(size)) {
@@ -47,7 +47,7 @@ class AlltoallMatrix : public ::testing::TestWithParam<int> {};
 
 TEST_P(AlltoallMatrix, EveryCase) {
   const int size = GetParam();
-  RunMatrix(size, Trials(size), 60);
+  RunMatrix(size, AlltoallTrials(size), 60);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, AlltoallMatrix, ::testing::ValuesIn(MatrixSizes()));

@@ -9,7 +9,7 @@
 namespace tf_smddp::testing {
 namespace {
 
-std::vector<Trial> Trials(int size) {
+std::vector<Trial> BroadcastTrials(int size) {
   std::vector<Trial> trials;
   unsigned salt = 0;
   for (const std::int64_t count : Counts(size)) {
@@ -36,7 +36,7 @@ class BroadcastMatrix : public ::testing::TestWithParam<int> {};
 
 TEST_P(BroadcastMatrix, EveryCase) {
   const int size = GetParam();
-  RunMatrix(size, Trials(size), 60);
+  RunMatrix(size, BroadcastTrials(size), 60);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, BroadcastMatrix, ::testing::ValuesIn(MatrixSizes()));

@@ -24,16 +24,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Request Floats(CommunicatorId id, std::vector<float>* data) {
-  Request request = AllreduceFloats(*data, data);
-  request.communicator = id;
-  return request;
-}
-
 // A sum over both of two ranks, small or large.
 void ExpectSum(Engine& engine, CommunicatorId id, std::size_t count) {
   std::vector<float> data(count, 1.0f);
-  const Status status = Await(engine, Floats(id, &data));
+  const Status status = Await(engine, AllreduceIn(id, &data));
   ASSERT_TRUE(status.ok()) << status.message();
   ASSERT_EQ(data.front(), 2.0f);
   ASSERT_EQ(data.back(), 2.0f);
@@ -42,7 +36,7 @@ void ExpectSum(Engine& engine, CommunicatorId id, std::size_t count) {
 // A step that fails on both of two ranks, since they disagree about a shape.
 void FailAStep(Engine& engine, CommunicatorId id) {
   std::vector<float> data(engine.config().rank == 0 ? 4 : 5, 1.0f);
-  EXPECT_FALSE(Await(engine, Floats(id, &data)).ok());
+  EXPECT_FALSE(Await(engine, AllreduceIn(id, &data)).ok());
 }
 
 TEST(CommunicatorLife, AThousandOneAfterTheOtherLeaveNothing) {
@@ -98,7 +92,7 @@ TEST(CommunicatorLife, ARequestThatComesDuringTheRemovalEnds) {
     if (rank == 0) {
       remover = std::thread([&] { EXPECT_TRUE(engine.RemoveCommunicator(id).ok()); });
       std::this_thread::sleep_for(milliseconds(50));  // it waits for rank 1
-      Request request = Floats(id, &data);
+      Request request = AllreduceIn(id, &data);
       request.done = [&](const Status& status) { outcome.set_value(status); };
       engine.Submit(std::move(request));
     }
@@ -110,7 +104,7 @@ TEST(CommunicatorLife, ARequestThatComesDuringTheRemovalEnds) {
     const Status status = outcome.get_future().get();
     EXPECT_NE(status.message().find("removed meanwhile"), std::string::npos) << status.message();
     remover.join();
-    EXPECT_NE(Await(engine, Floats(id, &data)).message().find("no process set"), std::string::npos);
+    EXPECT_NE(Await(engine, AllreduceIn(id, &data)).message().find("no process set"), std::string::npos);
   });
 }
 
@@ -185,7 +179,7 @@ TEST(CommunicatorLife, MakingAndRemovingWhileTheWorldFails) {
       if (interrupter.joinable()) interrupter.join();
       // The failure may come only now.
       std::vector<float> data(1, 1.0f);
-      while (!Await(engine, Floats(kWorld, &data)).ok()) data[0] = 1.0f;
+      while (!Await(engine, AllreduceIn(kWorld, &data)).ok()) data[0] = 1.0f;
       EXPECT_EQ(data[0], 2.0f);
     }
   });
@@ -205,7 +199,7 @@ TEST(CommunicatorLife, NoneAreMadeOrRemovedOnceARankHasLeftTheWorld) {
           << status.message();
     }
     std::vector<float> data(4, 1.0f);
-    EXPECT_TRUE(Await(engine, Floats(id, &data)).ok());
+    EXPECT_TRUE(Await(engine, AllreduceIn(id, &data)).ok());
     EXPECT_EQ(data[0], 3.0f);
   });
 }

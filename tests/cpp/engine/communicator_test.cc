@@ -32,12 +32,6 @@ bool IsMember(Engine& engine, CommunicatorId id) {
   return std::find(ranks.begin(), ranks.end(), engine.config().rank) != ranks.end();
 }
 
-Request Floats(CommunicatorId id, std::vector<float>* data) {
-  Request request = AllreduceFloats(*data, data);
-  request.communicator = id;
-  return request;
-}
-
 // Returns one collective of each kind in each layout.
 std::vector<Trial> OneOfEach(int size, unsigned salt) {
   std::vector<Trial> trials;
@@ -110,16 +104,16 @@ TEST(Communicator, BadCallsAreRefusedHereAlone) {
     EXPECT_EQ(engine.RemoveCommunicator(17).code(), StatusCode::kInvalidArgument);
     std::uint64_t ticket = 0;
     EXPECT_NE(engine.DrawTicket(17, kNoStep, &ticket).message().find("no process set 17"), std::string::npos);
-    EXPECT_NE(Await(engine, Floats(17, &data)).message().find("no process set 17"), std::string::npos);
+    EXPECT_NE(Await(engine, AllreduceIn(17, &data)).message().find("no process set 17"), std::string::npos);
     EXPECT_NE(engine.Leave(17).message().find("no process set 17"), std::string::npos);
     const CommunicatorId id = Create(engine, {0, 2});
     if (rank == 1) {
-      EXPECT_NE(Await(engine, Floats(id, &data)).message().find("rank 1 is not in process set"),
+      EXPECT_NE(Await(engine, AllreduceIn(id, &data)).message().find("rank 1 is not in process set"),
                 std::string::npos);
       EXPECT_NE(engine.DrawTicket(id, kNoStep, &ticket).message().find("ranks 0, 2"), std::string::npos);
       EXPECT_FALSE(engine.Leave(id).ok());
     } else {
-      Request request = Floats(id, &data);
+      Request request = AllreduceIn(id, &data);
       request.operation.kind = CollectiveKind::kBroadcast;
       request.operation.root = RankId(1);
       EXPECT_NE(Await(engine, request).message().find("root rank 1, which is not in its process set"),
@@ -156,7 +150,7 @@ TEST(Communicator, WhatIsMadeInThePlaceOfAnotherStartsAnew) {
       if (!IsMember(engine, id)) continue;
       EXPECT_EQ(DrawTicket(engine, id), 0u);
       std::vector<float> data(round % 3 == 0 ? 3000 : 3, 1.0f);
-      ASSERT_TRUE(Await(engine, Named(Floats(id, &data), "the same name")).ok());
+      ASSERT_TRUE(Await(engine, Named(AllreduceIn(id, &data), "the same name")).ok());
       ASSERT_EQ(data[2], 2.0f);
     }
     RunAlone(engine, kept, OneOfEach(3, 5));
@@ -174,7 +168,7 @@ TEST(Communicator, SixtyFourAtATime) {
     // All communicators are used at once.
     std::vector<std::vector<float>> data(ids.size(), std::vector<float>(2000, static_cast<float>(rank)));
     std::vector<Request> requests;
-    for (std::size_t i = 0; i < ids.size(); ++i) requests.push_back(Floats(ids[i], &data[i]));
+    for (std::size_t i = 0; i < ids.size(); ++i) requests.push_back(AllreduceIn(ids[i], &data[i]));
     for (const Status& each : AwaitAll(engine, std::move(requests))) ASSERT_TRUE(each.ok()) << each.message();
     for (const auto& each : data) ASSERT_EQ(each[1999], 1.0f);
     EXPECT_TRUE(engine.RemoveCommunicator(ids[30]).ok());
@@ -188,7 +182,7 @@ TEST(Communicator, OneInUseIsNotRemoved) {
     std::vector<float> data(4, 1.0f), flag(1, 1.0f);
     if (rank == 0) {
       std::promise<Status> outcome;
-      Request request = Floats(id, &data);
+      Request request = AllreduceIn(id, &data);
       request.done = [&outcome](const Status& status) { outcome.set_value(status); };
       engine.Submit(std::move(request));
       EXPECT_EQ(engine.RemoveCommunicator(id).code(), StatusCode::kFailedPrecondition);
@@ -196,10 +190,10 @@ TEST(Communicator, OneInUseIsNotRemoved) {
       EXPECT_TRUE(outcome.get_future().get().ok());
     } else {
       ASSERT_TRUE(Await(engine, AllreduceFloats(flag, &flag)).ok());
-      EXPECT_TRUE(Await(engine, Floats(id, &data)).ok());
+      EXPECT_TRUE(Await(engine, AllreduceIn(id, &data)).ok());
     }
     EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
-    EXPECT_NE(Await(engine, Floats(id, &data)).message().find("no process set"), std::string::npos);
+    EXPECT_NE(Await(engine, AllreduceIn(id, &data)).message().find("no process set"), std::string::npos);
   });
 }
 
@@ -244,7 +238,7 @@ TEST(Communicator, AFailureStaysInItsCommunicator) {
       if (attempt % 2 == 1 && rank == attempt / 2 % 2) {
         step.Fail("disk full", {id});
       } else {
-        step.Submit(Floats(id, &data));
+        step.Submit(AllreduceIn(id, &data));
       }
       EXPECT_EQ(step.End().ok(), attempt % 2 == 0) << step.End().message();
       if (attempt % 2 == 0) {
@@ -272,12 +266,12 @@ TEST(Communicator, AStepThatUsesTwo) {
         std::vector<float> world(10, static_cast<float>(turn)), members(3000, static_cast<float>(turn));
         Step step(engine);
         if (here) {
-          if (attempt % 3 == 1) step.Submit(Floats(small, &members));
+          if (attempt % 3 == 1) step.Submit(AllreduceIn(small, &members));
           step.Fail("disk full", small_first ? std::vector<CommunicatorId>{small, kWorld}
                                              : std::vector<CommunicatorId>{kWorld, small});
         }
-        if (rank < 2) step.Submit(Floats(small, &members));
-        step.Submit(Floats(kWorld, &world));
+        if (rank < 2) step.Submit(AllreduceIn(small, &members));
+        step.Submit(AllreduceIn(kWorld, &world));
         const Status status = step.End();
         EXPECT_EQ(status.ok(), !fails)
             << "rank " << rank << ", attempt " << attempt << ": " << status.message();
@@ -322,7 +316,7 @@ TEST(Communicator, ShutdownWithSeveral) {
     const CommunicatorId id = Create(engine, {1, 2});
     std::vector<float> data(3000, 1.0f);
     if (rank > 0) {
-      ASSERT_TRUE(Await(engine, Floats(id, &data)).ok());
+      ASSERT_TRUE(Await(engine, AllreduceIn(id, &data)).ok());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20 * rank));
   });

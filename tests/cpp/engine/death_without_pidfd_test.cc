@@ -29,15 +29,6 @@ void WithoutPidfd(int, Config* config) {
   Require(RefuseCalls({{SYS_pidfd_open, EPERM}}), "seccomp");
 }
 
-// Small collectives until one fails.
-Status RunUntilFailure(Engine& engine) {
-  std::vector<float> data(100, 1.0f);
-  for (;;) {
-    const Status status = tf_smddp::testing::Await(engine, AllreduceFloats(data, &data, ReduceOp::kMax));
-    if (!status.ok()) return status;
-  }
-}
-
 std::string KilledText(int rank, pid_t pid) {
   return "rank " + std::to_string(rank) + " (pid " + std::to_string(pid) +
          ") was killed by signal 9 (SIGKILL)";

@@ -16,15 +16,6 @@
 namespace tf_smddp::testing {
 namespace {
 
-// Allreduces for ever; returns the first error.
-Status RunUntilFailure(Engine& engine) {
-  std::vector<float> data(5000, 1.0f);
-  for (;;) {
-    const Status status = Await(engine, AllreduceFloats(data, &data, ReduceOp::kMax));
-    if (!status.ok()) return status;
-  }
-}
-
 void KillOneOf(const char* hosts, int size, int victim, std::chrono::microseconds when) {
   SCOPED_TRACE("rank " + std::to_string(victim) + " of " + std::to_string(size) + " on " + hosts +
                " hosts after " + std::to_string(when.count()) + " us");

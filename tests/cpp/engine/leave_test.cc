@@ -36,12 +36,6 @@ void MeetInTheWorld(Engine& engine) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-Request Floats(CommunicatorId id, std::vector<float>* data, ReduceOp op = ReduceOp::kSum) {
-  Request request = AllreduceFloats(*data, data, op);
-  request.communicator = id;
-  return request;
-}
-
 // Reductions, gathers and scatters of those that are left; each in every layout, small and large.
 std::vector<Trial> Trials(int size, unsigned salt) {
   std::vector<Trial> trials;
@@ -114,7 +108,7 @@ TEST(Leave, WhatWaitedForTheLeaverBecomesReady) {
       std::vector<Request> requests;
       for (const std::size_t count : {3, 2000, 300000})
         data.emplace_back(count, static_cast<float>(rank + 1));
-      for (auto& each : data) requests.push_back(Floats(id, &each, ReduceOp::kAverage));
+      for (auto& each : data) requests.push_back(AllreduceIn(id, &each, ReduceOp::kAverage));
       for (const Status& status : AwaitAll(engine, std::move(requests)))
         ASSERT_TRUE(status.ok()) << status.message();
       for (const auto& each : data) {
@@ -131,14 +125,14 @@ TEST(Leave, OwnRequestsAreWaitedForAndLaterOnesRefused) {
     std::vector<float> data(100000, 1.0f);
     if (rank == 0) {
       std::promise<Status> outcome;
-      Request request = Floats(id, &data);
+      Request request = AllreduceIn(id, &data);
       request.done = [&outcome](const Status& status) { outcome.set_value(status); };
       engine.Submit(std::move(request));
       ASSERT_TRUE(engine.Leave(id).ok());
       auto ended = outcome.get_future();
       ASSERT_TRUE(ended.get().ok());
       EXPECT_EQ(data[99999], 2.0f);
-      const Status late = Await(engine, Floats(id, &data));
+      const Status late = Await(engine, AllreduceIn(id, &data));
       EXPECT_EQ(late.code(), StatusCode::kFailedPrecondition);
       EXPECT_NE(late.message().find("rank 0 has left"), std::string::npos) << late.message();
       EXPECT_TRUE(engine.Leave(id).ok());  // again: nothing
@@ -146,10 +140,10 @@ TEST(Leave, OwnRequestsAreWaitedForAndLaterOnesRefused) {
       engine.FailStep(id, kNoStep, "disk full");
     } else {
       std::this_thread::sleep_for(milliseconds(30));
-      ASSERT_TRUE(Await(engine, Floats(id, &data)).ok());
+      ASSERT_TRUE(Await(engine, AllreduceIn(id, &data)).ok());
       for (int round = 0; round < 20; ++round) {
         std::vector<float> own(round % 2 == 0 ? 3 : 5000, 7.0f);
-        const Status status = Await(engine, Floats(id, &own));
+        const Status status = Await(engine, AllreduceIn(id, &own));
         ASSERT_TRUE(status.ok()) << status.message();
         ASSERT_EQ(own[2], 7.0f);
         std::this_thread::sleep_for(milliseconds(2));
@@ -170,7 +164,7 @@ TEST(Leave, ACollectiveThatNeedsTheLeaverIsAnError) {
     }
     MeetInTheWorld(engine);
     std::vector<float> data(10, 1.0f);
-    Request broadcast = Floats(id, &data);
+    Request broadcast = AllreduceIn(id, &data);
     broadcast.operation.kind = CollectiveKind::kBroadcast;
     broadcast.operation.root = RankId(0);
     Status status = Await(engine, broadcast);
@@ -181,7 +175,7 @@ TEST(Leave, ACollectiveThatNeedsTheLeaverIsAnError) {
     Attempt attempt(engine, id, trial);
     status = Await(engine, attempt.MakeRequest());
     EXPECT_NE(status.message().find("has left the process set"), std::string::npos) << status.message();
-    status = Await(engine, Floats(id, &data));
+    status = Await(engine, AllreduceIn(id, &data));
     EXPECT_TRUE(status.ok()) << status.message();
     MeetInTheWorld(engine);
   });
@@ -199,7 +193,7 @@ TEST(Leave, InAStreamOfRequests) {
       const int stays = rank == 0 ? uses : static_cast<int>(random() % uses);
       for (int use = 0; use < stays; ++use) {
         std::vector<float> data(use % 3 == 0 ? 3000 : 5, static_cast<float>(1 << (4 * rank)));
-        const Status status = Await(engine, Floats(id, &data));
+        const Status status = Await(engine, AllreduceIn(id, &data));
         ASSERT_TRUE(status.ok()) << status.message();
         for (const float value : data) ASSERT_EQ(value, data[0]);
         sums[static_cast<std::size_t>(rank)][static_cast<std::size_t>(use)] = data[0];
@@ -243,7 +237,7 @@ TEST(Leave, WhileStepsFail) {
         if (fails && rank == left + (attempt + static_cast<int>(round)) % (size - left)) {
           step.Fail("disk full", {id});
         }
-        step.Submit(Floats(id, &data));
+        step.Submit(AllreduceIn(id, &data));
         ASSERT_EQ(step.End().ok(), !fails)
             << "rank " << rank << ", attempt " << attempt << ": " << step.End().message();
       }
@@ -260,7 +254,7 @@ TEST(Leave, TheWorld) {
       return;
     }
     std::this_thread::sleep_for(milliseconds(20));
-    const Status status = Await(engine, Floats(kWorld, &data));
+    const Status status = Await(engine, AllreduceIn(kWorld, &data));
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(data[0], 2.0f);
   });

@@ -29,7 +29,7 @@ struct Child {
 };
 
 // Collectives of every kind and size for ever; returns the first error.
-Status RunUntilFailure(Engine& engine) {
+Status RunGroupsUntilFailure(Engine& engine) {
   std::mt19937 random(7);  // the same on all ranks
   std::vector<std::vector<float>> data(6, std::vector<float>(300000, 1.0f));
   for (;;) {
@@ -88,11 +88,11 @@ std::string ReadAll(int fd) {
 }
 
 // Kills `victim` with `signal` and expects every other rank to name it within two seconds.
-void KillOneOf(int size, int victim, int signal, std::chrono::microseconds when) {
+void KillOneRank(int size, int victim, int signal, std::chrono::microseconds when) {
   const PrivateDirectory directory;
   std::vector<Child> children;
   for (int rank = 0; rank < size; ++rank) {
-    children.push_back(StartRank(rank, size, directory.path(), RunUntilFailure));
+    children.push_back(StartRank(rank, size, directory.path(), RunGroupsUntilFailure));
   }
   for (const Child& child : children) AwaitMet(child);
   EXPECT_NE(::access(directory.path().c_str(), F_OK), 0) << "the rendezvous directory is still there";
@@ -127,20 +127,20 @@ TEST(ProcessDeath, SigkillAtARandomMomentFiftyTimes) {
     const std::chrono::microseconds when(random() % 30000);
     SCOPED_TRACE("round " + std::to_string(round) + ": rank " + std::to_string(victim) + " after " +
                  std::to_string(when.count()) + " us");
-    KillOneOf(3, victim, SIGKILL, when);
+    KillOneRank(3, victim, SIGKILL, when);
     if (HasFailure()) return;
   }
 }
 
 TEST(ProcessDeath, OtherSignalsAreNamed) {
-  KillOneOf(2, 1, SIGTERM, std::chrono::milliseconds(5));
-  KillOneOf(4, 0, SIGQUIT, std::chrono::milliseconds(5));
+  KillOneRank(2, 1, SIGTERM, std::chrono::milliseconds(5));
+  KillOneRank(4, 0, SIGQUIT, std::chrono::milliseconds(5));
 }
 
 // Rank 1 leaves the process without a word.
 Status ExitWithCodeThree(Engine& engine) {
   if (engine.config().rank == 1) ::_exit(3);
-  return RunUntilFailure(engine);
+  return RunGroupsUntilFailure(engine);
 }
 
 TEST(ProcessDeath, AnExitWithoutShutdownIsNamed) {

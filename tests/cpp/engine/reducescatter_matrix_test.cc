@@ -24,7 +24,7 @@ Trial Scatter(const Arithmetic& arithmetic, int size, std::int64_t rows, std::in
   return trial;
 }
 
-std::vector<Trial> Trials(int size) {
+std::vector<Trial> ReducescatterTrials(int size) {
   std::vector<Trial> trials;
   unsigned salt = 0;
   for (const std::int64_t rows : Counts(size)) {
@@ -44,7 +44,7 @@ class ReducescatterMatrix : public ::testing::TestWithParam<int> {};
 
 TEST_P(ReducescatterMatrix, EveryCase) {
   const int size = GetParam();
-  RunMatrix(size, Trials(size), 60);
+  RunMatrix(size, ReducescatterTrials(size), 60);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ReducescatterMatrix, ::testing::ValuesIn(MatrixSizes()));

@@ -22,7 +22,7 @@
 namespace tf_smddp::testing {
 namespace {
 
-constexpr std::int64_t kLarge = 300'000;  // elements; several chunks
+constexpr std::int64_t kLargeCount = 300'000;  // elements; several chunks
 
 EngineStats StatsOf(Engine& engine, bool reset = false) {
   EngineStats stats;
@@ -50,7 +50,7 @@ Status Barrier(Engine& engine) {
 TEST(Statistics, CallsAndBytes) {
   RunRanks(3, [](int rank, Engine& engine) {
     for (int i = 0; i < 5; ++i) ASSERT_TRUE(Allreduce(engine, 1).ok());
-    for (int i = 0; i < 2; ++i) ASSERT_TRUE(Allreduce(engine, kLarge).ok());
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(Allreduce(engine, kLargeCount).ok());
     ASSERT_TRUE(Barrier(engine).ok());
     const EngineStats stats = StatsOf(engine);
     EXPECT_EQ(stats.rank, rank);
@@ -60,9 +60,9 @@ TEST(Statistics, CallsAndBytes) {
     const CollectiveStats& allreduce = Of(stats.collectives, CollectiveKind::kAllreduce);
     EXPECT_EQ(allreduce.calls, 7u);
     EXPECT_EQ(allreduce.errors, 0u);
-    EXPECT_EQ(allreduce.bytes, 5 * 4 + 2 * 4 * static_cast<std::uint64_t>(kLarge));
+    EXPECT_EQ(allreduce.bytes, 5 * 4 + 2 * 4 * static_cast<std::uint64_t>(kLargeCount));
     EXPECT_EQ(allreduce.small_calls, 5u);
-    EXPECT_EQ(allreduce.staged_bytes, 2 * 4 * static_cast<std::uint64_t>(kLarge));
+    EXPECT_EQ(allreduce.staged_bytes, 2 * 4 * static_cast<std::uint64_t>(kLargeCount));
     EXPECT_GT(allreduce.moving_seconds, 0);
     EXPECT_GT(allreduce.waiting_seconds, 0);
     const CollectiveStats& barrier = Of(stats.collectives, CollectiveKind::kBarrier);
@@ -75,7 +75,7 @@ TEST(Statistics, CallsAndBytes) {
     EXPECT_EQ(world.id, kWorld);
     EXPECT_EQ(world.ranks, (std::vector<int>{0, 1, 2}));
     EXPECT_EQ(world.batches, 2u);
-    EXPECT_EQ(world.batch_bytes, 2 * 4 * static_cast<std::uint64_t>(kLarge));
+    EXPECT_EQ(world.batch_bytes, 2 * 4 * static_cast<std::uint64_t>(kLargeCount));
     EXPECT_EQ(world.deferred, 0u);
     EXPECT_EQ(world.failures, 0u);
   });
@@ -88,7 +88,7 @@ TEST(Statistics, WaitingAndMovingAreToldApart) {
   Meeting meeting(2);
   Clock::time_point late_call;  // rank 1's, in the round that is on
   RunRanks(2, [&](int rank, Engine& engine) {
-    for (const std::int64_t count : {std::int64_t{1}, kLarge}) {
+    for (const std::int64_t count : {std::int64_t{1}, kLargeCount}) {
       double least_waiting = 1e9, least_excess = 1e9;
       for (int round = 0; round < kRounds; ++round) {
         std::vector<float> data(static_cast<std::size_t>(count), 1.0f), output(data.size());
@@ -147,7 +147,7 @@ TEST(Statistics, MovingIsCountedWhereItIsDone) {
     if (Of(StatsOf(engine).collectives, CollectiveKind::kAllreduce).moving_seconds > 0) movers.fetch_add(1);
     // In a staged transfer, each rank moves its own part.
     StatsOf(engine, /*reset=*/true);
-    ASSERT_TRUE(Allreduce(engine, kLarge).ok());
+    ASSERT_TRUE(Allreduce(engine, kLargeCount).ok());
     EXPECT_GT(Of(StatsOf(engine).collectives, CollectiveKind::kAllreduce).moving_seconds, 0);
   });
   EXPECT_EQ(movers.load(), 1);
@@ -155,11 +155,11 @@ TEST(Statistics, MovingIsCountedWhereItIsDone) {
 
 TEST(Statistics, InArenasNothingIsStaged) {
   RunRanks(2, [](int, Engine& engine) {
-    constexpr std::uint64_t kBytes = kLarge * sizeof(float);
+    constexpr std::uint64_t kBytes = kLargeCount * sizeof(float);
     void* data = engine.arena()->Allocate(kBytes);
     ASSERT_NE(data, nullptr);
     ASSERT_TRUE(Await(engine, MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, data,
-                                          data, kLarge))
+                                          data, kLargeCount))
                     .ok());
     const EngineStats stats = StatsOf(engine);
     EXPECT_GE(stats.arena_used_bytes, kBytes);
@@ -262,11 +262,11 @@ TEST(Statistics, CommunicatorsCountApartAndAreNotForgotten) {
 
 TEST(Statistics, AJobOfOneRank) {
   RunRanks(1, [](int, Engine& engine) {
-    ASSERT_TRUE(Allreduce(engine, kLarge).ok());
+    ASSERT_TRUE(Allreduce(engine, kLargeCount).ok());
     const EngineStats stats = StatsOf(engine);
     const CollectiveStats& allreduce = Of(stats.collectives, CollectiveKind::kAllreduce);
     EXPECT_EQ(allreduce.calls, 1u);
-    EXPECT_EQ(allreduce.bytes, 4 * static_cast<std::uint64_t>(kLarge));
+    EXPECT_EQ(allreduce.bytes, 4 * static_cast<std::uint64_t>(kLargeCount));
     EXPECT_GT(allreduce.moving_seconds, 0);
     EXPECT_EQ(allreduce.waiting_seconds, 0);
     EXPECT_EQ(stats.arena_bytes, 0u);

@@ -62,6 +62,14 @@ Status RunSomeCollectives(Engine& engine) {
   return {};
 }
 
+Status RunUntilFailure(Engine& engine) {
+  std::vector<float> data(5000, 1.0f);
+  for (;;) {
+    const Status status = Await(engine, AllreduceFloats(data, &data, ReduceOp::kMax));
+    if (!status.ok()) return status;
+  }
+}
+
 void Require(bool done, const char* what) {
   if (done) return;
   std::perror(what);

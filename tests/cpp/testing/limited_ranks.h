@@ -33,6 +33,9 @@ using LimitedBody = std::function<Status(Engine&)>;
 // Some allreduces, small and large. Errors: theirs, or Internal for a wrong result.
 Status RunSomeCollectives(Engine& engine);
 
+// Allreduces until one fails. Returns its error.
+Status RunUntilFailure(Engine& engine);
+
 // A job of `size` ranks, on hosts as in RunRanks, which run `body` under `limit`. A rank's arena has 32 MiB
 // by default here, and the tables are small; the log level is `warning`. Each rank ends after 20 s at the
 // latest.

@@ -143,6 +143,12 @@ Request AllreduceFloats(const std::vector<float>& input, std::vector<float>* out
                      static_cast<std::int64_t>(input.size()));
 }
 
+Request AllreduceIn(CommunicatorId communicator, std::vector<float>* data, ReduceOp op) {
+  Request request = AllreduceFloats(*data, data, op);
+  request.communicator = communicator;
+  return request;
+}
+
 Request InGroup(Request request, std::uint64_t ticket, std::uint32_t index, std::uint32_t num_params) {
   request.pairing.kind = Pairing::kGroup;
   request.pairing.ticket = ticket;

@@ -66,6 +66,7 @@ Request MakeRequest(CollectiveKind kind, DType dtype, ReduceOp op, const void* i
                     std::int64_t count);
 Request AllreduceFloats(const std::vector<float>& input, std::vector<float>* output,
                         ReduceOp op = ReduceOp::kSum);
+Request AllreduceIn(CommunicatorId communicator, std::vector<float>* data, ReduceOp op = ReduceOp::kSum);
 
 // Pairs `request` as tensor `index` of `num_params` in the group with `ticket`.
 Request InGroup(Request request, std::uint64_t ticket, std::uint32_t index, std::uint32_t num_params);
