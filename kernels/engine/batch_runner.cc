@@ -61,10 +61,11 @@ void BatchRunner::Start(LogReader::Batch batch) {
   if (const std::int64_t delay = communicator_->config().test_transfer_delay_ms; delay > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(delay) * batch_.size());
   }
+  for (Item& item : items_) item.transfer = TransferOf(item.resolved);
   for (Transfer* transfer : transfers_) {
     std::vector<const ResolvedRequest*> requests;
-    for (Item& item : items_) {
-      if (TransferOf(&item) == transfer) requests.push_back(&item.resolved);
+    for (const Item& item : items_) {
+      if (item.transfer == transfer) requests.push_back(&item.resolved);
     }
     total_units_ += transfer->Plan(std::move(requests), batch_state_);
   }
@@ -72,14 +73,10 @@ void BatchRunner::Start(LogReader::Batch batch) {
 }
 
 // Which one follows from the cells alone, so it is the same on all ranks.
-Transfer* BatchRunner::TransferOf(Item* item) {
-  const ResolvedRequest& resolved = item->resolved;
+Transfer* BatchRunner::TransferOf(const ResolvedRequest& resolved) {
   if (gather_ != nullptr) return gather_.get();
-  if (resolved.reachable) {
-    return resolved.all_outputs() ? static_cast<Transfer*>(&chunks_) : &own_outputs_;
-  }
-  item->staged = true;
-  return &staged_;
+  if (!resolved.reachable) return &staged_;
+  return resolved.all_outputs() ? static_cast<Transfer*>(&chunks_) : &own_outputs_;
 }
 
 // False when a request cannot be run: the job or the incarnation has failed.
@@ -211,7 +208,7 @@ void BatchRunner::Charge() {
     Cost& cost = item.pending->cost;
     cost.waiting = begin_ - item.pending->submitted + part(waiting);
     cost.moving = part(moving_);
-    cost.staged = item.staged;
+    cost.staged = item.transfer == &staged_;
     cost.begun = begin_;
   }
   state_->counters->RanBatch(weight - items_.size());
@@ -222,7 +219,7 @@ void BatchRunner::LogEnd() const {
   std::uint64_t bytes = 0, staged = 0;
   for (const Item& item : items_) {
     bytes += item.pending->bytes;
-    staged += item.staged ? 1 : 0;
+    staged += item.transfer == &staged_ ? 1 : 0;
   }
   communicator_->LogDebug("batch of " + std::to_string(items_.size()) + " with " + std::to_string(bytes) +
                           " bytes, " + std::to_string(staged) + " staged");

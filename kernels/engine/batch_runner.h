@@ -56,13 +56,13 @@ class BatchRunner {
   struct Item {
     PendingTable::Shared pending;
     ResolvedRequest resolved;
-    bool staged = false;
+    Transfer* transfer = nullptr;
   };
 
   bool ResolveAll(const LogReader::Batch& batch);
   bool ResolveOne(Item* item);
   Status BounceOutput(const ResolvedRequest& resolved, PendingRequest* pending, void** output);
-  Transfer* TransferOf(Item* item);
+  Transfer* TransferOf(const ResolvedRequest& resolved);
   bool StepTransfers();
   void TakeAll(const LogReader::Batch& batch, Requests* done);
   void Charge();

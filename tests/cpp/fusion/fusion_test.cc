@@ -31,8 +31,10 @@ class LaunchOrderTest : public ::testing::Test {
 
   LaunchOrderTest()
       : memory_(LaunchLog::Bytes(kCapacity) / 64 + 1),
+        reports_memory_(memory_.size()),
         log_(reinterpret_cast<std::byte*>(memory_.data()), kCapacity),
-        order_(&log_, /*reports=*/nullptr, kCap) {}
+        reports_(reinterpret_cast<std::byte*>(reports_memory_.data()), kCapacity),
+        order_(&log_, &reports_, kCap) {}
 
   // Which of the entries so far seal.
   std::vector<bool> Seals() const {
@@ -44,8 +46,8 @@ class LaunchOrderTest : public ::testing::Test {
   struct alignas(64) Line {
     char bytes[64];
   };
-  std::vector<Line> memory_;
-  LaunchLog log_;
+  std::vector<Line> memory_, reports_memory_;
+  LaunchLog log_, reports_;
   LaunchOrder order_;
 };
 
@@ -73,6 +75,16 @@ TEST_F(LaunchOrderTest, ADoneRequestLeavesTheOpenBatchAsItIs) {
   EXPECT_EQ(Seals(), (std::vector<bool>{false, false, false, true}));
   EXPECT_EQ(log_.Read(2).state, LaunchLog::View::kDone);
   EXPECT_EQ(log_.Read(2).item, (Place{8, 1}.index()));
+}
+
+TEST_F(LaunchOrderTest, AReportToTheRelayLaunchesNothing) {
+  order_.Launch({0, 0}, 128, /*alone=*/false);
+  order_.ReportHostReady({5, 1});
+  EXPECT_EQ(log_.Tail(), 1u);
+  EXPECT_TRUE(log_.HasOpenBatch());
+  ASSERT_EQ(reports_.Tail(), 1u);
+  EXPECT_EQ(reports_.Read(0).item, (Place{5, 1}.index()));
+  EXPECT_FALSE(reports_.HasOpenBatch());
 }
 
 TEST_F(LaunchOrderTest, NothingIsAddedToAClosedLog) {
