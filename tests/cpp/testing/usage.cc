@@ -24,6 +24,7 @@ Usage ReadUsage() {
   }
   for (std::ifstream status("/proc/self/status"); std::getline(status, line);) {
     if (line.rfind("VmRSS:", 0) == 0) usage.resident_bytes = std::stoll(line.substr(6)) * 1024;
+    if (line.rfind("RssAnon:", 0) == 0) usage.private_bytes = std::stoll(line.substr(8)) * 1024;
   }
   return usage;
 }

@@ -8,6 +8,7 @@ namespace tf_smddp::testing {
 
 struct Usage {
   std::int64_t resident_bytes = 0;  // private and shared
+  std::int64_t private_bytes = 0;   // of these, what belongs to no file and no memfd
   int descriptors = 0;
   int threads = 0;
   int shared_mappings = 0;  // memfds
