@@ -132,8 +132,8 @@ Status BatchRunner::BounceOutput(const ResolvedRequest& resolved, PendingRequest
   const std::uint64_t bytes = resolved.collective->OutputCount(resolved.call, resolved.self) *
                               DTypeBytes(resolved.call.operation.dtype);
   if (bytes == 0) return {};
-  Status status = BounceBuffer::Allocate(communicator_->job().shared_arena(), bytes, pending->manifest,
-                                         &pending->output_bounce);
+  Status status = BounceBuffer::Allocate(communicator_->job().bounce_pool(), pending->request.output.kind,
+                                         bytes, pending->manifest, &pending->output_bounce);
   if (!status.ok()) return status;
   pending->request.output.data = *output;
   *output = pending->output_bounce->span();

@@ -5,14 +5,18 @@
 
 namespace tf_smddp {
 
-Status BounceBuffer::Allocate(std::shared_ptr<Arena> arena, std::uint64_t bytes, const Manifest& owner,
-                              std::shared_ptr<BounceBuffer>* bounce) {
-  void* const span = arena->Allocate(bytes);
-  if (span == nullptr) {
-    return arena->FullError(std::to_string(bytes) + " bytes of " + DescribeManifest(owner) +
-                            ", whose tensor lies in memory of a device");
+Status BounceBuffer::Allocate(std::shared_ptr<BouncePool> pool, MemoryKind* kind, std::uint64_t bytes,
+                              const Manifest& owner, std::shared_ptr<BounceBuffer>* bounce) {
+  void* span = nullptr;
+  const Status status = pool->Allocate(kind, bytes, &span);
+  if (!status.ok()) {
+    return Internal("could not pin memory for " + DescribeManifest(owner) + ": " + status.message());
   }
-  bounce->reset(new BounceBuffer(std::move(arena), span, bytes));
+  if (span == nullptr) {
+    return pool->arena().FullError(std::to_string(bytes) + " bytes of " + DescribeManifest(owner) +
+                                   ", whose tensor lies in memory of a device");
+  }
+  bounce->reset(new BounceBuffer(std::move(pool), span, bytes));
   return {};
 }
 

@@ -19,20 +19,20 @@
 
 #include "kernels/common/status.h"
 #include "kernels/control/manifest.h"
-#include "kernels/engine/buffer.h"
-#include "kernels/memory/arena.h"
+#include "kernels/engine/bounce_pool.h"
+#include "kernels/memory/buffer.h"
 
 namespace tf_smddp {
 
 // The copies share the ownership, so the span is freed when the request has ended and no copy is under way.
 class BounceBuffer : public std::enable_shared_from_this<BounceBuffer> {
  public:
-  // Sets *bounce to one of `bytes` bytes. Error: Internal when the arena is full; it names
-  // `owner`, the request.
-  static Status Allocate(std::shared_ptr<Arena> arena, std::uint64_t bytes, const Manifest& owner,
-                         std::shared_ptr<BounceBuffer>* bounce);
+  // Sets *bounce to one of `bytes` bytes, for copies from or to memory of `kind`. Error: Internal when the
+  // arena is full, or memory cannot be pinned; it names `owner`, the request.
+  static Status Allocate(std::shared_ptr<BouncePool> pool, MemoryKind* kind, std::uint64_t bytes,
+                         const Manifest& owner, std::shared_ptr<BounceBuffer>* bounce);
 
-  ~BounceBuffer() { arena_->Free(span_); }
+  ~BounceBuffer() { pool_->Free(span_); }
   BounceBuffer(const BounceBuffer&) = delete;
   BounceBuffer& operator=(const BounceBuffer&) = delete;
 
@@ -51,10 +51,10 @@ class BounceBuffer : public std::enable_shared_from_this<BounceBuffer> {
   Status Drain(const Buffer& to, MemoryKind::Ended ended);
 
  private:
-  BounceBuffer(std::shared_ptr<Arena> arena, void* span, std::uint64_t bytes)
-      : arena_(std::move(arena)), span_(span), bytes_(bytes) {}
+  BounceBuffer(std::shared_ptr<BouncePool> pool, void* span, std::uint64_t bytes)
+      : pool_(std::move(pool)), span_(span), bytes_(bytes) {}
 
-  const std::shared_ptr<Arena> arena_;
+  const std::shared_ptr<BouncePool> pool_;
   void* const span_;
   const std::uint64_t bytes_;
   std::atomic<bool> filled_{false};

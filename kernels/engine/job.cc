@@ -48,6 +48,7 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
   // Local rank 0 writes one line for the host, since ranks usually lack the same things.
   const LogLevel level = config.local_rank == 0 ? LogLevel::kWarning : LogLevel::kInfo;
   for (const std::string& warning : environment.warnings) joining->logger_.Log(level, warning);
+  joining->bounce_pool_ = std::make_shared<BouncePool>(joining->arena_);
   BootstrapResult* result = &joining->bootstrap_;
   const std::byte* own = joining->arena_->data();
   status = Bootstrap(config, joining->arena_->fd(), joining->arena_->bytes(), result, [&]() -> Status {

@@ -16,6 +16,7 @@
 #include "kernels/common/wire.h"
 #include "kernels/control/bootstrap_result.h"
 #include "kernels/control/job_segment.h"
+#include "kernels/engine/bounce_pool.h"
 #include "kernels/memory/arena.h"
 
 namespace tf_smddp {
@@ -47,6 +48,7 @@ class Job {
   JobSegment& segment() { return *segment_; }
   Arena& arena() { return *arena_; }
   const std::shared_ptr<Arena>& shared_arena() const { return arena_; }
+  const std::shared_ptr<BouncePool>& bounce_pool() const { return bounce_pool_; }
   // By local rank.
   const ArenaView& view(int local) const { return views_[static_cast<std::size_t>(local)]; }
   const LocalPeer& peer(int local) const { return bootstrap_.peers[static_cast<std::size_t>(local)]; }
@@ -75,6 +77,7 @@ class Job {
   BootstrapResult bootstrap_;
   std::unique_ptr<JobSegment> segment_;
   std::shared_ptr<Arena> arena_;
+  std::shared_ptr<BouncePool> bounce_pool_;
   std::vector<ArenaView> views_;  // by local rank
 };
 

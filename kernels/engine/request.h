@@ -10,7 +10,7 @@
 #include "kernels/common/operation.h"
 #include "kernels/common/status.h"
 #include "kernels/common/types.h"
-#include "kernels/engine/buffer.h"
+#include "kernels/memory/buffer.h"
 
 namespace tf_smddp {
 

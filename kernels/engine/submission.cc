@@ -168,11 +168,14 @@ Status Submission::PlaceData(PendingRequest* pending) {
 // Likewise for a buffer that the CPU may not touch, of any size. The copy may take its time.
 Status Submission::Bounce(PendingRequest* pending) {
   const Request& request = pending->request;
-  const std::shared_ptr<Arena>& arena = state_->communicator->job().shared_arena();
-  Status status = BounceBuffer::Allocate(arena, pending->bytes, pending->manifest, &pending->input_bounce);
+  Job& job = state_->communicator->job();
+  MemoryKind* const kind = request.input.on_host() ? request.output.kind : request.input.kind;
+  Status status = BounceBuffer::Allocate(job.bounce_pool(), kind, pending->bytes, pending->manifest,
+                                         &pending->input_bounce);
   if (!status.ok()) return status;
   pending->span = pending->input_bounce->span();
-  pending->cell.input_offset = pending->cell.output_offset = arena->OffsetOf(pending->span, pending->bytes);
+  pending->cell.input_offset = pending->cell.output_offset =
+      job.arena().OffsetOf(pending->span, pending->bytes);
   if (FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs) {
     pending->output_bounce = pending->input_bounce;
   }

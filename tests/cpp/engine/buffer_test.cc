@@ -1,7 +1,7 @@
 // Buffers in memory that the CPU may not touch (test_device.h): the engine never does. The wider matrix,
 // random schedules, process sets and leaving have such buffers too: pairwise_matrix_test, schedule_test,
 // communicator_test, leave_test.
-#include "kernels/engine/buffer.h"
+#include "kernels/memory/buffer.h"
 
 #include <signal.h>
 #include <unistd.h>

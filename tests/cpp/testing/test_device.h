@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/engine/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/memory/span_allocator.h"
 
 namespace tf_smddp::testing {

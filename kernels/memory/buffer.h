@@ -1,10 +1,11 @@
 // Buffer: where a tensor lies: its address, the kind of memory, and the stream that orders what happens to
 // it.
 //
-// Place in the stack: a request names its buffers in these terms (request.h). Host memory is the default
-// kind. A buffer of any other kind goes through the engine by way of a bounce buffer (bounce_buffer.h).
-#ifndef TF_SMDDP_KERNELS_ENGINE_BUFFER_H_
-#define TF_SMDDP_KERNELS_ENGINE_BUFFER_H_
+// Place in the stack: a request names its buffers in these terms (kernels/engine/request.h). Host memory is
+// the default kind. A buffer of any other kind goes through the engine by way of a bounce buffer
+// (kernels/engine/bounce_buffer.h).
+#ifndef TF_SMDDP_KERNELS_MEMORY_BUFFER_H_
+#define TF_SMDDP_KERNELS_MEMORY_BUFFER_H_
 
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,12 @@ class MemoryKind {
   // never calls `ended`. Any thread.
   virtual Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) = 0;
   virtual Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) = 0;
+
+  // Whether the host's memory must be pinned for copies, which would wait otherwise. Pin prepares
+  // [data, data + bytes) for all copies until Unpin. Any thread.
+  virtual bool pins() const { return false; }
+  virtual Status Pin(void*, std::uint64_t) { return {}; }
+  virtual void Unpin(void*) {}
 };
 
 template <typename Address>
@@ -52,4 +59,4 @@ using Buffer = BasicBuffer<void*>;
 
 }  // namespace tf_smddp
 
-#endif  // TF_SMDDP_KERNELS_ENGINE_BUFFER_H_
+#endif  // TF_SMDDP_KERNELS_MEMORY_BUFFER_H_
