@@ -1,0 +1,80 @@
+// Device: the memory of one GPU, as the engine's bounce buffers see it, and the streams of our own there.
+//
+// Place in the stack: above driver.h and event_waiter.h; a MemoryKind (kernels/memory/buffer.h).
+//
+// TensorFlow computes on a stream of its own, the *compute stream*. Our copies have two other streams, one
+// for each direction, so that they and the computation run beside each other:
+//   - A copy from the device waits for an event on the compute stream: the input is there.
+//   - A copy to the device waits for such an event, too. Where the output lies, kernels that came before may
+//     still read what lay there then: TensorFlow reuses memory in the order of its stream.
+//   - Nothing on the compute stream waits for our copies. Whoever needs a result is started when it is in the
+//     device's memory (WhenWritten).
+// No thread waits for the device but the two that watch our streams.
+#ifndef TF_SMDDP_KERNELS_CUDA_DEVICE_H_
+#define TF_SMDDP_KERNELS_CUDA_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "kernels/cuda/driver.h"
+#include "kernels/cuda/event.h"
+#include "kernels/cuda/event_waiter.h"
+#include "kernels/memory/buffer.h"
+
+namespace tf_smddp::cuda {
+
+// What a copy waits for. A buffer's `stream` is the address of one.
+struct Order {
+  Stream compute = nullptr;
+  Event reached;  // on `compute`, behind what made the buffer
+};
+
+// All methods: any thread.
+class Device : public MemoryKind {
+ public:
+  // Sets *device to that of the context of `compute`, a stream. It lives as long as the process. Errors:
+  // Internal (no driver, or what the driver says).
+  static Status Of(Stream compute, Device** device);
+
+  // Sets order->reached: behind all that is on order->compute now.
+  Status Mark(Order* order);
+
+  // Calls `reached` when all copies to the device that were put on its stream by now have ended: OK, or what
+  // the driver says of them. A thread of the device calls it; it returns quickly.
+  void WhenWritten(EventWaiter::Reached reached);
+
+  // MemoryKind:
+  std::string name() const override { return "GPU " + std::to_string(number_); }
+  Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
+  Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
+  bool pins() const override { return true; }
+  Status Pin(void* data, std::uint64_t bytes) override;
+  void Unpin(void* data) override;
+
+ private:
+  // A stream of our own, and the thread that watches it.
+  struct CopyStream {
+    std::mutex mu;  // held while a copy and its event are put on the stream
+    Stream stream = nullptr;
+    std::unique_ptr<EventWaiter> waiter;
+  };
+
+  Device(const Driver* driver, Context context)
+      : driver_(driver), context_(context), events_(std::make_shared<EventPool>(driver, context)) {}
+
+  Status Open();
+  template <typename Copy>
+  Status Put(CopyStream* on, const Order& order, Copy copy, Ended ended);
+
+  const Driver* const driver_;
+  const Context context_;
+  const std::shared_ptr<EventPool> events_;
+  int number_ = 0;
+  CopyStream to_host_, from_host_;
+};
+
+}  // namespace tf_smddp::cuda
+
+#endif  // TF_SMDDP_KERNELS_CUDA_DEVICE_H_

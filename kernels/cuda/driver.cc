@@ -1,0 +1,67 @@
+#include "kernels/cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <type_traits>
+
+namespace tf_smddp::cuda {
+namespace {
+
+constexpr char kLibrary[] = "libcuda.so.1";
+
+struct Loaded {
+  Driver driver;
+  Status status;
+};
+
+Loaded Load() {
+  Loaded loaded;
+  // It stays open for as long as the process runs: the driver has threads of its own.
+  void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    loaded.status = Internal(std::string("the CUDA driver cannot be opened: ") + ::dlerror());
+    return loaded;
+  }
+  const auto find = [&](const char* symbol, auto* field) {
+    *field = reinterpret_cast<std::remove_pointer_t<decltype(field)>>(::dlsym(library, symbol));
+    if (*field == nullptr && loaded.status.ok()) {
+      loaded.status = Internal(std::string(kLibrary) + " has no function " + symbol +
+                               "; install a driver for CUDA 11 or later");
+    }
+  };
+  Driver& driver = loaded.driver;
+  find("cuGetErrorName", &driver.GetErrorName);
+  find("cuGetErrorString", &driver.GetErrorString);
+  find("cuCtxPushCurrent_v2", &driver.CtxPushCurrent);
+  find("cuCtxPopCurrent_v2", &driver.CtxPopCurrent);
+  find("cuCtxGetDevice", &driver.CtxGetDevice);
+  find("cuStreamGetCtx", &driver.StreamGetCtx);
+  find("cuStreamCreate", &driver.StreamCreate);
+  find("cuStreamWaitEvent", &driver.StreamWaitEvent);
+  find("cuEventCreate", &driver.EventCreate);
+  find("cuEventRecord", &driver.EventRecord);
+  find("cuEventSynchronize", &driver.EventSynchronize);
+  find("cuMemcpyDtoHAsync_v2", &driver.MemcpyDtoHAsync);
+  find("cuMemcpyHtoDAsync_v2", &driver.MemcpyHtoDAsync);
+  find("cuMemHostRegister_v2", &driver.MemHostRegister);
+  find("cuMemHostUnregister", &driver.MemHostUnregister);
+  return loaded;
+}
+
+}  // namespace
+
+const Driver* Driver::Get(Status* status) {
+  static const Loaded* const loaded = new Loaded(Load());
+  *status = loaded->status;
+  return loaded->status.ok() ? &loaded->driver : nullptr;
+}
+
+Status Driver::Check(const char* call, Result result) const {
+  if (result == kSuccess) return {};
+  const char *name = nullptr, *text = nullptr;
+  if (GetErrorName(result, &name) != kSuccess || name == nullptr) name = "an unknown error";
+  if (GetErrorString(result, &text) != kSuccess || text == nullptr) text = "the driver has no text for it";
+  return Internal(std::string(call) + " failed: " + name + " (" + std::to_string(result) + "): " + text);
+}
+
+}  // namespace tf_smddp::cuda

@@ -1,0 +1,227 @@
+// Tensors in a GPU's memory go through the engine, on the pretend GPU and under its policies. The streams
+// that compute have the role "compute"; those of kernels/cuda have another.
+#include "kernels/cuda/device.h"
+
+#include <cstdint>
+#include <cstring>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/cpp/testing/ranks.h"
+#include "tests/pretend_gpu/api/driver.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+constexpr std::size_t kSmall = 3, kLarge = 300000;  // floats; the second is several chunks
+
+// Under each, one of the streams comes too early for whoever does not wait for it.
+constexpr const char* kPolicies[] = {"prompt", "random", "compute=lazy,*=prompt", "compute=prompt,*=lazy",
+                                     "lazy"};
+
+void Require(CUresult result) { ASSERT_EQ(result, CUDA_SUCCESS); }
+
+// The stream on which a rank computes, on device 0, whose context is current in the rank's thread.
+class Compute {
+ public:
+  Compute() {
+    CUcontext context = nullptr;
+    Require(cuInit(0));
+    Require(cuDevicePrimaryCtxRetain(&context, 0));
+    Require(cuCtxSetCurrent(context));
+    Require(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+    pretend_gpu_set_stream_role(stream_, "compute");
+    order.compute = reinterpret_cast<cuda::Stream>(stream_);
+    const Status status = cuda::Device::Of(order.compute, &device);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  ~Compute() {
+    Require(cuStreamSynchronize(stream_));
+    Require(cuStreamDestroy_v2(stream_));
+  }
+
+  void Mark() {
+    const Status status = device->Mark(&order);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+
+  CUstream stream() const { return stream_; }
+
+  cuda::Device* device = nullptr;
+  cuda::Order order;
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
+// Floats on the device; all calls are in the order of the computing stream.
+class Floats {
+ public:
+  Floats(Compute* compute, std::size_t count) : compute_(compute), count_(count) {
+    Require(cuMemAlloc_v2(&data_, Bytes()));
+  }
+  ~Floats() {
+    Require(cuStreamSynchronize(compute_->stream()));
+    Require(cuMemFree_v2(data_));
+  }
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+
+  void Set(float value) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    Require(cuMemsetD32Async(data_, bits, count_, compute_->stream()));
+  }
+  void CopyTo(Floats* other) const {
+    Require(cuMemcpyDtoDAsync_v2(other->data_, data_, Bytes(), compute_->stream()));
+  }
+  std::vector<float> Read() const {
+    std::vector<float> content(count_);
+    Require(cuMemcpyDtoHAsync_v2(content.data(), data_, Bytes(), compute_->stream()));
+    Require(cuStreamSynchronize(compute_->stream()));
+    return content;
+  }
+
+  InputBuffer Input() const { return {Address(), compute_->device, &compute_->order}; }
+  Buffer Output() const { return {Address(), compute_->device, &compute_->order}; }
+  void* Address() const { return reinterpret_cast<void*>(data_); }
+
+ private:
+  std::size_t Bytes() const { return count_ * sizeof(float); }
+
+  Compute* const compute_;
+  const std::size_t count_;
+  CUdeviceptr data_ = 0;
+};
+
+Request Allreduce(const Floats& input, const Floats& output, std::size_t count) {
+  Request request = MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, nullptr, nullptr,
+                                static_cast<std::int64_t>(count));
+  request.input = input.Input();
+  request.output = output.Output();
+  return request;
+}
+
+// Waits as an op does before what follows it is started.
+void AwaitWritten(Compute* compute) {
+  std::promise<Status> written;
+  compute->device->WhenWritten([&written](const Status& status) { written.set_value(status); });
+  const Status status = written.get_future().get();
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+void ExpectSuccess(Engine& engine, Request request) {
+  const Status status = Await(engine, std::move(request));
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+class CudaDeviceTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  CudaDeviceTest() { pretend_gpu_set_policy(GetParam()); }
+  ~CudaDeviceTest() override { pretend_gpu_set_policy("random"); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Policies, CudaDeviceTest, ::testing::ValuesIn(kPolicies));
+
+// Each step writes the inputs anew, in place or not, and reads the outputs.
+TEST_P(CudaDeviceTest, AllreduceReadsWhatWasComputedAndIsReadAfterwards) {
+  for (const int size : {1, 2, 3}) {
+    RunRanks(size, [size](int rank, Engine& engine) {
+      Compute compute;
+      for (const std::size_t count : {kSmall, kLarge}) {
+        Floats input(&compute, count), output(&compute, count);
+        for (int step = 0; step < 4; ++step) {
+          const Floats& to = step % 2 == 0 ? input : output;
+          input.Set(static_cast<float>(step + rank));
+          compute.Mark();
+          ExpectSuccess(engine, Allreduce(input, to, count));
+          AwaitWritten(&compute);
+          const auto sum = static_cast<float>(size * step + size * (size - 1) / 2);
+          EXPECT_EQ(to.Read(), std::vector<float>(count, sum));
+        }
+      }
+    });
+  }
+}
+
+// The output lies where a computation before it still reads: the result must not come before that.
+TEST_P(CudaDeviceTest, AnOutputIsWrittenAfterTheEarlierUsesOfItsMemory) {
+  RunRanks(2, [](int, Engine& engine) {
+    Compute compute;
+    Floats input(&compute, kLarge), output(&compute, kLarge), earlier(&compute, kLarge);
+    input.Set(1.0f);
+    compute.Mark();
+    cuda::Order computed = compute.order;
+    output.Set(7.0f);
+    output.CopyTo(&earlier);
+    compute.Mark();
+    Request request = Allreduce(input, output, kLarge);
+    request.input.stream = &computed;
+    ExpectSuccess(engine, std::move(request));
+    AwaitWritten(&compute);
+    EXPECT_EQ(earlier.Read(), std::vector<float>(kLarge, 7.0f));
+    EXPECT_EQ(output.Read(), std::vector<float>(kLarge, 2.0f));
+  });
+}
+
+// Likewise an output that is allocated when all ranks have arrived.
+TEST_P(CudaDeviceTest, AllgatherWritesAnOutputThatIsAllocatedLate) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    Compute compute;
+    Floats input(&compute, kLarge), output(&compute, 2 * kLarge), earlier(&compute, 2 * kLarge);
+    input.Set(static_cast<float>(rank));
+    compute.Mark();
+    Request request = Allreduce(input, output, kLarge);
+    request.operation.kind = CollectiveKind::kAllgather;
+    request.output = Buffer(nullptr, compute.device, &compute.order);
+    request.allocate = [&](const std::vector<std::int64_t>&, void** data) {
+      CUcontext context = nullptr;
+      Require(cuDevicePrimaryCtxRetain(&context, 0));
+      Require(cuCtxSetCurrent(context));
+      output.Set(7.0f);
+      output.CopyTo(&earlier);
+      *data = output.Address();
+      return compute.device->Mark(&compute.order);
+    };
+    ExpectSuccess(engine, std::move(request));
+    AwaitWritten(&compute);
+    EXPECT_EQ(earlier.Read(), std::vector<float>(2 * kLarge, 7.0f));
+    std::vector<float> expected(kLarge, 0.0f);
+    expected.resize(2 * kLarge, 1.0f);
+    EXPECT_EQ(output.Read(), expected);
+  });
+}
+
+// The tests above can fail: an input that is not waited for is read before it is there.
+TEST(CudaDevice, AnInputThatIsNotWaitedForIsReadTooEarly) {
+  pretend_gpu_set_policy("compute=lazy,*=prompt");
+  RunRanks(2, [](int, Engine& engine) {
+    Compute compute;
+    Floats data(&compute, kLarge);
+    compute.Mark();
+    data.Set(1.0f);
+    ExpectSuccess(engine, Allreduce(data, data, kLarge));
+    AwaitWritten(&compute);
+    EXPECT_NE(data.Read(), std::vector<float>(kLarge, 2.0f));
+  });
+  pretend_gpu_set_policy("random");
+}
+
+// Host tensors on one rank and a GPU's on the other are reduced with each other.
+TEST(CudaDevice, MeetsTensorsOfTheHost) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    Compute compute;
+    Floats data(&compute, kLarge);
+    std::vector<float> host(kLarge, 2.0f);
+    data.Set(1.0f);
+    compute.Mark();
+    ExpectSuccess(engine, rank == 0 ? Allreduce(data, data, kLarge) : AllreduceFloats(host, &host));
+    AwaitWritten(&compute);
+    EXPECT_EQ(rank == 0 ? data.Read() : host, std::vector<float>(kLarge, 3.0f));
+  });
+}
+
+}  // namespace
+}  // namespace tf_smddp::testing
