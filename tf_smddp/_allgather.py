@@ -86,7 +86,7 @@ def grouped_allgather(
     )
 
 
-@_op_library.on_cpu
+@_op_library.placed
 def allgather_op(
     tensors: Sequence[tf.Tensor],
     group_ticket: tf.Tensor,

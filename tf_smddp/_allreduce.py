@@ -286,7 +286,7 @@ def _check_position(param_index: Any, num_params: Any) -> Tuple[int, int]:
     return index, count
 
 
-@_op_library.on_cpu
+@_op_library.placed
 def allreduce_op(
     tensor: tf.Tensor,
     group_ticket: tf.Tensor,
@@ -313,7 +313,7 @@ def allreduce_op(
     )
 
 
-@_op_library.on_cpu
+@_op_library.placed
 def reduction_op(
     make: Callable[..., Any],
     tensors: Sequence[tf.Tensor],

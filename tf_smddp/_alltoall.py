@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, List, Optional, Tuple, Union
 
 import numpy as np
@@ -90,7 +91,7 @@ def _check_splits(splits: Any, shape: tf.TensorShape, ranks: int) -> tf.Tensor:
     return tf.cast(vector, tf.int64)
 
 
-@_op_library.on_cpu
+@_op_library.placed
 def alltoall_op(
     tensor: tf.Tensor,
     splits: tf.Tensor,
@@ -100,15 +101,18 @@ def alltoall_op(
     communicator: int = 0,
 ) -> Tuple[tf.Tensor, tf.Tensor]:
     """Emits one SmddpAlltoall: (output, received splits). Without splits the rows are split evenly."""
-    result = _op_library.ops.smddp_alltoall(
-        tensor=tensor,
-        splits=splits,
-        ticket=group_ticket,
-        **_op_library.one_label(tensor_name),
-        communicator=communicator,
-        eager=tf.executing_eagerly(),
-        name=name,
-    )
+    # In eager execution, an op with an output in the host's memory, as the received splits are, gets its
+    # int32 inputs there, too. The kernel for GPUs wants the tensor on the device.
+    with tf.device("CPU:0") if tensor.dtype == tf.int32 else contextlib.nullcontext():
+        result = _op_library.ops.smddp_alltoall(
+            tensor=tensor,
+            splits=splits,
+            ticket=group_ticket,
+            **_op_library.one_label(tensor_name),
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
     return result.output, result.received_splits
 
 

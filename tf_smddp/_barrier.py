@@ -41,7 +41,7 @@ def barrier(name: Optional[str] = None, process_set: Optional[ProcessSet] = None
     return operation if by_name else None
 
 
-@_op_library.on_cpu
+@_op_library.placed
 def barrier_op(tensor_name: str, pair_by_name: bool, name: str, communicator: int = 0) -> tf.Operation | None:
     """Emits one SmddpBarrier; the operation in a graph, None in eager mode, where it has then happened."""
     with _op_library.marked(pair_by_name, communicator):

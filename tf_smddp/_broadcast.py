@@ -141,7 +141,7 @@ def check_root(root_rank: Any, process_set: Optional[ProcessSet], caller: str) -
     return root
 
 
-@_op_library.on_cpu
+@_op_library.placed
 def broadcast_op(
     tensor: tf.Tensor,
     root_rank: int,

@@ -76,7 +76,7 @@ def oob_allreduce(
     return tf.nest.pack_sequence_as(tensor, found)
 
 
-@_op_library.on_cpu
+@_op_library.placed
 def oob_allreduce_op(
     tensors: Sequence[tf.Tensor],
     reduce_op: ReduceOp,

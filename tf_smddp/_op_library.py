@@ -7,6 +7,7 @@ ticket an op carries (_tickets.py), checks of users' arguments (the module of ea
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any, Callable, ContextManager, Dict, Sequence, Tuple, TypeVar, cast
 
@@ -31,32 +32,43 @@ SUPPORTED_DTYPES = _library.types_of("SmddpAllreduce", "T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def on_cpu(emit: Function) -> Function:
-    """Decorates a function that makes an op: the op is put on the CPU and into no cluster of XLA's.
+_HAS_GPU_KERNELS = bool(_library.load()[1].tf_smddp_has_gpu_kernels())
 
-    Only the CPU has kernels. TensorFlow would place the op there by itself, but not where soft placement is
-    off, as in v1 sessions by default. It copies inputs from other devices, and results to them. An eager call
-    outside of a device scope is left alone.
+
+def placement() -> ContextManager[Any]:
+    """The device scope for our ops.
+
+    With a driver for GPUs there are kernels for them, and TensorFlow places the op, as its own ones. Else
+    only the CPU has kernels. TensorFlow would place the op there by itself, but not where soft placement is
+    off, as in v1 sessions by default. It copies inputs from other devices, and results to them.
+    """
+    return contextlib.nullcontext() if _HAS_GPU_KERNELS else tf.device("CPU:0")
+
+
+def placed(emit: Function) -> Function:
+    """Decorates a function that makes an op: it is put where placement() says, in no cluster of XLA's.
+
+    An eager call outside of a device scope is left alone.
 
     Auto-clustering would take in an op that XLA can compile, and would wait for its communication in the
     middle of the cluster.
     """
 
     @functools.wraps(emit)
-    def placed(*args: Any, **kwargs: Any) -> Any:
+    def emit_placed(*args: Any, **kwargs: Any) -> Any:
         device = _tensorflow_private.eager_device()
         if device is not None:
             if not device:
                 return emit(*args, **kwargs)
-            with tf.device("CPU:0"):
+            with placement():
                 return emit(*args, **kwargs)
         graph = tf.compat.v1.get_default_graph()
-        with tf.device("CPU:0"), _tensorflow_private.not_clustered(graph):
+        with placement(), _tensorflow_private.not_clustered(graph):
             if _compiled_order.is_compiled(graph):
                 return _compiled_order.emit(graph, emit, args, kwargs)
             return emit(*args, **kwargs)
 
-    return cast(Function, placed)
+    return cast(Function, emit_placed)
 
 
 def in_xla_context() -> bool:
@@ -66,13 +78,13 @@ def in_xla_context() -> bool:
     return _compiled_order.is_compiled(tf.compat.v1.get_default_graph())
 
 
-@on_cpu
+@placed
 def ticket(communicator: int = 0) -> tf.Tensor:
     """Draws the next ticket of this rank: an int64 scalar."""
     return ops.smddp_ticket(communicator=communicator, eager=tf.executing_eagerly(), name="SmddpTicket")
 
 
-@on_cpu
+@placed
 def step_mark(communicator: int) -> tf.Tensor:
     """Stands in for a ticket where ops pair by name: an int64 scalar, -1."""
     # It runs at the beginning of the step, whatever its op waits for.

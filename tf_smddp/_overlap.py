@@ -46,7 +46,7 @@ def _marked(tensor: tf.Tensor) -> Tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tens
     return tf.identity(tensor), gradient
 
 
-@_op_library.on_cpu
+@_op_library.placed
 def overlap_op(tensor: tf.Tensor) -> tf.Tensor:
     """Emits one SmddpOverlap."""
     return _op_library.ops.smddp_overlap(tensor=tensor, name="SmddpOverlap")

@@ -1,4 +1,4 @@
-// The CPU kernels of SmddpAllreduce, SmddpGroupedAllreduce and SmddpOobAllreduce. A result may take the place
+// The kernels of SmddpAllreduce, SmddpGroupedAllreduce and SmddpOobAllreduce. A result may take the place
 // of its input.
 #include <vector>
 
@@ -17,14 +17,17 @@ class AllreduceKernel : public CollectiveKernel {
       : CollectiveKernel(context, CollectiveKind::kAllreduce, context->num_outputs(), Pairing::kOutOfBand) {}
 
  protected:
-  absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
-    return ForwardOutputs(context, requests);
+  absl::Status FillIn(OpKernelContext* context, GpuTensors* gpu, std::vector<Request>* requests) override {
+    return ForwardOutputs(context, gpu, requests);
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpGroupedAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpOobAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
+TF_SMDDP_REGISTER_ON_GPU(AllreduceKernel, "SmddpAllreduce", "ticket", "factors", "labels");
+TF_SMDDP_REGISTER_ON_GPU(AllreduceKernel, "SmddpGroupedAllreduce", "ticket", "factors", "labels");
+TF_SMDDP_REGISTER_ON_GPU(AllreduceKernel, "SmddpOobAllreduce", "labels");
 
 }  // namespace
 }  // namespace tf_smddp

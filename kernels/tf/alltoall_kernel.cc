@@ -1,4 +1,4 @@
-// The CPU kernel of SmddpAlltoall, which sends some of the rows to each rank of the communicator.
+// The kernel of SmddpAlltoall, which sends some of the rows to each rank of the communicator.
 #include <string>
 #include <vector>
 
@@ -18,7 +18,7 @@ class AlltoallKernel : public CollectiveKernel {
       : CollectiveKernel(context, CollectiveKind::kAlltoall, 1) {}
 
  protected:
-  absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
+  absl::Status FillIn(OpKernelContext* context, GpuTensors* gpu, std::vector<Request>* requests) override {
     Request& request = (*requests)[0];
     const Tensor& splits = context->input(1);
     if (splits.dims() != 1) {
@@ -28,7 +28,7 @@ class AlltoallKernel : public CollectiveKernel {
     const auto values = splits.flat<std::int64_t>();
     request.splits.assign(values.data(), values.data() + values.size());
     if (request.splits.empty()) TF_RETURN_IF_ERROR(SplitEvenly(&request));
-    AllocateOutputsLater(context, requests, 1);
+    AllocateOutputsLater(context, gpu, requests, 1);
     return absl::OkStatus();
   }
 
@@ -51,6 +51,7 @@ class AlltoallKernel : public CollectiveKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpAlltoall").Device(tensorflow::DEVICE_CPU), AlltoallKernel);
+TF_SMDDP_REGISTER_ON_GPU(AlltoallKernel, "SmddpAlltoall", "splits", "ticket", "labels", "received_splits");
 
 }  // namespace
 }  // namespace tf_smddp

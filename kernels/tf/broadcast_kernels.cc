@@ -1,4 +1,4 @@
-// The CPU kernels of SmddpBroadcast and SmddpBarrier, which share the sequence of collectives outside groups.
+// The kernels of SmddpBroadcast and SmddpBarrier, which share the sequence of collectives outside groups.
 #include <vector>
 
 #include "kernels/tf/collective_kernel.h"
@@ -15,8 +15,8 @@ class BroadcastKernel : public CollectiveKernel {
       : CollectiveKernel(context, CollectiveKind::kBroadcast, 1) {}
 
  protected:
-  absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
-    return ForwardOutputs(context, requests);
+  absl::Status FillIn(OpKernelContext* context, GpuTensors* gpu, std::vector<Request>* requests) override {
+    return ForwardOutputs(context, gpu, requests);
   }
 };
 
@@ -26,11 +26,15 @@ class BarrierKernel : public CollectiveKernel {
       : CollectiveKernel(context, CollectiveKind::kBarrier, 0) {}
 
  protected:
-  absl::Status FillIn(OpKernelContext*, std::vector<Request>*) override { return absl::OkStatus(); }
+  absl::Status FillIn(OpKernelContext*, GpuTensors*, std::vector<Request>*) override {
+    return absl::OkStatus();
+  }
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpBarrier").Device(tensorflow::DEVICE_CPU), BarrierKernel);
+TF_SMDDP_REGISTER_ON_GPU(BroadcastKernel, "SmddpBroadcast", "labels");
+TF_SMDDP_REGISTER_ON_GPU(BarrierKernel, "SmddpBarrier", "labels");
 
 }  // namespace
 }  // namespace tf_smddp

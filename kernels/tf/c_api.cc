@@ -13,6 +13,7 @@
 #include "kernels/common/utf8.h"
 #include "kernels/engine/statistics.h"
 #include "kernels/tf/global_engine.h"
+#include "kernels/tf/gpu_tensors.h"
 #include "kernels/tf/interrupt.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/tensorflow_private.h"
@@ -126,6 +127,9 @@ TF_SMDDP_EXPORT int tf_smddp_stop_timeline(char* error, std::size_t error_bytes)
   const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
   return engine == nullptr ? 0 : Report(engine->StopTimeline(), error, error_bytes);
 }
+
+// 1 if the ops have kernels for GPUs, which they have where a driver for GPUs is.
+TF_SMDDP_EXPORT int tf_smddp_has_gpu_kernels() { return ::tf_smddp::HasGpuKernels() ? 1 : 0; }
 
 TF_SMDDP_EXPORT int tf_smddp_is_initialized() { return ::tf_smddp::GlobalEngine() != nullptr ? 1 : 0; }
 

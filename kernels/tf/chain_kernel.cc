@@ -1,5 +1,6 @@
 // The kernel of SmddpChain outside of XLA: a function that was traced in a compiled one may be called
 // elsewhere, too, where nothing looks at the chain.
+#include "kernels/tf/gpu_tensors.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_handle.h"
 
@@ -19,6 +20,7 @@ class ChainKernel : public tensorflow::OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpChain").Device(tensorflow::DEVICE_CPU), ChainKernel);
+TF_SMDDP_REGISTER_ON_GPU(ChainKernel, "SmddpChain", "chain");
 
 }  // namespace
 }  // namespace tf_smddp

@@ -33,8 +33,11 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
   absl::Status status = ReadLabels(context, &given);
   const std::vector<std::string>& labels = given.empty() ? attributes_.labels : given;
   std::vector<Request> requests;
-  if (status.ok()) status = MakeRequests(context, step->number(), labels, &requests);
-  if (status.ok()) status = FillIn(context, &requests);
+  std::shared_ptr<GpuTensors> gpu;
+  if (status.ok()) status = GpuTensors::Of(context, engine->config(), &gpu);
+  if (status.ok()) status = MakeRequests(context, step->number(), labels, gpu.get(), &requests);
+  if (status.ok()) status = FillIn(context, gpu.get(), &requests);
+  if (status.ok() && gpu != nullptr) status = ToTensorFlow(gpu->Mark());
   if (!status.ok()) {
     // The other ranks run this op, and would wait for this one.
     engine->FailStep(attributes_.communicator, step->number(),
@@ -46,7 +49,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
     done();
     return;
   }
-  SubmitAsync(context, engine, step, attributes_.eager, std::move(requests), std::move(done));
+  SubmitAsync(context, engine, step, std::move(gpu), attributes_.eager, std::move(requests), std::move(done));
 }
 
 // A ticket below 0 stands for pairing by name.
@@ -94,7 +97,7 @@ absl::Status CollectiveKernel::ReadLabels(OpKernelContext* context, std::vector<
 }
 
 absl::Status CollectiveKernel::MakeRequests(OpKernelContext* context, StepId step,
-                                            const std::vector<std::string>& labels,
+                                            const std::vector<std::string>& labels, GpuTensors* gpu,
                                             std::vector<Request>* requests) {
   Pairing pairing = attributes_.pairing;
   TF_RETURN_IF_ERROR(ReadTicket(context, &pairing));
@@ -116,30 +119,35 @@ absl::Status CollectiveKernel::MakeRequests(OpKernelContext* context, StepId ste
       const Tensor& input = context->input(static_cast<int>(i));
       TF_RETURN_IF_ERROR(ToDType(input.dtype(), &request.operation.dtype));
       request.shape = ToShape(input.shape());
-      request.input = input.tensor_data().data();
+      const void* const data = input.tensor_data().data();
+      request.input = gpu == nullptr ? InputBuffer(data) : gpu->Input(data);
     }
     requests->push_back(std::move(request));
   }
   return absl::OkStatus();
 }
 
-absl::Status CollectiveKernel::ForwardOutputs(OpKernelContext* context, std::vector<Request>* requests) {
+absl::Status CollectiveKernel::ForwardOutputs(OpKernelContext* context, GpuTensors* gpu,
+                                              std::vector<Request>* requests) {
   int index = 0;
   for (Request& request : *requests) {
     Tensor* output = nullptr;
     TF_RETURN_IF_ERROR(
         context->forward_input_or_allocate_output({index}, index, context->input(index).shape(), &output));
-    request.output = const_cast<char*>(output->tensor_data().data());
+    void* const data = const_cast<char*>(output->tensor_data().data());
+    request.output = gpu == nullptr ? Buffer(data) : gpu->Output(data);
     ++index;
   }
   return absl::OkStatus();
 }
 
-void CollectiveKernel::AllocateOutputsLater(OpKernelContext* context, std::vector<Request>* requests,
-                                            int splits_output) {
+void CollectiveKernel::AllocateOutputsLater(OpKernelContext* context, GpuTensors* gpu,
+                                            std::vector<Request>* requests, int splits_output) {
   int index = 0;
   for (Request& request : *requests) {
-    request.allocate = [context, index, splits_output](const std::vector<std::int64_t>& rows, void** output) {
+    if (gpu != nullptr) request.output = gpu->Output(nullptr);
+    request.allocate = [context, gpu, index, splits_output](const std::vector<std::int64_t>& rows,
+                                                            void** output) {
       absl::Status status;
       if (splits_output >= 0) {
         Tensor* splits = nullptr;
@@ -154,7 +162,7 @@ void CollectiveKernel::AllocateOutputsLater(OpKernelContext* context, std::vecto
       if (status.ok()) status = context->allocate_output(index, shape, &tensor);
       if (!status.ok()) return FromTensorFlow(status);
       *output = const_cast<char*>(tensor->tensor_data().data());
-      return Status();
+      return gpu == nullptr ? Status() : gpu->Mark();
     };
     ++index;
   }

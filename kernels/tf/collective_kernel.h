@@ -11,6 +11,7 @@
 
 #include "kernels/engine/request.h"
 #include "kernels/tf/collective_attributes.h"
+#include "kernels/tf/gpu_tensors.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_smddp {
@@ -27,20 +28,24 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
  protected:
   // Adds the fields that this collective needs to each of `requests`: outputs, splits. The other fields are
   // filled in already: kind, attributes, pairing, and the type, shape and memory of the input.
-  virtual absl::Status FillIn(tensorflow::OpKernelContext* context, std::vector<Request>* requests) = 0;
+  // `gpu`: nullptr on the CPU.
+  virtual absl::Status FillIn(tensorflow::OpKernelContext* context, GpuTensors* gpu,
+                              std::vector<Request>* requests) = 0;
 
   // For FillIn: request i writes its result to output i, which has the shape of input i and may be its
   // buffer.
-  static absl::Status ForwardOutputs(tensorflow::OpKernelContext* context, std::vector<Request>* requests);
+  static absl::Status ForwardOutputs(tensorflow::OpKernelContext* context, GpuTensors* gpu,
+                                     std::vector<Request>* requests);
 
   // For FillIn: allocates output i when the number of its rows is known. `splits_output` is the output that
   // gets the number of rows from each rank; -1 for none.
-  static void AllocateOutputsLater(tensorflow::OpKernelContext* context, std::vector<Request>* requests,
-                                   int splits_output = -1);
+  static void AllocateOutputsLater(tensorflow::OpKernelContext* context, GpuTensors* gpu,
+                                   std::vector<Request>* requests, int splits_output = -1);
 
  private:
   absl::Status MakeRequests(tensorflow::OpKernelContext* context, StepId step,
-                            const std::vector<std::string>& labels, std::vector<Request>* requests);
+                            const std::vector<std::string>& labels, GpuTensors* gpu,
+                            std::vector<Request>* requests);
   absl::Status ReadTicket(tensorflow::OpKernelContext* context, Pairing* pairing) const;
   absl::Status ReadFactors(tensorflow::OpKernelContext* context, double* prescale, double* postscale) const;
   absl::Status ReadLabels(tensorflow::OpKernelContext* context, std::vector<std::string>* labels) const;

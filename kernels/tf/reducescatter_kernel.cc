@@ -1,4 +1,4 @@
-// The CPU kernel of SmddpReducescatter. The number of rows of an output is known only when all ranks have
+// The kernel of SmddpReducescatter. The number of rows of an output is known only when all ranks have
 // met.
 #include <vector>
 
@@ -16,13 +16,14 @@ class ReducescatterKernel : public CollectiveKernel {
       : CollectiveKernel(context, CollectiveKind::kReducescatter, context->num_outputs()) {}
 
  protected:
-  absl::Status FillIn(OpKernelContext* context, std::vector<Request>* requests) override {
-    AllocateOutputsLater(context, requests);
+  absl::Status FillIn(OpKernelContext* context, GpuTensors* gpu, std::vector<Request>* requests) override {
+    AllocateOutputsLater(context, gpu, requests);
     return absl::OkStatus();
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("SmddpReducescatter").Device(tensorflow::DEVICE_CPU), ReducescatterKernel);
+TF_SMDDP_REGISTER_ON_GPU(ReducescatterKernel, "SmddpReducescatter", "ticket", "factors", "labels");
 
 }  // namespace
 }  // namespace tf_smddp

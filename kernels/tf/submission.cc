@@ -22,12 +22,13 @@ using ::tensorflow::Tensor;
 class Submission : public std::enable_shared_from_this<Submission> {
  public:
   Submission(OpKernelContext* context, std::shared_ptr<Engine> engine, std::shared_ptr<Step> step,
-             const Request& first, AsyncOpKernel::DoneCallback done)
+             std::shared_ptr<GpuTensors> gpu, const Request& first, AsyncOpKernel::DoneCallback done)
       : context_(context),
         engine_(std::move(engine)),
         done_(std::move(done)),
         communicator_(first.communicator),
         step_(std::move(step)),
+        gpu_(std::move(gpu)),
         label_(std::string(CollectiveKindName(first.operation.kind)) + " '" + first.label + "'") {
     for (int i = 0; i < context->num_inputs(); ++i) inputs_.push_back(context->input(i));
   }
@@ -99,6 +100,17 @@ class Submission : public std::enable_shared_from_this<Submission> {
       if (status_.ok() && !status.ok()) status_ = status;
       if (--remaining_ > 0) return;
     }
+    if (gpu_ == nullptr) return Finish();
+    // After a failure, too: a copy to an output may be under way, whose memory TensorFlow is about to reuse.
+    gpu_->WhenWritten([self = shared_from_this()](const Status& written) {
+      if (self->status_.ok()) self->status_ = written;
+      // What `done` does would hold up the thread that watches the device.
+      (*self->context_->runner())([self] { self->Finish(); });
+    });
+  }
+
+  // The last request has ended.
+  void Finish() {
     // Outside the lock: it waits for a callback that is running.
     if (manager_ != nullptr) manager_->DeregisterCallback(token_);
     if (!status_.ok()) {
@@ -126,7 +138,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
   AsyncOpKernel::DoneCallback done_;
   const CommunicatorId communicator_;
   const std::shared_ptr<Step> step_;
-  const std::string label_;  // of the first request
+  const std::shared_ptr<GpuTensors> gpu_;  // nullptr on the CPU
+  const std::string label_;                // of the first request
   std::vector<Tensor> inputs_;
   CancellationManager* manager_ = nullptr;
   CancellationToken token_ = 0;
@@ -142,9 +155,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
 }  // namespace
 
 void SubmitAsync(OpKernelContext* context, std::shared_ptr<Engine> engine, std::shared_ptr<Step> step,
-                 bool eager, std::vector<Request> requests, AsyncOpKernel::DoneCallback done) {
-  const auto submission =
-      std::make_shared<Submission>(context, std::move(engine), std::move(step), requests[0], std::move(done));
+                 std::shared_ptr<GpuTensors> gpu, bool eager, std::vector<Request> requests,
+                 AsyncOpKernel::DoneCallback done) {
+  const auto submission = std::make_shared<Submission>(context, std::move(engine), std::move(step),
+                                                       std::move(gpu), requests[0], std::move(done));
   submission->Run(eager, std::move(requests));
 }
 

@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/platform/env.h"
 #include "xla/service/custom_call_status_internal.h"
+#include "xla/stream_executor/stream.h"
 
 namespace tf_smddp {
 namespace {
@@ -52,6 +54,12 @@ bool OnIntraOpThread() {
   std::string name;
   return ::tensorflow::Env::Default()->GetCurrentThreadName(&name) &&
          name.find("_Eigen") != std::string::npos;
+}
+
+void* ComputeStream(::tensorflow::OpKernelContext* context) {
+  ::tensorflow::DeviceContext* const device = context->op_device_context();
+  if (device == nullptr || device->stream() == nullptr) return nullptr;
+  return device->stream()->platform_specific_handle().stream;
 }
 
 void SetCustomCallFailure(XlaCustomCallStatus_* status, std::string message) {

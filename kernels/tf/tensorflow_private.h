@@ -13,6 +13,7 @@
 
 #include "tensorflow/core/framework/allocator_registry.h"
 #include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/op_kernel.h"
 
 struct XlaCustomCallStatus_;
 
@@ -55,6 +56,12 @@ bool HasAllocated();
 // Replaced by: a public way from a custom call to the pool that runs it, as XLA's typed foreign-function
 // interface has.
 bool OnIntraOpThread();
+
+// The stream (CUstream) on which the device of the op computes; nullptr on the CPU. To be called in a kernel
+// that is registered for a GPU of CUDA, or for the CPU.
+//
+// Replaced by: a public way to the stream that needs none of CUDA's headers.
+void* ComputeStream(tensorflow::OpKernelContext* context);
 
 // Has the custom call of a compiled program fail with `message`.
 //

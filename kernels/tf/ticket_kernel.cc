@@ -1,10 +1,11 @@
-// The CPU kernels of SmddpTicket, and of SmddpStepMark, which takes its place in graphs that pair by name.
+// The kernels of SmddpTicket, and of SmddpStepMark, which takes its place in graphs that pair by name.
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "kernels/tf/conversions.h"
 #include "kernels/tf/global_engine.h"
+#include "kernels/tf/gpu_tensors.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/step_error.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -89,6 +90,8 @@ class StepMarkKernel : public tensorflow::OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("SmddpTicket").Device(tensorflow::DEVICE_CPU), TicketKernel);
 REGISTER_KERNEL_BUILDER(Name("SmddpStepMark").Device(tensorflow::DEVICE_CPU), StepMarkKernel);
+TF_SMDDP_REGISTER_ON_GPU(TicketKernel, "SmddpTicket", "ticket");
+TF_SMDDP_REGISTER_ON_GPU(StepMarkKernel, "SmddpStepMark", "ticket");
 
 }  // namespace
 }  // namespace tf_smddp

@@ -6,6 +6,7 @@ A test that fails on one rank leaves the ranks at different places, so with more
 failure ends the suite; a test that hangs ends it after a time limit. A plain pytest is rank 0 of 1.
 """
 
+import contextlib
 import faulthandler
 import gc
 import os
@@ -22,12 +23,60 @@ os.environ["TF_XLA_FLAGS"] = (
 os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=0 {os.environ.get('XLA_FLAGS', '')}".strip()
 # TensorFlow's objects stay, and are many: looking through them again and again takes a fifth of the time.
 gc.disable()
+import tensorflow as tf  # noqa: E402
+
 import tf_smddp as sdp  # noqa: E402
+from tf_smddp import _op_library  # noqa: E402
 
 LIMIT_SECONDS = 60.0
 
 
+# What --collectives-on-gpu leaves out: XLA, for which there are no kernels on a GPU; and other programs and
+# estimators, which place TensorFlow's ops by themselves.
+NOT_ON_GPU = ("test_datasets.py", "test_export.py", "test_xla.py", "test_xla_order.py")
+NOT_ON_GPU_NAMES = ("jit", "clustered", "xla", "test_estimator")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--collectives-on-gpu",
+        action="store_true",
+        help="puts our ops on the first GPU, and all others on the CPU: the pretend GPU has few of them",
+    )
+
+
+def put_collectives_on_gpu():
+    make_graph, run_thread = tf.Graph.__init__, threading.Thread.run
+
+    def make_graph_on_cpu(graph, *args, **kwargs):
+        make_graph(graph, *args, **kwargs)
+        graph._add_device_to_stack("/device:CPU:0")
+
+    def run_thread_on_cpu(thread):
+        with tf.device("/device:CPU:0"):
+            run_thread(thread)
+
+    tf.Graph.__init__, threading.Thread.run = make_graph_on_cpu, run_thread_on_cpu
+    _op_library.placement = lambda: tf.device("/device:GPU:0")
+
+
+def pytest_ignore_collect(collection_path, config):
+    if config.getoption("--collectives-on-gpu") and collection_path.name in NOT_ON_GPU:
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--collectives-on-gpu"):
+        return
+    left_out = [item for item in items if any(name in item.name for name in NOT_ON_GPU_NAMES)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_configure(config):
+    if config.getoption("--collectives-on-gpu"):
+        put_collectives_on_gpu()
     sdp.init()
     if sdp.size() > 1:
         config.option.maxfail = 1
@@ -46,6 +95,13 @@ def rank() -> int:
 @pytest.fixture
 def size() -> int:
     return sdp.size()
+
+
+@pytest.fixture(autouse=True)
+def device_scope(request):
+    on_gpu = request.config.getoption("--collectives-on-gpu")
+    with tf.device("/device:CPU:0") if on_gpu else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,24 @@
+"""Eager collectives run on the device that their ops are put on."""
+
+import pytest
+import tensorflow as tf
+
+import tf_smddp as sdp
+
+COLLECTIVES = {
+    "allreduce": lambda x: sdp.allreduce(x, 0, 1),
+    "grouped_allreduce": lambda x: sdp.grouped_allreduce([x, x])[1],
+    "oob_allreduce": sdp.oob_allreduce,
+    "broadcast": lambda x: sdp.broadcast(x, 0),
+    "allgather": sdp.allgather,
+    "reducescatter": sdp.reducescatter,
+    "alltoall": lambda x: sdp.alltoall(x, [x.shape[0]] + [0] * (sdp.size() - 1))[0],
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_eager(request, name):
+    device = "GPU" if request.config.getoption("--collectives-on-gpu") else "CPU"
+    with tf.device("CPU:0"):
+        tensor = tf.ones([sdp.size(), 3])
+    assert COLLECTIVES[name](tensor).device.endswith(f"device:{device}:0")
