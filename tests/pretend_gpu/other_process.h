@@ -4,15 +4,17 @@
 
 #include <cstdint>
 
+#include "tests/pretend_gpu/visibility.h"
+
 namespace pretend_gpu {
 
 // All functions: any thread.
 
 // Returns whether the process runs; one that has ended and that nobody has waited for does not.
-bool IsAlive(std::int32_t process);
+PRETEND_GPU_SHARED bool IsAlive(std::int32_t process);
 
 // Returns the inode of a file of this process.
-std::uint64_t InodeOf(int fd);
+PRETEND_GPU_SHARED std::uint64_t InodeOf(int fd);
 
 // Returns a descriptor of the file that the process has as `fd`, or -1 if the process has ended, or no longer
 // has that file. Each file is opened once, and stays open.

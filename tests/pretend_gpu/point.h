@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 
+#include "tests/pretend_gpu/visibility.h"
+
 namespace pretend_gpu {
 
 // What somebody can wait for: a point on a stream of this process (Point) or of another one (ipc.h).
@@ -36,7 +38,7 @@ class StreamThread {
 };
 
 // The thread of a stream is blocked while this lives. On a thread of the program it does nothing.
-class BlockedScope {
+class PRETEND_GPU_SHARED BlockedScope {
  public:
   BlockedScope();
   ~BlockedScope();
