@@ -1,0 +1,93 @@
+#include "tests/pretend_gpu/nccl/launch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <utility>
+
+#include "tests/pretend_gpu/nccl/meeting.h"
+#include "tests/pretend_gpu/nccl/order.h"
+#include "tests/pretend_gpu/nccl/types.h"
+
+namespace pretend_gpu::nccl {
+namespace {
+
+class ContextScope {
+ public:
+  explicit ContextScope(CUcontext context) { cuCtxPushCurrent_v2(context); }
+  ~ContextScope() {
+    CUcontext ours = nullptr;
+    cuCtxPopCurrent_v2(&ours);
+  }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+};
+
+// One stream waits for another.
+void Order(CUstream first, CUstream then) {
+  CUevent event = nullptr;
+  cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  cuEventRecord(event, first);
+  cuStreamWaitEvent(then, event, 0);
+  cuEventDestroy_v2(event);
+}
+
+std::vector<Seat> SeatsOf(const std::vector<Part>& parts) {
+  std::vector<Seat> seats;
+  for (const Part& part : parts) seats.push_back(part.seat);
+  return seats;
+}
+
+// The kernel, on the stream's thread.
+void Run(Communicator& communicator, const std::vector<Part>& parts) {
+  const Communicator::Waiting waiting(&communicator);
+  const auto seats = SeatsOf(parts);
+  std::vector<std::uint64_t> offsets;
+  for (const Part& part : parts) offsets.push_back(PutSent(communicator, part));
+  for (const Part& part : parts) PoisonReceived(part);
+  const bool fails = std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.fails; });
+  if (fails) communicator.Fail();
+  if (!communicator.failed() && !communicator.aborted()) {
+    for (std::size_t i = 0; i < parts.size(); i++) {
+      Arrive(communicator, seats[i], offsets[i], parts[i].counts.sent * SizeOf(parts[i].operation.type));
+    }
+  }
+  communicator.board->Ring();
+  const bool met = !communicator.aborted() && Meet(communicator, seats);
+  if (met) {
+    for (const Part& part : parts) TakeReceived(communicator, part);
+  }
+  Leave(communicator, seats, met);
+  communicator.board->Ring();
+}
+
+}  // namespace
+
+std::uint64_t NextIssue() {
+  static std::atomic<std::uint64_t> next{1};
+  return next++;
+}
+
+void EnqueueLaunch(const std::shared_ptr<Communicator>& communicator, std::vector<Part> parts,
+                   std::vector<CUstream> streams) {
+  const std::uint64_t issue = NextIssue();
+  const ContextScope scope(communicator->context);
+  for (std::size_t i = 0; i < parts.size(); i++) {
+    parts[i].fails = communicator->NextCallFails();
+    parts[i].seat = Post(*communicator, parts[i].operation, issue, FactsOf(streams[i]).id);
+  }
+  CheckOrder(*communicator);
+  const CUstream first = streams.front();
+  std::set<CUstream> others(streams.begin(), streams.end());
+  others.erase(first);
+  for (const CUstream other : others) Order(other, first);
+  Work work;
+  // A shared one, since a std::function is copied.
+  auto shared = std::make_shared<const std::vector<Part>>(std::move(parts));
+  work.wanted_elsewhere = [communicator, seats = SeatsOf(*shared)] { return IsWanted(*communicator, seats); };
+  work.run = [communicator, shared = std::move(shared)] { Run(*communicator, *shared); };
+  communicator->NoteEnqueued(EnqueueWork(first, std::move(work)));
+  for (const CUstream other : others) Order(first, other);
+}
+
+}  // namespace pretend_gpu::nccl
