@@ -1,12 +1,13 @@
 // The driver API: modules, functions, launches.
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <string>
 
 #include "tests/pretend_gpu/context.h"
 #include "tests/pretend_gpu/driver_call.h"
 #include "tests/pretend_gpu/launch.h"
 #include "tests/pretend_gpu/module.h"
+#include "tests/pretend_gpu/ptx_text.h"
 
 using pretend_gpu::End;
 using pretend_gpu::Function;
@@ -20,6 +21,9 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   auto made = std::make_shared<Module>();
   made->context = pretend_gpu::CurrentHandle();
+  if (pretend_gpu::IsPtx(image)) {
+    made->ptx = std::make_shared<const std::string>(static_cast<const char*>(image));
+  }
   *module = static_cast<CUmodule>(Modules().Add(std::move(made)));
   return CUDA_SUCCESS;
 }
@@ -48,7 +52,9 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   const auto found = Modules().Get(module);
   std::lock_guard<std::mutex> lock(found->mu);
   void*& handle = found->functions[name];
-  if (handle == nullptr) handle = Functions().Add(std::make_shared<Function>(Function{name, found->context}));
+  if (handle == nullptr) {
+    handle = Functions().Add(std::make_shared<Function>(Function{name, found->context, found->ptx}));
+  }
   *function = static_cast<CUfunction>(handle);
   return CUDA_SUCCESS;
 }
@@ -107,6 +113,6 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
   }
   const bool launched =
       pretend_gpu::LaunchKernel(found->name, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z},
-                                shared_bytes, pretend_gpu::StreamOf(stream), arguments);
+                                shared_bytes, pretend_gpu::StreamOf(stream), arguments, found->ptx);
   return launched ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

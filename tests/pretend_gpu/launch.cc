@@ -14,6 +14,7 @@
 #include "tests/pretend_gpu/host_memory.h"
 #include "tests/pretend_gpu/memory.h"
 #include "tests/pretend_gpu/peer_access.h"
+#include "tests/pretend_gpu/ptx.h"
 #include "tests/pretend_gpu/settings.h"
 
 namespace pretend_gpu {
@@ -73,6 +74,14 @@ std::shared_ptr<const Bind> FindTwin(const std::string& name) {
   return nullptr;
 }
 
+// Returns what the module's PTX says, or nullptr. A program may launch the kernel often. mu is held.
+std::shared_ptr<const Bind> FindPtx(const std::shared_ptr<const std::string>& ptx, const std::string& name) {
+  static auto* known = new std::map<std::pair<std::string, std::string>, std::shared_ptr<const Bind>>;
+  const auto [twin, is_new] = known->try_emplace({*ptx, name}, nullptr);
+  if (is_new) twin->second = TwinOfPtx(*ptx, name);
+  return twin->second;
+}
+
 bool SizesAreValid(Dim grid, Dim block) {
   const bool some = grid.x > 0 && grid.y > 0 && grid.z > 0 && block.x > 0 && block.y > 0 && block.z > 0;
   return some && grid.x <= 2147483647u && grid.y <= 65535 && grid.z <= 65535 && block.x <= 1024 &&
@@ -82,7 +91,8 @@ bool SizesAreValid(Dim grid, Dim block) {
 }  // namespace
 
 bool LaunchKernel(const std::string& name, Dim grid, Dim block, unsigned shared_bytes,
-                  const StreamHandle& stream, void** arguments) {
+                  const StreamHandle& stream, void** arguments,
+                  const std::shared_ptr<const std::string>& ptx) {
   if (stream.context != CurrentHandle()) {
     End("kernel %s is launched on %s of %s while %s is current; make the stream's context current first",
         Demangle(name).c_str(), stream.stream->Describe().c_str(),
@@ -94,6 +104,7 @@ bool LaunchKernel(const std::string& name, Dim grid, Dim block, unsigned shared_
   {
     std::lock_guard<std::mutex> lock(mu);
     twin = FindTwin(name);
+    if (twin == nullptr && ptx != nullptr) twin = FindPtx(ptx, name);
     counted = Launches().try_emplace(name, 0).first;
     if (twin != nullptr) Launches()[name]++;
   }

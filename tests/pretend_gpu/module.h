@@ -1,8 +1,9 @@
-// Modules and their functions. An image is not looked at: a function is the twin of its name.
+// Modules and their functions. A function is the twin of its name, or runs the PTX of its module (ptx.h).
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_MODULE_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_MODULE_H_
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -13,10 +14,12 @@ namespace pretend_gpu {
 struct Function {
   std::string name;
   void* context;  // the handle of the context into which the module was loaded
+  std::shared_ptr<const std::string> ptx;
 };
 
 struct Module {
   void* context;
+  std::shared_ptr<const std::string> ptx;  // its text, or nullptr if the image is of another kind
   std::mutex mu;
   std::map<std::string, void*> functions;  // their handles, by name; guarded by mu
 };

@@ -79,6 +79,20 @@ inline ThreadIndex*& CurrentThread() {
   return current;
 }
 
+// Calls a function for each thread of a kernel, one after the other.
+template <class Function>
+void ForEachThread(Dim grid, Dim block, Function function) {
+  ThreadIndex index{grid, block, {0, 0, 0}, {0, 0, 0}};
+  Dim& b = index.block_index;
+  Dim& t = index.thread_index;
+  for (b.z = 0; b.z < grid.z; b.z++)
+    for (b.y = 0; b.y < grid.y; b.y++)
+      for (b.x = 0; b.x < grid.x; b.x++)
+        for (t.z = 0; t.z < block.z; t.z++)
+          for (t.y = 0; t.y < block.y; t.y++)
+            for (t.x = 0; t.x < block.x; t.x++) function(index);
+}
+
 namespace internal {
 
 template <class T>
@@ -104,16 +118,10 @@ Bind EachThread(void (*kernel)(Arguments...)) {
   return [kernel](const Launch& launch, void** arguments) -> std::function<void()> {
     auto values = internal::ArgumentsOf<Arguments...>(arguments, std::index_sequence_for<Arguments...>{});
     return [kernel, values, grid = launch.grid, block = launch.block] {
-      ThreadIndex index{grid, block, {0, 0, 0}, {0, 0, 0}};
-      Dim& b = index.block_index;
-      Dim& t = index.thread_index;
-      CurrentThread() = &index;
-      for (b.z = 0; b.z < grid.z; b.z++)
-        for (b.y = 0; b.y < grid.y; b.y++)
-          for (b.x = 0; b.x < grid.x; b.x++)
-            for (t.z = 0; t.z < block.z; t.z++)
-              for (t.y = 0; t.y < block.y; t.y++)
-                for (t.x = 0; t.x < block.x; t.x++) std::apply(kernel, values);
+      ForEachThread(grid, block, [&](ThreadIndex& index) {
+        CurrentThread() = &index;
+        std::apply(kernel, values);
+      });
       CurrentThread() = nullptr;
     };
   };
