@@ -86,11 +86,12 @@ def layer_of(path: str) -> str:
 
 
 def tensorflow_headers(root: pathlib.Path) -> List[str]:
-    """TensorFlow's headers appear in ops/ and kernels/tf/ alone."""
+    """TensorFlow's headers appear in ops/ and kernels/tf/ alone, and where its GPU kernels have twins."""
+    allowed = ("ops/", "kernels/tf/", "tests/pretend_gpu/tensorflow/")
     return [
-        f"{place}: includes {included}; only ops/ and kernels/tf/ may include what comes with TensorFlow"
+        f"{place}: includes {included}; only {', '.join(allowed)} may include what comes with TensorFlow"
         for place, name, included in includes(root, CPP_FOLDERS)
-        if included.startswith(TENSORFLOW_HEADERS) and not name.startswith(("ops/", "kernels/tf/"))
+        if included.startswith(TENSORFLOW_HEADERS) and not name.startswith(allowed)
     ]
 
 
