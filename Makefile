@@ -14,6 +14,8 @@ TF_VERSIONS := 2.15.1 2.21.0
 ONE_TF := $(firstword $(TF) 2.15.1)
 TEST_TF := $(or $(TF),$(TF_VERSIONS))
 NP ?= 2
+# TensorFlow's builds for GPUs, and the pretend GPU for each.
+GPU_ENVIRONMENTS = $(foreach tf,$(TEST_TF),.venv/gpu-$(tf)/.installed .venv/gpu-$(tf)/.pretend_gpu)
 
 # The engine is the same for all TensorFlows; the cache saves compiling it for each again.
 export TF_SMDDP_BAZEL_ARGS := --disk_cache=$(CURDIR)/.cache/bazel $(TF_SMDDP_BAZEL_ARGS)
@@ -31,6 +33,9 @@ bench = TF_SMDDP_BENCH_PYTHON="$(CURDIR)/$(call venv_bin,$(ONE_TF))/python" .ven
 SOURCES := $(shell find kernels ops tf_smddp smddprun smdistributed smddpcommon.py third_party \
 	BUILD WORKSPACE .bazelrc setup.py pyproject.toml README.md tools/run_bazel.py \
 	-type f ! -path '*/__pycache__/*' ! -name '_build_info.py' ! -name '*.so')
+
+# What the pretend GPU is made of.
+PRETEND_GPU := $(shell find tests/pretend_gpu -type f ! -path '*/tests/*' ! -name '*.md')
 
 .PHONY: help
 help:  ## Show this list
@@ -56,8 +61,8 @@ test: .venv/lint/.requirements launchers  ## What CI runs: every kind of test, a
 	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: test-all
-test-all: .venv/lint/.requirements launchers  ## Every test in every variant (more than an hour)
-	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
+test-all: .venv/lint/.requirements launchers $(GPU_ENVIRONMENTS)  ## Every test in every variant (more than an hour)
+	@$(PY) tools/run_tests.py --all $(ALL_PARTS) gpu $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
 cpp-test: system  ## Run the C++ tests
@@ -78,6 +83,10 @@ model: .venv/lint/.requirements  ## Explore the model of the engine's protocol, 
 .PHONY: python-test
 python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests
 	@$(PY) tools/run_tests.py jobs launchers spmd overlap $(TEST_TF:%=--tf=%)
+
+.PHONY: gpu-test
+gpu-test: $(GPU_ENVIRONMENTS)  ## Run TensorFlow's GPU builds on a pretend GPU (downloads 1 GB)
+	@$(PY) tools/run_tests.py gpu $(TEST_TF:%=--tf=%)
 
 .PHONY: lint
 lint: .venv/lint/.requirements  ## Check formatting, types and layering
@@ -133,9 +142,18 @@ launchers: system
 .venv/tf-%/.requirements: tools/requirements-test.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh tf-$*
 
-.venv/tf-%/.installed: .venv/tf-%/.requirements .cache/sources $(SOURCES)
-	@echo 'Building and installing tf_smddp into .venv/tf-$*'
-	@.venv/tf-$*/bin/python -m pip install --quiet .
+# The TensorFlow that has kernels for GPUs.
+.venv/gpu-%/.requirements: tools/requirements-test.txt tools/setup_venv.sh | system
+	@tools/setup_venv.sh gpu-$*
+
+.venv/%/.installed: .venv/%/.requirements .cache/sources $(SOURCES)
+	@echo 'Building and installing tf_smddp into .venv/$*'
+	@.venv/$*/bin/python -m pip install --quiet .
+	@touch $@
+
+.venv/gpu-%/.pretend_gpu: .venv/gpu-%/.requirements $(PRETEND_GPU)
+	@echo 'Building the pretend GPU into .venv/gpu-$*/pretend_gpu'
+	@tests/pretend_gpu/tensorflow/install.sh .venv/gpu-$*
 	@touch $@
 
 # Changes when a source file comes or goes, which no time of a file shows.

@@ -1,23 +1,24 @@
 #!/bin/bash
-# Makes a virtual environment: setup_venv.sh tf-2.15.1 (TensorFlow and what the tests need), setup_venv.sh lint,
-# setup_venv.sh bench (the driver of the benchmarks).
+# Makes a virtual environment: setup_venv.sh tf-2.15.1 (TensorFlow and what the tests need), setup_venv.sh
+# gpu-2.15.1 (likewise, with the TensorFlow that has kernels for GPUs), setup_venv.sh lint, setup_venv.sh bench
+# (the driver of the benchmarks).
 # Starts from nothing each time, so that an interrupted installation leaves nothing half done.
 set -eu
 cd "$(dirname "$0")/.."
 
-name=${1:?usage: setup_venv.sh tf-VERSION|lint|bench}
+name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|bench}
 venv=.venv/$name
 case $name in
   lint | bench)
     python=$(tools/choose_python.sh any)
     packages=(-r "tools/requirements-$name.txt")
     ;;
-  tf-*)
-    version=${name#tf-}
+  tf-* | gpu-*)
+    version=${name#*-}
     python=$(tools/choose_python.sh "$version")
     # The CPU build is half the size; other processors only have the plain name.
     distribution=tensorflow
-    [ "$(uname -m)" != x86_64 ] || distribution=tensorflow-cpu
+    [ "${name%-*} $(uname -m)" != "tf x86_64" ] || distribution=tensorflow-cpu
     packages=("$distribution==$version" -r tools/requirements-test.txt)
     # Legacy Keras, a package of its own from 2.16 on. It would bring the other distribution along.
     [ "$(printf '2.16\n%s\n' "$version" | sort -V | head -n 1)" != 2.16 ] || legacy_keras="tf_keras==${version%.*}.*"

@@ -31,10 +31,11 @@ PARTS = (
     "jobs",
     "spmd",
     "launchers",
+    "gpu",
     "overlap",
     "bench",
 )
-NEED_TENSORFLOW = {"set-up", "jobs", "spmd", "launchers", "overlap", "bench"}
+NEED_TENSORFLOW = {"set-up", "jobs", "spmd", "launchers", "gpu", "overlap", "bench"}
 OVERLAP = PYTHON_TESTS / "test_xla_overlap.py"
 # In the folder of a part's results: the tests that its marks and options left out.
 LEFT_OUT = "left-out.txt"
@@ -204,9 +205,9 @@ def run_bench(options: Options) -> Result:
     return finish("bench", report, code, start, log)
 
 
-def venv_python(version: str) -> pathlib.Path:
-    """Returns the Python of the virtual environment with this TensorFlow."""
-    return ROOT / ".venv" / f"tf-{version}" / "bin" / "python"
+def venv_python(version: str, kind: str = "tf") -> pathlib.Path:
+    """Returns the Python of the environment with this TensorFlow; of kind "gpu", its build for GPUs."""
+    return ROOT / ".venv" / f"{kind}-{version}" / "bin" / "python"
 
 
 def tsan_flags() -> List[str]:
@@ -235,7 +236,7 @@ def run_set_up(options: Options) -> Result:
 
 def jobs(options: Options) -> List[Run]:
     """Whole jobs: all on the first TensorFlow, those that depend on its version on the others, too."""
-    folders = [f"--ignore={PYTHON_TESTS / name}" for name in ("spmd", "launcher", "launchers")]
+    folders = [f"--ignore={PYTHON_TESTS / name}" for name in ("spmd", "launcher", "launchers", "gpu")]
     runs: List[Run] = []
     for version in options.tensorflows:
         marks = "not long" if version == options.tensorflows[0] else "not long and not one_tensorflow"
@@ -305,6 +306,16 @@ def launchers(options: Options) -> List[Run]:
     ]
 
 
+def gpu(options: Options) -> List[Run]:
+    """TensorFlow's builds for GPUs, on the pretend GPU."""
+    return [
+        functools.partial(
+            run_pytest, f"gpu tf-{version}", venv_python(version, "gpu"), [str(PYTHON_TESTS / "gpu")], 900
+        )
+        for version in options.tensorflows
+    ]
+
+
 def runs_of(part: str, options: Options) -> List[Run]:
     """Returns what one part runs."""
     lint_pytest = functools.partial(run_pytest, python=LINT_BIN / "python")
@@ -334,5 +345,5 @@ def runs_of(part: str, options: Options) -> List[Run]:
         ]
     if part == "set-up":
         return [functools.partial(run_set_up, options)]
-    parts = {"jobs": jobs, "spmd": spmd, "launchers": launchers, "overlap": overlap}
+    parts = {"jobs": jobs, "spmd": spmd, "launchers": launchers, "gpu": gpu, "overlap": overlap}
     return parts[part](options)
