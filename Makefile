@@ -54,15 +54,15 @@ quick: .venv/lint/.requirements .venv/tf-$(ONE_TF)/.installed  ## Before a commi
 	@$(PY) tools/run_tests.py --quick lint layering cpp spmd --tf=$(ONE_TF)
 
 # The Python environments are set up, and their tests run, beside the C++ tests.
-ALL_PARTS := set-up lint layering cpp asan tsan model jobs launchers spmd overlap bench
+ALL_PARTS := set-up lint layering cpp asan tsan model jobs launchers spmd gpu overlap bench
 
 .PHONY: test
 test: .venv/lint/.requirements launchers  ## What CI runs: every kind of test, and the lint (30 minutes)
 	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: test-all
-test-all: .venv/lint/.requirements launchers $(GPU_ENVIRONMENTS)  ## Every test in every variant (more than an hour)
-	@$(PY) tools/run_tests.py --all $(ALL_PARTS) gpu $(TEST_TF:%=--tf=%)
+test-all: .venv/lint/.requirements launchers  ## Every test in every variant (more than an hour)
+	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
 cpp-test: system  ## Run the C++ tests
@@ -86,7 +86,7 @@ python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tes
 
 .PHONY: gpu-test
 gpu-test: $(GPU_ENVIRONMENTS)  ## Run TensorFlow's GPU builds on a pretend GPU (downloads 1 GB)
-	@$(PY) tools/run_tests.py gpu $(TEST_TF:%=--tf=%)
+	@$(PY) tools/run_tests.py --all gpu $(TEST_TF:%=--tf=%)
 
 .PHONY: lint
 lint: .venv/lint/.requirements  ## Check formatting, types and layering

@@ -5,7 +5,7 @@ Parts: set-up (the Python environments, and the package in them), lint, layering
 cpp, asan, tsan, model, jobs (whole jobs, which tests start), spmd (the suite that all ranks run), launchers
 (smddprun, and other launchers), gpu (TensorFlow's builds for GPUs, on a pretend one), overlap (how much of
 slow transfers is waited for), bench (some seconds of each benchmark, to show that they work). set-up and
-those that need its environments need --tf; without set-up, and for gpu, `make` has made them. docs/testing.md
+those that need its environments need --tf; without set-up, `make` has made them. docs/testing.md
 says what each part holds, and what only --all runs. Each part has a time limit, and a log in .cache/logs that
 is shown when the part fails; a part that ends without a report, or with an error that no report explains,
 counts as one failure.

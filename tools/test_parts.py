@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 import time
-from typing import Callable, Dict, List, NamedTuple, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from test_process import (
     RESULTS,
@@ -98,7 +98,14 @@ def run_pytest(name: str, python: pathlib.Path, arguments: List[str], limit_s: i
     return finish(name, read_junit(report) or {}, code, start, log)
 
 
-def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int, options: Sequence[str]) -> Result:
+def run_spmd(
+    name: str,
+    python: pathlib.Path,
+    size: int,
+    limit_s: int,
+    options: Sequence[str],
+    more_env: Optional[Dict[str, str]] = None,
+) -> Result:
     """The SPMD suite at one size, or what `options` of pytest select of it."""
     log, start = open_log(name), time.monotonic()
     folder = result_folder(name)
@@ -118,7 +125,7 @@ def run_spmd(name: str, python: pathlib.Path, size: int, limit_s: int, options: 
         log,
         limit_s,
         cwd=folder,
-        env=venv_env(python),
+        env={**venv_env(python), **(more_env or {})},
     )
     report = merge_ranks([read_junit(folder / f"rank-{rank}.xml") for rank in range(size)])
     if code or any(case.outcome == "failed" for case in report.values()):
@@ -229,6 +236,8 @@ def run_set_up(options: Options) -> Result:
     log, start = open_log("set-up"), time.monotonic()
     env = dict(os.environ, TF_SMDDP_BAZEL_STARTUP_ARGS=f"--output_base={ROOT / '.cache' / 'bazel-install'}")
     environments = [".venv/bench/.requirements", *(f".venv/tf-{v}/.installed" for v in options.tensorflows)]
+    for version in gpu_tensorflows(options):
+        environments += [f".venv/gpu-{version}/{made}" for made in (".installed", ".pretend_gpu")]
     code = run(["make", "--no-print-directory", *environments], log, 1800, cwd=ROOT, env=env)
     run([sys.executable, str(ROOT / "tools" / "run_bazel.py"), "shutdown"], log, 60, cwd=ROOT, env=env)
     return finish("set-up", {}, code, start, log)
@@ -306,14 +315,53 @@ def launchers(options: Options) -> List[Run]:
     ]
 
 
+def gpu_tensorflows(options: Options) -> List[str]:
+    """Returns the versions whose builds for GPUs are tested."""
+    return options.tensorflows if options.everything else options.tensorflows[:1]
+
+
+def pretend_gpu_env(version: str, policy: str) -> Dict[str, str]:
+    """Returns the variables that put the pretend GPU in the place of CUDA."""
+    folder = venv_python(version, "gpu").parent.parent / "pretend_gpu"
+    return {
+        "LD_LIBRARY_PATH": str(folder),
+        "PATH": os.pathsep.join([str(folder), venv_env(venv_python(version, "gpu"))["PATH"]]),
+        "PRETEND_GPU_KERNELS": str(folder / "libtensorflow_twins.so"),
+        "PRETEND_GPU_POLICY": policy,
+    }
+
+
 def gpu(options: Options) -> List[Run]:
-    """TensorFlow's builds for GPUs, on the pretend GPU."""
-    return [
+    """TensorFlow's builds for GPUs, on the pretend GPU: by themselves, and the SPMD suite on a GPU."""
+    first, last = options.tensorflows[0], options.tensorflows[-1]
+    runs: List[Run] = [
         functools.partial(
-            run_pytest, f"gpu tf-{version}", venv_python(version, "gpu"), [str(PYTHON_TESTS / "gpu")], 900
+            run_pytest,
+            f"gpu tf-{version}",
+            venv_python(version, "gpu"),
+            [*selection("" if options.everything else "not long"), str(PYTHON_TESTS / "gpu")],
+            900,
         )
-        for version in options.tensorflows
+        for version in gpu_tensorflows(options)
     ]
+    ours_late = "tensorflow=prompt,*=lazy"
+    suites = [(first, 2, "random")]
+    if options.everything:
+        suites += [(first, 3, ours_late), (last, 2, ours_late), (last, 3, "lazy")]
+    for version, size, policy in suites:
+        some = [] if options.everything else selection("gpu and not long")
+        runs.append(
+            functools.partial(
+                run_spmd,
+                f"gpu spmd tf-{version} np-{size}",
+                venv_python(version, "gpu"),
+                size,
+                1500,
+                [*some, "--collectives-on-gpu"],
+                pretend_gpu_env(version, policy),
+            )
+        )
+    return runs
 
 
 def runs_of(part: str, options: Options) -> List[Run]:

@@ -8,7 +8,7 @@ from values import ALL_TYPES, assert_equal, of_rank
 
 import tf_smddp as sdp
 
-pytestmark = pytest.mark.one_rank
+pytestmark = [pytest.mark.one_rank, pytest.mark.gpu]
 
 # The number of rows of rank r: equal, one more on each rank, none on some ranks, none at all.
 ROWS = {

@@ -17,7 +17,7 @@ from values import (
 
 import tf_smddp as sdp
 
-pytestmark = pytest.mark.one_rank
+pytestmark = [pytest.mark.one_rank, pytest.mark.gpu]
 
 
 def inputs(rank):

@@ -5,6 +5,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.gpu
+
 COLLECTIVES = {
     "allreduce": lambda x: sdp.allreduce(x, 0, 1),
     "grouped_allreduce": lambda x: sdp.grouped_allreduce([x, x])[1],

@@ -9,7 +9,7 @@ from values import sum_of_ranks
 import tf_smddp as sdp
 from tf_smddp import _device_hints
 
-pytestmark = pytest.mark.one_rank
+pytestmark = [pytest.mark.one_rank, pytest.mark.gpu]
 
 SUM = sdp.ReduceOp.SUM
 Pair = collections.namedtuple("Pair", "a b")

@@ -8,7 +8,7 @@ from values import sum_of_ranks
 
 import tf_smddp as sdp
 
-pytestmark = pytest.mark.one_rank
+pytestmark = [pytest.mark.one_rank, pytest.mark.gpu]
 
 AVERAGE, SUM = sdp.ReduceOp.AVERAGE, sdp.ReduceOp.SUM
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 
-pytestmark = pytest.mark.one_rank
+pytestmark = [pytest.mark.one_rank, pytest.mark.gpu]
 
 v1 = tf.compat.v1
 

@@ -8,6 +8,8 @@ from values import sum_of_ranks
 
 import tf_smddp as sdp
 
+pytestmark = pytest.mark.gpu
+
 v1 = tf.compat.v1
 SUM = sdp.ReduceOp.SUM
 OPTIMIZERS = pytest.mark.parametrize(

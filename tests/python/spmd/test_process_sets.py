@@ -7,7 +7,7 @@ from values import sum_of_ranks
 
 import tf_smddp as sdp
 
-pytestmark = pytest.mark.one_rank
+pytestmark = [pytest.mark.one_rank, pytest.mark.gpu]
 
 SUM = sdp.ReduceOp.SUM
 

@@ -7,7 +7,7 @@ from values import COMBINATIONS, assert_equal, of_rank, offset_of, own_rows, red
 
 import tf_smddp as sdp
 
-pytestmark = pytest.mark.one_rank
+pytestmark = [pytest.mark.one_rank, pytest.mark.gpu]
 
 SUM = sdp.ReduceOp.SUM
 SHAPES = ((6,), (7, 2), (1, 3), (0, 4), (2, 0), (5, 2, 3))

@@ -58,7 +58,9 @@ def test_the_text_of_an_exception_may_be_no_text(rank):
     @tf.function
     def step(x, path):
         first = sdp.allreduce(x, 0, 1)
-        text = tf.io.read_file(path)
+        # A failure before the step's first collective would concern this rank only.
+        with tf.control_dependencies([first]):
+            text = tf.io.read_file(path)
         return sdp.allreduce(first + tf.cast(tf.strings.length(text), tf.float32), 0, 1)
 
     with pytest.raises(UnicodeDecodeError if rank == 0 else tf.errors.InternalError):

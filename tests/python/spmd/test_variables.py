@@ -6,7 +6,7 @@ from values import FLOAT_TYPES, INTEGER_TYPES, assert_equal, of_rank
 
 import tf_smddp as sdp
 
-pytestmark = pytest.mark.one_rank
+pytestmark = [pytest.mark.one_rank, pytest.mark.gpu]
 
 
 def make_variables(rank):
