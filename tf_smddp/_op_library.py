@@ -32,15 +32,15 @@ SUPPORTED_DTYPES = _library.types_of("SmddpAllreduce", "T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-_HAS_GPU_KERNELS = bool(_library.load()[1].tf_smddp_has_gpu_kernels())
+_HAS_GPU_KERNELS = tf.test.is_built_with_cuda() and bool(_library.load()[1].tf_smddp_has_gpu_kernels())
 
 
 def placement() -> ContextManager[Any]:
     """The device scope for our ops.
 
-    With a driver for GPUs there are kernels for them, and TensorFlow places the op, as its own ones. Else
-    only the CPU has kernels. TensorFlow would place the op there by itself, but not where soft placement is
-    off, as in v1 sessions by default. It copies inputs from other devices, and results to them.
+    Where TensorFlow and the machine are for CUDA, there are kernels for GPUs, and TensorFlow places the op as
+    its own. Else only the CPU has kernels. TensorFlow would place the op there by itself, but not where soft
+    placement is off, as in v1 sessions by default. It copies inputs from other devices, and results to them.
     """
     return contextlib.nullcontext() if _HAS_GPU_KERNELS else tf.device("CPU:0")
 

@@ -45,9 +45,9 @@ class Submission : public std::enable_shared_from_this<Submission> {
     }
     remaining_ = requests.size() + 1;  // one for Submit's loop
     // The callback of an eager op only wakes the thread that waits for it, which is this one. With a
-    // cancellation manager it may also wait (DeregisterCallback).
+    // cancellation manager it may also wait (DeregisterCallback), and on a GPU it calls the driver.
     for (Request& request : requests) {
-      request.callback_is_trivial = eager && manager_ == nullptr;
+      request.callback_is_trivial = eager && manager_ == nullptr && gpu_ == nullptr;
       request.caller_progresses = true;
       request.seals_at_once = eager && requests.size() == 1;
     }
