@@ -1,0 +1,193 @@
+#include "kernels/collectives/backends/nccl/nccl_communicator.h"
+
+#include <string>
+
+namespace tf_smddp::nccl {
+namespace {
+
+using Function = NcclCall::Function;
+
+const char* NameOf(Function function) {
+  switch (function) {
+    case Function::kAllReduce:
+      return "ncclAllReduce";
+    case Function::kReduce:
+      return "ncclReduce";
+    case Function::kBroadcast:
+      return "ncclBroadcast";
+    case Function::kAllGather:
+      return "ncclAllGather";
+    case Function::kReduceScatter:
+      return "ncclReduceScatter";
+    case Function::kSend:
+      return "ncclSend";
+    case Function::kReceive:
+      return "ncclRecv";
+  }
+  return "";
+}
+
+}  // namespace
+
+Status Communicator::Make(const Place& place, const UniqueId& id, int num_ranks, int rank,
+                          std::unique_ptr<Communicator>* made) {
+  std::unique_ptr<Communicator> making(new Communicator(place));
+  const cuda::CurrentContext current(place.driver, place.context);
+  Config config;
+  const Result result = place.library->CommInitRankConfig(&making->handle_, num_ranks, id, rank, &config);
+  Status status = making->Note("ncclCommInitRankConfig", result);
+  if (status.ok()) *made = std::move(making);
+  return status;
+}
+
+Communicator::~Communicator() {
+  if (finalized_ && !in_progress_ && handle_ != nullptr) {
+    const cuda::CurrentContext current(place_.driver, place_.context);
+    // Nobody is left whom an error would concern.
+    static_cast<void>(place_.library->CommDestroy(std::exchange(handle_, nullptr)));
+  }
+  Abort();
+}
+
+// Whether something may begin.
+Status Communicator::Begin() const {
+  if (handle_ == nullptr) return Internal("the communicator of NCCL was aborted");
+  if (in_progress_) return Internal("the communicator of NCCL is still busy with the last call");
+  if (finalized_) return Internal("the communicator of NCCL was finalized");
+  return {};
+}
+
+Status Communicator::Note(const char* call, Result result) {
+  in_progress_ = result == kInProgress;
+  return place_.library->Check(call, result);
+}
+
+Status Communicator::Poll(bool* ready) {
+  *ready = false;
+  const cuda::CurrentContext current(place_.driver, place_.context);
+  std::lock_guard<std::mutex> lock(mu_);
+  if (handle_ == nullptr) return Internal("the communicator of NCCL was aborted");
+  Result state = kSuccess;
+  Status status =
+      place_.library->Check("ncclCommGetAsyncError", place_.library->CommGetAsyncError(handle_, &state));
+  if (status.ok()) status = Note("a call that NCCL had begun", state);
+  *ready = status.ok() && !in_progress_;
+  return status;
+}
+
+Status Communicator::OpOf(const NcclCall& call, Op* op) {
+  *op = call.op;
+  if (!call.scaled) return {};
+  const auto [known, is_new] = scaled_sums_.try_emplace({call.type, call.scalar});
+  if (is_new) {
+    std::uint64_t scalar = call.scalar;
+    const Result result =
+        place_.library->RedOpCreatePreMulSum(&known->second, &scalar, call.type, kScalarOnHost, handle_);
+    const Status status = place_.library->Check("ncclRedOpCreatePreMulSum", result);
+    if (!status.ok()) {
+      scaled_sums_.erase(known);
+      return status;
+    }
+  }
+  *op = known->second;
+  return {};
+}
+
+Status Communicator::Put(const NcclCall& call, cuda::Stream stream) {
+  const Library& nccl = *place_.library;
+  Op op = kSum;
+  const Status status = OpOf(call, &op);
+  if (!status.ok()) return status;
+  const auto& [function, send, receive, count, type, peer, plain_op, scaled, scalar] = call;
+  const auto result = [&]() -> Result {
+    switch (function) {
+      case Function::kAllReduce:
+        return nccl.AllReduce(send, receive, count, type, op, handle_, stream);
+      case Function::kReduce:
+        return nccl.Reduce(send, receive, count, type, op, peer, handle_, stream);
+      case Function::kBroadcast:
+        return nccl.Broadcast(send, receive, count, type, peer, handle_, stream);
+      case Function::kAllGather:
+        return nccl.AllGather(send, receive, count, type, handle_, stream);
+      case Function::kReduceScatter:
+        return nccl.ReduceScatter(send, receive, count, type, op, handle_, stream);
+      case Function::kSend:
+        return nccl.Send(send, count, type, peer, handle_, stream);
+      case Function::kReceive:
+        return nccl.Recv(receive, count, type, peer, handle_, stream);
+    }
+    return kSuccess;
+  };
+  return nccl.Check(NameOf(function), result());
+}
+
+Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream stream) {
+  const cuda::CurrentContext current(place_.driver, place_.context);
+  std::lock_guard<std::mutex> lock(mu_);
+  Status status = Begin();
+  if (!status.ok() || calls.empty()) return status;
+  // NCCL takes no new ops while calls are under way, so they are made before the group.
+  for (const NcclCall& call : calls) {
+    Op op = kSum;
+    status = OpOf(call, &op);
+    if (!status.ok()) return status;
+  }
+  status = place_.library->Check("ncclGroupStart", place_.library->GroupStart());
+  if (!status.ok()) return status;
+  for (const NcclCall& call : calls) {
+    if (status.ok()) status = Put(call, stream);
+  }
+  // The group ends in any case, or this thread's next calls would belong to it.
+  const Status ended = Note("ncclGroupEnd", place_.library->GroupEnd());
+  return status.ok() ? ended : status;
+}
+
+Status Communicator::Split(int color, int key) {
+  const cuda::CurrentContext current(place_.driver, place_.context);
+  std::lock_guard<std::mutex> lock(mu_);
+  Status status = Begin();
+  if (!status.ok()) return status;
+  if (!splits()) {
+    return Internal("NCCL " + place_.library->version + " (" + place_.library->path +
+                    ") cannot split communicators, which 2.18 and later can");
+  }
+  if (child_ != nullptr) return Internal("the communicator that was split off before was not taken");
+  // Without a config, the new one does not block either.
+  return Note("ncclCommSplit", place_.library->CommSplit(handle_, color, key, &child_, nullptr));
+}
+
+std::unique_ptr<Communicator> Communicator::TakeSplit() {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (in_progress_ || child_ == nullptr) return nullptr;
+  std::unique_ptr<Communicator> taken(new Communicator(place_));
+  taken->handle_ = std::exchange(child_, nullptr);
+  taken->in_progress_ = true;
+  return taken;
+}
+
+Status Communicator::Finalize() {
+  const cuda::CurrentContext current(place_.driver, place_.context);
+  std::lock_guard<std::mutex> lock(mu_);
+  Status status = Begin();
+  if (!status.ok()) return status;
+  status = Note("ncclCommFinalize", place_.library->CommFinalize(handle_));
+  finalized_ = status.ok();
+  return status;
+}
+
+void Communicator::Abort() {
+  Handle aborted = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    aborted = std::exchange(handle_, nullptr);
+  }
+  const cuda::CurrentContext current(place_.driver, place_.context);
+  // There is nothing to be done about errors of an abort.
+  if (aborted != nullptr) static_cast<void>(place_.library->CommAbort(aborted));
+  // A split is not in progress any more, so the child is there, or will never be.
+  std::lock_guard<std::mutex> lock(mu_);
+  const Handle child = std::exchange(child_, nullptr);
+  if (child != nullptr) static_cast<void>(place_.library->CommAbort(child));
+}
+
+}  // namespace tf_smddp::nccl
