@@ -59,6 +59,8 @@ void Communicator::Abort() {
   AwaitMaker();
   if (board != nullptr) board->Ring();
   std::unique_lock<std::mutex> lock(mu_);
+  // It will not reach its stream, and uses its memory no more.
+  deferred_ = nullptr;
   ended_.wait(lock, [&] { return waiting_ == 0; });
 }
 

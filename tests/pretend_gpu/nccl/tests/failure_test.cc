@@ -106,6 +106,29 @@ TEST(Abort, EndsASplit) {
   });
 }
 
+// A call that was still in progress uses its memory no more, whatever the stream has yet to come to.
+TEST(Abort, DropsACallThatHasNotReachedItsStream) {
+  pretend_gpu_set_policy("lazy");
+  RunThreads(1, [](Rank& rank) {
+    ncclConfig_t config;
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    ncclResult_t error = ncclInProgress;
+    ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, 1, rank.ids[0], 0, &config));
+    while (error == ncclInProgress) NCCL_OK(ncclCommGetAsyncError(comm, &error));
+    int* const first = Upload(std::vector<int>(kCount, 1), rank.stream);
+    int* const second = Upload(std::vector<int>(kCount, 1), rank.stream);
+    CUDA_OK(cudaStreamSynchronize(rank.stream));
+    EXPECT_EQ(ncclInProgress, ncclBcast(first, kCount, ncclInt32, 0, comm, rank.stream));
+    NCCL_OK(ncclCommGetAsyncError(comm, &error));
+    EXPECT_EQ(ncclInProgress, ncclBcast(second, kCount, ncclInt32, 0, comm, rank.stream));
+    NCCL_OK(ncclCommAbort(comm));
+    CUDA_OK(cudaFree(second));
+    CUDA_OK(cudaStreamSynchronize(rank.stream));
+    CUDA_OK(cudaFree(first));
+  });
+}
+
 // Rank 1 dies; the others learn of it, their kernels wait until the abort, and new calls are refused.
 void Death(Rank& rank) {
   const ncclComm_t comm = rank.Join();
