@@ -16,7 +16,7 @@ bool Has(const std::string& text, const std::string& part) { return text.find(pa
 
 TEST(NcclLibrary, IsFoundBySystem) {
   Status status;
-  const nccl::Library* const library = nccl::Library::Open("", &status);
+  const auto library = nccl::Library::Open("", &status);
   ASSERT_NE(nullptr, library) << status.message();
   EXPECT_EQ("2.21.5", library->version);
   EXPECT_TRUE(Has(library->path, "/cuda/libnccl.so.2")) << library->path;
@@ -25,14 +25,14 @@ TEST(NcclLibrary, IsFoundBySystem) {
 TEST(NcclLibrary, IsFoundByPath) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/cuda/libnccl.so.2";
   Status status;
-  const nccl::Library* const library = nccl::Library::Open(path, &status);
+  const auto library = nccl::Library::Open(path, &status);
   ASSERT_NE(nullptr, library) << status.message();
   EXPECT_EQ(path, library->path);
 }
 
 TEST(NcclLibrary, OfTheSystemIsTakenIfThereIsNoneAtThePath) {
   Status status;
-  const nccl::Library* const library = nccl::Library::Open("/no/libnccl.so.2", &status);
+  const auto library = nccl::Library::Open("/no/libnccl.so.2", &status);
   ASSERT_NE(nullptr, library) << status.message();
   EXPECT_TRUE(status.ok());
   EXPECT_TRUE(Has(library->path, "/cuda/libnccl.so.2")) << library->path;

@@ -13,9 +13,9 @@ void ExpectError(const Status& status, const char* part) {
 }
 
 const nccl::Library& PretendNccl() {
-  static const nccl::Library* const library = [] {
+  static const std::unique_ptr<const nccl::Library> library = [] {
     Status status;
-    const nccl::Library* const opened = nccl::Library::Open("", &status);
+    auto opened = nccl::Library::Open("", &status);
     EXPECT_NE(nullptr, opened) << status.message();
     return opened;
   }();

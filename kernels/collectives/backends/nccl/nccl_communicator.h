@@ -31,7 +31,7 @@
 
 namespace tf_smddp::nccl {
 
-// Where a communicator's calls are made. All live as long as the process.
+// Where a communicator's calls are made. All outlive it.
 struct Place {
   const Library* library = nullptr;
   const cuda::Driver* driver = nullptr;

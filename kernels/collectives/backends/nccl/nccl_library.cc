@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <memory>
 #include <type_traits>
 
 namespace tf_smddp::nccl {
@@ -75,13 +74,14 @@ Status Load(void* file, Library* library) {
 
 }  // namespace
 
-const Library* Library::Open(const std::string& path, Status* status) {
+std::unique_ptr<const Library> Library::Open(const std::string& path, Status* status) {
   *status = {};
   void* const file = OpenFile(path, status);
   if (file == nullptr) return nullptr;
   auto library = std::make_unique<Library>();
   *status = Load(file, library.get());
-  return status->ok() ? library.release() : nullptr;
+  if (!status->ok()) return nullptr;
+  return library;
 }
 
 Status Library::Check(const char* call, Result result) const {

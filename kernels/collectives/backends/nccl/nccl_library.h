@@ -6,6 +6,7 @@
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_LIBRARY_H_
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "kernels/common/status.h"
@@ -83,9 +84,10 @@ struct Library {
   std::string path;     // of the file that was opened
 
   // Opens NCCL: the file at `path`, if there is one, and otherwise the libnccl.so.2 that the system finds; ""
-  // is no path. The library stays open for as long as the process runs, since NCCL has threads of its own.
-  // Returns nullptr if there is none that can be used, and then *status says why, and what to do. Any thread.
-  static const Library* Open(const std::string& path, Status* status);
+  // is no path. NCCL itself stays open for as long as the process runs, since it has threads of its own. What
+  // is returned outlives all that use it. It is nullptr if there is no NCCL that can be used, and then
+  // *status says why, and what to do. Any thread.
+  static std::unique_ptr<const Library> Open(const std::string& path, Status* status);
 
   // Returns OK for kSuccess, and for kInProgress, which is no error of a call; else Internal:
   // "ncclAllReduce failed: unhandled system error (2): …", with what NCCL has noted last. Any thread.
