@@ -344,21 +344,21 @@ def gpu(options: Options) -> List[Run]:
         )
         for version in gpu_tensorflows(options)
     ]
-    ours_late = "tensorflow=prompt,*=lazy"
+    policies = {"random": "random", "late": "tensorflow=prompt,*=lazy", "lazy": "lazy"}
     suites = [(first, 2, "random")]
     if options.everything:
-        suites += [(first, 3, ours_late), (last, 2, ours_late), (last, 3, "lazy")]
+        suites += [(first, 3, "late"), (last, 2, "late"), (last, 3, "lazy")]
     for version, size, policy in suites:
         some = [] if options.everything else selection("gpu and not long")
         runs.append(
             functools.partial(
                 run_spmd,
-                f"gpu spmd tf-{version} np-{size}",
+                f"gpu spmd tf-{version} np-{size} {policy}",
                 venv_python(version, "gpu"),
                 size,
                 1500,
                 [*some, "--collectives-on-gpu"],
-                pretend_gpu_env(version, policy),
+                pretend_gpu_env(version, policies[policy]),
             )
         )
     return runs
