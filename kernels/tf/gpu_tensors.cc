@@ -10,7 +10,6 @@
 #include "kernels/tf/tensorflow_private.h"
 
 namespace tf_smddp {
-
 namespace {
 
 void LogWay(const Config& config, const std::string& device) {

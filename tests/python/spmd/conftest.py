@@ -34,8 +34,8 @@ LIMIT_SECONDS = 60.0
 # What --collectives-on-gpu leaves out: XLA, for which there are no kernels on a GPU; other programs and
 # estimators, which place TensorFlow's ops by themselves; gradients of rows, for which TensorFlow slices with
 # kernels that the pretend GPU does not have; texts that TensorFlow cuts in functions of two devices; where
-# tensors of the CPU lie; and an eager collective that fails in one thread, since TensorFlow hands its error
-# to eager ops of other threads (docs/api.md).
+# tensors of the CPU lie; and an eager collective that fails in one thread: a known problem (docs/api.md,
+# "Devices").
 NOT_ON_GPU = (
     "test_datasets.py",
     "test_export.py",
@@ -52,7 +52,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--collectives-on-gpu",
         action="store_true",
-        help="puts our ops on the first GPU, and all others on the CPU: the pretend GPU has few of them",
+        help="puts our ops on the first GPU, and all others on the CPU: the pretend GPU has few kernels",
     )
 
 
