@@ -22,7 +22,7 @@ from typing import List, Sequence
 
 from test_parts import NEED_TENSORFLOW, PARTS, Options, Run, runs_of, selected_nowhere
 from test_process import RESULTS, run_at_once
-from test_results import Result, print_table, totals
+from test_results import Result, print_failures, print_table, totals
 
 # Two lanes run at once, since much of what tests do is to wait. Three would starve tests with time limits.
 # A lane begins with parts of its own. Then both take what comes next of the shared parts, which need set-up.
@@ -86,6 +86,7 @@ def main() -> int:
         results += selected_nowhere(results)
     print_table(results, time.monotonic() - start)
     print(f"total: {totals(results)}")
+    print_failures(results)
     return 1 if any(result.count("failed") for result in results) else 0
 
 

@@ -10,13 +10,17 @@ import xml.etree.ElementTree as ElementTree
 from typing import Dict, List, NamedTuple, Optional
 
 SLOWEST = 5
+# How much is shown of what a failed test said, at the end of a run.
+MESSAGE_LINES = 4
+MESSAGE_WIDTH = 200
 
 
 class Case(NamedTuple):
-    """One test: what became of it, and how long it took."""
+    """One test: what became of it, how long it took, and what it said if it failed."""
 
     outcome: str  # "passed", "failed" or "skipped"
     seconds: float = 0.0
+    message: str = ""
 
 
 # The cases of one or more reports, by the ids of the tests.
@@ -69,6 +73,16 @@ def print_table(results: List[Result], seconds: float) -> None:
     print(f"\nParts that ran at once overlap; all together took {seconds:.0f} s.")
 
 
+def print_failures(results: List[Result]) -> None:
+    """Prints the failed tests of all parts, with the beginning of what each said, as the last of a run."""
+    for result in results:
+        for name, case in result.report.items():
+            if case.outcome == "failed":
+                print(f"failed: {result.name}: {name}")
+                for line in case.message.splitlines()[:MESSAGE_LINES]:
+                    print(f"    {line[:MESSAGE_WIDTH]}")
+
+
 def shorten(name: str) -> str:
     """Returns the name of a test, without its middle where it is long."""
     return name if len(name) <= 110 else f"{name[:70]} … {name[-36:]}"
@@ -83,7 +97,8 @@ def read_junit(path: pathlib.Path) -> Optional[Report]:
     report: Report = {}
     for case in cases:
         name = f"{case.get('classname')}.{case.get('name')}"
-        if case.find("failure") is not None or case.find("error") is not None:
+        failures = [*case.findall("failure"), *case.findall("error")]
+        if failures:
             outcome = "failed"
         elif case.find("skipped") is not None or case.get("status") == "notrun":
             outcome = "skipped"
@@ -91,8 +106,15 @@ def read_junit(path: pathlib.Path) -> Optional[Report]:
             outcome = "passed"
         # pytest reports a test that failed and whose teardown failed too as two cases.
         if name not in report or outcome == "failed":
-            report[name] = Case(outcome, float(case.get("time") or 0.0))
+            report[name] = Case(outcome, float(case.get("time") or 0.0), "\n".join(map(message_of, failures)))
     return report
+
+
+def message_of(failure: ElementTree.Element) -> str:
+    """Returns what a test said: its message, and the place, which ends pytest's text."""
+    message = (failure.get("message") or "").strip()
+    place = (failure.text or "").strip().rpartition("\n")[2]
+    return message if place in message else f"{place}\n{message}"
 
 
 def merge_ranks(reports: List[Optional[Report]]) -> Report:
@@ -105,12 +127,15 @@ def merge_ranks(reports: List[Optional[Report]]) -> Report:
     for rank, report in enumerate(reports):
         if report is None:
             merged[f"rank {rank} left no report"] = Case("failed")
-    whole = [report for report in reports if report is not None]
-    for name in sorted({name for report in whole for name in report}):
-        cases = [report.get(name, Case("failed")) for report in whole]
-        outcomes = {case.outcome for case in cases}
+    whole = {rank: report for rank, report in enumerate(reports) if report is not None}
+    for name in sorted({name for report in whole.values() for name in report}):
+        cases = {
+            rank: report.get(name, Case("failed", message="did not run")) for rank, report in whole.items()
+        }
+        outcomes = {case.outcome for case in cases.values()}
         outcome = outcomes.pop() if len(outcomes) == 1 else "failed"
-        merged[name] = Case(outcome, max(case.seconds for case in cases))
+        messages = [f"rank {rank}: {case.message}" for rank, case in cases.items() if case.message]
+        merged[name] = Case(outcome, max(case.seconds for case in cases.values()), "\n".join(messages))
     return merged
 
 

@@ -3,7 +3,16 @@
 import json
 
 import pytest
-from test_results import Case, Result, merge_ranks, print_table, read_bazel_events, read_junit, totals
+from test_results import (
+    Case,
+    Result,
+    merge_ranks,
+    print_failures,
+    print_table,
+    read_bazel_events,
+    read_junit,
+    totals,
+)
 
 PASSED, FAILED, SKIPPED = Case("passed", 1.0), Case("failed", 2.0), Case("skipped")
 
@@ -86,3 +95,19 @@ def test_the_table_has_each_part_and_its_slowest_tests(capsys):
         "t3",
     ]
     assert totals(results) == "7 passed, 1 failed, 1 skipped"
+
+
+def test_a_run_ends_with_what_failed_and_why(tmp_path, capsys):
+    path = junit(
+        tmp_path / "report.xml",
+        '<testcase classname="m" name="a"/><testcase classname="m" name="b">'
+        '<failure message="AssertionError: 1 != 2">&gt; assert 1 == 2\nm.py:7: AssertionError</failure>'
+        "</testcase>",
+    )
+    ranks = merge_ranks([read_junit(path), {"m.a": PASSED, "m.b": PASSED}])
+    print_failures([Result("whole", {"m.a": PASSED}, 1.0), Result("spmd", ranks, 1.0)])
+    assert capsys.readouterr().out.splitlines() == [
+        "failed: spmd: m.b",
+        "    rank 0: m.py:7: AssertionError",
+        "    AssertionError: 1 != 2",
+    ]
