@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -56,9 +58,20 @@ void OnFault(int, siginfo_t* info, void*) {
 }  // namespace
 
 char* ForbiddenRange(std::size_t bytes, int fd, std::function<std::string(const void*)> describe) {
-  const int flags = (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | MAP_NORESERVE;
-  void* begin = mmap(nullptr, bytes, PROT_NONE, flags, fd, 0);
-  if (begin == MAP_FAILED) End("the host's view of %zu bytes cannot be mapped: %m", bytes);
+  // The lower half of an address is no small number: then a number of 32 bits in the argument of a kernel,
+  // with whatever lies beside it, is not taken for an address.
+  constexpr std::uintptr_t kHalf = std::uintptr_t{1} << 32, kLower = kHalf / 4;
+  char* const reserved = static_cast<char*>(
+      mmap(nullptr, bytes + kHalf, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (reserved == MAP_FAILED) End("the host's view of %zu bytes cannot be mapped: %m", bytes);
+  const std::uintptr_t skipped = (kLower - reinterpret_cast<std::uintptr_t>(reserved)) % kHalf;
+  char* const begin = reserved + skipped;
+  if (fd >= 0 && mmap(begin, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    End("the host's view of %zu bytes cannot be mapped: %m", bytes);
+  }
+  if (skipped > 0) munmap(reserved, skipped);
+  const std::size_t end = (bytes + 4095) / 4096 * 4096;
+  munmap(begin + end, kHalf - skipped);
   std::lock_guard<std::mutex> lock(mu);
   if (Ranges().empty()) {
     struct sigaction ours = {};
@@ -66,8 +79,8 @@ char* ForbiddenRange(std::size_t bytes, int fd, std::function<std::string(const 
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigaction(SIGSEGV, &ours, &others);
   }
-  Ranges().push_back({static_cast<char*>(begin), bytes, std::move(describe)});
-  return static_cast<char*>(begin);
+  Ranges().push_back({begin, bytes, std::move(describe)});
+  return begin;
 }
 
 }  // namespace pretend_gpu

@@ -147,6 +147,7 @@ void RegisterArithmetic() {
   RegisterBinary<T, T>("AddV2", [](T a, T b) { return T(a + b); });
   RegisterBinary<T, T>("Sub", [](T a, T b) { return T(a - b); });
   RegisterBinary<T, T>("Mul", [](T a, T b) { return T(a * b); });
+  RegisterBinary<T, T>("MulNoNan", [](T a, T b) { return b == T(0) ? T(0) : T(a * b); });
   RegisterUnary<T, T>("Abs", [](T a) { return a < T(0) ? T(-a) : a; });
   RegisterBinary<T, bool>("Equal", [](T a, T b) { return a == b; });
   RegisterBinary<T, bool>("NotEqual", [](T a, T b) { return a != b; });

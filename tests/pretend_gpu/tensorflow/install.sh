@@ -1,7 +1,7 @@
 #!/bin/sh
-# install.sh ENVIRONMENT: builds the pretend GPU, and the twins of TensorFlow's kernels, for the TensorFlow of a
-# virtual environment (.venv/gpu-2.15.1), and puts them into its folder pretend_gpu, with the names of CUDA's
-# libraries.
+# install.sh ENVIRONMENT: builds the pretend GPU and NCCL, and the twins of TensorFlow's kernels, for the
+# TensorFlow of a virtual environment (.venv/gpu-2.15.1), and puts them into its folder pretend_gpu, with the
+# names of CUDA's libraries.
 set -eu
 environment=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../../.."
@@ -13,11 +13,13 @@ bazel() {
   "$environment/bin/python" tools/run_bazel.py "$command" \
     "--repo_env=PYTHON_BIN_PATH=$environment/bin/python" "--repo_env=TF_SMDDP_TF=$environment" "$@"
 }
-bazel build //tests/pretend_gpu:libpretend_gpu.so //tests/pretend_gpu/tensorflow:libtensorflow_twins.so
+bazel build //tests/pretend_gpu:libpretend_gpu.so //tests/pretend_gpu/nccl:libnccl.so.2 \
+  //tests/pretend_gpu/tensorflow:libtensorflow_twins.so
 built=$(bazel info bazel-bin)/tests/pretend_gpu
 
 rm -rf "$folder"
-mkdir "$folder"
-cp "$built/libpretend_gpu.so" "$built/tensorflow/libtensorflow_twins.so" "$folder"
+mkdir -p "$folder/files"
+cp "$built/libpretend_gpu.so" "$built/nccl/libnccl.so.2" "$folder/files"
+cp "$built/tensorflow/libtensorflow_twins.so" "$folder"
 cp tests/pretend_gpu/tensorflow/ptxas "$folder"
-tests/pretend_gpu/make_folder.sh "$folder/libpretend_gpu.so" "$folder"
+tests/pretend_gpu/make_folder.sh "$folder/files/libpretend_gpu.so" "$folder" "$folder/files/libnccl.so.2"
