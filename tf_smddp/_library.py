@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.util
 import pathlib
 from typing import Any, Dict, Tuple
 
@@ -80,6 +81,17 @@ def op_definitions() -> Dict[str, Any]:
     """The definitions (OpDef) of the library's ops, by name."""
     names = [name for name in vars(load()[0]) if name.startswith("Smddp")]
     return {name: _tensorflow_private.op_definition(name) for name in names}
+
+
+def nccl_library() -> str:
+    """The path of NCCL in the package nvidia-nccl-cu*, if that is installed, else an empty text."""
+    try:
+        package = importlib.util.find_spec("nvidia.nccl")
+    except ModuleNotFoundError:
+        return ""
+    folders = package.submodule_search_locations if package else None
+    paths = [pathlib.Path(folder) / "lib" / "libnccl.so.2" for folder in folders or []]
+    return next((str(path) for path in paths if path.is_file()), "")
 
 
 def types_of(op: str, attribute: str) -> Tuple[tf.DType, ...]:

@@ -328,11 +328,17 @@ def pretend_gpu_env(version: str, policy: str) -> Dict[str, str]:
         "PATH": os.pathsep.join([str(folder), venv_env(venv_python(version, "gpu"))["PATH"]]),
         "PRETEND_GPU_KERNELS": str(folder / "libtensorflow_twins.so"),
         "PRETEND_GPU_POLICY": policy,
+        # Late, but not so late that thousands of small collectives take minutes.
+        "PRETEND_GPU_LAZY_US": "300",
+        "PRETEND_GPU_NCCL_PEERS_US": "300",
     }
 
 
 def gpu(options: Options) -> List[Run]:
-    """TensorFlow's builds for GPUs, on the pretend GPU: by themselves, and the SPMD suite on a GPU."""
+    """TensorFlow's builds for GPUs, on the pretend GPU: by themselves, and the SPMD suite on GPUs.
+
+    With a GPU for each rank there is NCCL; ranks that share one are reduced on the host.
+    """
     first, last = options.tensorflows[0], options.tensorflows[-1]
     runs: List[Run] = [
         functools.partial(
@@ -345,20 +351,20 @@ def gpu(options: Options) -> List[Run]:
         for version in gpu_tensorflows(options)
     ]
     policies = {"random": "random", "late": "tensorflow=prompt,*=lazy", "lazy": "lazy"}
-    suites = [(first, 2, "random")]
+    suites = [(first, 2, 2, "random")]
     if options.everything:
-        suites += [(first, 3, "late"), (last, 2, "late"), (last, 3, "lazy")]
-    for version, size, policy in suites:
+        suites += [(first, 3, 3, "late"), (first, 3, 1, "random"), (last, 2, 1, "late"), (last, 3, 3, "lazy")]
+    for version, size, gpus, policy in suites:
         some = [] if options.everything else selection("gpu and not long")
         runs.append(
             functools.partial(
                 run_spmd,
-                f"gpu spmd tf-{version} np-{size} {policy}",
+                f"gpu spmd tf-{version} np-{size} {policy} gpus-{gpus}",
                 venv_python(version, "gpu"),
                 size,
                 1500,
                 [*some, "--collectives-on-gpu"],
-                pretend_gpu_env(version, policies[policy]),
+                {**pretend_gpu_env(version, policies[policy]), "PRETEND_GPU_DEVICES": str(gpus)},
             )
         )
     return runs

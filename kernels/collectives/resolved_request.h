@@ -10,6 +10,7 @@
 #include "kernels/collectives/collective.h"
 #include "kernels/common/rank_id.h"
 #include "kernels/common/rank_mask.h"
+#include "kernels/memory/buffer.h"
 
 namespace tf_smddp {
 
@@ -26,7 +27,12 @@ struct ResolvedRequest {
   std::vector<RankId> ranks;      // only when there are some on other hosts
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
+  // This rank's buffers, if the tensors of all ranks lie on GPUs, each rank's on another one, and stay there
+  // for NCCL; else nullptr.
+  const InputBuffer* device_input = nullptr;
+  const Buffer* device_output = nullptr;
 
+  bool on_devices() const { return device_output != nullptr; }
   bool all_outputs() const { return collective->reach() == Collective::Reach::kAllOutputs; }
 };
 

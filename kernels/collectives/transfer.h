@@ -4,8 +4,9 @@
 // backends/. A transfer never waits: Step does what can be done now, so any thread may drive it, and an abort
 // is noticed between two steps.
 //
-// Life, once for each batch that has requests for it: Plan -> Step, until done() -> Plan for the next batch.
-// Reset, between batches or in the middle of one, ends an incarnation. One thread at a time calls all of it.
+// Life, once for each batch that has requests for it: Plan -> Step, until done() -> Complete, when all ranks
+// have done their part -> Plan for the next batch. Abandon and then Reset, between batches or in the middle
+// of one, end an incarnation. One thread at a time calls all of it.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_TRANSFER_H_
 
@@ -14,6 +15,7 @@
 
 #include "kernels/collectives/batch_state.h"
 #include "kernels/collectives/resolved_request.h"
+#include "kernels/common/status.h"
 
 namespace tf_smddp {
 
@@ -37,6 +39,17 @@ class Transfer {
 
   // Whether this rank has nothing left to do for the batch. Other ranks may.
   virtual bool done() const = 0;
+
+  // Whether Step may have something to do soon, of which no other rank will tell. It is called again within
+  // some ten microseconds then.
+  virtual bool polls() const { return false; }
+
+  // The batch has ended as complete: all units of all ranks are done.
+  virtual void Complete() {}
+
+  // The batch under way, if there is one, will never be complete. `job_end`: the error with which the job has
+  // ended; nullptr if only the incarnation has. A transfer that has work on a device ends it.
+  virtual void Abandon(const Status* /*job_end*/) {}
 
   // Drops what is under way and starts afresh; all ranks do before the next Plan of any. The tensors are not
   // touched any more.

@@ -39,6 +39,14 @@ Status ReadSeconds(const Lookup& lookup, const char* name, std::int64_t* millise
   return {};
 }
 
+Status ReadSwitch(const Lookup& lookup, const char* name, bool* value) {
+  const char* text = lookup(name);
+  if (text == nullptr) return {};
+  *value = std::string(text) == "1";
+  if (*value || std::string(text) == "0") return {};
+  return InvalidArgument(std::string(name) + "='" + text + "' is not 0 or 1");
+}
+
 Status ReadLogLevel(const Lookup& lookup, int* level) {
   constexpr const char* kNames[] = {"debug", "info", "warning", "error", "none"};
   const char* text = lookup("SMDDP_LOG_LEVEL");
@@ -152,6 +160,8 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) status = ReadInt(lookup, "SMDDP_BOOTSTRAP_TIMEOUT", &config->bootstrap_timeout_seconds);
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_WARNING", &config->stall_warning_ms);
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_TIMEOUT", &config->stall_timeout_ms);
+  if (status.ok()) status = ReadSwitch(lookup, "SMDDP_NCCL", &config->nccl);
+  ReadText(lookup, "SMDDP_NCCL_LIBRARY", &config->nccl_library);
   if (status.ok()) status = ReadLogLevel(lookup, &config->log_level);
   if (status.ok()) {
     status = ReadInteger(lookup, "SMDDP_TEST_TRANSFER_DELAY_MS", &config->test_transfer_delay_ms);

@@ -50,6 +50,8 @@ struct Config {
   int bootstrap_timeout_seconds = 120;
   std::int64_t stall_warning_ms = 60'000;     // a longer wait for other ranks is logged; 0 for never
   std::int64_t stall_timeout_ms = 1'800'000;  // a longer wait without progress ends the job; 0 for never
+  bool nccl = true;                           // tensors of GPUs are reduced by NCCL, where it is there
+  std::string nccl_library;                   // its path; empty for what the system finds
   int log_level = 2;                          // a LogLevel
   bool test_strict = kDebugBuild;             // for tests: a lost wake-up, which only costs time, is an error
   std::int64_t test_transfer_delay_ms = 0;    // for tests: each tensor of a batch takes so much longer

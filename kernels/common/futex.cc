@@ -13,10 +13,10 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32
               "the kernel works on the bare 32-bit word");
 
 void FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
-               std::chrono::milliseconds timeout) {
+               std::chrono::microseconds timeout) {
   timespec relative;
-  relative.tv_sec = static_cast<time_t>(timeout.count() / 1000);
-  relative.tv_nsec = static_cast<long>(timeout.count() % 1000) * 1000000;
+  relative.tv_sec = static_cast<time_t>(timeout.count() / 1'000'000);
+  relative.tv_nsec = static_cast<long>(timeout.count() % 1'000'000) * 1000;
   ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &relative, nullptr, 0);
 }
 

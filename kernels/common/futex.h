@@ -14,7 +14,7 @@ namespace tf_smddp {
 // Sleeps while *word == expected, until a wake-up or until `timeout` has passed. It may return early for no
 // reason, so callers loop. Any thread.
 void FutexWait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
-               std::chrono::milliseconds timeout);
+               std::chrono::microseconds timeout);
 
 // Wakes every thread, of any process, that sleeps on `word`. Any thread.
 void FutexWakeAll(std::atomic<std::uint32_t>& word);

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/common/rank_mask.h"
 #include "kernels/control/abort_record.h"
 #include "kernels/control/express_lane.h"
@@ -29,10 +30,17 @@
 
 namespace tf_smddp {
 
+// What MemberRecord::gpu may be besides the id of a GPU (kernels/cuda/device.h).
+inline constexpr std::uint64_t kUnknownGpu = 0;
+inline constexpr std::uint64_t kNoGpu = ~std::uint64_t{0};
+
 // The state that one member publishes to the others.
 struct alignas(64) MemberRecord {
   // 1 while this member has deferred requests; whoever retires a generation of the table then rings its bell.
   std::atomic<std::uint32_t> deferring;
+  // The GPU whose tensors this member gives to NCCL; kUnknownGpu before its first request with tensors on a
+  // GPU, kNoGpu if it does not use NCCL.
+  std::atomic<std::uint64_t> gpu;
   // Progress of its staged transfers, in chunks since the start of the incarnation
   // (kernels/collectives/backends).
   alignas(64) std::atomic<std::uint64_t> staged;
@@ -84,6 +92,7 @@ class CommunicatorSegment {
   // 1 while the relay waits for generations of the table to be retired; whoever retires one then rings it.
   std::atomic<std::uint32_t>& relay_waits() { return fixed_->relay_waits; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
+  nccl::Meeting& nccl_meeting() { return fixed_->nccl_meeting; }
   // Opens the express lane for member `index`. Each member calls it once.
   ExpressLane OpenLane(int index) { return {lane_, layout_.num_ranks, index, abort_}; }
   LaunchLog& launch_log() { return launch_log_; }
@@ -100,6 +109,7 @@ class CommunicatorSegment {
     std::atomic<std::uint64_t> known_shut_down;
     std::atomic<std::uint64_t> known_left;
     std::atomic<std::uint32_t> relay_waits;
+    nccl::Meeting nccl_meeting;
     MemberRecord members[64];
   };
   static_assert(sizeof(Fixed) % 64 == 0, "the parts behind it start at a cache line");

@@ -54,7 +54,7 @@ class Doorbell {
   bool RangSince(std::uint32_t heard) const { return word_.load(std::memory_order_seq_cst) != heard; }
 
   // Sleeps until the bell has rung since `heard`, or `timeout` has passed. The bell must not be hushed.
-  void Wait(std::uint32_t heard, std::chrono::milliseconds timeout) {
+  void Wait(std::uint32_t heard, std::chrono::microseconds timeout) {
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
     if (word_.load(std::memory_order_seq_cst) == heard) FutexWait(word_, heard, timeout);
     sleeping_.fetch_sub(1, std::memory_order_seq_cst);

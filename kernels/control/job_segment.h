@@ -31,6 +31,8 @@ inline constexpr int kMaxCommunicators = 64;
 // The state that a rank publishes to the others, for all communicators together.
 struct alignas(64) RankRecord {
   std::atomic<std::uint32_t> left;  // 1 once the rank has called shutdown()
+  // The communicator for which this rank uses NCCL, plus 1; 0 if there is none.
+  std::atomic<std::uint32_t> nccl_user;
   // In cache lines of its own, because it changes with each request, while every rank reads `left` at each
   // request.
   alignas(64) ProgressRecord progress;

@@ -46,6 +46,9 @@
 
 namespace tf_smddp {
 
+// The offsets of tensors that stay in the memory of a GPU.
+inline constexpr std::uint64_t kOnDevice = ~std::uint64_t{1};
+
 // One rank's part of a request. Offsets are relative to the rank's arena; kNotInArena stands for private
 // memory.
 struct Cell {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/device.h"
 
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -7,6 +8,15 @@ namespace tf_smddp::cuda {
 namespace {
 
 DeviceAddress AddressOf(const void* data) { return reinterpret_cast<DeviceAddress>(data); }
+
+// The halves are combined so that UUIDs that differ in one half only have different numbers.
+std::uint64_t NumberOf(const Uuid& uuid) {
+  std::uint64_t halves[2];
+  static_assert(sizeof halves == sizeof uuid.bytes);
+  std::memcpy(halves, uuid.bytes, sizeof halves);
+  const std::uint64_t number = halves[0] ^ (halves[1] << 1 | halves[1] >> 63);
+  return number == 0 ? 1 : number;
+}
 
 }  // namespace
 
@@ -34,38 +44,27 @@ Status Device::Of(Stream compute, Device** device) {
 Status Device::Open() {
   const CurrentContext current(driver_, context_);
   Status status = driver_->Check("cuCtxGetDevice", driver_->CtxGetDevice(&number_));
-  for (CopyStream* const copies : {&to_host_, &from_host_}) {
-    if (!status.ok()) return status;
-    status = driver_->Check("cuStreamCreate", driver_->StreamCreate(&copies->stream, kStreamNonBlocking));
-  }
-  if (!status.ok()) return status;
-  to_host_.waiter = std::make_unique<EventWaiter>(driver_, context_, "smddp-from-gpu");
-  from_host_.waiter = std::make_unique<EventWaiter>(driver_, context_, "smddp-to-gpu");
-  return {};
+  Uuid uuid = {};
+  if (status.ok()) status = driver_->Check("cuDeviceGetUuid", driver_->DeviceGetUuid(&uuid, number_));
+  id_ = NumberOf(uuid);
+  if (status.ok()) status = NewStream("smddp-from-gpu", &to_host_.stream);
+  if (status.ok()) status = NewStream("smddp-to-gpu", &to_device_.stream);
+  return status;
+}
+
+Status Device::NewStream(const char* thread, std::unique_ptr<OwnStream>* stream) {
+  return OwnStream::Open(driver_, context_, events_, thread, stream);
 }
 
 Status Device::Mark(Order* order) { return events_->Record(order->compute, &order->reached); }
 
-void Device::WhenWritten(EventWaiter::Reached reached) {
-  Event event;
-  std::unique_lock<std::mutex> lock(from_host_.mu);
-  const Status status = events_->Record(from_host_.stream, &event);
-  if (status.ok()) return from_host_.waiter->Add(std::move(event), std::move(reached));
-  lock.unlock();
-  reached(status);
-}
-
-template <typename Copy>
-Status Device::Put(CopyStream* on, const Order& order, Copy copy, Ended ended) {
+template <typename Begin>
+Status Device::Put(CopyStream* on, const Order& order, Begin begin, Ended ended) {
   const CurrentContext current(driver_, context_);
   std::lock_guard<std::mutex> lock(on->mu);
-  Status status = driver_->Check("cuStreamWaitEvent",
-                                 driver_->StreamWaitEvent(on->stream, order.reached.get(), /*flags=*/0));
-  if (status.ok()) status = copy(on->stream);
-  Event event;
-  if (status.ok()) status = events_->Record(on->stream, &event);
-  if (status.ok()) on->waiter->Add(std::move(event), std::move(ended));
-  return status;
+  Status status = on->stream->WaitFor(order.reached);
+  if (status.ok()) status = begin(on->stream->handle());
+  return status.ok() ? on->stream->WhenReached(std::move(ended)) : status;
 }
 
 Status Device::CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) {
@@ -75,11 +74,35 @@ Status Device::CopyToHost(const void* from, void* to, std::uint64_t bytes, void*
   return Put(&to_host_, *static_cast<const Order*>(stream), copy, std::move(ended));
 }
 
+// The copies that write to the device have one stream.
+template <typename Begin>
+Status Device::PutWrite(const Order& order, Begin begin, Ended ended) {
+  order.writes->Begin();
+  const Status status =
+      Put(&to_device_, order, begin, [ended = std::move(ended), writes = order.writes](const Status& outcome) {
+        ended(outcome);
+        writes->End(outcome);
+      });
+  if (!status.ok()) order.writes->End(status);
+  return status;
+}
+
 Status Device::CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) {
   const auto copy = [&](Stream on) {
     return driver_->Check("cuMemcpyHtoDAsync", driver_->MemcpyHtoDAsync(AddressOf(to), from, bytes, on));
   };
-  return Put(&from_host_, *static_cast<const Order*>(stream), copy, std::move(ended));
+  return PutWrite(*static_cast<const Order*>(stream), copy, std::move(ended));
+}
+
+Status Device::Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) {
+  const auto copy = [&](Stream on) {
+    const Status status = to_device_.stream->WaitFor(static_cast<const Order*>(from.stream)->reached);
+    return status.ok() ? driver_->Check("cuMemcpyDtoDAsync",
+                                        driver_->MemcpyDtoDAsync(AddressOf(to.data), AddressOf(from.data),
+                                                                 bytes, on))
+                       : status;
+  };
+  return PutWrite(*static_cast<const Order*>(to.stream), copy, std::move(ended));
 }
 
 Status Device::Pin(void* data, std::uint64_t bytes) {

@@ -8,8 +8,8 @@
 //   - A copy to the device waits for such an event, too. Where the output lies, kernels that came before may
 //     still read what lay there then: TensorFlow reuses memory in the order of its stream.
 //   - Nothing on the compute stream waits for our copies. Whoever needs a result is started when it is in the
-//     device's memory (WhenWritten).
-// No thread waits for the device but the two that watch our streams.
+//     device's memory (Order::writes).
+// No thread waits for the device but those of our streams.
 #ifndef TF_SMDDP_KERNELS_CUDA_DEVICE_H_
 #define TF_SMDDP_KERNELS_CUDA_DEVICE_H_
 
@@ -20,15 +20,17 @@
 
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/event.h"
-#include "kernels/cuda/event_waiter.h"
+#include "kernels/cuda/own_stream.h"
+#include "kernels/cuda/writes.h"
 #include "kernels/memory/buffer.h"
 
 namespace tf_smddp::cuda {
 
-// What a copy waits for. A buffer's `stream` is the address of one.
+// What orders the uses of an op's tensors. A buffer's `stream` is the address of one.
 struct Order {
   Stream compute = nullptr;
-  Event reached;  // on `compute`, behind what made the buffer
+  Event reached;  // on `compute`, behind what made the buffer; our streams wait for it
+  std::shared_ptr<Writes> writes = std::make_shared<Writes>();  // to the buffer, on our streams
 };
 
 // All methods: any thread.
@@ -41,38 +43,46 @@ class Device : public MemoryKind {
   // Sets order->reached: behind all that is on order->compute now.
   Status Mark(Order* order);
 
-  // Calls `reached` when all copies to the device that were put on its stream by now have ended: OK, or what
-  // the driver says of them. A thread of the device calls it; it returns quickly.
-  void WhenWritten(EventWaiter::Reached reached);
+  // Makes a stream of ours, whose thread is called `thread`.
+  Status NewStream(const char* thread, std::unique_ptr<OwnStream>* stream);
+
+  const Driver* driver() const { return driver_; }
+  Context context() const { return context_; }
+
+  // Not 0, and different for different GPUs, or parts of a GPU (MIG), of a host. In all processes of the host
+  // it is the same.
+  std::uint64_t id() const { return id_; }
 
   // MemoryKind:
   std::string name() const override { return "GPU " + std::to_string(number_); }
   Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
+  Status Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) override;
   bool pins() const override { return true; }
   Status Pin(void* data, std::uint64_t bytes) override;
   void Unpin(void* data) override;
 
  private:
-  // A stream of our own, and the thread that watches it.
   struct CopyStream {
     std::mutex mu;  // held while a copy and its event are put on the stream
-    Stream stream = nullptr;
-    std::unique_ptr<EventWaiter> waiter;
+    std::unique_ptr<OwnStream> stream;
   };
 
   Device(const Driver* driver, Context context)
       : driver_(driver), context_(context), events_(std::make_shared<EventPool>(driver, context)) {}
 
   Status Open();
-  template <typename Copy>
-  Status Put(CopyStream* on, const Order& order, Copy copy, Ended ended);
+  template <typename Begin>
+  Status Put(CopyStream* on, const Order& order, Begin begin, Ended ended);
+  template <typename Begin>
+  Status PutWrite(const Order& order, Begin begin, Ended ended);
 
   const Driver* const driver_;
   const Context context_;
   const std::shared_ptr<EventPool> events_;
   int number_ = 0;
-  CopyStream to_host_, from_host_;
+  std::uint64_t id_ = 0;
+  CopyStream to_host_, to_device_;
 };
 
 }  // namespace tf_smddp::cuda

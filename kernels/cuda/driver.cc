@@ -26,7 +26,7 @@ Loaded Load() {
     *field = reinterpret_cast<std::remove_pointer_t<decltype(field)>>(::dlsym(library, symbol));
     if (*field == nullptr && loaded.status.ok()) {
       loaded.status = Internal(std::string(kLibrary) + " has no function " + symbol +
-                               "; install a driver for CUDA 11 or later");
+                               "; install a driver for CUDA 11.4 or later");
     }
   };
   Driver& driver = loaded.driver;
@@ -35,14 +35,17 @@ Loaded Load() {
   find("cuCtxPushCurrent_v2", &driver.CtxPushCurrent);
   find("cuCtxPopCurrent_v2", &driver.CtxPopCurrent);
   find("cuCtxGetDevice", &driver.CtxGetDevice);
+  find("cuDeviceGetUuid_v2", &driver.DeviceGetUuid);
   find("cuStreamGetCtx", &driver.StreamGetCtx);
   find("cuStreamCreate", &driver.StreamCreate);
+  find("cuStreamDestroy_v2", &driver.StreamDestroy);
   find("cuStreamWaitEvent", &driver.StreamWaitEvent);
   find("cuEventCreate", &driver.EventCreate);
   find("cuEventRecord", &driver.EventRecord);
   find("cuEventSynchronize", &driver.EventSynchronize);
   find("cuMemcpyDtoHAsync_v2", &driver.MemcpyDtoHAsync);
   find("cuMemcpyHtoDAsync_v2", &driver.MemcpyHtoDAsync);
+  find("cuMemcpyDtoDAsync_v2", &driver.MemcpyDtoDAsync);
   find("cuMemHostRegister_v2", &driver.MemHostRegister);
   find("cuMemHostUnregister", &driver.MemHostUnregister);
   return loaded;

@@ -19,6 +19,10 @@ using Stream = struct StreamTag*;
 using EventHandle = struct EventTag*;
 using DeviceAddress = unsigned long long;
 
+struct Uuid {  // CUuuid
+  char bytes[16];
+};
+
 enum : Result { kSuccess = 0 };
 
 enum : unsigned {
@@ -35,14 +39,17 @@ struct Driver {
   Result (*CtxPushCurrent)(Context) = nullptr;
   Result (*CtxPopCurrent)(Context*) = nullptr;
   Result (*CtxGetDevice)(int* device) = nullptr;
+  Result (*DeviceGetUuid)(Uuid*, int device) = nullptr;
   Result (*StreamGetCtx)(Stream, Context*) = nullptr;
   Result (*StreamCreate)(Stream*, unsigned flags) = nullptr;
+  Result (*StreamDestroy)(Stream) = nullptr;
   Result (*StreamWaitEvent)(Stream, EventHandle, unsigned flags) = nullptr;
   Result (*EventCreate)(EventHandle*, unsigned flags) = nullptr;
   Result (*EventRecord)(EventHandle, Stream) = nullptr;
   Result (*EventSynchronize)(EventHandle) = nullptr;
   Result (*MemcpyDtoHAsync)(void* to, DeviceAddress from, std::size_t bytes, Stream) = nullptr;
   Result (*MemcpyHtoDAsync)(DeviceAddress to, const void* from, std::size_t bytes, Stream) = nullptr;
+  Result (*MemcpyDtoDAsync)(DeviceAddress to, DeviceAddress from, std::size_t bytes, Stream) = nullptr;
   Result (*MemHostRegister)(void* data, std::size_t bytes, unsigned flags) = nullptr;
   Result (*MemHostUnregister)(void* data) = nullptr;
 

@@ -9,7 +9,8 @@ namespace tf_smddp::cuda {
 EventWaiter::EventWaiter(const Driver* driver, Context context, const char* name)
     : driver_(driver), context_(context), thread_(StartThread(name, [this] { Run(); })) {}
 
-EventWaiter::~EventWaiter() {
+void EventWaiter::Stop() {
+  if (!thread_.joinable()) return;
   {
     std::lock_guard<std::mutex> lock(mu_);
     stopping_ = true;
@@ -37,7 +38,9 @@ void EventWaiter::Run() {
       next = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    next.reached(driver_->Check("cuEventSynchronize", driver_->EventSynchronize(next.event.get())));
+    const EventHandle event = next.event.get();
+    next.reached(event == nullptr ? Status()
+                                  : driver_->Check("cuEventSynchronize", driver_->EventSynchronize(event)));
   }
 }
 

@@ -23,11 +23,13 @@ class EventWaiter {
 
   // The thread is called `name`. Throws ThreadRefused.
   EventWaiter(const Driver* driver, Context context, const char* name);
-  // Waits for all events.
-  ~EventWaiter();
+  ~EventWaiter() { Stop(); }
+
+  // Waits for all events, also those that are added meanwhile, and ends the thread.
+  void Stop();
 
   // Calls `reached`, in the thread, when `event` is reached and the calls before it have returned. It returns
-  // quickly. Any thread.
+  // quickly. Without an event it waits for those calls alone. Any thread.
   void Add(Event event, Reached reached);
 
  private:

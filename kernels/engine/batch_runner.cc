@@ -1,5 +1,6 @@
 #include "kernels/engine/batch_runner.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -41,7 +42,13 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
       chunks_(group_->index(), group_->size(), ChunkBytes(*communicator_)),
       own_outputs_(ChunkBytes(*communicator_)),
       staged_(group_->index(), Windows(group_), ProgressCounters(group_), ChunkBytes(*communicator_)),
-      transfers_{&chunks_, &own_outputs_, &staged_} {
+      nccl_(
+          communicator_->config().nccl_library, &group_->segment().nccl_meeting(),
+          &group_->segment().active(), MemberId(group_->index()), group_->size(),
+          [handle = state->handle, name = state->RankName()](const std::string& text) {
+            handle->Call([&](Communicator* communicator) { communicator->job().Abort(name + ": " + text); });
+          }),
+      transfers_{&nccl_, &chunks_, &own_outputs_, &staged_} {
   if (!communicator_->wired()) return;
   gather_ = std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), group_->index(),
                                              group_->size(), ChunkBytes(*communicator_));
@@ -52,6 +59,7 @@ void BatchRunner::Start(LogReader::Batch batch) {
   begin_ = Clock::now();
   moving_ = {};
   total_units_ = 0;
+  planned_ = false;
   batch_state_ = &group_->table().BatchAt(batch.front());
   batch_ = std::move(batch);
   if (!ResolveAll(batch_)) {
@@ -62,6 +70,19 @@ void BatchRunner::Start(LogReader::Batch batch) {
     std::this_thread::sleep_for(std::chrono::milliseconds(delay) * batch_.size());
   }
   for (Item& item : items_) item.transfer = TransferOf(item.resolved);
+}
+
+// Begins to move the batch, when all that is bounced late is there. False before that.
+bool BatchRunner::Plan() {
+  for (const Item& item : items_) {
+    const std::shared_ptr<BounceBuffer>& bounce = item.pending->input_bounce;
+    if (bounce == nullptr) continue;
+    if (!bounce->filled()) return false;
+    if (bounce->fill_status().ok()) continue;
+    failures_->FailRequest(*item.pending, FillError(*item.pending));
+    batch_state_->End(BatchEnd::kAborted);
+    return true;
+  }
   for (Transfer* transfer : transfers_) {
     std::vector<const ResolvedRequest*> requests;
     for (const Item& item : items_) {
@@ -70,11 +91,14 @@ void BatchRunner::Start(LogReader::Batch batch) {
     total_units_ += transfer->Plan(std::move(requests), batch_state_);
   }
   if (total_units_ == 0) batch_state_->End(BatchEnd::kComplete);  // nothing but barriers and empty tensors
+  planned_ = true;
+  return true;
 }
 
 // Which one follows from the cells alone, so it is the same on all ranks.
 Transfer* BatchRunner::TransferOf(const ResolvedRequest& resolved) {
   if (gather_ != nullptr) return gather_.get();
+  if (resolved.on_devices()) return &nccl_;
   if (!resolved.reachable) return &staged_;
   return resolved.all_outputs() ? static_cast<Transfer*>(&chunks_) : &own_outputs_;
 }
@@ -101,9 +125,10 @@ bool BatchRunner::ResolveOne(Item* item) {
   ResolvedRequest& resolved = item->resolved;
   Status status = Resolve(communicator_, *item->pending, &resolved);
   void* output = request.output.data;
+  if (status.ok() && !resolved.on_devices()) status = BounceLate(item);
   if (status.ok() && !resolved.all_outputs()) {
     status = request.allocate(resolved.collective->OutputRows(resolved.call, resolved.self), &output);
-    if (status.ok() && !request.output.on_host())
+    if (status.ok() && !request.output.on_host() && !resolved.on_devices())
       status = BounceOutput(resolved, item->pending.get(), &output);
     // It is no damage when this rank has no room.
     if (!status.ok()) status = FailedPrecondition(status.message());
@@ -127,6 +152,22 @@ bool BatchRunner::ResolveOne(Item* item) {
   return true;
 }
 
+// The tensors are on a device still, and others have not kept theirs: begins to copy the input to the host.
+Status BatchRunner::BounceLate(Item* item) {
+  PendingRequest* const pending = item->pending.get();
+  if (pending->cell.input_offset != kOnDevice || pending->bytes == 0) return {};
+  const Request& request = pending->request;
+  Status status = BounceBuffer::Allocate(communicator_->job().bounce_pool(), request.input.kind,
+                                         pending->bytes, pending->manifest, &pending->input_bounce);
+  if (!status.ok()) return FailedPrecondition(status.message());
+  pending->span = pending->input_bounce->span();
+  if (item->resolved.all_outputs()) pending->output_bounce = pending->input_bounce;
+  pending->input_bounce->Fill(request.input, [handle = state_->handle] {
+    handle->Call([](Communicator* communicator) { communicator->group().RingSelf(); });
+  });
+  return {};
+}
+
 // The output lies where the CPU may not touch it: it is made in the arena, and copied when it is complete.
 Status BatchRunner::BounceOutput(const ResolvedRequest& resolved, PendingRequest* pending, void** output) {
   const std::uint64_t bytes = resolved.collective->OutputCount(resolved.call, resolved.self) *
@@ -143,14 +184,11 @@ Status BatchRunner::BounceOutput(const ResolvedRequest& resolved, PendingRequest
 bool BatchRunner::Step(Requests* done) {
   bool moved = false;
   // Another rank may have ended it, or this rank in Start.
-  if (batch_state_->ended() == BatchEnd::kRunning) moved = StepTransfers();
+  if (batch_state_->ended() == BatchEnd::kRunning && !planned_) moved = Plan();
+  if (batch_state_->ended() == BatchEnd::kRunning && planned_) moved |= StepTransfers();
   const BatchEnd end = batch_state_->ended();
   if (end == BatchEnd::kRunning) return moved;
-  if (end == BatchEnd::kComplete) {
-    Charge();
-    LogEnd();
-    TakeAll(batch_, done);
-  }
+  if (end == BatchEnd::kComplete) Complete(done);
   // When it is aborted, the end of the incarnation, or of the job, delivers the error with everything else.
   batch_state_ = nullptr;
   items_.clear();
@@ -175,6 +213,18 @@ bool BatchRunner::StepTransfers() {
   return false;
 }
 
+void BatchRunner::Complete(Requests* done) {
+  for (Transfer* transfer : transfers_) transfer->Complete();
+  Charge();
+  LogEnd();
+  TakeAll(batch_, done);
+}
+
+bool BatchRunner::polls() const {
+  const auto polls = [](const Transfer* transfer) { return transfer->polls(); };
+  return running() && std::any_of(transfers_.begin(), transfers_.end(), polls);
+}
+
 void BatchRunner::TakeAll(const LogReader::Batch& batch, Requests* done) {
   for (const Place place : batch) {
     PendingTable::Shared pending = state_->pending.Take(place);
@@ -184,7 +234,7 @@ void BatchRunner::TakeAll(const LogReader::Batch& batch, Requests* done) {
 
 void BatchRunner::End(Requests* done) {
   if (batch_state_ == nullptr) return;
-  EndUnstarted(batch_, done);
+  if (batch_state_->End(BatchEnd::kAborted) == BatchEnd::kComplete) Complete(done);
   batch_state_ = nullptr;
   items_.clear();
 }
@@ -209,6 +259,7 @@ void BatchRunner::Charge() {
     cost.waiting = begin_ - item.pending->submitted + part(waiting);
     cost.moving = part(moving_);
     cost.staged = item.transfer == &staged_;
+    cost.nccl = item.transfer == &nccl_;
     cost.begun = begin_;
   }
   state_->counters->RanBatch(weight - items_.size());

@@ -2,10 +2,11 @@
 //
 // Place in the stack: between progress.h and the transfers of kernels/collectives. It never waits.
 //
-// A batch: each request is resolved, and given to the first transfer that can move it. The transfers say how
-// many units of work the batch has, on all ranks together. The rank that does the last unit ends the batch as
-// complete; after a failure the ranks try to end it as aborted. The first end counts for all (Note [One
-// end]).
+// A batch: each request is resolved, and given to the first transfer that can move it. A tensor that this
+// rank has kept on a device for NCCL is first copied to the host if other ranks have not kept theirs; it is
+// staged from there. The transfers say how many units of work the batch has, on all ranks together. The rank
+// that does the last unit ends the batch as complete; after a failure the ranks try to end it as aborted. The
+// first end counts for all (Note [One end]).
 #ifndef TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_
 #define TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_
 
@@ -13,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/collectives/backends/nccl/nccl_transfer.h"
 #include "kernels/collectives/backends/shared_memory/chunk_transfer.h"
 #include "kernels/collectives/backends/shared_memory/own_output_transfer.h"
 #include "kernels/collectives/backends/shared_memory/staged_transfer.h"
@@ -47,6 +49,14 @@ class BatchRunner {
   // Likewise a batch that was never started.
   void EndUnstarted(const LogReader::Batch& batch, Requests* done);
 
+  // Whether Step may have something to do soon, of which no other rank will tell.
+  bool polls() const;
+
+  // Work that transfers have on devices ends. `job_end`: see Transfer::Abandon.
+  void Abandon(const Status* job_end) {
+    for (Transfer* transfer : transfers_) transfer->Abandon(job_end);
+  }
+
   // All ranks have let go of the failed incarnation: the next one starts afresh.
   void Reset() {
     for (Transfer* transfer : transfers_) transfer->Reset();
@@ -61,7 +71,10 @@ class BatchRunner {
 
   bool ResolveAll(const LogReader::Batch& batch);
   bool ResolveOne(Item* item);
+  Status BounceLate(Item* item);
   Status BounceOutput(const ResolvedRequest& resolved, PendingRequest* pending, void** output);
+  bool Plan();
+  void Complete(Requests* done);
   Transfer* TransferOf(const ResolvedRequest& resolved);
   bool StepTransfers();
   void TakeAll(const LogReader::Batch& batch, Requests* done);
@@ -75,6 +88,7 @@ class BatchRunner {
   ChunkTransfer chunks_;
   OwnOutputTransfer own_outputs_;
   StagedTransfer staged_;
+  nccl::NcclTransfer nccl_;
   std::unique_ptr<GatherTransfer> gather_;  // only where the communicator has ranks on other hosts
   std::vector<Transfer*> transfers_;        // in the order in which they run
 
@@ -82,6 +96,7 @@ class BatchRunner {
   LogReader::Batch batch_;
   std::vector<Item> items_;
   BatchState* batch_state_ = nullptr;
+  bool planned_ = false;
   std::uint64_t total_units_ = 0;
   Clock::time_point begin_;
   Clock::duration moving_{};

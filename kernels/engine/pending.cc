@@ -7,6 +7,12 @@
 
 namespace tf_smddp {
 
+Status FillError(const PendingRequest& pending) {
+  return FailedPrecondition("could not copy the input of " + DescribeManifest(pending.manifest) + " from " +
+                            pending.request.input.kind->name() + ": " +
+                            pending.input_bounce->fill_status().message());
+}
+
 PendingTable::Added PendingTable::Add(const Shared& pending, bool ready) {
   std::lock_guard<std::mutex> lock(mu_);
   if (refusing_) return Added::kClosed;

@@ -54,6 +54,9 @@ struct PendingRequest {
   Place place() const { return {slot, generation}; }
 };
 
+// Why the copy of `pending`'s input has failed.
+Status FillError(const PendingRequest& pending);
+
 class PendingTable {
  public:
   // `in_turn`: see Note [In turn].

@@ -40,6 +40,10 @@ Progress::Progress(MemberState* state, Submission* submission, Failures* failure
 }
 
 Progress::~Progress() {
+  if (communicator_->job().aborted() && !ended_) {
+    const Status end = Internal(communicator_->job().AbortText());
+    runner_.Abandon(&end);
+  }
   if (!open_) communicator_->job().arena().Release();  // since EndIncarnation
 }
 
@@ -155,6 +159,7 @@ void Progress::EndIncarnation() {
   }
   communicator_->job().arena().Quarantine();
   SettleLog();
+  runner_.Abandon(/*job_end=*/nullptr);
   delivery_->FailIncarnation(incarnation_, origin, text);
   const std::uint64_t failed = incarnation_++;
   communicator_->LogDebug("incarnation " + std::to_string(failed) + " has ended here: " + text);
@@ -168,6 +173,7 @@ void Progress::Restart(std::uint64_t incarnation) {
   CommunicatorSegment& segment = group_->segment();
   if (!segment.failure().TryRestart(incarnation, segment.draining())) return;
   segment.table().Clear();
+  segment.nccl_meeting().Renew();
   for (int member = 0; member < group_->size(); ++member) {
     if ((segment.active().load(std::memory_order_seq_cst) >> member & 1) != 0) {
       StoreProgress(segment.member(member), 0);
@@ -230,7 +236,9 @@ void Progress::LeaveNow() {
 void Progress::EndJob() {
   communicator_->job().arena().Quarantine();
   if (open_ && !gone_) SettleLog();
-  delivery_->FailAll(communicator_->job().AbortText());
+  const Status end = Internal(communicator_->job().AbortText());
+  runner_.Abandon(&end);
+  delivery_->FailAll(end.message());
   ended_ = true;
 }
 

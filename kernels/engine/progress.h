@@ -38,6 +38,9 @@ class Progress {
   // time.
   bool Step(Completions* held);
 
+  // Whether there may be something to do soon, for which nobody rings.
+  bool polls() const { return runner_.polls(); }
+
   // Asks that this rank leave the communicator. The next Step that finds nothing else to do sees to it; true
   // then, and false when the job was aborted instead. Nothing may be pending or come. Any thread; ring the
   // bell afterwards.

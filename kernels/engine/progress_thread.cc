@@ -14,6 +14,9 @@ namespace {
 // A lost wake-up would be a bug (Note [No lost wake-up]); this bounds what one could cost.
 constexpr std::chrono::milliseconds kSafetyNet{1000};
 
+// How long the thread sleeps when nobody rings for what comes.
+constexpr std::chrono::microseconds kPoll{50};
+
 // The time from the publishing of something to the ringing for it, on a rank that is not held up.
 constexpr std::chrono::microseconds kRingFollows{1};
 
@@ -47,7 +50,7 @@ class ProgressThread::Guard {
       if (!(rung || moved_) || !Step()) break;
     }
     thread_->bell().Unhush(heard_);
-    if (moved_) thread_->bell().Ring();
+    if (moved_ || thread_->progress_.polls()) thread_->bell().Ring();
   }
 
   // False while the thread itself, or another caller, drives.
@@ -106,10 +109,11 @@ void ProgressThread::Run() {
     const std::uint32_t heard = bell().Listen();
     if (progress_.Step(nullptr) || SpinUntilRung(heard, spin_)) continue;
     if (stopping_.load(std::memory_order_seq_cst)) return;
+    const bool polls = progress_.polls();
     driving.unlock();
-    bell().Wait(heard, kSafetyNet);
+    bell().Wait(heard, polls ? kPoll : std::chrono::microseconds(kSafetyNet));
     driving.lock();
-    if (!bell().RangSince(heard)) CheckWakeUp(&driving);
+    if (!polls && !bell().RangSince(heard)) CheckWakeUp(&driving);
   }
 }
 

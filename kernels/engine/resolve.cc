@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/engine/nccl_use.h"
 #include "kernels/engine/outside_parts.h"
 
 namespace tf_smddp {
@@ -138,8 +139,19 @@ class Resolver {
     return {};
   }
 
+  // Whether NCCL takes it: all members take part, and have kept their tensors on GPUs.
+  bool OnDevices() const {
+    const auto kept = [](const Part& part) { return part.cell.input_offset == kOnDevice; };
+    return parts_.size() == static_cast<std::size_t>(communicator_->size()) &&
+           std::all_of(parts_.begin(), parts_.end(), kept) && NcclUse::EachHasItsOwn(group_);
+  }
+
   Status Locate() {
     const Call& call = resolved_->call;
+    if (OnDevices()) {
+      resolved_->device_input = &pending_.request.input;
+      resolved_->device_output = &pending_.request.output;
+    }
     const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
     const bool all_outputs = resolved_->collective->reach() == Collective::Reach::kAllOutputs;
     resolved_->reachable = true;
@@ -171,7 +183,7 @@ class Resolver {
   // False when the offset leads outside. *address is nullptr for private memory.
   static bool Locate(const ArenaView& view, std::uint64_t offset, std::uint64_t bytes, const void** address) {
     *address = nullptr;
-    if (offset == kNotInArena) return true;
+    if (offset == kNotInArena || offset == kOnDevice) return true;
     *address = view.Resolve(offset, bytes);
     return *address != nullptr;
   }

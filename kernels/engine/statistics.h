@@ -24,6 +24,7 @@ struct Cost {
       waiting{};  // from submission until its data moved, and, while they did, for peers that were behind
   Clock::duration moving{};   // reading, combining and writing data
   bool staged = false;        // through windows, since some rank's tensor lay in private memory
+  bool nccl = false;          // by NCCL, in the memory of GPUs
   bool in_place = false;      // the result took the place of the input
   bool small = false;         // without a batch: by the rank that arrived last,
   bool express = false;       // or in the express lane
@@ -36,6 +37,7 @@ struct CollectiveStats {
   std::uint64_t errors = 0;  // that have ended with an error instead
   std::uint64_t bytes = 0;   // of this rank's inputs; this and what follows is about `calls`
   std::uint64_t staged_bytes = 0;
+  std::uint64_t nccl_bytes = 0;      // of those that NCCL moved
   std::uint64_t in_place_bytes = 0;  // of those whose result took the place of the input
   std::uint64_t small_calls = 0;     // without a batch
   std::uint64_t express_calls = 0;   // of those, in the express lane
@@ -94,8 +96,8 @@ class CommunicatorCounters {
   using Counter = std::atomic<std::uint64_t>;
 
   struct OfKind {
-    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, in_place_bytes{0}, small_calls{0}, waiting_ns{0},
-        moving_ns{0};
+    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, nccl_bytes{0}, in_place_bytes{0}, small_calls{0},
+        waiting_ns{0}, moving_ns{0};
   };
   using OfKinds = std::array<OfKind, kNumCollectiveKinds>;
 

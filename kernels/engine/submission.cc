@@ -24,7 +24,8 @@ Submission::Submission(MemberState* state, Failures* failures, Delivery* deliver
       delivery_(delivery),
       order_(&state->group->segment().launch_log(), &state->group->segment().ready_log(),
              static_cast<std::uint64_t>(state->communicator->config().bucket_cap_bytes)),
-      express_(state->communicator) {}
+      express_(state->communicator),
+      nccl_use_(state->communicator) {}
 
 void Submission::Refuse(const Status& reason) {
   state_->pending.Refuse(reason);
@@ -128,7 +129,7 @@ bool Submission::RunExpress(const Request& request, const Manifest& manifest,
 
 // Fills the cell: where the tensor lies in shared memory. A small tensor in private memory is copied into a
 // span of the arena, so that the other ranks can reach it; when the arena is full it is staged like a large
-// one.
+// one. A tensor that NCCL may take stays on its device.
 Status Submission::PlaceData(PendingRequest* pending) {
   const Request& request = pending->request;
   Arena& arena = state_->communicator->job().arena();
@@ -143,6 +144,10 @@ Status Submission::PlaceData(PendingRequest* pending) {
     auto* splits = static_cast<std::uint64_t*>(pending->splits);
     for (const std::int64_t rows : request.splits) *splits++ = static_cast<std::uint64_t>(rows);
     pending->cell.splits_offset = arena.OffsetOf(pending->splits, pending->splits_bytes);
+  }
+  if (!request.input.on_host() && nccl_use_.Keeps(request)) {
+    pending->cell.input_offset = pending->cell.output_offset = kOnDevice;
+    return {};
   }
   if (pending->bytes == 0) return {};
   const bool all_outputs = FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs;
@@ -191,10 +196,7 @@ bool Submission::Enter(const PendingRequest& pending) {
   // The progress thread delivers the error. What has been done in part must not be done again.
   if (state_->communicator->job().aborted()) return true;
   if (pending.input_bounce != nullptr && !pending.input_bounce->fill_status().ok()) {
-    failures_->FailRequest(
-        pending, FailedPrecondition("could not copy the input of " + DescribeManifest(pending.manifest) +
-                                    " from " + pending.request.input.kind->name() + ": " +
-                                    pending.input_bounce->fill_status().message()));
+    failures_->FailRequest(pending, FillError(pending));
     return true;
   }
   const Place place = pending.place();

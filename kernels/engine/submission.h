@@ -15,6 +15,7 @@
 #include "kernels/engine/express.h"
 #include "kernels/engine/failures.h"
 #include "kernels/engine/member_state.h"
+#include "kernels/engine/nccl_use.h"
 #include "kernels/engine/stall_watch.h"
 #include "kernels/fusion/launch_order.h"
 
@@ -70,6 +71,7 @@ class Submission {
   Delivery* const delivery_;
   LaunchOrder order_;
   Express express_;
+  NcclUse nccl_use_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<bool> owed_ring_{false};
 };

@@ -15,6 +15,24 @@
 
 namespace tf_smddp {
 
+class MemoryKind;
+
+template <typename Address>
+struct BasicBuffer {
+  BasicBuffer() = default;
+  BasicBuffer(Address host_memory) : data(host_memory) {}  // NOLINT(runtime/explicit)
+  BasicBuffer(Address data, MemoryKind* kind, void* stream) : data(data), kind(kind), stream(stream) {}
+
+  bool on_host() const { return kind == nullptr; }
+
+  Address data = nullptr;      // the engine does not read or write it unless on_host()
+  MemoryKind* kind = nullptr;  // nullptr: host memory; else it outlives the engine
+  void* stream = nullptr;      // of `kind`; host memory has none
+};
+
+using InputBuffer = BasicBuffer<const void*>;
+using Buffer = BasicBuffer<void*>;
+
 // A kind of memory that the CPU may not touch, such as a GPU's. Its copies are asynchronous: each is put on a
 // stream, which does one thing after the other.
 class MemoryKind {
@@ -34,28 +52,15 @@ class MemoryKind {
   virtual Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) = 0;
   virtual Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) = 0;
 
+  // Likewise a copy within this memory, on the stream of `to`, behind all that is on the stream of `from`.
+  virtual Status Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) = 0;
+
   // Whether the host's memory must be pinned for copies, which would wait otherwise. Pin prepares
   // [data, data + bytes) for all copies until Unpin. Any thread.
   virtual bool pins() const { return false; }
   virtual Status Pin(void*, std::uint64_t) { return {}; }
   virtual void Unpin(void*) {}
 };
-
-template <typename Address>
-struct BasicBuffer {
-  BasicBuffer() = default;
-  BasicBuffer(Address host_memory) : data(host_memory) {}  // NOLINT(runtime/explicit)
-  BasicBuffer(Address data, MemoryKind* kind, void* stream) : data(data), kind(kind), stream(stream) {}
-
-  bool on_host() const { return kind == nullptr; }
-
-  Address data = nullptr;      // the engine does not read or write it unless on_host()
-  MemoryKind* kind = nullptr;  // nullptr: host memory; else it outlives the engine
-  void* stream = nullptr;      // of `kind`; host memory has none
-};
-
-using InputBuffer = BasicBuffer<const void*>;
-using Buffer = BasicBuffer<void*>;
 
 }  // namespace tf_smddp
 

@@ -43,8 +43,9 @@ extern "C" {
 
 #define TF_SMDDP_EXPORT __attribute__((visibility("default")))
 
-TF_SMDDP_EXPORT int tf_smddp_init(char* error, std::size_t error_bytes) {
-  return Report(::tf_smddp::StartGlobalEngine(), error, error_bytes);
+// `nccl_library`: as for StartGlobalEngine.
+TF_SMDDP_EXPORT int tf_smddp_init(const char* nccl_library, char* error, std::size_t error_bytes) {
+  return Report(::tf_smddp::StartGlobalEngine(nccl_library), error, error_bytes);
 }
 
 TF_SMDDP_EXPORT int tf_smddp_shutdown(char* error, std::size_t error_bytes) {

@@ -34,7 +34,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
   const std::vector<std::string>& labels = given.empty() ? attributes_.labels : given;
   std::vector<Request> requests;
   std::shared_ptr<GpuTensors> gpu;
-  if (status.ok()) status = GpuTensors::Of(context, engine->config(), &gpu);
+  if (status.ok()) status = GpuTensors::Of(context, &gpu);
   if (status.ok()) status = MakeRequests(context, step->number(), labels, gpu.get(), &requests);
   if (status.ok()) status = FillIn(context, gpu.get(), &requests);
   if (status.ok() && gpu != nullptr) status = ToTensorFlow(gpu->Mark());

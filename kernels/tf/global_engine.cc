@@ -66,11 +66,12 @@ void StopUsingArena() {
 
 }  // namespace
 
-Status StartGlobalEngine() {
+Status StartGlobalEngine(const std::string& nccl_library) {
   if (GlobalEngine() != nullptr) return FailedPrecondition("the engine is running already");
   Config config;
   Status status = ReadConfig(&config);
   if (!status.ok()) return status;
+  if (config.nccl_library.empty()) config.nccl_library = nccl_library;
   std::unique_ptr<Engine> engine;
   Holder& holder = GlobalHolder();
   status = Engine::Start(config, holder.mappings, &engine, holder.arena);

@@ -12,9 +12,10 @@
 
 namespace tf_smddp {
 
-// Reads the environment and starts the engine. Collective: every rank must call this. Errors:
-// FailedPrecondition when one is running, and what Engine::Start says.
-Status StartGlobalEngine();
+// Reads the environment and starts the engine. Collective: every rank must call this. `nccl_library`: the
+// path of NCCL, if the environment has none; "" for what the system finds. Errors: FailedPrecondition when
+// one is running, and what Engine::Start says.
+Status StartGlobalEngine(const std::string& nccl_library);
 
 // Shuts the engine down; does nothing when none runs, or in a forked child, where it is the parent's.
 Status StopGlobalEngine();

@@ -9,7 +9,6 @@
 #include <initializer_list>
 #include <memory>
 
-#include "kernels/common/config.h"
 #include "kernels/common/status.h"
 #include "kernels/cuda/device.h"
 #include "kernels/memory/buffer.h"
@@ -19,21 +18,23 @@ namespace tf_smddp {
 
 class GpuTensors {
  public:
-  // Sets *tensors to nullptr for an op on the CPU. Errors: Internal, what the driver says. The first op on a
-  // GPU writes a line to the log that says how its tensors travel.
-  static absl::Status Of(tensorflow::OpKernelContext* context, const Config& config,
-                         std::shared_ptr<GpuTensors>* tensors);
+  // Sets *tensors to nullptr for an op on the CPU. Errors: Internal, what the driver says.
+  static absl::Status Of(tensorflow::OpKernelContext* context, std::shared_ptr<GpuTensors>* tensors);
 
-  // Copies that begin from now on wait for what TensorFlow has put on its stream until now: the computation
-  // of the inputs, and what used the outputs' memory before. Call it when the tensors have been allocated.
+  // What our streams do from now on waits for what TensorFlow has put on its stream until now: the
+  // computation of the inputs, and what used the outputs' memory before. Call it when the tensors have been
+  // allocated.
   Status Mark() { return device_->Mark(&order_); }
 
   // A buffer in the device's memory. It refers to this object, which must outlive its use.
   InputBuffer Input(const void* data) { return {data, device_, &order_}; }
   Buffer Output(void* data) { return {data, device_, &order_}; }
 
-  // Calls `reached` when the results of all requests that have ended are in the device's memory.
-  void WhenWritten(std::function<void(const Status&)> reached) { device_->WhenWritten(std::move(reached)); }
+  // Calls `written` when the results are in the device's memory. To be called once, when all requests have
+  // ended. Any thread may call `written`.
+  void WhenWritten(std::function<void(const Status&)> written) {
+    order_.writes->WhenEnded(std::move(written));
+  }
 
  private:
   GpuTensors() = default;

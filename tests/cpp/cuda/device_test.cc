@@ -2,15 +2,14 @@
 // that compute have the role "compute"; those of kernels/cuda have another.
 #include "kernels/cuda/device.h"
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <future>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/testing/ranks.h"
-#include "tests/pretend_gpu/api/driver.h"
 
 namespace tf_smddp::testing {
 namespace {
@@ -21,99 +20,13 @@ constexpr std::size_t kSmall = 3, kLarge = 300000;  // floats; the second is sev
 constexpr const char* kPolicies[] = {"prompt", "random", "compute=lazy,*=prompt", "compute=prompt,*=lazy",
                                      "lazy"};
 
-void Require(CUresult result) { ASSERT_EQ(result, CUDA_SUCCESS); }
-
-// The stream on which a rank computes, on device 0, whose context is current in the rank's thread.
-class Compute {
- public:
-  Compute() {
-    CUcontext context = nullptr;
-    Require(cuInit(0));
-    Require(cuDevicePrimaryCtxRetain(&context, 0));
-    Require(cuCtxSetCurrent(context));
-    Require(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
-    pretend_gpu_set_stream_role(stream_, "compute");
-    order.compute = reinterpret_cast<cuda::Stream>(stream_);
-    const Status status = cuda::Device::Of(order.compute, &device);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
-  ~Compute() {
-    Require(cuStreamSynchronize(stream_));
-    Require(cuStreamDestroy_v2(stream_));
-  }
-
-  void Mark() {
-    const Status status = device->Mark(&order);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
-
-  CUstream stream() const { return stream_; }
-
-  cuda::Device* device = nullptr;
-  cuda::Order order;
-
- private:
-  CUstream stream_ = nullptr;
-};
-
-// Floats on the device; all calls are in the order of the computing stream.
-class Floats {
- public:
-  Floats(Compute* compute, std::size_t count) : compute_(compute), count_(count) {
-    Require(cuMemAlloc_v2(&data_, Bytes()));
-  }
-  ~Floats() {
-    Require(cuStreamSynchronize(compute_->stream()));
-    Require(cuMemFree_v2(data_));
-  }
-  Floats(const Floats&) = delete;
-  Floats& operator=(const Floats&) = delete;
-
-  void Set(float value) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    Require(cuMemsetD32Async(data_, bits, count_, compute_->stream()));
-  }
-  void CopyTo(Floats* other) const {
-    Require(cuMemcpyDtoDAsync_v2(other->data_, data_, Bytes(), compute_->stream()));
-  }
-  std::vector<float> Read() const {
-    std::vector<float> content(count_);
-    Require(cuMemcpyDtoHAsync_v2(content.data(), data_, Bytes(), compute_->stream()));
-    Require(cuStreamSynchronize(compute_->stream()));
-    return content;
-  }
-
-  InputBuffer Input() const { return {Address(), compute_->device, &compute_->order}; }
-  Buffer Output() const { return {Address(), compute_->device, &compute_->order}; }
-  void* Address() const { return reinterpret_cast<void*>(data_); }
-
- private:
-  std::size_t Bytes() const { return count_ * sizeof(float); }
-
-  Compute* const compute_;
-  const std::size_t count_;
-  CUdeviceptr data_ = 0;
-};
-
-Request Allreduce(const Floats& input, const Floats& output, std::size_t count) {
-  Request request = MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, nullptr, nullptr,
-                                static_cast<std::int64_t>(count));
-  request.input = input.Input();
-  request.output = output.Output();
-  return request;
-}
-
-// Waits as an op does before what follows it is started.
-void AwaitWritten(Compute* compute) {
-  std::promise<Status> written;
-  compute->device->WhenWritten([&written](const Status& status) { written.set_value(status); });
-  const Status status = written.get_future().get();
+void ExpectSuccess(Engine& engine, Request request) {
+  const Status status = Await(engine, std::move(request));
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-void ExpectSuccess(Engine& engine, Request request) {
-  const Status status = Await(engine, std::move(request));
+void AwaitWritten(Compute* compute) {
+  const Status status = compute->AwaitWritten();
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
@@ -136,7 +49,7 @@ TEST_P(CudaDeviceTest, AllreduceReadsWhatWasComputedAndIsReadAfterwards) {
           const Floats& to = step % 2 == 0 ? input : output;
           input.Set(static_cast<float>(step + rank));
           compute.Mark();
-          ExpectSuccess(engine, Allreduce(input, to, count));
+          ExpectSuccess(engine, Allreduce(input, to));
           AwaitWritten(&compute);
           const auto sum = static_cast<float>(size * step + size * (size - 1) / 2);
           EXPECT_EQ(to.Read(), std::vector<float>(count, sum));
@@ -157,7 +70,7 @@ TEST_P(CudaDeviceTest, AnOutputIsWrittenAfterTheEarlierUsesOfItsMemory) {
     output.Set(7.0f);
     output.CopyTo(&earlier);
     compute.Mark();
-    Request request = Allreduce(input, output, kLarge);
+    Request request = Allreduce(input, output);
     request.input.stream = &computed;
     ExpectSuccess(engine, std::move(request));
     AwaitWritten(&compute);
@@ -173,13 +86,13 @@ TEST_P(CudaDeviceTest, AllgatherWritesAnOutputThatIsAllocatedLate) {
     Floats input(&compute, kLarge), output(&compute, 2 * kLarge), earlier(&compute, 2 * kLarge);
     input.Set(static_cast<float>(rank));
     compute.Mark();
-    Request request = Allreduce(input, output, kLarge);
+    Request request = Allreduce(input, output);
     request.operation.kind = CollectiveKind::kAllgather;
     request.output = Buffer(nullptr, compute.device, &compute.order);
     request.allocate = [&](const std::vector<std::int64_t>&, void** data) {
       CUcontext context = nullptr;
-      Require(cuDevicePrimaryCtxRetain(&context, 0));
-      Require(cuCtxSetCurrent(context));
+      EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+      EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
       output.Set(7.0f);
       output.CopyTo(&earlier);
       *data = output.Address();
@@ -202,7 +115,7 @@ TEST(CudaDevice, AnInputThatIsNotWaitedForIsReadTooEarly) {
     Floats data(&compute, kLarge);
     compute.Mark();
     data.Set(1.0f);
-    ExpectSuccess(engine, Allreduce(data, data, kLarge));
+    ExpectSuccess(engine, Allreduce(data, data));
     AwaitWritten(&compute);
     EXPECT_NE(data.Read(), std::vector<float>(kLarge, 2.0f));
   });
@@ -217,7 +130,7 @@ TEST(CudaDevice, MeetsTensorsOfTheHost) {
     std::vector<float> host(kLarge, 2.0f);
     data.Set(1.0f);
     compute.Mark();
-    ExpectSuccess(engine, rank == 0 ? Allreduce(data, data, kLarge) : AllreduceFloats(host, &host));
+    ExpectSuccess(engine, rank == 0 ? Allreduce(data, data) : AllreduceFloats(host, &host));
     AwaitWritten(&compute);
     EXPECT_EQ(rank == 0 ? data.Read() : host, std::vector<float>(kLarge, 3.0f));
   });

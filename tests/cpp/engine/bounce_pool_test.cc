@@ -21,6 +21,9 @@ class Pinning : public MemoryKind {
   Status CopyFromHost(const void*, void*, std::uint64_t, void*, Ended) override {
     return Internal("not here");
   }
+  Status Copy(const InputBuffer&, const Buffer&, std::uint64_t, Ended) override {
+    return Internal("not here");
+  }
   bool pins() const override { return true; }
   Status Pin(void* data, std::uint64_t bytes) override {
     if (refuses) return Internal("no more pages");

@@ -355,7 +355,9 @@ TEST(Buffer, AJobOfOneRankReportsACopyThatFails) {
       Floats data(StreamOf(0), 10, 1.0f);
       for (Stream* const stream : {StreamOf(0), OutputStreamOf(0)}) {
         refused ? stream->RefuseNext() : stream->FailNext();
-        const Status status = Await(engine, data.Allreduce(OutputStreamOf(0)));
+        Request request = data.Allreduce(OutputStreamOf(0));
+        request.operation.prescale = 2.0;  // else it is copied on the device
+        const Status status = Await(engine, std::move(request));
         const char* what =
             stream == StreamOf(0) ? "could not copy the input of 'test'" : "the result of 'test'";
         EXPECT_TRUE(Contains(status, what)) << status.message();

@@ -79,6 +79,17 @@ Status TestDevice::CopyFromHost(const void* from, void* to, std::uint64_t bytes,
                                                std::move(ended));
 }
 
+Status TestDevice::Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) {
+  auto* const first = static_cast<Stream*>(from.stream);
+  auto* const stream = static_cast<Stream*>(to.stream);
+  return stream->PutCopy(
+      [this, first, stream, to = to.data, from = from.data, bytes] {
+        if (first != stream) first->Synchronize();
+        std::memmove(Reach(to), Reach(from), bytes);
+      },
+      std::move(ended));
+}
+
 TestDevice::Stream::Stream(TestDevice* device, unsigned seed)
     : device_(device), thread_([this, seed] { Run(seed); }) {}
 

@@ -78,6 +78,7 @@ class TestDevice : public MemoryKind {
   std::string name() const override { return "the test device"; }
   Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
+  Status Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) override;
 
  private:
   std::byte* Reach(const void* data) const { return pages_ + (static_cast<const std::byte*>(data) - data_); }

@@ -3,49 +3,14 @@
 It runs in .venv/gpu-VERSION (`make gpu-test`), whose folder pretend_gpu stands in for CUDA's libraries.
 """
 
-import os
-import pathlib
 import signal
-import sys
 
 import pytest
 from harness import run_job
+from pretend_gpu import GROWTH, run
 
-FOLDER = pathlib.Path(sys.prefix) / "pretend_gpu"
 # Which missing wait each of them finds is in the README of the pretend GPU.
 POLICIES = ["prompt", "random", "lazy", "drawn", "tensorflow=lazy,*=prompt", "tensorflow=prompt,*=lazy"]
-
-GROWTH = """
-import numpy as np
-
-for gpu in tf.config.list_physical_devices("GPU"):
-    tf.config.experimental.set_memory_growth(gpu, True)
-
-
-def on(device, tensor):
-    assert tensor.device.endswith(device), tensor.device
-    return tensor
-"""
-
-
-@pytest.fixture
-def gpus(monkeypatch):
-    """Gives the jobs of a test so many pretend GPUs, which behave as the policy says."""
-
-    def give(count, policy="random"):
-        monkeypatch.setenv("LD_LIBRARY_PATH", str(FOLDER))
-        monkeypatch.setenv("PATH", str(FOLDER), prepend=os.pathsep)
-        monkeypatch.setenv("PRETEND_GPU_KERNELS", str(FOLDER / "libtensorflow_twins.so"))
-        monkeypatch.setenv("PRETEND_GPU_DEVICES", str(count))
-        monkeypatch.setenv("PRETEND_GPU_POLICY", policy)
-
-    return give
-
-
-def run(script, num_processes=1):
-    job = run_job(num_processes, GROWTH + script, launcher=num_processes > 1)
-    assert job.exit_code == 0, str(job)
-    return job
 
 
 def test_devices(gpus):
@@ -257,50 +222,6 @@ report("done", True)
 def test_kernels(gpus):
     gpus(1)
     assert run(KERNELS).reports[0]["done"]
-
-
-# The plugin has no kernels for GPUs: tensors go through the host. Each rank sees its own GPU.
-TWO_RANKS = """
-sdp.init()
-rank = sdp.rank()
-tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[sdp.local_rank()], "GPU")
-SUM = sdp.ReduceOp.SUM
-with tf.device("/GPU:0"):
-    x = on("GPU:0", tf.fill([1000], rank + 1.0))
-    variable = tf.Variable(x)
-    sdp.broadcast_variables([variable], 1)
-    for mode in (lambda function: function, tf.function):
-        for value, wanted in (
-            (mode(lambda: sdp.allreduce(x, 0, 1, op=SUM))(), 3.0),
-            (mode(lambda: sdp.broadcast(x, 1))(), 2.0),
-            (variable, 2.0),
-        ):
-            assert np.all(value.numpy() == wanted), (value, wanted)
-
-    weight = tf.Variable(tf.zeros([1000]))
-
-    def step():
-        with tf.GradientTape() as tape:
-            error = weight * x - 6.0
-            loss = error * error
-        tape = sdp.DistributedGradientTape(tape)
-        weight.assign_sub(0.05 * tape.gradient(loss, weight))
-
-    compiled = tf.function(step)
-    wanted = 0.0
-    for i in range(6):
-        step() if i % 2 == 0 else compiled()
-        wanted -= 0.05 * np.mean([2 * (wanted * x_of_rank - 6) * x_of_rank for x_of_rank in (1, 2)])
-    assert weight.device.endswith("GPU:0")
-    np.testing.assert_allclose(weight.numpy(), np.full(1000, wanted), rtol=1e-5)
-report("done", True)
-"""
-
-
-@pytest.mark.parametrize("policy", ["random", "lazy"])
-def test_two_ranks(gpus, policy):
-    gpus(2, policy)
-    assert [found["done"] for found in run(TWO_RANKS, num_processes=2).reports] == [True, True]
 
 
 def test_an_unknown_kernel_ends_the_process_with_its_name(gpus):

@@ -24,6 +24,7 @@ os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=0 {os.environ.get('
 # TensorFlow's objects stay, and are many: looking through them again and again takes a fifth of the time.
 gc.disable()
 import tensorflow as tf  # noqa: E402
+import values  # noqa: E402
 
 import tf_smddp as sdp  # noqa: E402
 from tf_smddp import _op_library  # noqa: E402
@@ -33,26 +34,34 @@ LIMIT_SECONDS = 60.0
 
 # What --collectives-on-gpu leaves out: XLA, for which there are no kernels on a GPU; other programs and
 # estimators, which place TensorFlow's ops by themselves; gradients of rows, for which TensorFlow slices with
-# kernels that the pretend GPU does not have; texts that TensorFlow cuts in functions of two devices; where
-# tensors of the CPU lie; and an eager collective that fails in one thread: a known problem (docs/api.md,
-# "Devices").
+# kernels that the pretend GPU does not have; the memory that kernels take; texts that TensorFlow cuts in
+# functions of two devices; where tensors of the CPU lie, and which ways they take; and an eager collective
+# that fails in one thread: a known problem (docs/api.md, "Devices").
 NOT_ON_GPU = (
     "test_datasets.py",
     "test_export.py",
     "test_gradients_of_rows.py",
+    "test_kernel_cache.py",
     "test_texts.py",
     "test_xla.py",
     "test_xla_order.py",
     "test_zero_copy.py",
 )
-NOT_ON_GPU_NAMES = ("jit", "clustered", "xla", "test_estimator", "test_a_failure_in_one_thread")
+NOT_ON_GPU_NAMES = (
+    "jit",
+    "clustered",
+    "xla",
+    "test_estimator",
+    "test_known_collectives",
+    "test_a_failure_in_one_thread",
+)
 
 
 def pytest_addoption(parser):
     parser.addoption(
         "--collectives-on-gpu",
         action="store_true",
-        help="puts our ops on the first GPU, and all others on the CPU: the pretend GPU has few kernels",
+        help="puts our ops on the rank's GPU, and all others on the CPU: the pretend GPU has few kernels",
     )
 
 
@@ -67,6 +76,9 @@ def put_collectives_on_gpu():
         with tf.device("/device:CPU:0"):
             run_thread(thread)
 
+    gpus = tf.config.list_physical_devices("GPU")
+    tf.config.set_visible_devices(gpus[sdp.local_rank() % len(gpus)], "GPU")
+    values.roundings = sdp.size() + 2 if 1 < sdp.size() <= len(gpus) else 0
     tf.Graph.__init__, threading.Thread.run = make_graph_on_cpu, run_thread_on_cpu
     _op_library.placement = lambda: tf.device("/device:GPU:0")
 
@@ -86,9 +98,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_configure(config):
+    sdp.init()
     if config.getoption("--collectives-on-gpu"):
         put_collectives_on_gpu()
-    sdp.init()
     if sdp.size() > 1:
         config.option.maxfail = 1
 

@@ -15,6 +15,7 @@ OF_A_KIND = {
     "errors",
     "bytes",
     "staged_bytes",
+    "nccl_bytes",
     "in_place_bytes",
     "small_calls",
     "express_calls",

@@ -7,6 +7,8 @@ namespace {
 
 using Function = NcclCall::Function;
 
+constexpr std::size_t kMostScaledSums = 32;
+
 const char* NameOf(Function function) {
   switch (function) {
     case Function::kAllReduce:
@@ -75,6 +77,17 @@ Status Communicator::Poll(bool* ready) {
   return status;
 }
 
+// A program has few factors, or one that changes all the time.
+Status Communicator::ForgetScaledSums() {
+  Status status;
+  for (const auto& entry : scaled_sums_) {
+    const Result result = place_.library->RedOpDestroy(entry.second, handle_);
+    if (status.ok()) status = place_.library->Check("ncclRedOpDestroy", result);
+  }
+  scaled_sums_.clear();
+  return status;
+}
+
 Status Communicator::OpOf(const NcclCall& call, Op* op) {
   *op = call.op;
   if (!call.scaled) return {};
@@ -126,6 +139,8 @@ Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream st
   std::lock_guard<std::mutex> lock(mu_);
   Status status = Begin();
   if (!status.ok() || calls.empty()) return status;
+  if (scaled_sums_.size() > kMostScaledSums) status = ForgetScaledSums();
+  if (!status.ok()) return status;
   // NCCL takes no new ops while calls are under way, so they are made before the group.
   for (const NcclCall& call : calls) {
     Op op = kSum;

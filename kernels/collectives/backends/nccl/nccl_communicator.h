@@ -86,6 +86,7 @@ class Communicator {
   Status Note(const char* call, Result result);
   Status Put(const NcclCall& call, cuda::Stream stream);
   Status OpOf(const NcclCall& call, Op* op);
+  Status ForgetScaledSums();
 
   const Place place_;
   std::mutex mu_;            // held during each call of NCCL but the abort
@@ -93,7 +94,7 @@ class Communicator {
   bool in_progress_ = false;
   bool finalized_ = false;                                        // or about to be, if in_progress_
   Handle child_ = nullptr;                                        // NCCL sets it while a Split is in progress
-  std::map<std::pair<DataType, std::uint64_t>, Op> scaled_sums_;  // a program has few factors
+  std::map<std::pair<DataType, std::uint64_t>, Op> scaled_sums_;  // kMostScaledSums, and those of a group
 };
 
 }  // namespace tf_smddp::nccl

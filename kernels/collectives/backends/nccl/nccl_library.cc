@@ -58,6 +58,7 @@ Status Load(void* file, Library* library) {
   find("ncclCommAbort", &library->CommAbort);
   find("ncclCommGetAsyncError", &library->CommGetAsyncError);
   find("ncclRedOpCreatePreMulSum", &library->RedOpCreatePreMulSum);
+  find("ncclRedOpDestroy", &library->RedOpDestroy);
   find("ncclAllReduce", &library->AllReduce);
   find("ncclReduce", &library->Reduce);
   find("ncclBroadcast", &library->Broadcast);

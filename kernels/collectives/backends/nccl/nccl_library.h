@@ -65,6 +65,7 @@ struct Library {
   Result (*CommAbort)(Handle) = nullptr;
   Result (*CommGetAsyncError)(Handle, Result*) = nullptr;
   Result (*RedOpCreatePreMulSum)(Op*, void* scalar, DataType, int residence, Handle) = nullptr;
+  Result (*RedOpDestroy)(Op, Handle) = nullptr;
   Result (*AllReduce)(const void* send, void* receive, std::size_t count, DataType, Op, Handle,
                       cuda::Stream) = nullptr;
   Result (*Reduce)(const void* send, void* receive, std::size_t count, DataType, Op, int root, Handle,

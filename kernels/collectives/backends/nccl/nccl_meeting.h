@@ -1,0 +1,71 @@
+// Meeting: what the members of a communicator on one host share about the communicators that they make with
+// NCCL: the unique id of the one in use, and which members still need those that are not.
+//
+// Place in the stack: it lies in shared memory (kernels/control/communicator_segment.h). Zeros are an empty
+// one.
+//
+// Each communicator of NCCL has a *number*, counted from 0. A failed step ends it if a member has calls on
+// its stream that others will never make. These calls end with an abort alone. But an abort also ends what
+// other members still read, for calls that all have made; so a member waits for all to have come past those.
+#ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_MEETING_H_
+#define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_MEETING_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "kernels/collectives/backends/nccl/nccl_library.h"
+#include "kernels/common/rank_mask.h"
+
+namespace tf_smddp::nccl {
+
+class alignas(64) Meeting {
+ public:
+  // The number of the communicator in use, or to be made.
+  std::uint64_t number() const { return number_.load(std::memory_order_acquire); }
+
+  // Leaves its unique id for the others; one member does, once.
+  void LeaveId(const UniqueId& id) {
+    id_ = id;
+    has_id_.store(1, std::memory_order_release);
+  }
+  // Takes the id, if it is there.
+  bool TakeId(UniqueId* id) const {
+    if (has_id_.load(std::memory_order_acquire) == 0) return false;
+    *id = id_;
+    return true;
+  }
+
+  // A step has failed, and a member has calls on its stream that others will never make. Before Renew.
+  void MarkUnusable() { unusable_.store(1, std::memory_order_relaxed); }
+  // If a member has called MarkUnusable, begins with the next communicator. Nobody else uses this meanwhile.
+  void Renew() {
+    if (unusable_.exchange(0, std::memory_order_relaxed) == 0) return;
+    has_id_.store(0, std::memory_order_relaxed);
+    number_.fetch_add(1, std::memory_order_release);
+  }
+
+  // Of communicator `number`, all that all members have called has ended on `member`. In the order of the
+  // numbers; kAll is for all.
+  static constexpr std::uint64_t kAll = ~std::uint64_t{0} - 1;
+  void MarkDrained(MemberId member, std::uint64_t number) {
+    drained_[member.index()].store(number + 1, std::memory_order_release);
+  }
+  // Whether it has on all of `members`.
+  bool AllDrained(MemberMask members, std::uint64_t number) const {
+    for (const MemberId member : members) {
+      if (drained_[member.index()].load(std::memory_order_acquire) <= number) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::atomic<std::uint64_t> number_;
+  std::atomic<std::uint32_t> has_id_;
+  std::atomic<std::uint32_t> unusable_;
+  UniqueId id_;
+  std::atomic<std::uint64_t> drained_[64];  // by member: as many communicators
+};
+
+}  // namespace tf_smddp::nccl
+
+#endif  // TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_MEETING_H_

@@ -1,0 +1,244 @@
+#include "kernels/collectives/backends/nccl/nccl_transfer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "kernels/collectives/backends/nccl/nccl_calls.h"
+#include "kernels/collectives/backends/nccl/nccl_communicator.h"
+#include "kernels/common/rank_mask.h"
+
+namespace tf_smddp::nccl {
+namespace {
+
+// How long the end of a communicator waits for the device, and for the other ranks to end it, too. NCCL may
+// need a rank to the end, even if its own part is done.
+constexpr std::chrono::seconds kDevicePatience{10};
+constexpr std::chrono::seconds kRanksPatience{2};
+
+// How long a thread sleeps between two looks at other ranks.
+constexpr std::chrono::microseconds kPoll{200};
+
+using AllWrites = std::vector<std::shared_ptr<cuda::Writes>>;
+
+void EndAll(const AllWrites& writes, const Status& outcome) {
+  for (const std::shared_ptr<cuda::Writes>& each : writes) each->End(outcome);
+}
+
+cuda::Device* DeviceOf(const ResolvedRequest& request) {
+  return static_cast<cuda::Device*>(request.device_output->kind);
+}
+
+const cuda::Order& OrderOf(void* stream) { return *static_cast<const cuda::Order*>(stream); }
+
+}  // namespace
+
+// A communicator of NCCL, for as long as batches use it.
+class NcclTransfer::Session {
+ public:
+  explicit Session(std::unique_ptr<Communicator> communicator) : communicator(std::move(communicator)) {}
+
+  // Ends at once what runs; it has `why` as its outcome.
+  void Lose(const Status& why) {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      lost_ = why;
+    }
+    communicator->Abort();
+  }
+
+  // The outcome of a batch of which the stream says `reached`.
+  Status OutcomeOf(const Status& reached) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return lost_.ok() ? reached : lost_;
+  }
+
+  bool lost() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return !lost_.ok();
+  }
+
+  const std::unique_ptr<Communicator> communicator;
+
+ private:
+  std::mutex mu_;
+  Status lost_;  // guarded by mu_
+};
+
+NcclTransfer::NcclTransfer(std::string library_path, Meeting* meeting,
+                           const std::atomic<std::uint64_t>* active, MemberId member, int num_members,
+                           Fail fail)
+    : library_path_(std::move(library_path)),
+      meeting_(meeting),
+      active_(active),
+      member_(member),
+      num_members_(num_members),
+      fail_(std::move(fail)) {}
+
+NcclTransfer::~NcclTransfer() {
+  Reset();
+  if (session_ != nullptr) Finish();
+  MarkDrained(Meeting::kAll);
+}
+
+const Library* NcclTransfer::SharedLibrary(const std::string& path, Status* status) {
+  struct Opened {
+    std::unique_ptr<const Library> library;
+    Status status;
+  };
+  static const Opened* const opened = [&path] {
+    auto* const opening = new Opened;
+    opening->library = Library::Open(path, &opening->status);
+    return opening;
+  }();
+  *status = opened->status;
+  return opened->library.get();
+}
+
+std::uint64_t NcclTransfer::Plan(std::vector<const ResolvedRequest*> requests, BatchState*) {
+  requests_ = std::move(requests);
+  enqueued_ = false;
+  done_ = requests_.empty();
+  return done_ ? 0 : static_cast<std::uint64_t>(num_members_);
+}
+
+Transfer::Progress NcclTransfer::Step() {
+  Progress progress;
+  Status status;
+  bool ready = false;
+  if (session_ == nullptr) {
+    status = Meet();
+    progress.moved = session_ != nullptr;
+  } else {
+    status = session_->communicator->Poll(&ready);
+  }
+  if (status.ok() && ready && !enqueued_) {
+    status = Enqueue();
+    progress.moved = enqueued_ = true;
+  } else if (status.ok() && ready) {
+    progress.moved = progress.unit_done = done_ = true;
+  }
+  if (!status.ok()) {
+    fail_(status.message());
+    done_ = true;
+  }
+  return progress;
+}
+
+// Begins to make the communicator, if its id is there.
+Status NcclTransfer::Meet() {
+  Status status;
+  const Library* const library = SharedLibrary(library_path_, &status);
+  if (library == nullptr) return status;
+  UniqueId id;
+  if (!meeting_->TakeId(&id)) {
+    if (member_ != MemberId(0)) return {};
+    status = library->Check("ncclGetUniqueId", library->GetUniqueId(&id));
+    if (!status.ok()) return status;
+    meeting_->LeaveId(id);
+  }
+  cuda::Device* const device = DeviceOf(*requests_.front());
+  if (stream_ == nullptr) status = device->NewStream("smddp-nccl", &stream_);
+  if (!status.ok()) return status;
+  std::unique_ptr<Communicator> communicator;
+  status = Communicator::Make({library, device->driver(), device->context()}, id, num_members_,
+                              member_.value(), &communicator);
+  if (status.ok()) session_ = std::make_shared<Session>(std::move(communicator));
+  return status;
+}
+
+Status NcclTransfer::Enqueue() {
+  std::vector<NcclCall> calls;
+  cuda::Event last;
+  for (const ResolvedRequest* const request : requests_) {
+    for (void* const stream : {request->device_input->stream, request->device_output->stream}) {
+      const cuda::Event& reached = OrderOf(stream).reached;
+      if (reached == last) continue;  // most often, the two are one
+      const Status status = stream_->WaitFor(reached);
+      if (!status.ok()) return status;
+      last = reached;
+    }
+    AppendCalls(request->call, request->self, request->inputs[request->self.index()],
+                request->outputs[request->self.index()], &calls);
+    writes_.push_back(OrderOf(request->device_output->stream).writes);
+    writes_.back()->Begin();
+  }
+  return session_->communicator->Enqueue(calls, stream_->handle());
+}
+
+void NcclTransfer::Complete() {
+  enqueued_ = false;
+  if (writes_.empty()) return;
+  const auto ended = [session = session_, writes = std::exchange(writes_, {}),
+                      fail = fail_](const Status& reached) {
+    const Status outcome = session->OutcomeOf(reached);
+    if (!outcome.ok()) fail(outcome.message());
+    EndAll(writes, outcome);
+  };
+  const Status status = stream_->WhenReached(ended);
+  if (!status.ok()) ended(status);
+}
+
+void NcclTransfer::Abandon(const Status* job_end) {
+  requests_.clear();
+  done_ = true;
+  if (enqueued_) meeting_->MarkUnusable();
+  if (job_end == nullptr) return;
+  if (session_ != nullptr) Retire();
+  for (const std::weak_ptr<Session>& each : retired_) {
+    if (const std::shared_ptr<Session> session = each.lock()) session->Lose(*job_end);
+  }
+}
+
+void NcclTransfer::Reset() {
+  if (meeting_->number() == number_) return;
+  session_ != nullptr ? Retire() : MarkDrained(number_);
+  number_ = meeting_->number();
+}
+
+// Behind what is marked for earlier numbers.
+void NcclTransfer::MarkDrained(std::uint64_t number) {
+  const auto mark = [meeting = meeting_, member = member_, number] { meeting->MarkDrained(member, number); };
+  stream_ != nullptr ? stream_->Then(mark) : mark();
+}
+
+// Ends the communicator when no member needs it for calls that all have made.
+void NcclTransfer::Retire() {
+  enqueued_ = false;
+  stream_->Then([session = session_, writes = std::exchange(writes_, {}), stream = stream_.get(),
+                 meeting = meeting_, active = active_, member = member_, number = number_] {
+    meeting->MarkDrained(member, number);
+    const auto needed_by = [&] { return MemberMask(active->load(std::memory_order_seq_cst)); };
+    while (!meeting->AllDrained(needed_by(), number) && !session->lost()) std::this_thread::sleep_for(kPoll);
+    session->communicator->Abort();
+    // Nothing is written when the stream has come past what was aborted.
+    const auto ended = [writes](const Status&) { EndAll(writes, Internal("NCCL's calls were ended")); };
+    const Status status = stream->WhenReached(ended);
+    if (!status.ok()) ended(status);
+  });
+  const auto ended = [](const std::weak_ptr<Session>& each) { return each.expired(); };
+  retired_.erase(std::remove_if(retired_.begin(), retired_.end(), ended), retired_.end());
+  retired_.push_back(std::exchange(session_, nullptr));
+}
+
+// All batches have completed, so the calls of all ranks are on their streams.
+void NcclTransfer::Finish() {
+  const auto reached = std::make_shared<std::promise<void>>();
+  Status status = stream_->WhenReached([reached](const Status&) { reached->set_value(); });
+  if (status.ok() && reached->get_future().wait_for(kDevicePatience) != std::future_status::ready) {
+    status = Internal("the GPU did not come to the end of its work in time");
+  }
+  Communicator* const communicator = session_->communicator.get();
+  const auto until = std::chrono::steady_clock::now() + kRanksPatience;
+  if (status.ok()) status = communicator->Finalize();
+  for (bool ready = false; status.ok() && !ready && std::chrono::steady_clock::now() < until;) {
+    status = communicator->Poll(&ready);
+    if (!ready) std::this_thread::sleep_for(kPoll);
+  }
+  if (!status.ok()) session_->Lose(status);
+}
+
+}  // namespace tf_smddp::nccl

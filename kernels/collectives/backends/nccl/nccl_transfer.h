@@ -1,0 +1,88 @@
+// NcclTransfer: moves tensors that lie in the memory of GPUs, with NCCL.
+//
+// Place in the stack: a Transfer, above nccl_communicator.h. Its requests are those whose tensors lie on a
+// GPU on all ranks, each rank's on another one, and which NCCL supports (SupportOf).
+//
+// The calls of a batch go out as one group, on a stream of ours, which waits for what computes the inputs. A
+// rank's unit is done when its calls are on the stream. So the batch is complete when those of all ranks are,
+// and the next batch begins while they run. When an output is written is known from its order's `writes`
+// (kernels/cuda/device.h).
+//
+// NCCL's communicator is made for the first batch. A failed step ends it if a rank has calls on its stream
+// that others will never make; the next batch makes another one. Batches that were complete by then are
+// waited for first, on all ranks, and succeed. The end of the job ends it at once, and those batches end with
+// an error, since a rank may have died in the middle of them.
+#ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
+#define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/collectives/backends/nccl/nccl_library.h"
+#include "kernels/collectives/backends/nccl/nccl_meeting.h"
+#include "kernels/collectives/transfer.h"
+#include "kernels/common/rank_id.h"
+#include "kernels/common/status.h"
+#include "kernels/cuda/device.h"
+
+namespace tf_smddp::nccl {
+
+class NcclTransfer : public Transfer {
+ public:
+  // Reports an error after which the job cannot go on. Any thread calls it, perhaps after the transfer's end.
+  using Fail = std::function<void(const std::string& text)>;
+
+  // For the members of a communicator of one host, of which this rank is `member`. `active` is the mask of
+  // those that have not left. `meeting` and `active` outlive it.
+  NcclTransfer(std::string library_path, Meeting* meeting, const std::atomic<std::uint64_t>* active,
+               MemberId member, int num_members, Fail fail);
+  // Waits for what is on the stream, and for the other ranks to end, too; for some seconds at most.
+  ~NcclTransfer() override;
+
+  // The library of this process: Library::Open, once, for the first path. nullptr if there is none that can
+  // be used, and then *status says why. Any thread.
+  static const Library* SharedLibrary(const std::string& path, Status* status);
+
+  std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
+  Progress Step() override;
+  bool done() const override { return done_; }
+  bool polls() const override { return !done_; }
+  void Complete() override;
+  void Abandon(const Status* job_end) override;
+  void Reset() override;
+
+ private:
+  class Session;
+
+  Status Meet();
+  Status Enqueue();
+  void MarkDrained(std::uint64_t number);
+  void Retire();
+  void Finish();
+
+  const std::string library_path_;
+  Meeting* const meeting_;
+  const std::atomic<std::uint64_t>* const active_;
+  const MemberId member_;
+  const int num_members_;
+  const Fail fail_;
+
+  // Of the batch under way.
+  std::vector<const ResolvedRequest*> requests_;
+  std::vector<std::shared_ptr<cuda::Writes>> writes_;  // once it is on the stream
+  bool enqueued_ = false;
+  bool done_ = true;
+
+  std::uint64_t number_ = 0;                     // of NCCL's communicator in use, or to be made
+  std::shared_ptr<Session> session_;             // nullptr until the first batch
+  std::vector<std::weak_ptr<Session>> retired_;  // since a failed step; batches that were complete use them
+  std::unique_ptr<cuda::OwnStream> stream_;      // last: its thread uses the sessions
+};
+
+}  // namespace tf_smddp::nccl
+
+#endif  // TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_

@@ -1,0 +1,54 @@
+// NcclUse: decides which requests keep their tensors on a GPU, for NCCL.
+//
+// Place in the stack: below submission.h, which asks for each request, and resolve.h, which decides when all
+// ranks have arrived. Each rank decides for its own tensors, by what it knows of the others: NCCL wants each
+// rank on a GPU of its own. A rank that keeps a tensor where others do not copies it to the host late
+// (batch_runner.h). So nothing need be agreed on, and ranks with and without a GPU can meet.
+//
+// A rank uses NCCL for one communicator: the first that asks for it, until that is removed. Calls of two of
+// NCCL's communicators that two ranks make in different orders can wait for each other for ever, and what
+// different communicators do here has no common order.
+#ifndef TF_SMDDP_KERNELS_ENGINE_NCCL_USE_H_
+#define TF_SMDDP_KERNELS_ENGINE_NCCL_USE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "kernels/cuda/device.h"
+#include "kernels/engine/communicator.h"
+#include "kernels/engine/request.h"
+
+namespace tf_smddp {
+
+class NcclUse {
+ public:
+  // It outlives this.
+  explicit NcclUse(Communicator* communicator)
+      : communicator_(communicator), group_(&communicator->group()) {}
+  // The communicator's calls of NCCL have ended.
+  ~NcclUse();
+  NcclUse(const NcclUse&) = delete;
+  NcclUse& operator=(const NcclUse&) = delete;
+
+  // Whether this rank keeps the tensors of `request` on their device. The first request with tensors on a GPU
+  // opens NCCL, and tells the other ranks which GPU this rank has. Any thread.
+  bool Keeps(const Request& request);
+
+  // Whether all members have told that they use NCCL, and each has a GPU of its own. The same on all ranks,
+  // once each of them has kept a request. Any thread.
+  static bool EachHasItsOwn(LocalGroup* group);
+
+ private:
+  std::uint64_t Tell(const cuda::Device& device);
+  Status Open() const;
+  std::atomic<std::uint32_t>& User() const;
+  void LogHostWay(const cuda::Device& device, const std::string& reason) const;
+
+  Communicator* const communicator_;
+  LocalGroup* const group_;
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_NCCL_USE_H_

@@ -1,0 +1,81 @@
+#include "tests/cpp/cuda/compute.h"
+
+#include <cstdint>
+#include <cstring>
+#include <future>
+#include <memory>
+
+#include "gtest/gtest.h"
+#include "tests/cpp/testing/ranks.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+void Require(CUresult result) { ASSERT_EQ(result, CUDA_SUCCESS); }
+
+}  // namespace
+
+Compute::Compute(int number) {
+  CUcontext context = nullptr;
+  Require(cuInit(0));
+  Require(cuDevicePrimaryCtxRetain(&context, number));
+  Require(cuCtxSetCurrent(context));
+  Require(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+  pretend_gpu_set_stream_role(stream_, "compute");
+  order.compute = reinterpret_cast<cuda::Stream>(stream_);
+  const Status status = cuda::Device::Of(order.compute, &device);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+Compute::~Compute() {
+  Require(cuStreamSynchronize(stream_));
+  Require(cuStreamDestroy_v2(stream_));
+}
+
+void Compute::Mark(cuda::Order* marked) const {
+  marked->compute = order.compute;
+  const Status status = device->Mark(marked);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+Status Compute::AwaitWritten(const cuda::Order& order) {
+  const auto written = std::make_shared<std::promise<Status>>();
+  order.writes->WhenEnded([written](const Status& status) { written->set_value(status); });
+  return written->get_future().get();
+}
+
+Floats::Floats(Compute* compute, std::size_t count) : compute_(compute), count_(count) {
+  Require(cuMemAlloc_v2(&data_, Bytes()));
+}
+
+Floats::~Floats() {
+  Require(cuStreamSynchronize(compute_->stream()));
+  Require(cuMemFree_v2(data_));
+}
+
+void Floats::Set(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  Require(cuMemsetD32Async(data_, bits, count_, compute_->stream()));
+}
+
+void Floats::CopyTo(Floats* other) const {
+  Require(cuMemcpyDtoDAsync_v2(other->data_, data_, Bytes(), compute_->stream()));
+}
+
+std::vector<float> Floats::Read() const {
+  std::vector<float> content(count_);
+  Require(cuMemcpyDtoHAsync_v2(content.data(), data_, Bytes(), compute_->stream()));
+  Require(cuStreamSynchronize(compute_->stream()));
+  return content;
+}
+
+Request Allreduce(const Floats& input, const Floats& output) {
+  Request request = MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum, nullptr, nullptr,
+                                static_cast<std::int64_t>(input.count()));
+  request.input = input.Input();
+  request.output = output.Output();
+  return request;
+}
+
+}  // namespace tf_smddp::testing

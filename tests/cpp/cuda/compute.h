@@ -1,0 +1,69 @@
+// What a rank on the pretend GPU computes with: its device, its stream, and floats there.
+#ifndef TF_SMDDP_TESTS_CPP_CUDA_COMPUTE_H_
+#define TF_SMDDP_TESTS_CPP_CUDA_COMPUTE_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+#include "kernels/engine/engine.h"
+#include "tests/pretend_gpu/api/driver.h"
+
+namespace tf_smddp::testing {
+
+// A stream with the role "compute" on a device, whose context is current in this thread from then on.
+class Compute {
+ public:
+  explicit Compute(int device = 0);
+  ~Compute();
+  Compute(const Compute&) = delete;
+  Compute& operator=(const Compute&) = delete;
+
+  // What the engine's streams do waits for all that is on the stream now. Ops have an order each.
+  void Mark() { Mark(&order); }
+  void Mark(cuda::Order* order) const;
+
+  // Waits as an op does before what follows it is started, and returns what it is told.
+  Status AwaitWritten() { return AwaitWritten(order); }
+  static Status AwaitWritten(const cuda::Order& order);
+
+  CUstream stream() const { return stream_; }
+
+  cuda::Device* device = nullptr;
+  cuda::Order order;
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
+// Floats on the device; all calls are in the order of the computing stream.
+class Floats {
+ public:
+  Floats(Compute* compute, std::size_t count);
+  ~Floats();
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+
+  void Set(float value);
+  void CopyTo(Floats* other) const;
+  std::vector<float> Read() const;
+
+  InputBuffer Input() const { return {Address(), compute_->device, &compute_->order}; }
+  Buffer Output() const { return {Address(), compute_->device, &compute_->order}; }
+  void* Address() const { return reinterpret_cast<void*>(data_); }
+  std::size_t count() const { return count_; }
+
+ private:
+  std::size_t Bytes() const { return count_ * sizeof(float); }
+
+  Compute* const compute_;
+  const std::size_t count_;
+  CUdeviceptr data_ = 0;
+};
+
+// A sum over the ranks.
+Request Allreduce(const Floats& input, const Floats& output);
+
+}  // namespace tf_smddp::testing
+
+#endif  // TF_SMDDP_TESTS_CPP_CUDA_COMPUTE_H_

@@ -1,0 +1,426 @@
+// The engine gives tensors of GPUs to NCCL: ranks as threads with a device each, on the pretend GPU and the
+// pretend NCCL.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/engine/statistics.h"
+#include "tests/cpp/cuda/compute.h"
+#include "tests/cpp/cuda/nccl_ranks.h"
+#include "tests/cpp/cuda/nccl_trial.h"
+#include "tests/cpp/testing/matrix.h"
+#include "tests/cpp/testing/meeting.h"
+#include "tests/cpp/testing/ranks.h"
+
+namespace tf_smddp::testing {
+namespace {
+
+constexpr std::size_t kFloats = 5000;
+
+CollectiveStats StatsOf(Engine& engine, CollectiveKind kind) {
+  EngineStats stats;
+  ExpectOk(engine.Stats(/*reset=*/false, &stats));
+  return stats.collectives[static_cast<std::size_t>(kind)];
+}
+
+// Sets all to the rank's number plus `step`, and adds that up over the ranks.
+void ExpectSum(Engine& engine, Compute* compute, const Floats& data, int step) {
+  const Config& config = engine.config();
+  const_cast<Floats&>(data).Set(static_cast<float>(config.rank + step));
+  compute->Mark();
+  const Status status = Await(engine, Allreduce(data, data));
+  ASSERT_TRUE(status.ok()) << status.message();
+  ExpectOk(compute->AwaitWritten());
+  const int sum = config.size * step + config.size * (config.size - 1) / 2;
+  EXPECT_EQ(data.Read(), std::vector<float>(data.count(), static_cast<float>(sum)));
+}
+
+// This rank's part in a trial, with tensors on its device.
+class DeviceAttempt {
+ public:
+  DeviceAttempt(Engine& engine, Compute* compute, const Trial& trial)
+      : compute_(compute),
+        trial_(trial),
+        rank_(engine.config().rank),
+        size_(engine.config().size),
+        content_(InputOf(trial, rank_)),
+        in_place_(!trial.placements.empty() && trial.placements.front().in_place),
+        input_(content_.size()) {
+    std::vector<int> ranks(static_cast<std::size_t>(size_));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    expected_ = ExpectedOf(trial, ranks, rank_);
+    output_ = std::make_unique<DeviceMemory>(expected_.output.size());
+    input_.Write(content_, compute_->stream());
+    compute_->Mark(&order_);
+  }
+
+  Request MakeRequest() {
+    Request request;
+    request.operation = CallOf(trial_, size_).operation;
+    request.shape = {trial_.RowsOf(rank_), trial_.row_count};
+    if (trial_.kind == CollectiveKind::kAlltoall) {
+      request.splits = trial_.splits[static_cast<std::size_t>(rank_)];
+    }
+    request.label = "trial";
+    request.input = InputBuffer(input_.address(), compute_->device, &order_);
+    request.output = Buffer(OutputMemory().address(), compute_->device, &order_);
+    if (FindCollective(trial_.kind).reach() == Collective::Reach::kOwnOutput) {
+      request.output.data = nullptr;
+      request.allocate = [this](const std::vector<std::int64_t>& rows, void** output) {
+        EXPECT_EQ(rows, expected_.rows);
+        *output = output_->address();
+        return Status();
+      };
+    }
+    return request;
+  }
+
+  bool Check(const Status& status) const {
+    EXPECT_TRUE(status.ok()) << DescribeTrial(trial_) << ": " << status.message();
+    ExpectOk(Compute::AwaitWritten(order_));
+    if (!status.ok()) return false;
+    const bool intact = in_place_ || input_.Read(compute_->stream()) == content_;
+    EXPECT_TRUE(intact) << DescribeTrial(trial_) << ": the input was changed";
+    return ExpectOutput(trial_, size_, rank_, OutputMemory().Read(compute_->stream())) && intact;
+  }
+
+ private:
+  const DeviceMemory& OutputMemory() const { return in_place_ ? input_ : *output_; }
+
+  Compute* const compute_;
+  const Trial& trial_;
+  const int rank_, size_;
+  const std::vector<std::byte> content_;
+  const bool in_place_;
+  const DeviceMemory input_;
+  std::unique_ptr<DeviceMemory> output_;
+  Outcome expected_;
+  cuda::Order order_;
+};
+
+std::vector<Trial> TrialsOf(int size) {
+  std::vector<Trial> trials;
+  const auto members = static_cast<std::size_t>(size);
+  unsigned salt = 0;
+  for (const Arithmetic& arithmetic : AllArithmetic()) {
+    for (const CollectiveKind kind : {CollectiveKind::kAllreduce, CollectiveKind::kReducescatter}) {
+      Trial trial;
+      trial.kind = kind;
+      trial.dtype = arithmetic.dtype;
+      trial.op = arithmetic.op;
+      trial.prescale = arithmetic.prescale;
+      trial.postscale = arithmetic.postscale;
+      trial.rows = std::vector<std::int64_t>{1, 7, 0, 300}[salt % 4] + (salt % 3 == 0 ? size : 0);
+      trial.row_count = 3;
+      trial.salt = ++salt;
+      Placement placement;
+      placement.in_place = kind == CollectiveKind::kAllreduce && salt % 4 > 1;
+      trial.placements.assign(members, placement);
+      trials.push_back(trial);
+    }
+  }
+  for (const DType dtype : AllDTypes()) {
+    Trial trial;
+    trial.dtype = dtype;
+    trial.row_count = 2;
+    trial.salt = ++salt;
+    trial.kind = CollectiveKind::kBroadcast;
+    trial.root = static_cast<int>(salt) % size;
+    trial.rows = 50;
+    trials.push_back(trial);
+    for (int pattern = 0; pattern < kNumPatterns; ++pattern) {
+      trial.kind = CollectiveKind::kAllgather;
+      trial.rows_of = Deal(40, size, pattern, salt);
+      trials.push_back(trial);
+      trial.kind = CollectiveKind::kAlltoall;
+      trial.rows_of.clear();
+      for (int member = 0; member < size; ++member) {
+        trial.splits.push_back(Deal(9 * member, size, pattern, salt + static_cast<unsigned>(member)));
+      }
+      trials.push_back(trial);
+      trial.splits.clear();
+    }
+  }
+  return trials;
+}
+
+class NcclEngineTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  NcclEngineTest() { pretend_gpu_set_policy(GetParam()); }
+  ~NcclEngineTest() override { pretend_gpu_set_policy("random"); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Policies, NcclEngineTest,
+                         ::testing::Values("prompt", "random", "compute=lazy,*=prompt",
+                                           "compute=prompt,*=lazy", "lazy"));
+
+TEST_P(NcclEngineTest, SumsOneStepAfterTheOther) {
+  for (const int size : {2, 4}) {
+    RunRanks(size, [](int rank, Engine& engine) {
+      Compute compute(rank);
+      const Floats data(&compute, kFloats);
+      for (int step = 0; step < 5; ++step) ExpectSum(engine, &compute, data, step);
+      const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
+      EXPECT_EQ(stats.nccl_bytes, 5 * kFloats * sizeof(float));
+      EXPECT_EQ(stats.staged_bytes, 0u);
+      EXPECT_EQ(engine.arena()->used_bytes(), 0u);
+    });
+  }
+}
+
+// What NCCL does not support goes through the host, in the same groups.
+TEST_P(NcclEngineTest, RunsEachCollectiveWithEachTypeAndOp) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    constexpr std::size_t kGroup = 40;
+    const std::vector<Trial> trials = TrialsOf(3);
+    for (std::size_t begin = 0; begin < trials.size(); begin += kGroup) {
+      const std::size_t count = std::min(kGroup, trials.size() - begin);
+      std::vector<std::size_t> order(count);
+      std::iota(order.begin(), order.end(), begin);
+      std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(rank)));
+      const std::uint64_t ticket = DrawTicket(engine);
+      std::vector<std::unique_ptr<DeviceAttempt>> attempts;
+      std::vector<Request> requests;
+      for (const std::size_t index : order) {
+        attempts.push_back(std::make_unique<DeviceAttempt>(engine, &compute, trials[index]));
+        requests.push_back(InGroup(attempts.back()->MakeRequest(), ticket,
+                                   static_cast<std::uint32_t>(index - begin),
+                                   static_cast<std::uint32_t>(count)));
+      }
+      const std::vector<Status> statuses = AwaitAll(engine, std::move(requests));
+      for (std::size_t i = 0; i < attempts.size(); ++i) ASSERT_TRUE(attempts[i]->Check(statuses[i]));
+    }
+    const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
+    EXPECT_GT(stats.nccl_bytes, 0u);
+    EXPECT_LT(stats.nccl_bytes, stats.bytes);
+    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllgather).staged_bytes, 0u);
+  });
+}
+
+// A step that fails ends NCCL's communicator; the next one makes another.
+TEST_P(NcclEngineTest, GoesOnAfterFailedSteps) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    const Floats data(&compute, kFloats), shorter(&compute, kFloats - 1);
+    for (int step = 0; step < 4; ++step) {
+      ExpectSum(engine, &compute, data, step);
+      const Floats& wrong = rank == step % 3 ? shorter : data;
+      ExpectError(Await(engine, Allreduce(wrong, wrong)), "the ranks run different collectives");
+      static_cast<void>(compute.AwaitWritten());
+    }
+    ExpectSum(engine, &compute, data, 9);
+    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 5 * kFloats * sizeof(float));
+  });
+}
+
+// A collective that has completed, and that the device has not come to, is not lost with the next step.
+TEST(NcclEngine, KeepsTheResultsOfBatchesThatWereCompleteWhenAStepFails) {
+  pretend_gpu_set_policy("compute=lazy,*=prompt");
+  RunRanks(2, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    Floats data(&compute, kFloats);
+    const Floats other(&compute, kFloats), shorter(&compute, kFloats - 1);
+    cuda::Order first;
+    for (int step = 0; step < 3; ++step) {
+      data.Set(static_cast<float>(rank + 1));
+      compute.Mark(&first);
+      Request request = Allreduce(data, data);
+      request.input.stream = request.output.stream = &first;
+      ExpectOk(Await(engine, std::move(request)));
+      const Floats& wrong = rank == 0 ? shorter : other;
+      compute.Mark();
+      ExpectError(Await(engine, Allreduce(wrong, wrong)), "the ranks run different collectives");
+      ExpectOk(Compute::AwaitWritten(first));
+      EXPECT_EQ(data.Read(), std::vector<float>(kFloats, 3.0f));
+    }
+  });
+  pretend_gpu_set_policy("random");
+}
+
+// Groups of several batches, in which the ranks differ in the last tensor: when they find that, some ranks
+// have calls on their streams that others will never make.
+TEST_P(NcclEngineTest, LetsGoOfCallsThatOthersNeverMake) {
+  RunRanks(
+      3,
+      [](int rank, Engine& engine) {
+        Compute compute(rank);
+        constexpr std::uint32_t kTensors = 8;
+        std::vector<std::unique_ptr<Floats>> tensors;
+        for (std::uint32_t i = 0; i < kTensors; ++i) {
+          tensors.push_back(std::make_unique<Floats>(&compute, kFloats));
+        }
+        const Floats shorter(&compute, kFloats - 1), data(&compute, kFloats);
+        for (int step = 0; step < 12; ++step) {
+          std::vector<cuda::Order> orders(kTensors);
+          std::uint64_t ticket = 0;
+          // Another rank may have found it before this one has begun.
+          if (!engine.DrawTicket(kWorld, kNoStep, &ticket).ok()) continue;
+          std::vector<Request> requests;
+          for (std::uint32_t i = 0; i < kTensors; ++i) {
+            const Floats& tensor = rank == step % 3 && i + 1 == kTensors ? shorter : *tensors[i];
+            compute.Mark(&orders[i]);
+            requests.push_back(InGroup(Allreduce(tensor, tensor), ticket, i, kTensors));
+            requests.back().input.stream = requests.back().output.stream = &orders[i];
+          }
+          const std::vector<Status> statuses = AwaitAll(engine, std::move(requests));
+          for (std::uint32_t i = 0; i < kTensors; ++i) {
+            const Status written = Compute::AwaitWritten(orders[i]);
+            if (statuses[i].ok()) ExpectOk(written);
+          }
+          ExpectError(statuses.back(), "the ranks run different collectives");
+        }
+        ExpectSum(engine, &compute, data, 1);
+      },
+      [](int, Config* config) { config->bucket_cap_bytes = 32768; });
+}
+
+// An abort, such as a death, ends what is on the streams.
+TEST_P(NcclEngineTest, AnAbortEndsWhatIsOnTheStreams) {
+  Meeting meeting(2);
+  RunRanks(
+      2,
+      [&](int rank, Engine& engine) {
+        Compute compute(rank);
+        const Floats data(&compute, kFloats);
+        ExpectSum(engine, &compute, data, 1);
+        meeting.Await();
+        cuda::Order order;
+        compute.Mark(&order);
+        Request request = Allreduce(data, data);
+        request.input.stream = request.output.stream = &order;
+        if (rank == 1) {
+          engine.Abort("the test ends the job");
+        } else {
+          static_cast<void>(Await(engine, std::move(request)));
+        }
+        static_cast<void>(Compute::AwaitWritten(order));
+        ExpectError(Await(engine, Allreduce(data, data)), "the test ends the job");
+        static_cast<void>(compute.AwaitWritten());
+      },
+      {}, /*orderly=*/false);
+}
+
+// Some ranks' tensors are on the host, now and then: all are staged then.
+TEST_P(NcclEngineTest, MeetsTensorsOfTheHost) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    Floats data(&compute, kFloats);
+    for (int step = 0; step < 6; ++step) {
+      data.Set(1.0f);
+      compute.Mark();
+      std::vector<float> host(kFloats, 1.0f);
+      const bool on_host = step % 2 == 1 && rank == step / 2;
+      ExpectOk(Await(engine, on_host ? AllreduceFloats(host, &host) : Allreduce(data, data)));
+      ExpectOk(compute.AwaitWritten());
+      EXPECT_EQ(on_host ? host : data.Read(), std::vector<float>(kFloats, 3.0f));
+    }
+    const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
+    EXPECT_EQ(stats.nccl_bytes, 3 * kFloats * sizeof(float));
+    EXPECT_EQ(stats.staged_bytes, 3 * kFloats * sizeof(float));
+  });
+}
+
+// An allgather whose output is allocated when the ranks have arrived, and with a rank on the host.
+TEST(NcclEngine, GathersWhereOneRankIsOnTheHost) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    Trial trial;
+    trial.kind = CollectiveKind::kAllgather;
+    trial.rows_of = {3, 0, 5};
+    for (int step = 0; step < 4; ++step) {
+      Compute compute(rank);
+      if (rank == step) {
+        Attempt attempt(engine, kWorld, trial);
+        Request request = attempt.MakeRequest();
+        request.shape.push_back(1);
+        EXPECT_TRUE(attempt.Check(Await(engine, std::move(request))));
+      } else {
+        DeviceAttempt attempt(engine, &compute, trial);
+        EXPECT_TRUE(attempt.Check(Await(engine, attempt.MakeRequest())));
+      }
+    }
+  });
+}
+
+TEST(NcclEngine, SharesNoGpuAmongRanks) {
+  RunRanks(4, [](int rank, Engine& engine) {
+    Compute compute(rank / 2);
+    const Floats data(&compute, kFloats);
+    for (int step = 0; step < 4; ++step) ExpectSum(engine, &compute, data, step);
+    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 0u);
+  });
+}
+
+TEST(NcclEngine, IsTurnedOffByASettingOfAnyRank) {
+  RunRanks(
+      3,
+      [](int rank, Engine& engine) {
+        Compute compute(rank);
+        const Floats data(&compute, kFloats);
+        for (int step = 0; step < 4; ++step) ExpectSum(engine, &compute, data, step);
+        EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 0u);
+      },
+      [](int rank, Config* config) { config->nccl = rank != 1; });
+}
+
+// The process sets that come first have NCCL; what comes then has it when these are gone.
+TEST_P(NcclEngineTest, TakesTheFirstProcessSetOfEachRank) {
+  RunRanks(4, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    Floats data(&compute, kFloats);
+    for (int round = 0; round < 2; ++round) {
+      CommunicatorId even = 0, odd = 0, all = 0;
+      ExpectOk(engine.CreateCommunicator({0, 2}, &even));
+      ExpectOk(engine.CreateCommunicator({1, 3}, &odd));
+      ExpectOk(engine.CreateCommunicator({0, 1, 2, 3}, &all));
+      for (int step = 0; step < 3; ++step) {
+        for (const bool of_all : {false, true}) {
+          data.Set(static_cast<float>(rank));
+          compute.Mark();
+          Request request = Allreduce(data, data);
+          request.communicator = of_all ? all : rank % 2 == 0 ? even : odd;
+          ExpectOk(Await(engine, std::move(request)));
+          ExpectOk(compute.AwaitWritten());
+          const float sum = of_all ? 6.0f : rank % 2 == 0 ? 2.0f : 4.0f;
+          EXPECT_EQ(data.Read(), std::vector<float>(kFloats, sum));
+        }
+      }
+      for (const CommunicatorId id : {even, odd, all}) ExpectOk(engine.RemoveCommunicator(id));
+      EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes,
+                (round + 1) * 3 * kFloats * sizeof(float));
+    }
+    ExpectSum(engine, &compute, data, 1);
+    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 7 * kFloats * sizeof(float));
+  });
+}
+
+// When a rank has left, NCCL's communicator has one rank too many.
+TEST(NcclEngine, GoesThroughTheHostWhenARankHasLeft) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    Floats data(&compute, kFloats);
+    CommunicatorId all = 0;
+    ExpectOk(engine.CreateCommunicator({0, 1, 2}, &all));
+    for (const bool after : {false, true}) {
+      if (after && rank == 2) ExpectOk(engine.Leave(all));
+      if (after) ExpectSum(engine, &compute, data, 1);  // by then, it has left
+      if (after && rank == 2) continue;
+      data.Set(1.0f);
+      compute.Mark();
+      Request request = Allreduce(data, data);
+      request.communicator = all;
+      ExpectOk(Await(engine, std::move(request)));
+      ExpectOk(compute.AwaitWritten());
+      EXPECT_EQ(data.Read(), std::vector<float>(kFloats, after ? 2.0f : 3.0f));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tf_smddp::testing

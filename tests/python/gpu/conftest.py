@@ -1,0 +1,23 @@
+"""Puts the pretend GPU (tests/pretend_gpu) in the place of CUDA."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+FOLDER = pathlib.Path(sys.prefix) / "pretend_gpu"
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Gives the jobs of a test so many pretend GPUs, which behave as the policy says."""
+
+    def give(count, policy="random"):
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(FOLDER))
+        monkeypatch.setenv("PATH", str(FOLDER), prepend=os.pathsep)
+        monkeypatch.setenv("PRETEND_GPU_KERNELS", str(FOLDER / "libtensorflow_twins.so"))
+        monkeypatch.setenv("PRETEND_GPU_DEVICES", str(count))
+        monkeypatch.setenv("PRETEND_GPU_POLICY", policy)
+
+    return give

@@ -1,0 +1,155 @@
+"""Ranks on GPUs: jobs with TensorFlow's build for GPUs, on the pretend GPU and the pretend NCCL.
+
+The SPMD suite, with `--collectives-on-gpu`, has the collectives themselves.
+"""
+
+import os
+import signal
+import time
+
+import pytest
+from harness import RunningJob
+from pretend_gpu import GROWTH, run
+
+OWN_GPU = """
+physical = tf.config.list_physical_devices("GPU")
+tf.config.set_visible_devices(physical[sdp.local_rank() % len(physical)], "GPU")
+"""
+
+TWO_RANKS = f"""
+sdp.init()
+rank = sdp.rank()
+{OWN_GPU}
+SUM = sdp.ReduceOp.SUM
+with tf.device("/GPU:0"):
+    x = on("GPU:0", tf.fill([1000], rank + 1.0))
+    variable = tf.Variable(x)
+    sdp.broadcast_variables([variable], 1)
+    for mode in (lambda function: function, tf.function):
+        for value, wanted in (
+            (mode(lambda: sdp.allreduce(x, 0, 1, op=SUM))(), 3.0),
+            (mode(lambda: sdp.broadcast(x, 1))(), 2.0),
+            (variable, 2.0),
+        ):
+            assert np.all(value.numpy() == wanted), (value, wanted)
+
+    weight = tf.Variable(tf.zeros([1000]))
+
+    def step():
+        with tf.GradientTape() as tape:
+            error = weight * x - 6.0
+            loss = error * error
+        tape = sdp.DistributedGradientTape(tape)
+        weight.assign_sub(0.05 * tape.gradient(loss, weight))
+
+    compiled = tf.function(step)
+    wanted = 0.0
+    for i in range(6):
+        step() if i % 2 == 0 else compiled()
+        wanted -= 0.05 * np.mean([2 * (wanted * x_of_rank - 6) * x_of_rank for x_of_rank in (1, 2)])
+    assert weight.device.endswith("GPU:0")
+    np.testing.assert_allclose(weight.numpy(), np.full(1000, wanted), rtol=1e-5)
+report("nccl", [sdp.stats()["collectives"][kind]["nccl_bytes"] for kind in ("allreduce", "broadcast")])
+"""
+
+
+@pytest.mark.parametrize("policy", ["random", "lazy"])
+def test_two_ranks_with_a_gpu_each(gpus, policy):
+    gpus(2, policy)
+    job = run(TWO_RANKS, num_processes=2)
+    # Eight allreduces and three broadcasts of 4,000 bytes.
+    assert [found["nccl"] for found in job.reports] == [[32000, 12000]] * 2
+
+
+def test_two_ranks_with_one_gpu(gpus):
+    gpus(1)
+    job = run(TWO_RANKS, num_processes=2)
+    assert [found["nccl"] for found in job.reports] == [[0, 0]] * 2
+    assert job.output.count("copied to the host's memory and reduced there: rank 1 uses the same GPU") == 1
+
+
+TRAINING = f"""
+sdp.init()
+report("pid", os.getpid())
+{OWN_GPU}
+with tf.device("/GPU:0"):
+    weights = [tf.Variable(tf.ones([1000 * (i + 1)])) for i in range(8)]
+
+
+@tf.function
+def step(size):
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_mean(weight * weight) for weight in weights])
+    gradients = sdp.DistributedGradientTape(tape).gradient(loss, weights)
+    more = sdp.oob_allreduce(tf.ones([size]))
+    for weight, gradient in zip(weights, gradients):
+        weight.assign_sub(0.1 * gradient)
+    return more
+
+
+def train(size=tf.constant(7)):
+    with tf.device("/GPU:0"):
+        return step(size)
+"""
+
+KILLED = (
+    TRAINING
+    + """
+train()
+report("nccl", sdp.stats()["collectives"]["allreduce"]["nccl_bytes"])
+sdp.barrier()
+report("training", True)
+try:
+    while True:
+        train()
+except tf.errors.OpError as error:
+    report("when", time.time())
+    report("error", error.message)
+"""
+)
+
+
+@pytest.mark.parametrize("victim", range(3))
+def test_a_rank_is_killed(gpus, victim):
+    """In the middle of NCCL's calls: the others' GPUs do not wait for it."""
+    gpus(3)
+    with RunningJob(3, GROWTH + KILLED) as running:
+        running.wait_for("training")
+        pid = running.reports()[victim]["pid"]
+        time.sleep(0.1 * victim)
+        killed = time.time()
+        os.kill(pid, signal.SIGKILL)
+        job = running.finish()
+    assert job.exit_code == 128 + signal.SIGKILL, str(job)
+    assert not job.leftovers, str(job)
+    for rank, report in enumerate(job.reports):
+        if rank == victim:
+            continue
+        for text in (f"rank {victim}", str(pid), "SIGKILL"):
+            assert text in report["error"], f"rank {rank} should say {text!r}: {job}"
+        assert report["when"] - killed < 5.0, str(job)
+        assert report["nccl"] > 0
+
+
+def test_training_goes_on_after_failed_steps(gpus):
+    gpus(3)
+    job = run(
+        TRAINING
+        + """
+for i in range(6):
+    train()
+    try:
+        train(tf.constant(7 + sdp.rank()))
+        raise AssertionError("no error")
+    except tf.errors.InternalError as error:
+        assert "the ranks run different collectives" in error.message, error.message
+# A step that fails may have changed some weights on some ranks.
+sdp.broadcast_variables(weights, 0)
+train()
+first = [float(weight[0]) for weight in weights]
+assert sdp.allgather_object(first) == [first] * sdp.size()
+report("nccl", sdp.stats()["collectives"]["allreduce"]["nccl_bytes"])
+""",
+        num_processes=3,
+    )
+    assert all(found["nccl"] > 6 * 36 * 4000 for found in job.reports)
