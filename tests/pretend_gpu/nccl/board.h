@@ -25,7 +25,7 @@ namespace pretend_gpu::nccl {
 inline constexpr int kMostRanks = 16;
 inline constexpr int kCollectives = 0;  // the lane
 inline constexpr int kLanes = 1 + kMostRanks * kMostRanks;
-inline constexpr std::uint64_t kWindow = 1024;
+inline constexpr std::uint64_t kWindow = 8192;
 
 inline int LaneOf(int sender, int receiver) { return 1 + sender * kMostRanks + receiver; }
 

@@ -221,6 +221,24 @@ const char* SupportText(Support support) {
   return "";
 }
 
+std::uint64_t MostCalls(const Call& call) {
+  const auto ranks = static_cast<std::uint64_t>(call.num_ranks);
+  switch (call.operation.kind) {
+    case CollectiveKind::kAllreduce:
+    case CollectiveKind::kBroadcast:
+      return 1;
+    case CollectiveKind::kAllgather:
+    case CollectiveKind::kReducescatter:
+      return ranks;
+    case CollectiveKind::kAlltoall:
+      return 2 * ranks;
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kCommunicator:
+      return 0;
+  }
+  return 0;
+}
+
 void AppendCalls(const Call& call, ParticipantId self, const void* input, void* output,
                  std::vector<NcclCall>* calls) {
   Appender appender(call, self, input, output, calls);

@@ -66,6 +66,9 @@ struct NcclCall {
   std::uint64_t scalar{};  // ScalarOf (scalar.h)
 };
 
+// The most calls that a rank has for such a call; the same on all ranks.
+std::uint64_t MostCalls(const Call& call);
+
 // Appends the calls for participant `self` of a call that SupportOf supports. NCCL's ranks are the
 // participants: all ranks of the communicator take part. `input` and `output` are the starts of its whole
 // tensors, InputCount and OutputCount elements long; they may be equal for allreduce and broadcast, and must

@@ -19,6 +19,10 @@ namespace {
 constexpr std::chrono::seconds kDevicePatience{10};
 constexpr std::chrono::seconds kRanksPatience{2};
 
+// NCCL takes 2,048 calls in a group. A group ends when it might have half as many, by a bound that is the
+// same on all ranks. So all ranks have the same requests in it, whose sends and receives meet.
+constexpr std::uint64_t kCallsOfGroup = 1024;
+
 // How long a thread sleeps between two looks at other ranks.
 constexpr std::chrono::microseconds kPoll{200};
 
@@ -100,7 +104,7 @@ const Library* NcclTransfer::SharedLibrary(const std::string& path, Status* stat
 
 std::uint64_t NcclTransfer::Plan(std::vector<const ResolvedRequest*> requests, BatchState*) {
   requests_ = std::move(requests);
-  enqueued_ = false;
+  enqueued_ = 0;
   done_ = requests_.empty();
   return done_ ? 0 : static_cast<std::uint64_t>(num_members_);
 }
@@ -115,9 +119,9 @@ Transfer::Progress NcclTransfer::Step() {
   } else {
     status = session_->communicator->Poll(&ready);
   }
-  if (status.ok() && ready && !enqueued_) {
+  if (status.ok() && ready && enqueued_ < requests_.size()) {
     status = Enqueue();
-    progress.moved = enqueued_ = true;
+    progress.moved = true;
   } else if (status.ok() && ready) {
     progress.moved = progress.unit_done = done_ = true;
   }
@@ -150,10 +154,13 @@ Status NcclTransfer::Meet() {
   return status;
 }
 
+// Puts the next group on the stream.
 Status NcclTransfer::Enqueue() {
   std::vector<NcclCall> calls;
   cuda::Event last;
-  for (const ResolvedRequest* const request : requests_) {
+  for (std::uint64_t most = 0; enqueued_ < requests_.size() && most < kCallsOfGroup; ++enqueued_) {
+    const ResolvedRequest* const request = requests_[enqueued_];
+    most += MostCalls(request->call);
     for (void* const stream : {request->device_input->stream, request->device_output->stream}) {
       const cuda::Event& reached = OrderOf(stream).reached;
       if (reached == last) continue;  // most often, the two are one
@@ -170,7 +177,7 @@ Status NcclTransfer::Enqueue() {
 }
 
 void NcclTransfer::Complete() {
-  enqueued_ = false;
+  enqueued_ = 0;
   if (writes_.empty()) return;
   const auto ended = [session = session_, writes = std::exchange(writes_, {}),
                       fail = fail_](const Status& reached) {
@@ -185,7 +192,7 @@ void NcclTransfer::Complete() {
 void NcclTransfer::Abandon(const Status* job_end) {
   requests_.clear();
   done_ = true;
-  if (enqueued_) meeting_->MarkUnusable();
+  if (enqueued_ > 0) meeting_->MarkUnusable();
   if (job_end == nullptr) return;
   if (session_ != nullptr) Retire();
   for (const std::weak_ptr<Session>& each : retired_) {
@@ -207,7 +214,7 @@ void NcclTransfer::MarkDrained(std::uint64_t number) {
 
 // Ends the communicator when no member needs it for calls that all have made.
 void NcclTransfer::Retire() {
-  enqueued_ = false;
+  enqueued_ = 0;
   stream_->Then([session = session_, writes = std::exchange(writes_, {}), stream = stream_.get(),
                  meeting = meeting_, active = active_, member = member_, number = number_] {
     meeting->MarkDrained(member, number);

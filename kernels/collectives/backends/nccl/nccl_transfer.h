@@ -3,10 +3,10 @@
 // Place in the stack: a Transfer, above nccl_communicator.h. Its requests are those whose tensors lie on a
 // GPU on all ranks, each rank's on another one, and which NCCL supports (SupportOf).
 //
-// The calls of a batch go out as one group, on a stream of ours, which waits for what computes the inputs. A
-// rank's unit is done when its calls are on the stream. So the batch is complete when those of all ranks are,
-// and the next batch begins while they run. When an output is written is known from its order's `writes`
-// (kernels/cuda/device.h).
+// The calls of a batch go out as one group, or a few, on a stream of ours, which waits for what computes the
+// inputs. A rank's unit is done when its calls are on the stream. So the batch is complete when those of all
+// ranks are, and the next batch begins while they run. When an output is written is known from its order's
+// `writes` (kernels/cuda/device.h).
 //
 // NCCL's communicator is made for the first batch. A failed step ends it if a rank has calls on its stream
 // that others will never make; the next batch makes another one. Batches that were complete by then are
@@ -16,6 +16,7 @@
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -73,8 +74,8 @@ class NcclTransfer : public Transfer {
 
   // Of the batch under way.
   std::vector<const ResolvedRequest*> requests_;
-  std::vector<std::shared_ptr<cuda::Writes>> writes_;  // once it is on the stream
-  bool enqueued_ = false;
+  std::size_t enqueued_ = 0;                           // so many of them are on the stream
+  std::vector<std::shared_ptr<cuda::Writes>> writes_;  // of those
   bool done_ = true;
 
   std::uint64_t number_ = 0;                     // of NCCL's communicator in use, or to be made
