@@ -8,7 +8,9 @@ ticket an op carries (_tickets.py), checks of users' arguments (the module of ea
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import inspect
 from typing import Any, Callable, ContextManager, Dict, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
@@ -16,7 +18,8 @@ import tensorflow as tf
 from tf_smddp import _compiled_order, _functions, _library, _tensorflow_private
 
 # The ops as Python functions: smddp_allreduce and so on.
-ops = _library.load()[0]
+ops, _lib = _library.load()
+_lib.tf_smddp_eager_ops.restype = ctypes.c_uint64
 
 # Automatic control dependencies run stateful ops one after another, so that no two gradients would be under
 # way at once. They leave the ops named here unordered, which stay stateful: a constant input is not folded,
@@ -32,7 +35,8 @@ SUPPORTED_DTYPES = _library.types_of("SmddpAllreduce", "T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-_HAS_GPU_KERNELS = tf.test.is_built_with_cuda() and bool(_library.load()[1].tf_smddp_has_gpu_kernels())
+_HAS_GPU_KERNELS = tf.test.is_built_with_cuda() and bool(_lib.tf_smddp_has_gpu_kernels())
+_MOST_REASON_BYTES = 1000
 
 
 def placement() -> ContextManager[Any]:
@@ -45,6 +49,28 @@ def placement() -> ContextManager[Any]:
     return contextlib.nullcontext() if _HAS_GPU_KERNELS else tf.device("CPU:0")
 
 
+def _telling(emit: Function) -> Function:
+    """Has an eager op tell the other ranks if TensorFlow fails it, and they would wait (eager_ops.h)."""
+    signature = inspect.signature(emit)
+    if "communicator" not in signature.parameters:
+        return emit
+
+    @functools.wraps(emit)
+    def emit_and_tell(*args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        communicator = call.arguments["communicator"]
+        known = _lib.tf_smddp_eager_ops(communicator)
+        try:
+            return emit(*args, **kwargs)
+        except tf.errors.OpError as error:
+            if _lib.tf_smddp_eager_ops(communicator) == known:
+                _lib.tf_smddp_fail_eager_op(communicator, error.message.encode()[:_MOST_REASON_BYTES])
+            raise
+
+    return cast(Function, emit_and_tell)
+
+
 def placed(emit: Function) -> Function:
     """Decorates a function that makes an op: it is put where placement() says, in no cluster of XLA's.
 
@@ -53,15 +79,16 @@ def placed(emit: Function) -> Function:
     Auto-clustering would take in an op that XLA can compile, and would wait for its communication in the
     middle of the cluster.
     """
+    emit_eagerly = _telling(emit) if _HAS_GPU_KERNELS else emit
 
     @functools.wraps(emit)
     def emit_placed(*args: Any, **kwargs: Any) -> Any:
         device = _tensorflow_private.eager_device()
         if device is not None:
             if not device:
-                return emit(*args, **kwargs)
+                return emit_eagerly(*args, **kwargs)
             with placement():
-                return emit(*args, **kwargs)
+                return emit_eagerly(*args, **kwargs)
         graph = tf.compat.v1.get_default_graph()
         with placement(), _tensorflow_private.not_clustered(graph):
             if _compiled_order.is_compiled(graph):

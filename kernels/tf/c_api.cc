@@ -12,6 +12,7 @@
 #include "kernels/common/logging.h"
 #include "kernels/common/utf8.h"
 #include "kernels/engine/statistics.h"
+#include "kernels/tf/eager_ops.h"
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/gpu_tensors.h"
 #include "kernels/tf/interrupt.h"
@@ -131,6 +132,19 @@ TF_SMDDP_EXPORT int tf_smddp_stop_timeline(char* error, std::size_t error_bytes)
 
 // 1 if the ops have kernels for GPUs, which they have where a driver for GPUs is.
 TF_SMDDP_EXPORT int tf_smddp_has_gpu_kernels() { return ::tf_smddp::HasGpuKernels() ? 1 : 0; }
+
+// The eager ops of whose end the engine knows; see kernels/tf/eager_ops.h.
+TF_SMDDP_EXPORT std::uint64_t tf_smddp_eager_ops(std::uint32_t communicator) {
+  return ::tf_smddp::EagerOps(communicator);
+}
+// Tells the other ranks of an eager op that TensorFlow has failed, and that they would wait for.
+TF_SMDDP_EXPORT void tf_smddp_fail_eager_op(std::uint32_t communicator, const char* reason) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (engine == nullptr || engine->InForkedChild()) return;
+  engine->FailStep(communicator, ::tf_smddp::kNoStep,
+                   "rank " + std::to_string(engine->config().rank) +
+                       " could not begin a collective: " + ::tf_smddp::ValidUtf8(reason));
+}
 
 TF_SMDDP_EXPORT int tf_smddp_is_initialized() { return ::tf_smddp::GlobalEngine() != nullptr ? 1 : 0; }
 

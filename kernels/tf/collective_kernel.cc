@@ -7,6 +7,7 @@
 
 #include "kernels/engine/engine.h"
 #include "kernels/tf/conversions.h"
+#include "kernels/tf/eager_ops.h"
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/submission.h"
@@ -26,6 +27,7 @@ CollectiveKernel::CollectiveKernel(OpKernelConstruction* context, CollectiveKind
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
+  if (attributes_.eager && HasGpuKernels()) CountEagerOp(attributes_.communicator);
   std::shared_ptr<Engine> engine = GlobalEngine();
   OP_REQUIRES_ASYNC(context, engine != nullptr, ToTensorFlow(NotInitialized()), done);
   const std::shared_ptr<Step> step = Step::Of(context, engine, attributes_.eager);

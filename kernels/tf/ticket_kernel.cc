@@ -39,6 +39,7 @@ class TicketKernel : public tensorflow::OpKernel {
     std::uint64_t ticket = 0;
     const Status status = engine->DrawTicket(communicator_, step->number(), &ticket);
     if (!status.ok()) {
+      if (eager_ && HasGpuKernels()) CountEagerOp(communicator_);
       step->FailedIn(communicator_);
       context->SetStatus(ToTensorFlow(status));
       return;

@@ -153,3 +153,47 @@ report("nccl", sdp.stats()["collectives"]["allreduce"]["nccl_bytes"])
         num_processes=3,
     )
     assert all(found["nccl"] > 6 * 36 * 4000 for found in job.reports)
+
+
+THREADS = f"""
+import threading
+
+sdp.init()
+{OWN_GPU}
+rank, size = sdp.rank(), sdp.size()
+sets = [sdp.add_process_set(range(size)) for _ in range(3)]
+outcomes = [[] for _ in sets]
+
+
+def work(number):
+    # Thread 0's shapes differ between the ranks every time.
+    for i in range(12):
+        with tf.device("/CPU:0"):
+            value = tf.ones([rank + 1]) if number == 0 and i % 2 else tf.constant([float(i + rank)])
+        try:
+            with tf.device("/GPU:0"):
+                found = sdp.allreduce(value, 0, 1, op=sdp.ReduceOp.SUM, process_set=sets[number])
+            assert found.numpy().tolist() == [i * size + sum(range(size))]
+            outcomes[number].append("right")
+        except tf.errors.OpError as error:
+            assert "the ranks run different collectives" in error.message, error.message
+            outcomes[number].append("failed")
+
+
+threads = [threading.Thread(target=work, args=((i + rank) % 3,)) for i in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len({{str(each) for each in sdp.allgather_object(outcomes)}}) == 1, outcomes
+report("outcomes", outcomes)
+"""
+
+
+@pytest.mark.parametrize("repetition", range(4))
+def test_a_failure_in_one_thread_does_not_stop_the_others(gpus, repetition):
+    """TensorFlow may hand it to eager ops of other threads; then it concerns all ranks, and no rank waits."""
+    gpus(3)
+    for found in run(THREADS, num_processes=3).reports:
+        assert found["outcomes"][0][1::2] == ["failed"] * 6
+        assert all(len(each) == 12 for each in found["outcomes"])

@@ -36,7 +36,7 @@ LIMIT_SECONDS = 60.0
 # estimators, which place TensorFlow's ops by themselves; gradients of rows, for which TensorFlow slices with
 # kernels that the pretend GPU does not have; the memory that kernels take; texts that TensorFlow cuts in
 # functions of two devices; where tensors of the CPU lie, and which ways they take; and an eager collective
-# that fails in one thread: a known problem (docs/api.md, "Devices").
+# that fails in one thread, since TensorFlow hands its error to others (tests/python/gpu has that).
 NOT_ON_GPU = (
     "test_datasets.py",
     "test_export.py",
