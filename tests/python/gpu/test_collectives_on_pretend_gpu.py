@@ -53,7 +53,13 @@ report("nccl", [sdp.stats()["collectives"][kind]["nccl_bytes"] for kind in ("all
 """
 
 
-@pytest.mark.parametrize("policy", ["random", "lazy"])
+def first_and_long(values):
+    """The first value, and the others for `make test-all`."""
+    first, *others = values
+    return [first, *(pytest.param(each, marks=pytest.mark.long) for each in others)]
+
+
+@pytest.mark.parametrize("policy", first_and_long(["random", "lazy"]))
 def test_two_ranks_with_a_gpu_each(gpus, policy):
     gpus(2, policy)
     job = run(TWO_RANKS, num_processes=2)
@@ -109,7 +115,7 @@ except tf.errors.OpError as error:
 )
 
 
-@pytest.mark.parametrize("victim", range(3))
+@pytest.mark.parametrize("victim", first_and_long(range(3)))
 def test_a_rank_is_killed(gpus, victim):
     """In the middle of NCCL's calls: the others' GPUs do not wait for it."""
     gpus(3)
@@ -190,7 +196,7 @@ report("outcomes", outcomes)
 """
 
 
-@pytest.mark.parametrize("repetition", range(4))
+@pytest.mark.parametrize("repetition", first_and_long(range(4)))
 def test_a_failure_in_one_thread_does_not_stop_the_others(gpus, repetition):
     """TensorFlow may hand it to eager ops of other threads; then it concerns all ranks, and no rank waits."""
     gpus(3)
