@@ -3,7 +3,8 @@
 import pytest
 from harness import run_job
 
-# Proportional set sizes: pages that ranks share, of an arena or of TensorFlow's code, count once.
+# Proportional set sizes: pages of an arena that ranks share count once. Pages of files, such as TensorFlow's
+# code, do not count: how much of them falls to these ranks depends on what other processes run TensorFlow.
 TRAINING = """
 import json, os, sys, threading
 import tensorflow as tf
@@ -13,7 +14,9 @@ peak = 0
 def sample():
     global peak
     with open("/proc/self/smaps_rollup") as lines:
-        peak = max(peak, next(int(line.split()[1]) for line in lines if line.startswith("Pss:")))
+        sizes = [int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))]
+    assert len(sizes) == 2
+    peak = max(peak, sum(sizes))
 
 stop = threading.Event()
 
@@ -69,4 +72,5 @@ def test_training_takes_no_more_memory_than_without_the_plugin(tmp_path):
     for report in job.reports:
         assert report["reduced"] == 10 * 4 * 9_000_000 * 4, str(job)
         assert report["staged"] == 0, str(job)
-    assert peaks["plugin"] <= 1.1 * peaks["stock"], peaks
+    # It was 1.08 to 1.10. A copy of each gradient would make it 1.2.
+    assert peaks["plugin"] <= 1.15 * peaks["stock"], peaks
