@@ -76,7 +76,6 @@ def oob_allreduce(
     return tf.nest.pack_sequence_as(tensor, found)
 
 
-@_op_library.placed
 def oob_allreduce_op(
     tensors: Sequence[tf.Tensor],
     reduce_op: ReduceOp,
@@ -90,26 +89,38 @@ def oob_allreduce_op(
     In eager mode each tensor stands for itself: when one fails, those after it must not have been submitted,
     or they would meet what comes next on the other ranks.
     """
-    names = list(tensor_names)
-    if tf.executing_eagerly():
-        parts = [(i, [tensor], names[i : i + 1]) for i, tensor in enumerate(tensors)]
-    else:
-        parts = [(0, list(tensors), names)]
+    if not tf.executing_eagerly():
+        return _part_op(tensors, 0, len(tensors), reduce_op, tensor_names, pair_by_name, name, communicator)
     reduced: List[tf.Tensor] = []
-    with _op_library.marked(pair_by_name, communicator):
-        for first, some, their_names in parts:
-            reduced += _op_library.ops.smddp_oob_allreduce(
-                tensors=some,
-                reduce_op=reduce_op.value,
-                param_index=first,
-                num_params=len(tensors),
-                **_op_library.labels(their_names),
-                pair_by_name=pair_by_name,
-                communicator=communicator,
-                eager=tf.executing_eagerly(),
-                name=name,
-            )
+    for i, tensor in enumerate(tensors):
+        its_name = tensor_names[i : i + 1]
+        reduced += _part_op([tensor], i, len(tensors), reduce_op, its_name, pair_by_name, name, communicator)
     return reduced
+
+
+@_op_library.placed
+def _part_op(
+    tensors: Sequence[tf.Tensor],
+    first: int,
+    num_params: int,
+    reduce_op: ReduceOp,
+    tensor_names: Sequence[str],
+    pair_by_name: bool,
+    name: Optional[str],
+    communicator: int,
+) -> List[tf.Tensor]:
+    with _op_library.marked(pair_by_name, communicator):
+        return _op_library.ops.smddp_oob_allreduce(
+            tensors=list(tensors),
+            reduce_op=reduce_op.value,
+            param_index=first,
+            num_params=num_params,
+            **_op_library.labels(list(tensor_names)),
+            pair_by_name=pair_by_name,
+            communicator=communicator,
+            eager=tf.executing_eagerly(),
+            name=name,
+        )
 
 
 tf.RegisterGradient("SmddpOobAllreduce")(grouped_allreduce_gradient)

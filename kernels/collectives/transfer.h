@@ -47,8 +47,11 @@ class Transfer {
   // The batch has ended as complete: all units of all ranks are done.
   virtual void Complete() {}
 
+  // Looks for errors of what goes on after the end of a batch. It is called now and then.
+  virtual void Watch() {}
+
   // The batch under way, if there is one, will never be complete. `job_end`: the error with which the job has
-  // ended; nullptr if only the incarnation has. A transfer that has work on a device ends it.
+  // ended; nullptr if only the incarnation has. Work on a device ends then, or in Reset.
   virtual void Abandon(const Status* /*job_end*/) {}
 
   // Drops what is under way and starts afresh; all ranks do before the next Plan of any. The tensors are not

@@ -56,13 +56,18 @@ Status Device::NewStream(const char* thread, std::unique_ptr<OwnStream>* stream)
   return OwnStream::Open(driver_, context_, events_, thread, stream);
 }
 
-Status Device::Mark(Order* order) { return events_->Record(order->compute, &order->reached); }
+Status Device::Mark(Order* order) {
+  Event reached;
+  const Status status = events_->Record(order->compute, &reached);
+  if (status.ok()) std::atomic_store(&order->reached, std::move(reached));
+  return status;
+}
 
 template <typename Begin>
 Status Device::Put(CopyStream* on, const Order& order, Begin begin, Ended ended) {
   const CurrentContext current(driver_, context_);
   std::lock_guard<std::mutex> lock(on->mu);
-  Status status = on->stream->WaitFor(order.reached);
+  Status status = on->stream->WaitFor(order.Reached());
   if (status.ok()) status = begin(on->stream->handle());
   return status.ok() ? on->stream->WhenReached(std::move(ended)) : status;
 }
@@ -78,11 +83,11 @@ Status Device::CopyToHost(const void* from, void* to, std::uint64_t bytes, void*
 template <typename Begin>
 Status Device::PutWrite(const Order& order, Begin begin, Ended ended) {
   order.writes->Begin();
-  const Status status =
-      Put(&to_device_, order, begin, [ended = std::move(ended), writes = order.writes](const Status& outcome) {
-        ended(outcome);
-        writes->End(outcome);
-      });
+  const Status status = Put(&to_device_, order, begin,
+                            [ended = std::move(ended), writes = order.writes](const Status& outcome) {
+                              ended(outcome);
+                              writes->End(outcome);
+                            });
   if (!status.ok()) order.writes->End(status);
   return status;
 }
@@ -96,11 +101,11 @@ Status Device::CopyFromHost(const void* from, void* to, std::uint64_t bytes, voi
 
 Status Device::Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) {
   const auto copy = [&](Stream on) {
-    const Status status = to_device_.stream->WaitFor(static_cast<const Order*>(from.stream)->reached);
-    return status.ok() ? driver_->Check("cuMemcpyDtoDAsync",
-                                        driver_->MemcpyDtoDAsync(AddressOf(to.data), AddressOf(from.data),
-                                                                 bytes, on))
-                       : status;
+    const Status status = to_device_.stream->WaitFor(static_cast<const Order*>(from.stream)->Reached());
+    return status.ok()
+               ? driver_->Check("cuMemcpyDtoDAsync",
+                                driver_->MemcpyDtoDAsync(AddressOf(to.data), AddressOf(from.data), bytes, on))
+               : status;
   };
   return PutWrite(*static_cast<const Order*>(to.stream), copy, std::move(ended));
 }

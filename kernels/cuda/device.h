@@ -9,7 +9,6 @@
 //     still read what lay there then: TensorFlow reuses memory in the order of its stream.
 //   - Nothing on the compute stream waits for our copies. Whoever needs a result is started when it is in the
 //     device's memory (Order::writes).
-// No thread waits for the device but those of our streams.
 #ifndef TF_SMDDP_KERNELS_CUDA_DEVICE_H_
 #define TF_SMDDP_KERNELS_CUDA_DEVICE_H_
 
@@ -30,6 +29,7 @@ namespace tf_smddp::cuda {
 struct Order {
   Stream compute = nullptr;
   Event reached;  // on `compute`, behind what made the buffer; our streams wait for it
+  Event Reached() const { return std::atomic_load(&reached); }  // any thread, also beside Mark
   std::shared_ptr<Writes> writes = std::make_shared<Writes>();  // to the buffer, on our streams
 };
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/common/thread.h"
+
 namespace tf_smddp::cuda {
 
 Status OwnStream::Open(const Driver* driver, Context context, std::shared_ptr<EventPool> events,
@@ -11,7 +13,11 @@ Status OwnStream::Open(const Driver* driver, Context context, std::shared_ptr<Ev
   const Status status =
       driver->Check("cuStreamCreate", driver->StreamCreate(&opening->stream_, kStreamNonBlocking));
   if (!status.ok()) return status;
-  opening->waiter_ = std::make_unique<EventWaiter>(driver, context, thread);
+  try {
+    opening->waiter_ = std::make_unique<EventWaiter>(driver, context, thread);
+  } catch (const ThreadRefused& refused) {
+    return Internal(refused.what());
+  }
   *opened = std::move(opening);
   return {};
 }

@@ -14,7 +14,7 @@ namespace tf_smddp::cuda {
 // All methods: any thread. Several threads that put things on it agree among themselves.
 class OwnStream {
  public:
-  // `thread`: the name of the thread. Errors: Internal, what the driver says. Throws ThreadRefused.
+  // `thread`: the name of the thread. Errors: Internal, what the driver or the system says.
   static Status Open(const Driver* driver, Context context, std::shared_ptr<EventPool> events,
                      const char* thread, std::unique_ptr<OwnStream>* opened);
 
@@ -30,7 +30,7 @@ class OwnStream {
   // have returned. It returns quickly. If an error is returned, it is never called.
   Status WhenReached(EventWaiter::Reached reached);
 
-  // Calls `call`, in the thread, when the calls before it have returned.
+  // Calls `call`, in the thread, when the calls before it have returned. The calls after it wait for it.
   void Then(std::function<void()> call);
 
  private:

@@ -32,6 +32,21 @@ std::uint64_t ChunkBytes(const Communicator& communicator) {
   return static_cast<std::uint64_t>(communicator.config().chunk_bytes);
 }
 
+nccl::NcclTransfer::Job JobOf(const MemberState& state) {
+  nccl::NcclTransfer::Job job;
+  job.fail = [handle = state.handle, name = state.RankName()](const std::string& text) {
+    handle->Call([&](Communicator* communicator) { communicator->job().Abort(name + ": " + text); });
+  };
+  job.error = [handle = state.handle] {
+    Status error;
+    handle->Call([&error](Communicator* communicator) {
+      if (communicator->job().aborted()) error = Internal(communicator->job().AbortText());
+    });
+    return error;
+  };
+  return job;
+}
+
 }  // namespace
 
 BatchRunner::BatchRunner(MemberState* state, Failures* failures)
@@ -42,12 +57,8 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
       chunks_(group_->index(), group_->size(), ChunkBytes(*communicator_)),
       own_outputs_(ChunkBytes(*communicator_)),
       staged_(group_->index(), Windows(group_), ProgressCounters(group_), ChunkBytes(*communicator_)),
-      nccl_(
-          communicator_->config().nccl_library, &group_->segment().nccl_meeting(),
-          &group_->segment().active(), MemberId(group_->index()), group_->size(),
-          [handle = state->handle, name = state->RankName()](const std::string& text) {
-            handle->Call([&](Communicator* communicator) { communicator->job().Abort(name + ": " + text); });
-          }),
+      nccl_(communicator_->config().nccl_library, &group_->segment().nccl_meeting(),
+            &group_->segment().active(), MemberId(group_->index()), group_->size(), JobOf(*state)),
       transfers_{&nccl_, &chunks_, &own_outputs_, &staged_} {
   if (!communicator_->wired()) return;
   gather_ = std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), group_->index(),
@@ -70,6 +81,8 @@ void BatchRunner::Start(LogReader::Batch batch) {
     std::this_thread::sleep_for(std::chrono::milliseconds(delay) * batch_.size());
   }
   for (Item& item : items_) item.transfer = TransferOf(item.resolved);
+  Plan();  // also if other ranks have ended the batch by now: ranks of other hosts may wait for this one's
+           // part
 }
 
 // Begins to move the batch, when all that is bounced late is there. False before that.

@@ -52,7 +52,10 @@ class BatchRunner {
   // Whether Step may have something to do soon, of which no other rank will tell.
   bool polls() const;
 
-  // Work that transfers have on devices ends. `job_end`: see Transfer::Abandon.
+  // See Transfer.
+  void Watch() {
+    for (Transfer* transfer : transfers_) transfer->Watch();
+  }
   void Abandon(const Status* job_end) {
     for (Transfer* transfer : transfers_) transfer->Abandon(job_end);
   }

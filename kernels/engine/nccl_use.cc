@@ -19,6 +19,9 @@ const cuda::Device* DeviceOf(const Request& request) {
 bool NcclUse::Keeps(const Request& request) {
   const cuda::Device* const device = DeviceOf(request);
   if (device == nullptr || communicator_->wired()) return false;
+  // NCCL's communicator has all members.
+  const MemberMask active(group_->segment().active().load(std::memory_order_seq_cst));
+  if (active != MemberMask::FirstN(group_->size())) return false;
   // A rank keeps to the GPU of its first request.
   const std::uint64_t own = Tell(*device);
   if (own != device->id()) return false;

@@ -94,6 +94,7 @@ bool Progress::Step(Completions* held) {
   moved |= submission_->RetryDeferred();
   failures_->CheckLeft(/*awaits_incarnation=*/false);
   if (moved) return true;
+  runner_.Watch();
   if (asked_to_leave_.load(std::memory_order_seq_cst)) {
     LeaveNow();
     return true;

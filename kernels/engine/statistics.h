@@ -24,10 +24,10 @@ struct Cost {
       waiting{};  // from submission until its data moved, and, while they did, for peers that were behind
   Clock::duration moving{};   // reading, combining and writing data
   bool staged = false;        // through windows, since some rank's tensor lay in private memory
-  bool nccl = false;          // by NCCL, in the memory of GPUs
   bool in_place = false;      // the result took the place of the input
   bool small = false;         // without a batch: by the rank that arrived last,
   bool express = false;       // or in the express lane
+  bool nccl = false;          // by NCCL, in the memory of GPUs
   Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
 

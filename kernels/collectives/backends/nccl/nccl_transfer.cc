@@ -23,6 +23,10 @@ constexpr std::chrono::seconds kRanksPatience{2};
 // same on all ranks. So all ranks have the same requests in it, whose sends and receives meet.
 constexpr std::uint64_t kCallsOfGroup = 1024;
 
+// How long a communicator that is of no more use is kept for the other members, of which one may have
+// stopped.
+constexpr std::chrono::seconds kMembersPatience{60};
+
 // How long a thread sleeps between two looks at other ranks.
 constexpr std::chrono::microseconds kPoll{200};
 
@@ -66,6 +70,7 @@ class NcclTransfer::Session {
   }
 
   const std::unique_ptr<Communicator> communicator;
+  std::atomic<int> unfinished{0};  // batches that are complete, and that the stream has not come past
 
  private:
   std::mutex mu_;
@@ -74,18 +79,19 @@ class NcclTransfer::Session {
 
 NcclTransfer::NcclTransfer(std::string library_path, Meeting* meeting,
                            const std::atomic<std::uint64_t>* active, MemberId member, int num_members,
-                           Fail fail)
+                           Job job)
     : library_path_(std::move(library_path)),
       meeting_(meeting),
       active_(active),
       member_(member),
       num_members_(num_members),
-      fail_(std::move(fail)) {}
+      job_(std::move(job)) {}
 
 NcclTransfer::~NcclTransfer() {
   Reset();
-  if (session_ != nullptr) Finish();
+  if (session_ != nullptr) enqueued_ > 0 ? Retire() : Finish();
   MarkDrained(Meeting::kAll);
+  EndRetired();
 }
 
 const Library* NcclTransfer::SharedLibrary(const std::string& path, Status* status) {
@@ -126,7 +132,7 @@ Transfer::Progress NcclTransfer::Step() {
     progress.moved = progress.unit_done = done_ = true;
   }
   if (!status.ok()) {
-    fail_(status.message());
+    job_.fail(status.message());
     done_ = true;
   }
   return progress;
@@ -162,7 +168,7 @@ Status NcclTransfer::Enqueue() {
     const ResolvedRequest* const request = requests_[enqueued_];
     most += MostCalls(request->call);
     for (void* const stream : {request->device_input->stream, request->device_output->stream}) {
-      const cuda::Event& reached = OrderOf(stream).reached;
+      const cuda::Event reached = OrderOf(stream).Reached();
       if (reached == last) continue;  // most often, the two are one
       const Status status = stream_->WaitFor(reached);
       if (!status.ok()) return status;
@@ -180,13 +186,24 @@ void NcclTransfer::Complete() {
   enqueued_ = 0;
   if (writes_.empty()) return;
   const auto ended = [session = session_, writes = std::exchange(writes_, {}),
-                      fail = fail_](const Status& reached) {
-    const Status outcome = session->OutcomeOf(reached);
-    if (!outcome.ok()) fail(outcome.message());
+                      job = job_](const Status& reached) {
+    Status outcome = session->OutcomeOf(reached);
+    if (!outcome.ok()) job.fail(outcome.message());
+    // Where another rank has aborted, its part may be garbage, and the calls still end well here.
+    if (outcome.ok()) outcome = job.error();
+    session->unfinished.fetch_sub(1);
     EndAll(writes, outcome);
   };
+  session_->unfinished.fetch_add(1);
   const Status status = stream_->WhenReached(ended);
   if (!status.ok()) ended(status);
+}
+
+void NcclTransfer::Watch() {
+  if (session_ == nullptr || !done_ || session_->unfinished.load() == 0) return;
+  bool ready = false;
+  const Status status = session_->communicator->Poll(&ready);
+  if (!status.ok()) job_.fail(status.message());
 }
 
 void NcclTransfer::Abandon(const Status* job_end) {
@@ -206,7 +223,7 @@ void NcclTransfer::Reset() {
   number_ = meeting_->number();
 }
 
-// Behind what is marked for earlier numbers.
+// In the stream's thread, which may be about to mark an earlier number.
 void NcclTransfer::MarkDrained(std::uint64_t number) {
   const auto mark = [meeting = meeting_, member = member_, number] { meeting->MarkDrained(member, number); };
   stream_ != nullptr ? stream_->Then(mark) : mark();
@@ -216,10 +233,14 @@ void NcclTransfer::MarkDrained(std::uint64_t number) {
 void NcclTransfer::Retire() {
   enqueued_ = 0;
   stream_->Then([session = session_, writes = std::exchange(writes_, {}), stream = stream_.get(),
-                 meeting = meeting_, active = active_, member = member_, number = number_] {
+                 meeting = meeting_, active = active_, member = member_, number = number_, job = job_] {
     meeting->MarkDrained(member, number);
-    const auto needed_by = [&] { return MemberMask(active->load(std::memory_order_seq_cst)); };
-    while (!meeting->AllDrained(needed_by(), number) && !session->lost()) std::this_thread::sleep_for(kPoll);
+    const auto needed = [&] {
+      const MemberMask members(active->load(std::memory_order_seq_cst));
+      return !meeting->AllDrained(members, number) && !session->lost() && job.error().ok();
+    };
+    const auto until = std::chrono::steady_clock::now() + kMembersPatience;
+    while (needed() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kPoll);
     session->communicator->Abort();
     // Nothing is written when the stream has come past what was aborted.
     const auto ended = [writes](const Status&) { EndAll(writes, Internal("NCCL's calls were ended")); };
@@ -231,7 +252,17 @@ void NcclTransfer::Retire() {
   retired_.push_back(std::exchange(session_, nullptr));
 }
 
-// All batches have completed, so the calls of all ranks are on their streams.
+void NcclTransfer::EndRetired() {
+  const auto until = std::chrono::steady_clock::now() + kDevicePatience;
+  for (const std::weak_ptr<Session>& each : retired_) {
+    while (!each.expired() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kPoll);
+    const std::shared_ptr<Session> session = each.lock();
+    if (session != nullptr)
+      session->Lose(Internal("other ranks did not come to the end of their calls in time"));
+  }
+}
+
+// No batch is under way, so the calls of all ranks are on their streams.
 void NcclTransfer::Finish() {
   const auto reached = std::make_shared<std::promise<void>>();
   Status status = stream_->WhenReached([reached](const Status&) { reached->set_value(); });
@@ -245,7 +276,9 @@ void NcclTransfer::Finish() {
     status = communicator->Poll(&ready);
     if (!ready) std::this_thread::sleep_for(kPoll);
   }
-  if (!status.ok()) session_->Lose(status);
+  if (status.ok()) return;
+  if (session_->unfinished.load() > 0) job_.fail(status.message());
+  session_->Lose(status);
 }
 
 }  // namespace tf_smddp::nccl

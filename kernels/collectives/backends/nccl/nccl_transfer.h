@@ -34,14 +34,17 @@ namespace tf_smddp::nccl {
 
 class NcclTransfer : public Transfer {
  public:
-  // Reports an error after which the job cannot go on. Any thread calls it, perhaps after the transfer's end.
-  using Fail = std::function<void(const std::string& text)>;
+  // What it asks of its job; any thread calls these, perhaps after the transfer's end.
+  struct Job {
+    std::function<void(const std::string& text)> fail;  // ends it
+    std::function<Status()> error;                      // with which it has ended; OK if it has not
+  };
 
   // For the members of a communicator of one host, of which this rank is `member`. `active` is the mask of
   // those that have not left. `meeting` and `active` outlive it.
   NcclTransfer(std::string library_path, Meeting* meeting, const std::atomic<std::uint64_t>* active,
-               MemberId member, int num_members, Fail fail);
-  // Waits for what is on the stream, and for the other ranks to end, too; for some seconds at most.
+               MemberId member, int num_members, Job job);
+  // Waits for what is on the stream, and for the other ranks to end, too; for some ten seconds at most.
   ~NcclTransfer() override;
 
   // The library of this process: Library::Open, once, for the first path. nullptr if there is none that can
@@ -53,6 +56,7 @@ class NcclTransfer : public Transfer {
   bool done() const override { return done_; }
   bool polls() const override { return !done_; }
   void Complete() override;
+  void Watch() override;
   void Abandon(const Status* job_end) override;
   void Reset() override;
 
@@ -62,6 +66,7 @@ class NcclTransfer : public Transfer {
   Status Meet();
   Status Enqueue();
   void MarkDrained(std::uint64_t number);
+  void EndRetired();
   void Retire();
   void Finish();
 
@@ -70,7 +75,7 @@ class NcclTransfer : public Transfer {
   const std::atomic<std::uint64_t>* const active_;
   const MemberId member_;
   const int num_members_;
-  const Fail fail_;
+  const Job job_;
 
   // Of the batch under way.
   std::vector<const ResolvedRequest*> requests_;
