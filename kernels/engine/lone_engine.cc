@@ -41,8 +41,8 @@ bool IsIdentity(const Operation& operation) {
   return !IsReduction(operation.kind) || (operation.prescale == 1.0 && operation.postscale == 1.0);
 }
 
-// Input and output lie on one device: nothing passes through the host, and nobody waits. Whoever waits for the
-// device learns of an error of the copy.
+// Input and output lie on one device: nothing passes through the host, and nobody waits. Whoever waits for
+// the device learns of an error of the copy.
 Status CopyOnDevice(const InputBuffer& input, const Buffer& output, std::uint64_t bytes) {
   if (input.data == output.data && input.stream == output.stream) return {};
   return input.kind->Copy(input, output, bytes, [](const Status&) {});

@@ -178,8 +178,8 @@ std::vector<std::shared_ptr<Communicator>> AllCommunicators() {
 }
 
 void Enlist(const std::shared_ptr<Communicator>& communicator) {
-  // Not std::call_once, which has thread-local variables in libstdc++, where -ftls-model of this library would
-  // be wrong: a program may open that late.
+  // Not std::call_once, which has thread-local variables in libstdc++, where -ftls-model of this library
+  // would be wrong: a program may open that late.
   [[maybe_unused]] static const bool tells = std::atexit(TellOfLeaks) == 0;
   std::lock_guard<std::mutex> lock(all_mu);
   All().push_back(communicator);
