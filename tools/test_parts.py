@@ -335,10 +335,7 @@ def pretend_gpu_env(version: str, policy: str) -> Dict[str, str]:
 
 
 def gpu(options: Options) -> List[Run]:
-    """TensorFlow's builds for GPUs, on the pretend GPU: by themselves, and the SPMD suite on GPUs.
-
-    With a GPU for each rank there is NCCL; ranks that share one are reduced on the host.
-    """
+    """TensorFlow's builds for GPUs, on pretend ones; the SPMD suite there, with a GPU for each rank or for all."""
     first, last = options.tensorflows[0], options.tensorflows[-1]
     runs: List[Run] = [
         functools.partial(
@@ -354,20 +351,19 @@ def gpu(options: Options) -> List[Run]:
     suites = [(first, 2, 2, "random")]
     if options.everything:
         suites += [(first, 3, 3, "late"), (first, 3, 1, "random"), (last, 2, 1, "late"), (last, 3, 3, "lazy")]
-    for version, size, gpus, policy in suites:
-        some = [] if options.everything else selection("gpu and not long")
-        runs.append(
-            functools.partial(
-                run_spmd,
-                f"gpu spmd tf-{version} np-{size} {policy} gpus-{gpus}",
-                venv_python(version, "gpu"),
-                size,
-                1500,
-                [*some, "--collectives-on-gpu"],
-                {**pretend_gpu_env(version, policies[policy]), "PRETEND_GPU_DEVICES": str(gpus)},
-            )
+    some = [] if options.everything else selection("gpu and not long")
+    return runs + [
+        functools.partial(
+            run_spmd,
+            f"gpu spmd tf-{version} np-{size} {policy} gpus-{gpus}",
+            venv_python(version, "gpu"),
+            size,
+            1500,
+            [*some, "--collectives-on-gpu"],
+            {**pretend_gpu_env(version, policies[policy]), "PRETEND_GPU_DEVICES": str(gpus)},
         )
-    return runs
+        for version, size, gpus, policy in suites
+    ]
 
 
 def runs_of(part: str, options: Options) -> List[Run]:

@@ -41,7 +41,6 @@ TEST(NcclSupport, OfEachTypeAndOp) {
         const Support support = Of(static_cast<DType>(dtype), static_cast<ReduceOp>(op), 1.0, 1.0, 2, kind);
         EXPECT_EQ(expected[dtype][op], "ytoan"[static_cast<int>(support)])
             << DTypeName(static_cast<DType>(dtype)) << " " << ReduceOpName(static_cast<ReduceOp>(op));
-        EXPECT_EQ(support == Support::kYes, std::string(nccl::SupportText(support)).empty());
       }
     }
   }

@@ -203,24 +203,6 @@ Support SupportOf(const Operation& operation, int num_ranks) {
                                                                             : Support::kNoFactor;
 }
 
-const char* SupportText(Support support) {
-  switch (support) {
-    case Support::kYes:
-      return "";
-    case Support::kNoType:
-      return "NCCL has no 16-bit integers";
-    case Support::kNoOp:
-      return "NCCL has no such op for the type";
-    case Support::kNoAverage:
-      return "NCCL's average of integers is that of a sum that wraps around";
-    case Support::kNoNan:
-      return "NCCL's smallest and largest floats drop not-a-numbers";
-    case Support::kNoFactor:
-      return "NCCL has factors for sums and averages alone, and only those that the type can hold";
-  }
-  return "";
-}
-
 std::uint64_t MostCalls(const Call& call) {
   const auto ranks = static_cast<std::uint64_t>(call.num_ranks);
   switch (call.operation.kind) {

@@ -48,9 +48,6 @@ enum class Support {
 // The same on all ranks that take part, whose number is `num_ranks`. Any thread.
 Support SupportOf(const Operation& operation, int num_ranks);
 
-// "NCCL has no 16-bit integers", for messages; "" for kYes.
-const char* SupportText(Support support);
-
 // One call. The addresses are those of a device.
 struct NcclCall {
   enum class Function { kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kReceive };
