@@ -335,7 +335,7 @@ def pretend_gpu_env(version: str, policy: str) -> Dict[str, str]:
 
 
 def gpu(options: Options) -> List[Run]:
-    """TensorFlow's builds for GPUs, on pretend ones; the SPMD suite there, with a GPU for each rank or for all."""
+    """TensorFlow's builds for GPUs, on pretend ones; the SPMD suite there, with one for each rank or all."""
     first, last = options.tensorflows[0], options.tensorflows[-1]
     runs: List[Run] = [
         functools.partial(
