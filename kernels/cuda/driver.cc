@@ -46,6 +46,12 @@ Loaded Load() {
   find("cuMemcpyDtoHAsync_v2", &driver.MemcpyDtoHAsync);
   find("cuMemcpyHtoDAsync_v2", &driver.MemcpyHtoDAsync);
   find("cuMemcpyDtoDAsync_v2", &driver.MemcpyDtoDAsync);
+  find("cuMemAlloc_v2", &driver.MemAlloc);
+  find("cuMemFree_v2", &driver.MemFree);
+  find("cuModuleLoadData", &driver.ModuleLoadData);
+  find("cuModuleUnload", &driver.ModuleUnload);
+  find("cuModuleGetFunction", &driver.ModuleGetFunction);
+  find("cuLaunchKernel", &driver.LaunchKernel);
   find("cuMemHostRegister_v2", &driver.MemHostRegister);
   find("cuMemHostUnregister", &driver.MemHostUnregister);
   return loaded;

@@ -17,6 +17,8 @@ using Result = int;  // CUresult
 using Context = struct ContextTag*;
 using Stream = struct StreamTag*;
 using EventHandle = struct EventTag*;
+using Module = struct ModuleTag*;
+using Function = struct FunctionTag*;
 using DeviceAddress = unsigned long long;
 
 struct Uuid {  // CUuuid
@@ -50,6 +52,14 @@ struct Driver {
   Result (*MemcpyDtoHAsync)(void* to, DeviceAddress from, std::size_t bytes, Stream) = nullptr;
   Result (*MemcpyHtoDAsync)(DeviceAddress to, const void* from, std::size_t bytes, Stream) = nullptr;
   Result (*MemcpyDtoDAsync)(DeviceAddress to, DeviceAddress from, std::size_t bytes, Stream) = nullptr;
+  Result (*MemAlloc)(DeviceAddress*, std::size_t bytes) = nullptr;
+  Result (*MemFree)(DeviceAddress) = nullptr;
+  Result (*ModuleLoadData)(Module*, const void* image) = nullptr;
+  Result (*ModuleUnload)(Module) = nullptr;
+  Result (*ModuleGetFunction)(Function*, Module, const char* name) = nullptr;
+  Result (*LaunchKernel)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                         unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream, void** arguments,
+                         void** extra) = nullptr;
   Result (*MemHostRegister)(void* data, std::size_t bytes, unsigned flags) = nullptr;
   Result (*MemHostUnregister)(void* data) = nullptr;
 

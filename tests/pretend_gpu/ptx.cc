@@ -1,7 +1,6 @@
 #include "tests/pretend_gpu/ptx.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -15,8 +14,10 @@
 namespace pretend_gpu {
 namespace {
 
+// All parameters lie in one block of words, each at its own offset.
 struct Parameter {
-  std::size_t place;
+  std::size_t place;  // of its address, among the registers
+  std::size_t first_word;
   std::size_t bytes;
 };
 
@@ -30,6 +31,7 @@ struct Special {
 struct Program {
   std::vector<PtxStep> steps;
   std::vector<Parameter> parameters;
+  std::size_t parameter_words = 0;
   std::vector<Special> specials;
   PtxRegisters registers;
 };
@@ -57,8 +59,9 @@ PtxStep MakeStep(const PtxKernel& kernel, const PtxInstruction& instruction, Ptx
 std::shared_ptr<const Program> Compile(const PtxKernel& kernel, const std::string& name) {
   const auto program = std::make_shared<Program>();
   for (const PtxParameter& parameter : kernel.parameters) {
-    const std::size_t bits = std::strtoul(parameter.type.c_str() + 1, nullptr, 10);
-    program->parameters.push_back({program->registers.PlaceOf(parameter.name, parameter.type), bits / 8});
+    program->parameters.push_back(
+        {program->registers.PlaceOf(parameter.name, "u64"), program->parameter_words, parameter.bytes});
+    program->parameter_words += (parameter.bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
   }
   const std::pair<const char*, Dim ThreadIndex::*> kinds[] = {{"%ctaid", &ThreadIndex::block_index},
                                                               {"%nctaid", &ThreadIndex::grid},
@@ -89,6 +92,18 @@ void RunThread(const Program& program, const std::vector<std::uint64_t>& initial
   while (thread.next < program.steps.size()) program.steps[thread.next++](thread);
 }
 
+using Words = std::vector<std::uint64_t>;
+
+// Parameters have no types in PTX. So each word that is an address of device memory is taken for one, also
+// inside of structs.
+void TranslateAddresses(Words* parameters) {
+  for (std::uint64_t& word : *parameters) {
+    void* const address = reinterpret_cast<void*>(word);
+    if (!pretend_gpu_is_device_memory(address)) continue;
+    word = reinterpret_cast<std::uint64_t>(pretend_gpu_translate(address, 1));
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const Bind> TwinOfPtx(const std::string& text, const std::string& name) {
@@ -96,19 +111,17 @@ std::shared_ptr<const Bind> TwinOfPtx(const std::string& text, const std::string
   if (!kernel) return nullptr;
   const std::shared_ptr<const Program> program = Compile(*kernel, name);
   return std::make_shared<const Bind>([program](const Launch& launch, void** arguments) {
+    const auto block = std::make_shared<Words>(program->parameter_words);
     std::vector<std::uint64_t> initial = program->registers.initial();
     for (std::size_t i = 0; i < program->parameters.size(); i++) {
       const Parameter& parameter = program->parameters[i];
-      std::uint64_t value = 0;
-      std::memcpy(&value, arguments[i], parameter.bytes);
-      void* const address = reinterpret_cast<void*>(value);
-      if (parameter.bytes == sizeof(address) && pretend_gpu_is_device_memory(address)) {
-        value = reinterpret_cast<std::uint64_t>(pretend_gpu_translate(address, 1));
-      }
-      initial[parameter.place] = value;
+      std::uint64_t* const words = block->data() + parameter.first_word;
+      std::memcpy(words, arguments[i], parameter.bytes);
+      initial[parameter.place] = reinterpret_cast<std::uint64_t>(words);
     }
-    return std::function<void()>([program, initial, grid = launch.grid, block = launch.block] {
-      ForEachThread(grid, block, [&](const ThreadIndex& index) { RunThread(*program, initial, index); });
+    TranslateAddresses(block.get());
+    return std::function<void()>([program, initial, block, grid = launch.grid, threads = launch.block] {
+      ForEachThread(grid, threads, [&](const ThreadIndex& index) { RunThread(*program, initial, index); });
     });
   });
 }

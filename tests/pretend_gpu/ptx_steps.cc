@@ -211,10 +211,7 @@ PtxStep Access(const PtxInstruction& instruction, PtxRegisters& registers) {
     if (!registers.CanPlace(value)) return nullptr;
     places.push_back(registers.PlaceOf(value, type));
   }
-  if (instruction.name[1] == "param") {
-    if (!load || offset != 0 || places.size() != 1) return nullptr;
-    return WithType(type, Unary({places[0], base}, [](auto a) { return a; }));
-  }
+  if (instruction.name[1] == "param" && !load) return nullptr;
   return WithType(type, [=](auto t) -> PtxStep {
     using T = decltype(t);
     return [=](PtxThread& thread) {

@@ -21,13 +21,13 @@ struct PtxThread {
 
 using PtxStep = std::function<void(PtxThread&)>;
 
-// Gives registers, parameters and constants their places among a thread's registers.
+// Gives registers, the addresses of parameters, and constants their places among a thread's registers.
 class PtxRegisters {
  public:
   // Returns whether the operand is a register or a constant, or was placed before.
   bool CanPlace(const std::string& operand) const;
 
-  // Returns the place of "%r1", of a parameter, or of a constant of this type ("42", "0f3F800000").
+  // Returns the place of "%r1", of a parameter's address, or of a constant of this type ("42", "0f3F800000").
   std::size_t PlaceOf(const std::string& operand, const std::string& type);
 
   // What they hold when a thread begins: the constants.

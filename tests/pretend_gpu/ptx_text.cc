@@ -1,6 +1,7 @@
 #include "tests/pretend_gpu/ptx_text.h"
 
 #include <cctype>
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 
@@ -26,15 +27,16 @@ std::string WithoutComments(const std::string& text) {
   return result;
 }
 
-// ".param .u64 .ptr .align 1 name"
+// ".param .u64 .ptr .align 1 name", or ".param .align 8 .b8 name[24]": a struct
 PtxParameter ReadParameter(const std::string& text) {
   std::istringstream words(text);
-  PtxParameter parameter;
   std::string word;
-  words >> word >> parameter.type;
-  parameter.type.erase(0, 1);
-  while (words >> word) parameter.name = word;
-  return parameter;
+  words >> word >> word;
+  const std::size_t bits = std::strtoul(word.c_str() + 2, nullptr, 10);  // of ".u64"
+  while (words >> word) continue;
+  const std::size_t bracket = word.find('[');
+  if (bracket == std::string::npos) return {word, bits / 8};
+  return {word.substr(0, bracket), std::strtoul(word.c_str() + bracket + 1, nullptr, 10)};
 }
 
 // "@!%p1 ld.global.f32 %f1, [%rd1]"
@@ -60,8 +62,8 @@ void ReadBody(const std::string& body, PtxKernel* kernel) {
       kernel->labels[Trim(statement.substr(0, colon))] = kernel->instructions.size();
       statement = Trim(statement.substr(colon + 1));
     }
-    // Registers come into being where they are used.
-    if (statement.empty() || statement.rfind(".reg", 0) == 0) continue;
+    // Registers come into being where they are used, and a pragma changes no result.
+    if (statement.empty() || statement.rfind(".reg", 0) == 0 || statement.rfind(".pragma", 0) == 0) continue;
     kernel->instructions.push_back(ReadInstruction(statement));
   }
 }

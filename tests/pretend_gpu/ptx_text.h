@@ -22,7 +22,7 @@ struct PtxInstruction {
 
 struct PtxParameter {
   std::string name;
-  std::string type;  // "u32"
+  std::size_t bytes;
 };
 
 struct PtxKernel {

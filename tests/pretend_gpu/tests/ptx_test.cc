@@ -148,6 +148,52 @@ TEST_F(PtxTest, PredicatesSelectAndSkip) {
                                 {2, 3}));
 }
 
+// A struct with a table of addresses, of which each block reads the entry of its number.
+TEST_F(PtxTest, AParameterMayBeAStruct) {
+  static const char kText[] = R"(.version 8.0
+.target sm_70
+.address_size 64
+.visible .entry table(
+	.param .align 8 .b8 table_param_0[24],
+	.param .u32 table_param_1
+)
+{
+	mov.b64 	%rd1, table_param_0;
+	mov.u64 	%rd2, %rd1;
+	mov.u32 	%r1, %ctaid.y;
+	mul.wide.u32 	%rd3, %r1, 8;
+	add.s64 	%rd4, %rd2, %rd3;
+	add.s64 	%rd5, %rd4, 8;
+	ld.param.u64 	%rd6, [%rd5+-8];
+	cvta.to.global.u64 	%rd7, %rd6;
+	ld.param.u32 	%r2, [table_param_0+16];
+	ld.param.u32 	%r3, [table_param_1];
+	add.s32 	%r4, %r2, %r3;
+	st.global.u32 	[%rd7], %r4;
+	ret;
+
+}
+)";
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  OK(cuModuleLoadData(&module, kText));
+  OK(cuModuleGetFunction(&function, module, "table"));
+  struct {
+    CUdeviceptr outputs[2];
+    int value;
+  } table = {{Allocate(4), Allocate(4)}, 40};
+  int more = 2;
+  void* arguments[] = {&table, &more};
+  OK(cuLaunchKernel(function, 1, 2, 1, 1, 1, 1, 0, nullptr, arguments, nullptr));
+  for (const CUdeviceptr output : table.outputs) {
+    int found = 0;
+    OK(cuMemcpyDtoH_v2(&found, output, sizeof found));
+    EXPECT_EQ(found, 42);
+    OK(cuMemFree_v2(output));
+  }
+  OK(cuModuleUnload(module));
+}
+
 TEST_F(PtxTest, AnUnknownInstructionEndsTheProcess) {
   for (const std::string body :
        {"sin.approx.f32 %f2, %f1;", "add.rz.f32 %f2, %f1, %f1;", "bar.sync 0;", "cvt.rni.f32.f32 %f2, %f1;",
