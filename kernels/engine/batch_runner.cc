@@ -44,6 +44,10 @@ nccl::NcclTransfer::Job JobOf(const MemberState& state) {
     });
     return error;
   };
+  job.log = [handle = state.handle](const std::string& text) {
+    handle->Call(
+        [&](Communicator* communicator) { communicator->job().logger().Log(LogLevel::kWarning, text); });
+  };
   return job;
 }
 

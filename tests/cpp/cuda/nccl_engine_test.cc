@@ -174,6 +174,46 @@ TEST_P(NcclEngineTest, SumsOneStepAfterTheOther) {
   }
 }
 
+// Small tensors of a group go out as one, beside large ones and those of another kind.
+TEST_P(NcclEngineTest, PacksSmallTensors) {
+  const std::uint64_t launches = pretend_gpu_launches("smddp_copy");
+  RunRanks(3, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    constexpr std::size_t kCounts[] = {1, 3, 1000, 4, 100000, 70000, 2};  // the fifth is too large
+    std::vector<std::unique_ptr<Floats>> inputs, outputs;
+    for (const std::size_t count : kCounts) {
+      inputs.push_back(std::make_unique<Floats>(&compute, count));
+      outputs.push_back(std::make_unique<Floats>(&compute, count));
+    }
+    constexpr auto kTensors = static_cast<std::uint32_t>(std::size(kCounts));
+    for (int step = 0; step < 4; ++step) {
+      std::vector<cuda::Order> orders(kTensors);
+      const std::uint64_t ticket = DrawTicket(engine);
+      std::vector<Request> requests;
+      for (std::uint32_t i = 0; i < kTensors; ++i) {
+        const Floats& to = step % 2 == 0 ? *outputs[i] : *inputs[i];
+        inputs[i]->Set(static_cast<float>(rank + step) + static_cast<float>(i));
+        compute.Mark(&orders[i]);
+        requests.push_back(InGroup(Allreduce(*inputs[i], to), ticket, i, kTensors));
+        requests.back().input.stream = requests.back().output.stream = &orders[i];
+        if (i == 3) requests.back().operation.postscale = 2.0;
+      }
+      for (const Status& status : AwaitAll(engine, std::move(requests))) ExpectOk(status);
+      for (std::uint32_t i = 0; i < kTensors; ++i) {
+        ExpectOk(Compute::AwaitWritten(orders[i]));
+        const auto sum = static_cast<float>(3 + 3 * step) + 3.0f * static_cast<float>(i);
+        const Floats& to = step % 2 == 0 ? *outputs[i] : *inputs[i];
+        EXPECT_EQ(to.Read(), std::vector<float>(kCounts[i], i == 3 ? 2 * sum : sum)) << i;
+      }
+    }
+    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).staged_bytes, 0u);
+  });
+  // On three ranks in and out, for each batch that had several of them.
+  const std::uint64_t launched = pretend_gpu_launches("smddp_copy") - launches;
+  EXPECT_GE(launched, 6u);
+  EXPECT_EQ(launched % 6, 0u);
+}
+
 // What NCCL does not support goes through the host, in the same groups.
 TEST_P(NcclEngineTest, RunsEachCollectiveWithEachTypeAndOp) {
   RunRanks(3, [](int rank, Engine& engine) {

@@ -10,6 +10,7 @@
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_MEETING_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_MEETING_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -33,6 +34,14 @@ class alignas(64) Meeting {
     if (has_id_.load(std::memory_order_acquire) == 0) return false;
     *id = id_;
     return true;
+  }
+
+  // The member packs small tensors (nccl_packing.h). Before it makes its first communicator.
+  void SayThatItPacks(MemberId member) { packs_[member.index()].store(1, std::memory_order_release); }
+  // Whether all do. The same on all members of a communicator that is ready.
+  bool AllPack(int num_members) const {
+    return std::all_of(packs_, packs_ + num_members,
+                       [](const auto& each) { return each.load(std::memory_order_acquire) != 0; });
   }
 
   // A step has failed, and a member has calls on its stream that others will never make. Before Renew.
@@ -63,6 +72,7 @@ class alignas(64) Meeting {
   std::atomic<std::uint32_t> has_id_;
   std::atomic<std::uint32_t> unusable_;
   UniqueId id_;
+  std::atomic<std::uint8_t> packs_[64];     // by member
   std::atomic<std::uint64_t> drained_[64];  // by member: as many communicators
 };
 

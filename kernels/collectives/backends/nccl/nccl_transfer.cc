@@ -125,6 +125,7 @@ Transfer::Progress NcclTransfer::Step() {
   } else {
     status = session_->communicator->Poll(&ready);
   }
+  if (status.ok() && ready && packer_ != nullptr) status = packer_->Unpack(stream_->handle());
   if (status.ok() && ready && enqueued_ < requests_.size()) {
     status = Enqueue();
     progress.moved = true;
@@ -151,13 +152,24 @@ Status NcclTransfer::Meet() {
     meeting_->LeaveId(id);
   }
   cuda::Device* const device = DeviceOf(*requests_.front());
-  if (stream_ == nullptr) status = device->NewStream("smddp-nccl", &stream_);
+  if (stream_ == nullptr) status = Open(device);
   if (!status.ok()) return status;
   std::unique_ptr<Communicator> communicator;
   status = Communicator::Make({library, device->driver(), device->context()}, id, num_members_,
                               member_.value(), &communicator);
   if (status.ok()) session_ = std::make_shared<Session>(std::move(communicator));
   return status;
+}
+
+// Makes what lasts as long as the transfer.
+Status NcclTransfer::Open(cuda::Device* device) {
+  const Status packs = Packer::Open({nullptr, device->driver(), device->context()}, &packer_);
+  if (packs.ok()) {
+    meeting_->SayThatItPacks(member_);
+  } else {
+    job_.log("small tensors of " + device->name() + " go to NCCL one by one: " + packs.message());
+  }
+  return device->NewStream("smddp-nccl", &stream_);
 }
 
 // Puts the next group on the stream.
@@ -179,7 +191,12 @@ Status NcclTransfer::Enqueue() {
     writes_.push_back(OrderOf(request->device_output->stream).writes);
     writes_.back()->Begin();
   }
-  return session_->communicator->Enqueue(calls, stream_->handle());
+  Communicator* const communicator = session_->communicator.get();
+  // All members have said it by now, since the communicator is ready.
+  if (packer_ != nullptr && meeting_->AllPack(num_members_)) {
+    return packer_->Enqueue(std::move(calls), communicator, stream_->handle());
+  }
+  return communicator->Enqueue(calls, stream_->handle());
 }
 
 void NcclTransfer::Complete() {
@@ -210,6 +227,7 @@ void NcclTransfer::Abandon(const Status* job_end) {
   requests_.clear();
   done_ = true;
   if (enqueued_ > 0) meeting_->MarkUnusable();
+  if (packer_ != nullptr) packer_->Forget();
   if (job_end == nullptr) return;
   if (session_ != nullptr) Retire();
   for (const std::weak_ptr<Session>& each : retired_) {

@@ -25,6 +25,7 @@
 
 #include "kernels/collectives/backends/nccl/nccl_library.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
+#include "kernels/collectives/backends/nccl/nccl_packing.h"
 #include "kernels/collectives/transfer.h"
 #include "kernels/common/rank_id.h"
 #include "kernels/common/status.h"
@@ -38,6 +39,7 @@ class NcclTransfer : public Transfer {
   struct Job {
     std::function<void(const std::string& text)> fail;  // ends it
     std::function<Status()> error;                      // with which it has ended; OK if it has not
+    std::function<void(const std::string& text)> log;   // a line for the user
   };
 
   // For the members of a communicator of one host, of which this rank is `member`. `active` is the mask of
@@ -64,6 +66,7 @@ class NcclTransfer : public Transfer {
   class Session;
 
   Status Meet();
+  Status Open(cuda::Device* device);
   Status Enqueue();
   void MarkDrained(std::uint64_t number);
   void EndRetired();
@@ -85,6 +88,7 @@ class NcclTransfer : public Transfer {
 
   std::uint64_t number_ = 0;                     // of NCCL's communicator in use, or to be made
   std::shared_ptr<Session> session_;             // nullptr until the first batch
+  std::unique_ptr<Packer> packer_;               // nullptr: this rank cannot pack
   std::vector<std::weak_ptr<Session>> retired_;  // since a failed step; batches that were complete use them
   std::unique_ptr<cuda::OwnStream> stream_;      // last: its thread uses the sessions
 };
