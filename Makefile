@@ -96,7 +96,7 @@ lint: .venv/lint/.requirements  ## Check formatting, types and layering
 format: .venv/lint/.requirements  ## Format the Python and C++ files
 	@.venv/lint/bin/ruff check --quiet --fix . || true
 	@.venv/lint/bin/ruff format --quiet .
-	@find kernels ops tests/cpp tests/pretend_gpu tests/python benchmarks -name '*.h' -o -name '*.cc' | xargs -r .venv/lint/bin/clang-format -i
+	@find kernels ops tests third_party benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs -r .venv/lint/bin/clang-format -i
 
 .PHONY: bench
 bench: .venv/bench/.requirements .venv/tf-$(ONE_TF)/.installed  ## Measure allreduce and training, beside the peers that are installed

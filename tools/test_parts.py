@@ -59,9 +59,12 @@ class Options(NamedTuple):
 
 def cpp_sources() -> List[str]:
     """Returns our C++ files, as clang-format wants them."""
-    folders = ("kernels", "ops", "tests/cpp", "tests/pretend_gpu", "tests/python", "benchmarks")
+    folders = ("kernels", "ops", "tests", "third_party", "benchmarks")
     return sorted(
-        str(path) for folder in folders for end in ("*.h", "*.cc") for path in (ROOT / folder).rglob(end)
+        str(path)
+        for folder in folders
+        for end in ("*.h", "*.cc", "*.cu")
+        for path in (ROOT / folder).rglob(end)
     )
 
 
@@ -167,8 +170,7 @@ def run_cpp(name: str, flags: List[str], limit_s: int) -> Result:
         sys.executable,
         str(ROOT / "tools" / "run_bazel.py"),
         "test",
-        "//tests/cpp/...",
-        "//tests/pretend_gpu/...",
+        "//tests/...",
         "--keep_going",
         "--noshow_progress",
         f"--build_event_json_file={events}",

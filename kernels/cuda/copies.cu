@@ -1,11 +1,12 @@
-// The kernel that makes many copies in one launch. Block (x, y) copies tile x of copy y; kCopyThreads threads.
+// The kernel that makes many copies in one launch. Block (x, y) copies tile x of copy y; kCopyThreads
+// threads.
 #include "kernels/cuda/copy_table.h"
 
 namespace tf_smddp::cuda {
 namespace {
 
-// Copies as many whole units as there are, of an aligned part, and returns their bytes. Each thread loads four units
-// before it stores the first, so that many loads are under way.
+// Copies as many whole units as there are, of an aligned part, and returns their bytes. Each thread loads
+// four units before it stores the first, so that many loads are under way.
 template <typename Unit>
 __device__ unsigned CopyUnits(char* to, const char* from, unsigned bytes) {
   constexpr unsigned kAtOnce = 4;

@@ -28,7 +28,7 @@ TENSORFLOW_HEADERS += ("third_party/", "external/")
 GETENV_FILE = "kernels/common/config.cc"
 # The one header of kernels/ that ops/ includes.
 DTYPE_TABLE = "kernels/common/dtype_table.h"
-CPP_FOLDERS = ("kernels", "ops", "tests/cpp", "tests/pretend_gpu", "benchmarks")
+CPP_FOLDERS = ("kernels", "ops", "tests/cpp", "tests/pretend_gpu", "tests/gpu", "benchmarks")
 NOT_OURS = (
     ".cache",
     ".git",

@@ -27,6 +27,10 @@ constexpr std::uint64_t kCallsOfGroup = 1024;
 // stopped.
 constexpr std::chrono::seconds kMembersPatience{60};
 
+// How long an error of NCCL waits for a better one. Where a rank has died, NCCL may tell before the engine
+// finds that, and NCCL does not know which rank it was.
+constexpr std::chrono::milliseconds kNamePatience{500};
+
 // How long a thread sleeps between two looks at other ranks.
 constexpr std::chrono::microseconds kPoll{200};
 
@@ -115,8 +119,24 @@ std::uint64_t NcclTransfer::Plan(std::vector<const ResolvedRequest*> requests, B
   return done_ ? 0 : static_cast<std::uint64_t>(num_members_);
 }
 
+// Ends the job with an error of NCCL, some time after the first call. Returns whether it did.
+bool NcclTransfer::Report(const Status& error) {
+  const auto now = std::chrono::steady_clock::now();
+  if (error_.ok()) {
+    error_ = error;
+    error_since_ = now;
+  }
+  if (now - error_since_ < kNamePatience) return false;
+  job_.fail(error_.message());
+  return true;
+}
+
 Transfer::Progress NcclTransfer::Step() {
   Progress progress;
+  if (!error_.ok()) {
+    done_ = Report(error_);
+    return progress;
+  }
   Status status;
   bool ready = false;
   if (session_ == nullptr) {
@@ -132,10 +152,7 @@ Transfer::Progress NcclTransfer::Step() {
   } else if (status.ok() && ready) {
     progress.moved = progress.unit_done = done_ = true;
   }
-  if (!status.ok()) {
-    job_.fail(status.message());
-    done_ = true;
-  }
+  if (!status.ok()) done_ = Report(status);
   return progress;
 }
 
@@ -219,12 +236,13 @@ void NcclTransfer::Complete() {
 void NcclTransfer::Watch() {
   if (session_ == nullptr || !done_ || session_->unfinished.load() == 0) return;
   bool ready = false;
-  const Status status = session_->communicator->Poll(&ready);
-  if (!status.ok()) job_.fail(status.message());
+  const Status status = error_.ok() ? session_->communicator->Poll(&ready) : error_;
+  if (!status.ok()) Report(status);
 }
 
 void NcclTransfer::Abandon(const Status* job_end) {
   requests_.clear();
+  error_ = {};
   done_ = true;
   if (enqueued_ > 0) meeting_->MarkUnusable();
   if (packer_ != nullptr) packer_->Forget();

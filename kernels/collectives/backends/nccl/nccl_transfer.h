@@ -16,6 +16,7 @@
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -65,6 +66,7 @@ class NcclTransfer : public Transfer {
  private:
   class Session;
 
+  bool Report(const Status& error);
   Status Meet();
   Status Open(cuda::Device* device);
   Status Enqueue();
@@ -85,6 +87,9 @@ class NcclTransfer : public Transfer {
   std::size_t enqueued_ = 0;                           // so many of them are on the stream
   std::vector<std::shared_ptr<cuda::Writes>> writes_;  // of those
   bool done_ = true;
+
+  Status error_;  // of NCCL, not reported yet
+  std::chrono::steady_clock::time_point error_since_;
 
   std::uint64_t number_ = 0;                     // of NCCL's communicator in use, or to be made
   std::shared_ptr<Session> session_;             // nullptr until the first batch
