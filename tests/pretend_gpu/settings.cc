@@ -13,6 +13,8 @@ const Settings& GetSettings() {
       NumberVariable("PRETEND_GPU_DELAY_US", 300, 0, 10'000'000),
       NumberVariable("PRETEND_GPU_LAZY_US", 5000, 0, 1L << 50),
       TextVariable("PRETEND_GPU_KERNELS", ""),
+      TextVariable("PRETEND_GPU_WAITS", ""),
+      TextVariable("PRETEND_GPU_LEAVE_OUT", ""),
       NumberVariable("PRETEND_GPU_LOG", 0, 0, 1) != 0,
   };
   return *settings;

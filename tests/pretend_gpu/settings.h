@@ -16,6 +16,8 @@ struct Settings {
   long delay_us;             // PRETEND_GPU_DELAY_US: the longest usual delay of a task on a random stream
   long lazy_us;              // PRETEND_GPU_LAZY_US: how long a lazy stream waits for somebody to wait for it
   std::string kernels;       // PRETEND_GPU_KERNELS: libraries with twins, separated by colons
+  std::string waits;         // PRETEND_GPU_WAITS: a file to which each wait is added
+  std::string leave_out;     // PRETEND_GPU_LEAVE_OUT: the wait that is not made, as it stands in that file
   bool log;                  // PRETEND_GPU_LOG: each call of note goes to stderr
 };
 

@@ -60,8 +60,8 @@ TEST_P(CudaDeviceTest, AllreduceReadsWhatWasComputedAndIsReadAfterwards) {
 }
 
 // The output lies where a computation before it still reads: the result must not come before that.
-TEST_P(CudaDeviceTest, AnOutputIsWrittenAfterTheEarlierUsesOfItsMemory) {
-  RunRanks(2, [](int, Engine& engine) {
+void ExpectThatAnOutputWaits(int size) {
+  RunRanks(size, [size](int, Engine& engine) {
     Compute compute;
     Floats input(&compute, kLarge), output(&compute, kLarge), earlier(&compute, kLarge);
     input.Set(1.0f);
@@ -75,8 +75,36 @@ TEST_P(CudaDeviceTest, AnOutputIsWrittenAfterTheEarlierUsesOfItsMemory) {
     ExpectSuccess(engine, std::move(request));
     AwaitWritten(&compute);
     EXPECT_EQ(earlier.Read(), std::vector<float>(kLarge, 7.0f));
-    EXPECT_EQ(output.Read(), std::vector<float>(kLarge, 2.0f));
+    EXPECT_EQ(output.Read(), std::vector<float>(kLarge, static_cast<float>(size)));
   });
+}
+
+TEST_P(CudaDeviceTest, AnOutputIsWrittenAfterTheEarlierUsesOfItsMemory) {
+  ExpectThatAnOutputWaits(1);
+  ExpectThatAnOutputWaits(2);
+}
+
+// The output's memory is free before the input is there.
+void ExpectThatAnInputWaits(int size) {
+  RunRanks(size, [size](int, Engine& engine) {
+    Compute compute;
+    Floats input(&compute, kLarge), output(&compute, kLarge);
+    cuda::Order free;
+    compute.Mark(&free);
+    input.Set(1.0f);
+    compute.Mark();
+    Request request = Allreduce(input, output);
+    request.output.stream = &free;
+    ExpectSuccess(engine, std::move(request));
+    const Status status = Compute::AwaitWritten(free);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(output.Read(), std::vector<float>(kLarge, static_cast<float>(size)));
+  });
+}
+
+TEST_P(CudaDeviceTest, AnInputIsReadAfterWhatComputesIt) {
+  ExpectThatAnInputWaits(1);
+  ExpectThatAnInputWaits(2);
 }
 
 // Likewise an output that is allocated when all ranks have arrived.

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Leaves out each wait that kernels/ makes on a GPU, one after the other, and expects that a test fails.
+
+    leave_out_waits.py "PROGRAM [ARGUMENT]..."...
+
+The programs are tests, linked with the pretend GPU, that pass. A wait is known by the functions that make it.
+It is found if one of the programs that make it fails without it. Prints a line for each wait; exits with 1 if
+one is not found.
+"""
+
+import collections
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+from typing import Dict, List, Tuple
+
+LIMIT_S = 60
+# What waits in the tests themselves is no business of ours.
+OURS = ("tf_smddp::cuda::", "tf_smddp::nccl::")
+
+Functions = Tuple[str, ...]
+
+
+def run(program: str, **variables: str) -> bool:
+    """Returns whether the program passes."""
+    try:
+        done = subprocess.run(
+            [*shlex.split(program), "--gtest_fail_fast", "--gtest_brief=1"],
+            env={**os.environ, **variables},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def functions_of(program: str, wait: str) -> Functions:
+    """Returns the names of the functions that make the wait, the nearest first."""
+    binary = shlex.split(program)[0]
+    # The address after a call may belong to the next line, or function; the one before it does not.
+    places = [hex(int(place.rsplit("+", 1)[1], 16) - 1) for place in wait.split()]
+    names = subprocess.run(
+        ["addr2line", "-f", "-C", "-e", binary, *places], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[::2]
+    return tuple(name.split("(")[0] for name in names)
+
+
+def waits_of(program: str) -> Dict[Functions, List[str]]:
+    """Returns the waits of kernels/ that the program makes, in the order of their addresses."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "waits")
+        if not run(program, PRETEND_GPU_WAITS=str(file)):
+            raise SystemExit(f"{program} fails without any wait left out")
+        lines = sorted(file.read_text().splitlines())
+    waits = collections.defaultdict(list)
+    for wait in lines:
+        functions = functions_of(program, wait)
+        if functions[0].startswith(OURS):
+            waits[functions].append(wait)
+    return waits
+
+
+def main() -> int:
+    """Returns the exit code."""
+    # By the functions, and a number for several waits of the same.
+    makers: Dict[Tuple[Functions, int], List[Tuple[str, str]]] = collections.defaultdict(list)
+    for program in sys.argv[1:]:
+        for functions, waits in waits_of(program).items():
+            for number, wait in enumerate(waits, 1):
+                makers[functions, number].append((program, wait))
+    if not makers:
+        raise SystemExit("the programs make no waits")
+    missed = 0
+    for (functions, number), tries in sorted(makers.items()):
+        found = [program for program, wait in tries if not run(program, PRETEND_GPU_LEAVE_OUT=wait)]
+        verdict = "found" if found else "NOT FOUND"
+        missed += not found
+        print(f"{verdict}: without wait {number} of {' < '.join(functions)}", flush=True)
+    print(f"{len(makers)} waits, {missed} not found")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
