@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/op.h"
 
 #define TF_SMDDP_REDUCE_OPS "{'sum', 'average', 'min', 'max', 'product'}"
+#define TF_SMDDP_COMPRESSIONS "{'none', 'fp16', 'bf16'}"
 
 REGISTER_OP("SmddpTicket")
     .Output("ticket: int64")
@@ -69,6 +70,7 @@ REGISTER_OP("SmddpAllreduce")
     .Output("output: T")
     .Attr("T: " TF_SMDDP_TYPES)
     .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
+    .Attr("compression: " TF_SMDDP_COMPRESSIONS " = 'none'")
     .Attr("param_index: int >= 0")
     .Attr("num_params: int >= 1")
     .Attr("tensor_name: string = ''")
@@ -94,6 +96,8 @@ labels: Nothing, or one vector of strings that replace the names below. Eager ex
   keeps a kernel for each new value of an attribute.
 output: The reduction. It has the shape of the input, and is bitwise the same on all ranks.
 reduce_op: How elements are combined. bool has only 'min' (and) and 'max' (or); complex types have neither.
+compression: The format in which elements of type float cross a link between GPUs; the same on all ranks. On the host
+  it has no effect.
 param_index: The index of the tensor in its group, from 0.
 num_params: The number of tensors in the group.
 tensor_name: Messages show it, and the tensor pairs by it if the ticket is -1; if it is empty, the node's name stands
@@ -110,6 +114,7 @@ REGISTER_OP("SmddpGroupedAllreduce")
     .Output("outputs: T")
     .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
     .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
+    .Attr("compression: " TF_SMDDP_COMPRESSIONS " = 'none'")
     .Attr("tensor_names: list(string) = []")
     .Attr("num_factors: int >= 0 = 0")
     .Attr("num_labels: int >= 0 = 0")
@@ -130,6 +135,7 @@ factors: See SmddpAllreduce.
 labels: See SmddpAllreduce.
 outputs: The reductions, in the shapes of the inputs.
 reduce_op: How elements are combined (see SmddpAllreduce).
+compression: See SmddpAllreduce.
 tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
   -1; where there is none, the node's name stands in.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
@@ -142,6 +148,7 @@ REGISTER_OP("SmddpOobAllreduce")
     .Output("outputs: T")
     .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
     .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
+    .Attr("compression: " TF_SMDDP_COMPRESSIONS " = 'none'")
     .Attr("param_index: int >= 0 = 0")
     .Attr("num_params: int >= 1 = 1")
     .Attr("tensor_names: list(string) = []")
@@ -161,6 +168,7 @@ tensors: This rank's parts. They have the same types and shapes, in the same ord
 labels: See SmddpAllreduce.
 outputs: The reductions, in the shapes of the inputs.
 reduce_op: How elements are combined (see SmddpAllreduce).
+compression: See SmddpAllreduce.
 param_index: The index of the op's first tensor among all that are reduced together, in this op and others, from 0.
 num_params: The number of those tensors. Both are the same on all ranks.
 tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is

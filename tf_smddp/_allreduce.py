@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_smddp import _gradients, _op_library, _tickets
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
-from tf_smddp._compression import Compression, compressor_around_op
+from tf_smddp._compression import Compression, compressor_around_op, hint_of
 from tf_smddp._conversion import to_tensor
 from tf_smddp._process_sets import ProcessSet, communicator_of
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
@@ -47,8 +47,9 @@ def allreduce(
             and of a floating, complex or integer type, or bool. `tf.IndexedSlices` are made dense first.
         param_index: which tensor of the group this is, 0 <= param_index < num_params.
         num_params: how many tensors the group has.
-        compression: one of `Compression`'s, a hint that changes no value on one host, or your own compressor,
-            which is applied around the op.
+        compression: one of `Compression`'s, the same on all ranks: in which format float32 tensors of GPUs
+            cross the links between them; it changes no value on the host. Or your own compressor, which is
+            applied around the op.
         op: how to combine; None is AVERAGE. Not all are defined for bool and complex types, see `ReduceOp`.
         name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
             there the default is the node's name.
@@ -90,6 +91,7 @@ def allreduce(
         node_name,
         communicator,
         factors,
+        hint_of(compression),
     )
     return compressor.decompress(reduced, context)
 
@@ -176,16 +178,7 @@ def allreduce_group(
     compressed = [compressor.compress(as_dense(tensor, caller)) for tensor in tensors]
     for tensor, _ in compressed:
         check_reducible(tensor, reduce_op, factors, caller)
-    if tf.executing_eagerly():
-        reduced = grouped_allreduce_op(
-            [tensor for tensor, _ in compressed],
-            _tickets.draw_ticket(communicator),
-            reduce_op,
-            labels,
-            communicator=communicator,
-            scaling=factors,
-        )
-    elif _op_library.in_xla_context():
+    if tf.executing_eagerly() or _op_library.in_xla_context():
         # Tensors that meet by name, and have none, meet by their places in the op.
         by_place = _tickets.pairs_by_name() and not meet_by_labels
         reduced = grouped_allreduce_op(
@@ -195,6 +188,7 @@ def allreduce_group(
             [] if by_place else labels,
             communicator=communicator,
             scaling=factors,
+            compression=hint_of(compression),
         )
     else:
         reduced = []
@@ -215,6 +209,7 @@ def allreduce_group(
                     name,
                     communicator,
                     factors,
+                    hint_of(compression),
                 )
             )
     return [compressor.decompress(tensor, context) for tensor, (_, context) in zip(reduced, compressed)]
@@ -297,6 +292,7 @@ def allreduce_op(
     name: str,
     communicator: int = 0,
     scaling: Scaling = NONE,
+    compression: str = "none",
 ) -> tf.Tensor:
     """Emits one SmddpAllreduce; `tensor_name` pairs it when the ticket is -1, `name` is the node's."""
     return _op_library.ops.smddp_allreduce(
@@ -305,6 +301,7 @@ def allreduce_op(
         reduce_op=reduce_op.value,
         param_index=param_index,
         num_params=num_params,
+        compression=compression,
         **_op_library.one_label(tensor_name),
         factors=scaling.inputs(),
         communicator=communicator,
@@ -323,8 +320,12 @@ def reduction_op(
     name: Optional[str] = None,
     communicator: int = 0,
     scaling: Scaling = NONE,
+    **attributes: Any,
 ) -> List[tf.Tensor]:
-    """Emits one op that reduces a whole group; `make` is the op as a function of the op library's."""
+    """Emits one op that reduces a whole group.
+
+    `make` is the op as a function of the op library's, and `attributes` are those that it alone has.
+    """
     return list(
         make(
             tensors=list(tensors),
@@ -335,6 +336,7 @@ def reduction_op(
             communicator=communicator,
             eager=tf.executing_eagerly(),
             name=name,
+            **attributes,
         )
     )
 
@@ -345,7 +347,12 @@ grouped_allreduce_op = functools.partial(reduction_op, _op_library.ops.smddp_gro
 @tf.RegisterGradient("SmddpAllreduce")
 def _allreduce_gradient(op: tf.Operation, grad: Any) -> List[Optional[tf.Tensor]]:
     reduced = reduce_gradient(
-        op, grad, _gradients.differentiable(op), "SmddpAllreduceGrad", _gradients.scaling_of(op)
+        op,
+        grad,
+        _gradients.differentiable(op),
+        "SmddpAllreduceGrad",
+        _gradients.scaling_of(op),
+        _gradients.compression_of(op),
     )
     return _gradients.at_inputs([0], [reduced], len(op.inputs))
 
@@ -363,18 +370,25 @@ def grouped_allreduce_gradient(op: tf.Operation, *grads: Any) -> List[Optional[t
         reduce_op,
         communicator=_gradients.communicator_of(op),
         scaling=_gradients.scaling_of(op),
+        compression=_gradients.compression_of(op),
         **_gradients.names("SmddpAllreduceGrad", positions),
     )
     return _gradients.at_inputs(positions, reduced, len(op.inputs))
 
 
 def reduce_gradient(
-    op: tf.Operation, grad: Any, reduce_op: ReduceOp, default_name: str, factors: Scaling = NONE
+    op: tf.Operation,
+    grad: Any,
+    reduce_op: ReduceOp,
+    default_name: str,
+    factors: Scaling = NONE,
+    compression: str = "none",
 ) -> tf.Tensor:
     """Reduces one gradient, as a group of its own."""
     dense = tf.convert_to_tensor(grad)
     tensor_name, node_name = _tickets.names(None, default_name)
     ticket = _gradients.draw_ticket(op, [dense])
+    communicator = _gradients.communicator_of(op)
     return allreduce_op(
-        dense, ticket, reduce_op, 0, 1, tensor_name, node_name, _gradients.communicator_of(op), factors
+        dense, ticket, reduce_op, 0, 1, tensor_name, node_name, communicator, factors, compression
     )

@@ -42,7 +42,7 @@ class DistributedGradientTape(tf.GradientTape):
             gradtape: the tape to wrap; it may have recorded already.
             device_dense: not supported; anything but '' is ignored with a warning.
             device_sparse: not supported; anything but '' is ignored with a warning.
-            compression: a member of `Compression`, which changes no value on one host; or your own
+            compression: a member of `Compression`, as in `allreduce`; or your own
                 compressor, which is applied before and after the reduction of each gradient.
             sparse_as_dense: whether sparse gradients (`tf.IndexedSlices`, from embeddings) are converted to
                 dense tensors before the reduction. If not, the rows of all ranks are gathered (for SUM, or

@@ -42,6 +42,11 @@ def differentiable(op: tf.Operation) -> ReduceOp:
     return reduce_op
 
 
+def compression_of(op: tf.Operation) -> str:
+    """The op's `compression`."""
+    return str(tf.compat.as_str(op.get_attr("compression")))
+
+
 def dense(op: tf.Operation, grads: Sequence[Any]) -> Tuple[List[int], List[tf.Tensor]]:
     """The outputs that can have a gradient, and those.
 

@@ -10,7 +10,7 @@ from tf_smddp import _op_library, _tickets
 from tf_smddp._allreduce import as_dense, check_reducible, grouped_allreduce_gradient, member_names
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
-from tf_smddp._compression import Compression, compressor_around_op
+from tf_smddp._compression import Compression, compressor_around_op, hint_of
 from tf_smddp._process_sets import ProcessSet, communicator_of
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._scaling import NONE
@@ -35,7 +35,7 @@ def oob_allreduce(
         tensor: what to reduce: a tensor or what becomes one, such as a Python number, of any shape, the same
             on all ranks, and of a floating, complex or integer type, or bool. Or a structure of such (a list,
             a tuple, a dict), which is reduced all at once.
-        compression: one of `Compression`'s, a hint that changes no value on one host, or your own compressor,
+        compression: one of `Compression`'s, as in `allreduce`, or your own compressor,
             which is applied around the op.
         op: how to combine; None is AVERAGE. The original had AVERAGE only.
         name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
@@ -71,6 +71,7 @@ def oob_allreduce(
         _tickets.pairs_by_name(),
         node_name,
         communicator,
+        hint_of(compression),
     )
     found = [compressor.decompress(each, context) for each, (_, context) in zip(reduced, compressed)]
     return tf.nest.pack_sequence_as(tensor, found)
@@ -83,18 +84,19 @@ def oob_allreduce_op(
     pair_by_name: bool,
     name: Optional[str],
     communicator: int = 0,
+    compression: str = "none",
 ) -> List[tf.Tensor]:
     """Emits one SmddpOobAllreduce; in eager mode one for each tensor.
 
     In eager mode each tensor stands for itself: when one fails, those after it must not have been submitted,
     or they would meet what comes next on the other ranks.
     """
+    common = (pair_by_name, name, communicator, compression)
     if not tf.executing_eagerly():
-        return _part_op(tensors, 0, len(tensors), reduce_op, tensor_names, pair_by_name, name, communicator)
+        return _part_op(tensors, 0, len(tensors), reduce_op, tensor_names, *common)
     reduced: List[tf.Tensor] = []
     for i, tensor in enumerate(tensors):
-        its_name = tensor_names[i : i + 1]
-        reduced += _part_op([tensor], i, len(tensors), reduce_op, its_name, pair_by_name, name, communicator)
+        reduced += _part_op([tensor], i, len(tensors), reduce_op, tensor_names[i : i + 1], *common)
     return reduced
 
 
@@ -108,11 +110,13 @@ def _part_op(
     pair_by_name: bool,
     name: Optional[str],
     communicator: int,
+    compression: str,
 ) -> List[tf.Tensor]:
     with _op_library.marked(pair_by_name, communicator):
         return _op_library.ops.smddp_oob_allreduce(
             tensors=list(tensors),
             reduce_op=reduce_op.value,
+            compression=compression,
             param_index=first,
             num_params=num_params,
             **_op_library.labels(list(tensor_names)),

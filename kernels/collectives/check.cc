@@ -11,7 +11,7 @@ namespace tf_smddp {
 namespace {
 
 Status CheckReduction(const Operation& operation) {
-  const auto& [kind, dtype, op, root, prescale, postscale] = operation;
+  const auto& [kind, dtype, op, root, prescale, postscale, compression] = operation;
   const bool defined = ReduceOpDefined(dtype, op);
   if (defined && prescale == 1.0 && postscale == 1.0) return {};
   const std::string with = std::string(CollectiveKindName(kind)) + " with ";

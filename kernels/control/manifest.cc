@@ -15,6 +15,7 @@ Manifest MakeManifest(const Operation& operation, std::uint32_t param_index, std
   if (!IsReduction(operation.kind)) {
     manifest.operation.op = ReduceOp::kSum;
     manifest.operation.prescale = manifest.operation.postscale = 1.0;
+    manifest.operation.compression = Compression::kNone;
   }
   manifest.shape_rank = static_cast<std::uint8_t>(std::min<std::size_t>(shape.size(), 255));
   manifest.num_params = num_params;
@@ -61,6 +62,8 @@ std::string DescribeManifest(const Manifest& manifest) {
   if (IsReduction(operation.kind) && operation.postscale != 1.0) {
     text += ", postscale " + DecimalText(operation.postscale);
   }
+  if (operation.compression == Compression::kFloat16) text += ", compressed to float16";
+  if (operation.compression == Compression::kBFloat16) text += ", compressed to bfloat16";
   if (operation.root.value() >= 0) text += ", root " + std::to_string(operation.root.value());
   if (manifest.num_params > 0) {
     text +=

@@ -2,11 +2,22 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
+
+#include "kernels/cuda/copy_table.h"
 
 extern const char tf_smddp_copies_ptx[];  // copies.cu
 
 namespace tf_smddp::cuda {
+namespace {
+
+// In the order of Conversion.
+constexpr const char* kKernels[kNumConversions] = {"smddp_copy", "smddp_float32_to_float16",
+                                                   "smddp_float16_to_float32", "smddp_float32_to_bfloat16",
+                                                   "smddp_bfloat16_to_float32"};
+
+}  // namespace
 
 Status Copier::Open(const Driver* driver, Context context, std::unique_ptr<Copier>* opened) {
   if (tf_smddp_copies_ptx[0] == '\0') return Internal("tf_smddp was built without device code");
@@ -14,9 +25,10 @@ Status Copier::Open(const Driver* driver, Context context, std::unique_ptr<Copie
   std::unique_ptr<Copier> copier(new Copier(driver, context));
   Status status =
       driver->Check("cuModuleLoadData", driver->ModuleLoadData(&copier->module_, tf_smddp_copies_ptx));
-  if (!status.ok()) return status;
-  status = driver->Check("cuModuleGetFunction",
-                         driver->ModuleGetFunction(&copier->kernel_, copier->module_, "smddp_copy"));
+  for (std::size_t i = 0; status.ok() && i < copier->kernels_.size(); ++i) {
+    status = driver->Check("cuModuleGetFunction",
+                           driver->ModuleGetFunction(&copier->kernels_[i], copier->module_, kKernels[i]));
+  }
   if (status.ok()) *opened = std::move(copier);
   return status;
 }
@@ -28,20 +40,33 @@ Copier::~Copier() {
 }
 
 Status Copier::Put(const std::vector<Copy>& copies, Stream stream) const {
-  constexpr std::size_t kMost = CopyTable::kCopies;
-  for (std::size_t begin = 0; begin < copies.size(); begin += kMost) {
-    const auto first = copies.begin() + static_cast<std::ptrdiff_t>(begin);
-    const auto count = std::min(copies.size() - begin, kMost);
+  for (int i = 0; i < kNumConversions; ++i) {
+    const auto conversion = static_cast<Conversion>(i);
+    std::vector<Copy> alike;
+    std::copy_if(copies.begin(), copies.end(), std::back_inserter(alike),
+                 [conversion](const Copy& copy) { return copy.conversion == conversion && copy.count > 0; });
+    const Status status = PutAlike(conversion, alike, stream);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status Copier::PutAlike(Conversion conversion, const std::vector<Copy>& copies, Stream stream) const {
+  const Function kernel = kernels_[static_cast<std::size_t>(conversion)];
+  for (std::size_t begin = 0; begin < copies.size(); begin += CopyTable::kRows) {
+    const auto rows = std::min<std::size_t>(copies.size() - begin, CopyTable::kRows);
     CopyTable table = {};
-    std::copy_n(first, count, table.copies);
-    unsigned long long most_bytes = 0;
-    for (const Copy& copy : table.copies) most_bytes = std::max(most_bytes, copy.bytes);
-    if (most_bytes == 0) continue;
-    const auto tiles = static_cast<unsigned>((most_bytes + kCopyTile - 1) / kCopyTile);
+    std::uint64_t most = 0;
+    for (std::size_t i = 0; i < rows; ++i) {
+      const Copy& copy = copies[begin + i];
+      table.rows[i] = {copy.to, copy.from, copy.count};
+      most = std::max(most, copy.count);
+    }
+    const auto tiles = static_cast<unsigned>((most + kCopyTile - 1) / kCopyTile);
     void* arguments[] = {&table};
-    const Status status = driver_->Check(
-        "cuLaunchKernel", driver_->LaunchKernel(kernel_, tiles, static_cast<unsigned>(count), 1, kCopyThreads,
-                                                1, 1, 0, stream, arguments, nullptr));
+    const Result launched = driver_->LaunchKernel(kernel, tiles, static_cast<unsigned>(rows), 1, kCopyThreads,
+                                                  1, 1, 0, stream, arguments, nullptr);
+    const Status status = driver_->Check("cuLaunchKernel", launched);
     if (!status.ok()) return status;
   }
   return {};

@@ -1,19 +1,38 @@
-// Copier: makes many copies within a GPU's memory in one launch of a kernel of ours.
+// Copier: makes many copies within a GPU's memory in one launch of a kernel of ours, and converts elements on
+// the way.
 //
-// Place in the stack: above driver.h. The kernel (copies.cu) is compiled into PTX when tf_smddp is built. The
-// driver compiles that for the GPU at hand when a Copier is opened, and keeps the result in a cache of its
-// own.
+// Place in the stack: above driver.h. The kernels (copies.cu) are compiled into PTX when tf_smddp is built.
+// The driver compiles that for the GPU at hand when a Copier is opened, and keeps the result in a cache of
+// its own.
 #ifndef TF_SMDDP_KERNELS_CUDA_COPIER_H_
 #define TF_SMDDP_KERNELS_CUDA_COPIER_H_
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "kernels/common/status.h"
-#include "kernels/cuda/copy_table.h"
 #include "kernels/cuda/driver.h"
 
 namespace tf_smddp::cuda {
+
+// What happens to the elements of a copy. Those that have no exact value are rounded to nearest even.
+enum class Conversion {
+  kNone,
+  kFloat32ToFloat16,
+  kFloat16ToFloat32,
+  kFloat32ToBFloat16,
+  kBFloat16ToFloat32,
+};
+constexpr int kNumConversions = 5;
+
+struct Copy {
+  void* to;
+  const void* from;
+  std::uint64_t count;  // of elements; of bytes, if they are not converted
+  Conversion conversion = Conversion::kNone;
+};
 
 // All methods: any thread.
 class Copier {
@@ -31,10 +50,12 @@ class Copier {
  private:
   Copier(const Driver* driver, Context context) : driver_(driver), context_(context) {}
 
+  Status PutAlike(Conversion conversion, const std::vector<Copy>& copies, Stream stream) const;
+
   const Driver* const driver_;
   const Context context_;
   Module module_ = nullptr;
-  Function kernel_ = nullptr;
+  std::array<Function, kNumConversions> kernels_ = {};
 };
 
 }  // namespace tf_smddp::cuda

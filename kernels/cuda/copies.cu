@@ -1,49 +1,135 @@
-// The kernel that makes many copies in one launch. Block (x, y) copies tile x of copy y; kCopyThreads
-// threads.
+// The kernels that make many copies in one launch, as bytes or between floating-point types. Block (x, y)
+// makes tile x of row y; kCopyThreads threads.
 #include "kernels/cuda/copy_table.h"
 
 namespace tf_smddp::cuda {
 namespace {
 
-// Copies as many whole units as there are, of an aligned part, and returns their bytes. Each thread loads
-// four units before it stores the first, so that many loads are under way.
-template <typename Unit>
-__device__ unsigned CopyUnits(char* to, const char* from, unsigned bytes) {
+// What a block copies: a part of its row.
+struct Tile {
+  unsigned long long begin;
+  unsigned count;  // 0: the row has fewer tiles than others
+};
+
+__device__ Tile TileOf(const CopyRow& row) {
+  const unsigned long long begin = blockIdx.x * kCopyTile;
+  if (begin >= row.count) return {0, 0};
+  return {begin, static_cast<unsigned>(min(row.count - begin, kCopyTile))};
+}
+
+template <typename To, typename From>
+__device__ bool AreAligned(const To* to, const From* from) {
+  return reinterpret_cast<unsigned long long>(to) % sizeof(To) == 0 &&
+         reinterpret_cast<unsigned long long>(from) % sizeof(From) == 0;
+}
+
+// Calls convert(&to[i], from[i]) for all i below `count`. Each thread loads four before it stores the first,
+// so that many loads are under way.
+template <typename To, typename From, typename Convert>
+__device__ void ForEach(To* to, const From* from, unsigned count, Convert convert) {
   constexpr unsigned kAtOnce = 4;
-  Unit* const target = reinterpret_cast<Unit*>(to);
-  const Unit* const source = reinterpret_cast<const Unit*>(from);
-  const unsigned count = bytes / sizeof(Unit);
   for (unsigned first = threadIdx.x; first < count; first += kAtOnce * kCopyThreads) {
-    Unit loaded[kAtOnce];
+    From loaded[kAtOnce];
 #pragma unroll
     for (unsigned k = 0; k < kAtOnce; ++k) {
-      if (first + k * kCopyThreads < count) loaded[k] = source[first + k * kCopyThreads];
+      if (first + k * kCopyThreads < count) loaded[k] = from[first + k * kCopyThreads];
     }
 #pragma unroll
     for (unsigned k = 0; k < kAtOnce; ++k) {
-      if (first + k * kCopyThreads < count) target[first + k * kCopyThreads] = loaded[k];
+      if (first + k * kCopyThreads < count) convert(&to[first + k * kCopyThreads], loaded[k]);
     }
   }
-  return count * sizeof(Unit);
+}
+
+// Copies as many whole units as there are, if they are aligned, and returns their bytes.
+template <typename Unit>
+__device__ unsigned CopyUnits(char* to, const char* from, unsigned bytes) {
+  Unit* const target = reinterpret_cast<Unit*>(to);
+  const Unit* const source = reinterpret_cast<const Unit*>(from);
+  if (!AreAligned(target, source)) return 0;
+  ForEach(target, source, bytes / sizeof(Unit), [](Unit* unit, const Unit& value) { *unit = value; });
+  return bytes / sizeof(Unit) * sizeof(Unit);
+}
+
+// Conversions round to nearest even. `Narrow` and `Wide` are types of four such elements.
+struct Float16 {
+  static __device__ unsigned short FromFloat(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+  }
+  static __device__ float ToFloat(unsigned short bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+  }
+};
+
+// Since sm_80, there are instructions for it; this is for all.
+struct BFloat16 {
+  static __device__ unsigned short FromFloat(float value) {
+    const unsigned bits = __float_as_uint(value);
+    if (value != value) return 0x7fff;
+    return static_cast<unsigned short>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+  static __device__ float ToFloat(unsigned short bits) {
+    return __uint_as_float(static_cast<unsigned>(bits) << 16);
+  }
+};
+
+template <typename Format>
+__device__ void Compress(const CopyTable& table) {
+  const CopyRow& row = table.rows[blockIdx.y];
+  const Tile tile = TileOf(row);
+  unsigned short* const to = static_cast<unsigned short*>(row.to) + tile.begin;
+  const float* const from = static_cast<const float*>(row.from) + tile.begin;
+  ushort4* const to4 = reinterpret_cast<ushort4*>(to);
+  const float4* const from4 = reinterpret_cast<const float4*>(from);
+  unsigned done = 0;
+  if (AreAligned(to4, from4)) {
+    done = tile.count / 4 * 4;
+    ForEach(to4, from4, tile.count / 4, [](ushort4* narrow, const float4& wide) {
+      *narrow = {Format::FromFloat(wide.x), Format::FromFloat(wide.y), Format::FromFloat(wide.z),
+                 Format::FromFloat(wide.w)};
+    });
+  }
+  for (unsigned i = done + threadIdx.x; i < tile.count; i += kCopyThreads) to[i] = Format::FromFloat(from[i]);
+}
+
+template <typename Format>
+__device__ void Decompress(const CopyTable& table) {
+  const CopyRow& row = table.rows[blockIdx.y];
+  const Tile tile = TileOf(row);
+  float* const to = static_cast<float*>(row.to) + tile.begin;
+  const unsigned short* const from = static_cast<const unsigned short*>(row.from) + tile.begin;
+  float4* const to4 = reinterpret_cast<float4*>(to);
+  const ushort4* const from4 = reinterpret_cast<const ushort4*>(from);
+  unsigned done = 0;
+  if (AreAligned(to4, from4)) {
+    done = tile.count / 4 * 4;
+    ForEach(to4, from4, tile.count / 4, [](float4* wide, const ushort4& narrow) {
+      *wide = {Format::ToFloat(narrow.x), Format::ToFloat(narrow.y), Format::ToFloat(narrow.z),
+               Format::ToFloat(narrow.w)};
+    });
+  }
+  for (unsigned i = done + threadIdx.x; i < tile.count; i += kCopyThreads) to[i] = Format::ToFloat(from[i]);
 }
 
 }  // namespace
 
 extern "C" __global__ void smddp_copy(const CopyTable table) {
-  const Copy& copy = table.copies[blockIdx.y];
-  const unsigned long long begin = blockIdx.x * kCopyTile;
-  if (begin >= copy.bytes) return;
-  const unsigned bytes = min(copy.bytes - begin, kCopyTile);
-  char* const to = static_cast<char*>(copy.to) + begin;
-  const char* const from = static_cast<const char*>(copy.from) + begin;
-  const auto places = reinterpret_cast<unsigned long long>(to) | reinterpret_cast<unsigned long long>(from);
-  unsigned copied = 0;
-  if (places % sizeof(uint4) == 0) {
-    copied = CopyUnits<uint4>(to, from, bytes);
-  } else if (places % sizeof(unsigned) == 0) {
-    copied = CopyUnits<unsigned>(to, from, bytes);
-  }
-  for (unsigned i = copied + threadIdx.x; i < bytes; i += kCopyThreads) to[i] = from[i];
+  const CopyRow& row = table.rows[blockIdx.y];
+  const Tile tile = TileOf(row);
+  char* const to = static_cast<char*>(row.to) + tile.begin;
+  const char* const from = static_cast<const char*>(row.from) + tile.begin;
+  unsigned copied = CopyUnits<uint4>(to, from, tile.count);
+  if (copied == 0) copied = CopyUnits<unsigned>(to, from, tile.count);
+  for (unsigned i = copied + threadIdx.x; i < tile.count; i += kCopyThreads) to[i] = from[i];
 }
+
+extern "C" __global__ void smddp_float32_to_float16(const CopyTable table) { Compress<Float16>(table); }
+extern "C" __global__ void smddp_float16_to_float32(const CopyTable table) { Decompress<Float16>(table); }
+extern "C" __global__ void smddp_float32_to_bfloat16(const CopyTable table) { Compress<BFloat16>(table); }
+extern "C" __global__ void smddp_bfloat16_to_float32(const CopyTable table) { Decompress<BFloat16>(table); }
 
 }  // namespace tf_smddp::cuda

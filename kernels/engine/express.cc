@@ -48,7 +48,8 @@ std::uint64_t KeyOf(const Manifest& manifest, Pairing::Kind kind, std::uint64_t 
                       static_cast<std::uint64_t>(manifest.operation.kind) << 16 |
                       static_cast<std::uint64_t>(manifest.operation.dtype) << 24 |
                       static_cast<std::uint64_t>(manifest.operation.op) << 32 |
-                      static_cast<std::uint64_t>(manifest.shape_rank) << 40;
+                      static_cast<std::uint64_t>(manifest.shape_rank) << 40 |
+                      static_cast<std::uint64_t>(manifest.operation.compression) << 48;
   const auto root = static_cast<std::uint32_t>(manifest.operation.root.value());
   const std::uint64_t place = std::uint64_t{manifest.num_params} << 32 | manifest.param_index;
   // The four run side by side.

@@ -9,13 +9,23 @@ namespace {
 
 using ::tensorflow::OpKernelConstruction;
 
+absl::Status ReadCompression(OpKernelConstruction* context, CollectiveAttributes* attributes) {
+  if (!context->HasAttr("compression")) return absl::OkStatus();
+  std::string name;
+  TF_RETURN_IF_ERROR(context->GetAttr("compression", &name));
+  Compression& compression = attributes->operation.compression;
+  if (name == "fp16") compression = Compression::kFloat16;
+  if (name == "bf16") compression = Compression::kBFloat16;
+  return absl::OkStatus();
+}
+
 absl::Status ReadReduction(OpKernelConstruction* context, CollectiveAttributes* attributes) {
   std::string op;
   TF_RETURN_IF_ERROR(context->GetAttr("reduce_op", &op));
   if (!ParseReduceOp(op.c_str(), &attributes->operation.op)) {
     return absl::InvalidArgumentError("reduce_op '" + op + "' is not one of sum, average, min, max, product");
   }
-  return absl::OkStatus();
+  return ReadCompression(context, attributes);
 }
 
 // Finds the inputs that are not the tensors. They are the last ones: the ticket, the factors, the labels.

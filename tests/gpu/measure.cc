@@ -97,7 +97,7 @@ TEST(Measure, CopiesOfManyTensors) {
       for (const cuda::Copy& copy : copies) {
         EXPECT_EQ(
             cuMemcpyDtoDAsync_v2(reinterpret_cast<CUdeviceptr>(copy.to),
-                                 reinterpret_cast<CUdeviceptr>(copy.from), copy.bytes, compute.stream()),
+                                 reinterpret_cast<CUdeviceptr>(copy.from), copy.count, compute.stream()),
             CUDA_SUCCESS);
       }
     });
@@ -169,7 +169,8 @@ TEST(Measure, PackedAndSingleCallsOfNccl) {
         ExpectOk(AwaitReady(communicator.get()));
       });
       const double packed = BestOf(rank.comm, [&] {
-        ExpectOk(packer->Enqueue(calls, communicator.get(), rank.comm_stream()));
+        packer->Begin(calls);
+        ExpectOk(packer->Enqueue(communicator.get(), rank.comm_stream()));
         ExpectOk(AwaitReady(communicator.get()));
         ExpectOk(packer->Unpack(rank.comm_stream()));
       });

@@ -76,9 +76,11 @@ TEST(OneRank, PacksTheSame) {
     ASSERT_NE(packer, nullptr);
     for (int time = 0; time < 3; ++time) {
       ExpectTrials(rank, TrialsOfOneRank(), [&](const std::vector<nccl::NcclCall>& calls) {
-        ExpectOk(packer->Enqueue(calls, communicator.get(), rank.comm_stream()));
-        ExpectOk(AwaitReady(communicator.get()));
-        ExpectOk(packer->Unpack(rank.comm_stream()));
+        for (packer->Begin(calls); !packer->done();) {
+          ExpectOk(packer->Enqueue(communicator.get(), rank.comm_stream()));
+          ExpectOk(AwaitReady(communicator.get()));
+          ExpectOk(packer->Unpack(rank.comm_stream()));
+        }
       });
     }
     Leave(std::move(communicator));

@@ -181,14 +181,20 @@ PtxStep Shift(bool left, const std::string& type, const Places& at) {
   });
 }
 
+// With a number, which may have half precision: in C++, that is no arithmetic type.
+template <class Make>
+PtxStep WithNumber(const std::string& type, Make make) {
+  return type == "f16" ? make(_Float16()) : WithType(type, make);
+}
+
 // cvt.to.from: between integers, and from integers to floating-point values and among these.
 PtxStep Convert(const PtxInstruction& instruction, const Places& at) {
   const std::string& to = instruction.name[instruction.name.size() - 2];
-  return WithType(instruction.name.back(), [&](auto f) -> PtxStep {
+  return WithNumber(instruction.name.back(), [&](auto f) -> PtxStep {
     using From = decltype(f);
-    return WithType(to, [=](auto t) -> PtxStep {
+    return WithNumber(to, [=](auto t) -> PtxStep {
       using To = decltype(t);
-      if (std::is_floating_point_v<From> && !std::is_floating_point_v<To>) return nullptr;
+      if (!std::is_integral_v<From> && std::is_integral_v<To>) return nullptr;
       return [=](PtxThread& thread) { Set<To>(thread, at[0], static_cast<To>(Get<From>(thread, at[1]))); };
     });
   });

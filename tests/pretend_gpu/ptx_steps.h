@@ -1,5 +1,5 @@
 // What instructions of PTX do to the registers of one thread. Here are those that kernels for elementwise ops
-// consist of: none by which threads of a block talk to each other, and no half-precision arithmetic.
+// consist of: none by which threads of a block talk to each other, and of half precision conversions alone.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_PTX_STEPS_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_PTX_STEPS_H_
 

@@ -94,6 +94,7 @@ void Fields(Stream&& stream, Description* call) {
   stream(&call->operation.root);
   stream(&call->operation.prescale);
   stream(&call->operation.postscale);
+  stream(&call->operation.compression);
   stream(&call->communicator);
   stream(&call->has_ticket);
   stream(&call->pairing);

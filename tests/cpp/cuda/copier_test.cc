@@ -2,24 +2,33 @@
 #include "kernels/cuda/copier.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/cpp/cuda/compute.h"
+#include "tests/cpp/reduce/reference.h"
 
 namespace tf_smddp::testing {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
+constexpr std::size_t kRows = 128;  // of a launch
+
+void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
+
 // Memory of the device, with content.
 class Block {
  public:
   Block(Compute* compute, const Bytes& content) : compute_(compute), bytes_(content.size()) {
-    EXPECT_EQ(cuMemAlloc_v2(&data_, bytes_), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAlloc_v2(&data_, std::max<std::size_t>(bytes_, 1)), CUDA_SUCCESS);
     EXPECT_EQ(cuMemcpyHtoDAsync_v2(data_, content.data(), bytes_, compute->stream()), CUDA_SUCCESS);
   }
   ~Block() {
@@ -85,11 +94,87 @@ TEST_F(CopierTest, OfAllSizesAndPlaces) {
 
 std::vector<std::size_t> ForThreeLaunches() {
   std::vector<std::size_t> sizes;
-  for (std::size_t i = 0; i < 2 * cuda::CopyTable::kCopies + 5; ++i) sizes.push_back(i % 70);
+  for (std::size_t i = 0; i < 2 * kRows + 5; ++i) sizes.push_back(i % 70);
   return sizes;
 }
 
 TEST_F(CopierTest, OfMoreThanALaunchTakes) { ExpectCopies(ForThreeLaunches(), 0, 0); }
+
+// Floats of all magnitudes, the limits of both formats, and values halfway between two of theirs.
+std::vector<float> Values(std::size_t count) {
+  std::vector<std::uint32_t> bits = {0x00000000, 0x80000000, 0x3f800000, 0x3f801000, 0x3f803000, 0x3f808000,
+                                     0x3f818000, 0x477fe000, 0x477ff000, 0x477fefff, 0x7f7fffff, 0xff7fffff,
+                                     0x7f800000, 0xff800000, 0x33000000, 0x33000001, 0x33800000, 0x387fc000,
+                                     0x387fe000, 0x00000001, 0x007fffff, 0x7f7f7fff, 0x7f7f8000};
+  for (std::uint32_t next = 1; bits.size() < count; next = next * 1664525 + 1013904223) {
+    if ((next >> 23 & 0xff) != 0xff) bits.push_back(next);  // neither infinite nor a NaN
+  }
+  std::vector<float> values(count);
+  std::memcpy(values.data(), bits.data(), count * sizeof(float));
+  return values;
+}
+
+template <typename T>
+Bytes AsBytes(const std::vector<T>& values) {
+  Bytes bytes(values.size() * sizeof(T));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+// To 16 bits and back, of all numbers of elements around what a thread and a block convert at once, aligned
+// for four elements and not; against the conversions that the tests of kernels/reduce use.
+void ExpectConversion(Compute* compute, const cuda::Copier& copier, HalfFormat format, cuda::Conversion there,
+                      cuda::Conversion back) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{4},
+                                  std::size_t{1027}, std::size_t{16384}, std::size_t{20001}}) {
+    for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
+      const std::vector<float> values = Values(count + shift);
+      std::vector<std::uint16_t> narrow(count + shift, 0xABAB);
+      std::vector<float> wide(count + shift, 7.0f);
+      const Block source(compute, AsBytes(values)), target(compute, AsBytes(narrow)),
+          again(compute, AsBytes(wide));
+      for (std::size_t i = shift; i < count + shift; ++i) {
+        narrow[i] = EncodeHalf(format, values[i]);
+        wide[i] = static_cast<float>(DecodeHalf(format, narrow[i]));
+      }
+      ExpectOk(copier.Put({{target.data() + 2 * shift, source.data() + 4 * shift, count, there}},
+                          compute->order.compute));
+      ExpectOk(copier.Put({{again.data() + 4 * shift, target.data() + 2 * shift, count, back}},
+                          compute->order.compute));
+      EXPECT_EQ(target.Read(), AsBytes(narrow)) << count << " behind " << shift;
+      EXPECT_EQ(again.Read(), AsBytes(wide)) << count << " behind " << shift;
+    }
+  }
+}
+
+TEST_F(CopierTest, ToFloat16AndBack) {
+  ExpectConversion(&compute_, *copier_, kFloat16Format, cuda::Conversion::kFloat32ToFloat16,
+                   cuda::Conversion::kFloat16ToFloat32);
+}
+
+TEST_F(CopierTest, ToBFloat16AndBack) {
+  ExpectConversion(&compute_, *copier_, kBFloat16Format, cuda::Conversion::kFloat32ToBFloat16,
+                   cuda::Conversion::kBFloat16ToFloat32);
+}
+
+// A NaN stays one.
+TEST_F(CopierTest, OfNans) {
+  const std::vector<float> nans = {std::numeric_limits<float>::quiet_NaN(),
+                                   -std::numeric_limits<float>::quiet_NaN()};
+  for (const auto& [there, back] :
+       {std::pair(cuda::Conversion::kFloat32ToFloat16, cuda::Conversion::kFloat16ToFloat32),
+        std::pair(cuda::Conversion::kFloat32ToBFloat16, cuda::Conversion::kBFloat16ToFloat32)}) {
+    const Block wide(&compute_, AsBytes(nans)), narrow(&compute_, Bytes(4));
+    ExpectOk(copier_->Put({{narrow.data(), wide.data(), 2, there}}, compute_.order.compute));
+    EXPECT_EQ(cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(wide.data()), 0, 2, compute_.stream()),
+              CUDA_SUCCESS);
+    ExpectOk(copier_->Put({{wide.data(), narrow.data(), 2, back}}, compute_.order.compute));
+    const Bytes content = wide.Read();
+    std::vector<float> found(2);
+    std::memcpy(found.data(), content.data(), content.size());
+    for (const float value : found) EXPECT_TRUE(std::isnan(value));
+  }
+}
 
 TEST_F(CopierTest, CountsLaunches) {
   std::uint64_t launches = pretend_gpu_launches("smddp_copy");

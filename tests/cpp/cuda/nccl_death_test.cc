@@ -37,11 +37,11 @@ Status RunGroupsOnGpusUntilFailure(Engine& engine, Compute* compute) {
       requests.push_back(InGroup(Allreduce(*tensors[i], *tensors[i]), ticket, i, kTensors));
       requests.back().input.stream = requests.back().output.stream = &orders[i];
     }
-    const std::vector<Status> statuses = AwaitAll(engine, std::move(requests));
-    for (std::uint32_t i = 0; i < kTensors; ++i) {
-      const Status written = Compute::AwaitWritten(orders[i]);
-      if (!statuses[i].ok()) return statuses[i];
-      if (!written.ok()) return written;
+    std::vector<Status> statuses = AwaitAll(engine, std::move(requests));
+    // The tensors live until nothing on a stream uses them.
+    for (const cuda::Order& order : orders) statuses.push_back(Compute::AwaitWritten(order));
+    for (const Status& status : statuses) {
+      if (!status.ok()) return status;
     }
   }
 }

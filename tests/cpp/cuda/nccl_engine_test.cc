@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/collectives/backends/nccl/nccl_packing.h"
 #include "kernels/engine/statistics.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/cuda/nccl_ranks.h"
@@ -212,6 +213,61 @@ TEST_P(NcclEngineTest, PacksSmallTensors) {
   const std::uint64_t launched = pretend_gpu_launches("smddp_copy") - launches;
   EXPECT_GE(launched, 6u);
   EXPECT_EQ(launched % 6, 0u);
+}
+
+// Compressed tensors beside others. Each value is rounded to the format: 1 + 2^-12 is 1 in both.
+TEST_P(NcclEngineTest, CompressesFloats) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    constexpr std::size_t kCounts[] = {1, 5, 30000, 7, 100};
+    constexpr auto kTensors = static_cast<std::uint32_t>(std::size(kCounts));
+    for (const Compression compression : {Compression::kFloat16, Compression::kBFloat16}) {
+      std::vector<std::unique_ptr<Floats>> tensors;
+      std::vector<cuda::Order> orders(kTensors);
+      const std::uint64_t ticket = DrawTicket(engine);
+      std::vector<Request> requests;
+      for (std::uint32_t i = 0; i < kTensors; ++i) {
+        tensors.push_back(std::make_unique<Floats>(&compute, kCounts[i]));
+        tensors[i]->Set(1.0f + 0x1p-12f);
+        compute.Mark(&orders[i]);
+        requests.push_back(InGroup(Allreduce(*tensors[i], *tensors[i]), ticket, i, kTensors));
+        requests.back().input.stream = requests.back().output.stream = &orders[i];
+        if (i != 3) requests.back().operation.compression = compression;
+        if (i == 4) requests.back().operation.prescale = 0.5;
+        if (i == 1) requests.back().operation.postscale = 1e-30;  // no normal number of float16
+      }
+      for (const Status& status : AwaitAll(engine, std::move(requests))) ExpectOk(status);
+      for (std::uint32_t i = 0; i < kTensors; ++i) {
+        ExpectOk(Compute::AwaitWritten(orders[i]));
+        float expected = i == 3 ? 2.0f + 0x1p-11f : 2.0f;
+        if (i == 4) expected = 1.0f;
+        if (i == 1 && compression == Compression::kFloat16) expected = (2.0f + 0x1p-11f) * 1e-30f;
+        const std::vector<float> found = tensors[i]->Read();
+        if (i == 1) {
+          EXPECT_NEAR(found[0], compression == Compression::kFloat16 ? expected : 2e-30f, 1e-32f);
+          continue;
+        }
+        EXPECT_EQ(found, std::vector<float>(kCounts[i], expected)) << i;
+      }
+    }
+  });
+}
+
+// It goes through the buffer in two rounds.
+TEST(NcclEngine, CompressesMoreThanTheBufferHolds) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    constexpr std::size_t kCount = nccl::kPackingBufferBytes / 2 + 1001;
+    Floats data(&compute, kCount);
+    data.Set(static_cast<float>(rank) + 0x1p-12f);
+    compute.Mark();
+    Request request = Allreduce(data, data);
+    request.operation.compression = Compression::kFloat16;
+    ExpectOk(Await(engine, std::move(request)));
+    ExpectOk(compute.AwaitWritten());
+    // Rank 0 brings 2^-12, which float16 has; rank 1 brings 1, and so is the sum.
+    EXPECT_EQ(data.Read(), std::vector<float>(kCount, 1.0f));
+  });
 }
 
 // What NCCL does not support goes through the host, in the same groups.

@@ -111,6 +111,14 @@ TEST_F(PtxTest, Arithmetic) {
   EXPECT_EQ((Floats{3, 4}), Run("mov.b32 %r6, %f1;\nadd.s32 %r7, %r6, 0;\nmov.b32 %f2, %r7;", {3, 4}));
 }
 
+TEST_F(PtxTest, HalfPrecisionIsConverted) {
+  const std::string there_and_back = "cvt.rn.f16.f32 %rs1, %f1;\ncvt.f32.f16 %f2, %rs1;";
+  const float infinity = std::numeric_limits<float>::infinity();
+  // Halfway between 1 and its neighbour goes to 1, which is even; 65520 is halfway to what would be 65536.
+  EXPECT_EQ((std::vector<float>{1, 1, 1 + 0x1p-9f, 0x1p-24f, 0, -65504, infinity}),
+            Run(there_and_back, {1, 1 + 0x1p-11f, 1 + 0x1.8p-10f, 0x1p-24f, 0x1p-25f, -65504, 65520}));
+}
+
 TEST_F(PtxTest, IntegersHaveTheirSignAndSize) {
   const auto of_index = [&](const std::string& body) {
     return Run(body + "\ncvt.rn.f32.s32 %f2, %r9;", {0, 0, 0});

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import values
 from optimizer_families import (
     ALL,
     EAGER_AND_GRAPH,
@@ -135,7 +136,9 @@ def test_compression(rank, size, family, compression, factor):
         family.optimizers.SGD(1.0), compression=compression, op=sdp.ReduceOp.SUM
     )
     optimizer.apply_gradients([(tf.constant([1 / 3]), x)])
-    np.testing.assert_allclose(array(x), -factor * size / 3, rtol=1e-6)
+    # NCCL rounds to the format, which has 8 bits at least.
+    precision = 2.0**-7 if values.roundings and compression is not Doubled else 1e-6
+    np.testing.assert_allclose(array(x), -factor * size / 3, rtol=precision)
 
 
 @each(OF_KERAS_2)

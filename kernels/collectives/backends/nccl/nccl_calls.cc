@@ -85,14 +85,26 @@ NcclCall Moving(const void* input, void* output) {
   return made;
 }
 
-NcclCall Reducing(const Call& call, const void* input, void* output) {
+NcclCall Reducing(const Call& call, DataType type, const void* input, void* output) {
   const Operation& operation = call.operation;
   NcclCall made = Moving(input, output);
-  made.type = ElementsOf(operation.dtype).type;
+  made.type = type;
   made.op = OpOf(operation.op);
   made.scaled =
       HasFactor(operation) && ScalarOf(made.type, FactorOf(operation, call.num_ranks), &made.scalar);
   return made;
+}
+
+// The type in which elements cross the links.
+DataType CompressedType(const Call& call) {
+  const Operation& operation = call.operation;
+  const DataType own = ElementsOf(operation.dtype).type;
+  if (operation.dtype != DType::kFloat32 || operation.compression == Compression::kNone) return own;
+  const DataType type =
+      operation.compression == Compression::kFloat16 ? DataType::kFloat16 : DataType::kBFloat16;
+  std::uint64_t scalar = 0;
+  const bool fits = !HasFactor(operation) || ScalarOf(type, FactorOf(operation, call.num_ranks), &scalar);
+  return fits ? type : own;
 }
 
 const void* At(const void* data, std::uint64_t bytes) { return static_cast<const std::byte*>(data) + bytes; }
@@ -107,12 +119,16 @@ class Appender {
         self_(self),
         input_(input),
         output_(output),
+        type_(ElementsOf(call.operation.dtype).type),
         row_bytes_(call.row_count * DTypeBytes(call.operation.dtype)),
         row_parts_(call.row_count * ElementsOf(call.operation.dtype).parts),
         calls_(calls) {}
 
-  void Allreduce() {
-    Add(Function::kAllReduce, Reducing(call_, input_, output_), call_.num_rows * row_parts_);
+  void Allreduce(bool compresses) {
+    const DataType type = compresses ? CompressedType(call_) : type_;
+    NcclCall made = Reducing(call_, type, input_, output_);
+    made.compressed = type != type_;
+    Add(Function::kAllReduce, made, call_.num_rows * row_parts_);
   }
 
   void Broadcast() {
@@ -139,12 +155,12 @@ class Appender {
   void Reducescatter() {
     const auto ranks = static_cast<std::uint64_t>(call_.num_ranks);
     if (call_.num_rows % ranks == 0) {
-      return Add(Function::kReduceScatter, Reducing(call_, input_, output_),
+      return Add(Function::kReduceScatter, Reducing(call_, type_, input_, output_),
                  call_.num_rows / ranks * row_parts_);
     }
     for (const ParticipantId owner : FirstIds<ParticipantId>(call_.num_ranks)) {
       const Shard shard = EvenShardOf(call_.num_rows, call_.num_ranks, owner.value());
-      NcclCall made = Reducing(call_, At(input_, shard.begin * row_bytes_), output_);
+      NcclCall made = Reducing(call_, type_, At(input_, shard.begin * row_bytes_), output_);
       made.peer = owner.value();
       Add(Function::kReduce, made, shard.count * row_parts_);
     }
@@ -179,6 +195,7 @@ class Appender {
   const ParticipantId self_;
   const void* const input_;
   void* const output_;
+  const DataType type_;
   const std::uint64_t row_bytes_, row_parts_;
   std::vector<NcclCall>* const calls_;
 };
@@ -222,11 +239,11 @@ std::uint64_t MostCalls(const Call& call) {
 }
 
 void AppendCalls(const Call& call, ParticipantId self, const void* input, void* output,
-                 std::vector<NcclCall>* calls) {
+                 std::vector<NcclCall>* calls, bool compresses) {
   Appender appender(call, self, input, output, calls);
   switch (call.operation.kind) {
     case CollectiveKind::kAllreduce:
-      return appender.Allreduce();
+      return appender.Allreduce(compresses);
     case CollectiveKind::kBroadcast:
       return appender.Broadcast();
     case CollectiveKind::kAllgather:

@@ -55,23 +55,25 @@ struct NcclCall {
   Function function = Function::kAllReduce;
   const void* send = nullptr;
   void* receive = nullptr;
-  std::uint64_t count = 0;  // of elements, as NCCL counts them for the function
-  DataType type = DataType::kInt8;
-  int peer = 0;            // the root, or the rank at the other end
-  Op op = kSum;            // if it reduces and is not scaled
-  bool scaled = false;     // adds what was multiplied by `scalar`
-  std::uint64_t scalar{};  // ScalarOf (scalar.h)
+  std::uint64_t count = 0;          // of elements, as NCCL counts them for the function
+  DataType type = DataType::kInt8;  // in which it is reduced
+  bool compressed = false;          // the elements in memory are float32, and of `type` on their way
+  int peer = 0;                     // the root, or the rank at the other end
+  Op op = kSum;                     // if it reduces and is not scaled
+  bool scaled = false;              // adds what was multiplied by `scalar`
+  std::uint64_t scalar{};           // ScalarOf (scalar.h)
 };
 
 // The most calls that a rank has for such a call; the same on all ranks.
 std::uint64_t MostCalls(const Call& call);
 
-// Appends the calls for participant `self` of a call that SupportOf supports. NCCL's ranks are the
-// participants: all ranks of the communicator take part. `input` and `output` are the starts of its whole
-// tensors, InputCount and OutputCount elements long; they may be equal for allreduce and broadcast, and must
-// not overlap otherwise.
+// Appends the calls for participant `self` of a call that SupportOf supports. Where `compresses`, an
+// allreduce is compressed as its operation says, if the format holds its factor; the same on all ranks.
+// NCCL's ranks are the participants: all ranks of the communicator take part. `input` and `output` are the
+// starts of its whole tensors, InputCount and OutputCount elements long; they may be equal for allreduce and
+// broadcast, and must not overlap otherwise.
 void AppendCalls(const Call& call, ParticipantId self, const void* input, void* output,
-                 std::vector<NcclCall>* calls);
+                 std::vector<NcclCall>* calls, bool compresses = false);
 
 }  // namespace tf_smddp::nccl
 

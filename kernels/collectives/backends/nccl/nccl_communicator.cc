@@ -111,7 +111,7 @@ Status Communicator::Put(const NcclCall& call, cuda::Stream stream) {
   Op op = kSum;
   const Status status = OpOf(call, &op);
   if (!status.ok()) return status;
-  const auto& [function, send, receive, count, type, peer, plain_op, scaled, scalar] = call;
+  const auto& [function, send, receive, count, type, compressed, peer, plain_op, scaled, scalar] = call;
   const auto result = [&]() -> Result {
     switch (function) {
       case Function::kAllReduce:

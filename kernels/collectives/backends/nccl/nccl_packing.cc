@@ -30,50 +30,96 @@ std::uint64_t BytesOf(DataType type) {
   return 8;
 }
 
+// As they are in the buffer.
 std::uint64_t BytesOf(const NcclCall& call) { return call.count * BytesOf(call.type); }
 std::uint64_t RoomOf(const NcclCall& call) {
   return (BytesOf(call) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-bool IsSmall(const NcclCall& call) {
-  return call.function == NcclCall::Function::kAllReduce && BytesOf(call) <= kMostPackedBytes;
+bool IsPacked(const NcclCall& call) {
+  return call.compressed ||
+         (call.function == NcclCall::Function::kAllReduce && BytesOf(call) <= kMostPackedBytes);
 }
 
-using Kind = std::tuple<DataType, Op, bool, std::uint64_t>;
-Kind KindOf(const NcclCall& call) { return {call.type, call.op, call.scaled, call.scaled ? call.scalar : 0}; }
+cuda::Conversion InOf(const NcclCall& call) {
+  if (!call.compressed) return cuda::Conversion::kNone;
+  return call.type == DataType::kFloat16 ? cuda::Conversion::kFloat32ToFloat16
+                                         : cuda::Conversion::kFloat32ToBFloat16;
+}
+
+cuda::Conversion OutOf(const NcclCall& call) {
+  if (!call.compressed) return cuda::Conversion::kNone;
+  return call.type == DataType::kFloat16 ? cuda::Conversion::kFloat16ToFloat32
+                                         : cuda::Conversion::kBFloat16ToFloat32;
+}
+
+// Cuts the first `count` elements off a compressed call, and returns them.
+NcclCall CutOff(NcclCall* call, std::uint64_t count) {
+  NcclCall first = *call;
+  first.count = count;
+  call->send = static_cast<const float*>(call->send) + count;
+  call->receive = static_cast<float*>(call->receive) + count;
+  call->count -= count;
+  return first;
+}
+
+// Makes a round of what is packed in it.
+class Round {
+ public:
+  std::uint64_t room() const { return room_; }
+
+  void Add(const NcclCall& call) {
+    room_ -= RoomOf(call);
+    alike_[{call.type, call.op, call.scaled, call.scaled ? call.scalar : 0}].push_back(call);
+  }
+
+  // Appends its calls to the round's.
+  void Finish(void* buffer, PackedRound* round) const {
+    auto* at = static_cast<std::byte*>(buffer);
+    for (const auto& [kind, members] : alike_) {
+      NcclCall packed = members.front();
+      if (members.size() > 1 || packed.compressed) {
+        packed.send = packed.receive = at;
+        packed.count = 0;
+        for (const NcclCall& call : members) {
+          const std::uint64_t count = call.compressed ? call.count : BytesOf(call);
+          round->in.push_back({at, call.send, count, InOf(call)});
+          round->out.push_back({call.receive, at, count, OutOf(call)});
+          packed.count += RoomOf(call) / BytesOf(call.type);
+          at += RoomOf(call);
+        }
+      }
+      round->calls.push_back(packed);
+    }
+  }
+
+ private:
+  using Kind = std::tuple<DataType, Op, bool, std::uint64_t>;
+
+  std::map<Kind, std::vector<NcclCall>> alike_;  // in the order of the kinds: the same on all ranks
+  std::uint64_t room_ = kPackingBufferBytes;
+};
 
 }  // namespace
 
-Packing Pack(void* buffer, std::vector<NcclCall>* calls) {
-  std::map<Kind, std::vector<const NcclCall*>> alike;  // in the order of the kinds: the same on all ranks
-  std::vector<NcclCall> result;
-  std::uint64_t room = kPackingBufferBytes;
-  for (const NcclCall& call : *calls) {
-    if (!IsSmall(call) || RoomOf(call) > room) {
-      result.push_back(call);
+std::deque<PackedRound> Pack(void* buffer, const std::vector<NcclCall>& calls) {
+  std::deque<PackedRound> rounds(1);
+  Round round;
+  for (NcclCall call : calls) {
+    if (!IsPacked(call) || (!call.compressed && RoomOf(call) > round.room())) {
+      rounds.back().calls.push_back(call);
       continue;
     }
-    room -= RoomOf(call);
-    alike[KindOf(call)].push_back(&call);
-  }
-  Packing packing;
-  auto* at = static_cast<std::byte*>(buffer);
-  for (const auto& [kind, members] : alike) {
-    NcclCall packed = *members.front();
-    if (members.size() > 1) {
-      packed.send = packed.receive = at;
-      packed.count = 0;
-      for (const NcclCall* const call : members) {
-        packing.in.push_back({at, call->send, BytesOf(*call)});
-        packing.out.push_back({call->receive, at, BytesOf(*call)});
-        packed.count += RoomOf(*call) / BytesOf(call->type);
-        at += RoomOf(*call);
-      }
+    while (RoomOf(call) > round.room()) {
+      if (round.room() > 0) round.Add(CutOff(&call, round.room() / BytesOf(call.type)));
+      round.Finish(buffer, &rounds.back());
+      round = Round();
+      rounds.emplace_back();
     }
-    result.push_back(packed);
+    round.Add(call);
   }
-  *calls = std::move(result);
-  return packing;
+  round.Finish(buffer, &rounds.back());
+  return rounds;
 }
 
 Status Packer::Open(const Place& place, std::unique_ptr<Packer>* opened) {
@@ -91,17 +137,26 @@ Packer::~Packer() {
   static_cast<void>(place_.driver->MemFree(buffer_));  // nothing is lost if it fails
 }
 
-Status Packer::Enqueue(std::vector<NcclCall> calls, Communicator* communicator, cuda::Stream stream) {
-  Packing packing = Pack(reinterpret_cast<void*>(buffer_), &calls);
-  out_ = std::move(packing.out);
+Status Packer::Enqueue(Communicator* communicator, cuda::Stream stream) {
   const cuda::CurrentContext current(place_.driver, place_.context);
-  const Status status = copier_->Put(packing.in, stream);
-  return status.ok() ? communicator->Enqueue(calls, stream) : status;
+  const Status status = copier_->Put(rounds_.front().in, stream);
+  if (!status.ok()) return status;
+  enqueued_ = true;
+  return communicator->Enqueue(rounds_.front().calls, stream);
 }
 
 Status Packer::Unpack(cuda::Stream stream) {
+  if (!enqueued_) return {};
+  enqueued_ = false;
+  const std::vector<cuda::Copy> out = std::move(rounds_.front().out);
+  rounds_.pop_front();
   const cuda::CurrentContext current(place_.driver, place_.context);
-  return copier_->Put(std::exchange(out_, {}), stream);
+  return copier_->Put(out, stream);
+}
+
+void Packer::Forget() {
+  rounds_.clear();
+  enqueued_ = false;
 }
 
 }  // namespace tf_smddp::nccl

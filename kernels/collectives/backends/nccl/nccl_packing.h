@@ -1,17 +1,20 @@
-// Packing: small tensors that are reduced alike go to NCCL as one.
+// Packing: tensors go to NCCL in a buffer on the device: small ones that are reduced alike, as one, and
+// compressed ones.
 //
-// Place in the stack: between nccl_calls.h and nccl_transfer.h. The tensors are copied into a buffer on the
-// device, the buffer is reduced in place, and the results are copied out of it; all of that is on one stream.
+// Place in the stack: between nccl_calls.h and nccl_transfer.h. The tensors are copied into the buffer, and
+// compressed; the buffer is reduced in place; and the results are copied out of it. All of that is on one
+// stream. What the buffer does not hold at once goes in several *rounds*, one after the other.
 //
 // The rule: an allreduce of at most kMostPackedBytes is packed, if there is another one with the same type,
 // op and factor in its group, for as long as the buffer has room. Larger ones go out as they are, since
 // packing reads and writes each byte twice more. A GPU's memory moves a few MB in the microseconds that NCCL
 // needs for each call, so the limit is on the safe side. It was chosen by this reckoning; no machine with
-// several GPUs was at hand.
+// several GPUs was at hand. What is compressed always goes through the buffer.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_PACKING_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_PACKING_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -24,19 +27,20 @@
 namespace tf_smddp::nccl {
 
 constexpr std::uint64_t kMostPackedBytes = 256 << 10;
-constexpr std::uint64_t kPackingBufferBytes = 8 << 20;
+constexpr std::uint64_t kPackingBufferBytes = 16 << 20;
 
-// What moves the tensors of a group into the buffer, before its calls, and out of it, after them.
-struct Packing {
-  std::vector<cuda::Copy> in, out;
+// A group of calls, what moves tensors into the buffer before it, and out of it after it.
+struct PackedRound {
+  std::vector<cuda::Copy> in;
+  std::vector<NcclCall> calls;
+  std::vector<cuda::Copy> out;
 };
 
-// Replaces the calls that are packed by calls on `buffer`, which has kPackingBufferBytes and is aligned to 16
-// bytes. Ranks with the same calls, apart from addresses, get the same calls.
-Packing Pack(void* buffer, std::vector<NcclCall>* calls);
+// Makes rounds of the calls of a group, one at least. `buffer` has kPackingBufferBytes and is aligned to 16
+// bytes. Ranks with the same calls, apart from addresses, get the same rounds. Pure.
+std::deque<PackedRound> Pack(void* buffer, const std::vector<NcclCall>& calls);
 
-// The buffer, and the kernel that copies. Each group is unpacked, or forgotten, before the next. All methods:
-// one thread at a time.
+// The buffer, and the kernels that copy. All methods: one thread at a time.
 class Packer {
  public:
   // Errors: Internal (tf_smddp was built without device code, or what the driver says).
@@ -46,13 +50,18 @@ class Packer {
   Packer(const Packer&) = delete;
   Packer& operator=(const Packer&) = delete;
 
-  // Packs what a group packs, and begins the group. `stream` is the same for all groups. Errors: Internal.
-  Status Enqueue(std::vector<NcclCall> calls, Communicator* communicator, cuda::Stream stream);
-  // Copies the results of that group to where they belong; when the communicator is ready, so that its calls
-  // are on the stream. Errors: Internal.
+  // Begins with the calls of a group, when those before are done, or forgotten.
+  void Begin(const std::vector<NcclCall>& calls) { rounds_ = Pack(reinterpret_cast<void*>(buffer_), calls); }
+  // Whether all rounds are on the stream.
+  bool done() const { return rounds_.empty(); }
+  // Puts the next round on `stream`, but for the copies out of the buffer. `stream` is always the same.
+  // Errors: Internal.
+  Status Enqueue(Communicator* communicator, cuda::Stream stream);
+  // Puts these copies on the stream, if a round waits for them; when the communicator is ready, so that the
+  // round's calls are there. Errors: Internal.
   Status Unpack(cuda::Stream stream);
-  // Its results go nowhere: the step has failed.
-  void Forget() { out_.clear(); }
+  // Lets go of what is not on the stream: the step has failed.
+  void Forget();
 
  private:
   explicit Packer(const Place& place) : place_(place) {}
@@ -60,7 +69,8 @@ class Packer {
   const Place place_;
   std::unique_ptr<cuda::Copier> copier_;
   cuda::DeviceAddress buffer_ = 0;
-  std::vector<cuda::Copy> out_;  // of the group that was enqueued last
+  std::deque<PackedRound> rounds_;
+  bool enqueued_ = false;  // the first of them, but for its copies out of the buffer
 };
 
 }  // namespace tf_smddp::nccl

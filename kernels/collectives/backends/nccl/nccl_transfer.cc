@@ -146,7 +146,10 @@ Transfer::Progress NcclTransfer::Step() {
     status = session_->communicator->Poll(&ready);
   }
   if (status.ok() && ready && packer_ != nullptr) status = packer_->Unpack(stream_->handle());
-  if (status.ok() && ready && enqueued_ < requests_.size()) {
+  if (status.ok() && ready && packer_ != nullptr && !packer_->done()) {
+    status = packer_->Enqueue(session_->communicator.get(), stream_->handle());
+    progress.moved = true;
+  } else if (status.ok() && ready && enqueued_ < requests_.size()) {
     status = Enqueue();
     progress.moved = true;
   } else if (status.ok() && ready) {
@@ -191,6 +194,8 @@ Status NcclTransfer::Open(cuda::Device* device) {
 
 // Puts the next group on the stream.
 Status NcclTransfer::Enqueue() {
+  // All members have said it by now, since the communicator is ready.
+  const bool packs = packer_ != nullptr && meeting_->AllPack(num_members_);
   std::vector<NcclCall> calls;
   cuda::Event last;
   for (std::uint64_t most = 0; enqueued_ < requests_.size() && most < kCallsOfGroup; ++enqueued_) {
@@ -204,16 +209,14 @@ Status NcclTransfer::Enqueue() {
       last = reached;
     }
     AppendCalls(request->call, request->self, request->inputs[request->self.index()],
-                request->outputs[request->self.index()], &calls);
+                request->outputs[request->self.index()], &calls, packs);
     writes_.push_back(OrderOf(request->device_output->stream).writes);
     writes_.back()->Begin();
   }
   Communicator* const communicator = session_->communicator.get();
-  // All members have said it by now, since the communicator is ready.
-  if (packer_ != nullptr && meeting_->AllPack(num_members_)) {
-    return packer_->Enqueue(std::move(calls), communicator, stream_->handle());
-  }
-  return communicator->Enqueue(calls, stream_->handle());
+  if (!packs) return communicator->Enqueue(calls, stream_->handle());
+  packer_->Begin(calls);
+  return packer_->Enqueue(communicator, stream_->handle());
 }
 
 void NcclTransfer::Complete() {
