@@ -110,6 +110,10 @@ Status Device::Copy(const InputBuffer& from, const Buffer& to, std::uint64_t byt
   return PutWrite(*static_cast<const Order*>(to.stream), copy, std::move(ended));
 }
 
+std::function<bool()> Device::Writing(void* stream) const {
+  return [writes = static_cast<const Order*>(stream)->writes] { return writes->under_way(); };
+}
+
 Status Device::Pin(void* data, std::uint64_t bytes) {
   const CurrentContext current(driver_, context_);
   return driver_->Check("cuMemHostRegister", driver_->MemHostRegister(data, bytes, kHostRegisterPortable));

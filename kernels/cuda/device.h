@@ -58,6 +58,7 @@ class Device : public MemoryKind {
   Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) override;
+  std::function<bool()> Writing(void* stream) const override;
   bool pins() const override { return true; }
   Status Pin(void* data, std::uint64_t bytes) override;
   void Unpin(void* data) override;

@@ -32,6 +32,11 @@ class Writes {
     ended(status_);
   }
 
+  bool under_way() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return under_way_ > 0;
+  }
+
   // Calls `ended` with the first error when none is under way: in here, or in the End of the last one. Call
   // it once, when none will begin any more.
   void WhenEnded(Ended ended) {

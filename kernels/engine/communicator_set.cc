@@ -218,16 +218,11 @@ void CommunicatorSet::AddStats(bool reset, EngineStats* stats) {
 
 std::vector<StallWatch::Waiting> CommunicatorSet::CollectWaiting(Clock::time_point before) {
   std::vector<StallWatch::Waiting> waiting;
-  {
-    // The lock is held meanwhile, so that no membership is removed, or kept alive from here.
-    std::lock_guard<std::mutex> lock(mu_);
-    for (const auto& [id, known] : known_) {
-      if (known.membership != nullptr) known.membership->submission().CollectWaiting(before, &waiting);
-    }
+  // The lock is held meanwhile, so that no membership is removed, or kept alive from here.
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const auto& [id, known] : known_) {
+    if (known.membership != nullptr) known.membership->submission().CollectWaiting(before, &waiting);
   }
-  std::stable_sort(
-      waiting.begin(), waiting.end(),
-      [](const StallWatch::Waiting& a, const StallWatch::Waiting& b) { return a.submitted < b.submitted; });
   return waiting;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/collectives/collective.h"
+#include "kernels/common/rank_mask.h"
 #include "kernels/engine/own_callbacks.h"
 
 namespace tf_smddp {
@@ -19,14 +20,15 @@ constexpr std::size_t kMostHeld = 4;
 struct Delivery::Ended {
   Completions completions;
   std::vector<DoneCallback> trivial;
-  bool retired = false;  // a generation, which a deferred request may wait for
+  std::uint64_t count = 0;  // of those that have ended on their devices, too
+  bool retired = false;     // a generation, which a deferred request may wait for
 };
 
 void Delivery::Complete(const std::vector<PendingTable::Shared>& done, bool small, Completions* held) {
   const Clock::time_point now = Clock::now();
   Ended ended;
   for (const PendingTable::Shared& pending : done) Finish(pending, now, small, &ended);
-  state_->stalls->Ended(done.size());
+  state_->stalls->Ended(ended.count);
   if (held != nullptr && held->size() + ended.completions.size() <= kMostHeld) {
     std::move(ended.completions.begin(), ended.completions.end(), std::back_inserter(*held));
   } else {
@@ -62,6 +64,7 @@ void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now
   LocalGroup* const group = state_->group;
   const Request& request = pending->request;
   const Status status = PutResult(*pending);
+  if (HasEnded(*pending)) ++ended->count;
   FreeSpans(pending.get());
   ended->retired |= group->table().Acknowledge(pending->place(), group->index());
   if (request.pairing.kind == Pairing::kName) {
@@ -84,6 +87,23 @@ void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now
   } else {
     ended->completions.emplace_back(std::move(pending->request.done), status);
   }
+}
+
+// False if a device has still to write its result; the stall watch counts it when that has been done.
+bool Delivery::HasEnded(const PendingRequest& pending) {
+  const Buffer& output = pending.request.output;
+  const std::function<bool()> writing = output.on_host() ? nullptr : output.kind->Writing(output.stream);
+  if (writing == nullptr || !writing()) return true;
+  Communicator* const communicator = state_->communicator;
+  StallWatch::Waiting waiting;
+  waiting.request = {pending.manifest, communicator->id(), /*ready=*/false, output.kind->name()};
+  waiting.submitted = pending.submitted;
+  waiting.members = communicator->ToRanks(~std::uint64_t{0});
+  // NCCL's calls wait for those of the other ranks; a copy does not.
+  const bool copied = pending.output_bounce != nullptr;
+  waiting.missing = copied ? RankMask::Of(RankId(communicator->job().rank())).bits() : waiting.members;
+  state_->stalls->EndedButForWriting(std::move(waiting), writing);
+  return false;
 }
 
 void Delivery::RingDeferring() {
@@ -122,11 +142,13 @@ void Delivery::FailLate() {
 
 void Delivery::Fail(const std::vector<PendingTable::Shared>& requests, const std::string& text) {
   Completions completions;
+  std::uint64_t ended = 0;
   for (const PendingTable::Shared& pending : requests) {
+    if (HasEnded(*pending)) ++ended;
     CountFailed(pending->request, pending->submitted, pending->cost);
     completions.emplace_back(std::move(pending->request.done), Internal(ErrorText(*pending, text)));
   }
-  state_->stalls->Ended(completions.size());
+  state_->stalls->Ended(ended);
   state_->completions->Push(std::move(completions));
 }
 

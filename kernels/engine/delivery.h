@@ -47,6 +47,7 @@ class Delivery {
   Status PutResult(const PendingRequest& pending);
   void Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Ended* ended);
   void Fail(const std::vector<PendingTable::Shared>& requests, const std::string& text);
+  bool HasEnded(const PendingRequest& pending);
   static std::string ErrorText(const PendingRequest& pending, const std::string& text);
   void RingDeferring();
 

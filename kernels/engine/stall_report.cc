@@ -17,6 +17,8 @@ constexpr double kBusyShare = 0.1;
 
 bool IsStopped(const AbsentRank& absent) { return absent.state == 'T' || absent.state == 't'; }
 
+bool WaitsForDevice(const AbsentRank& absent) { return (absent.waits_for >> absent.rank & 1) != 0; }
+
 std::string Name(const Manifest& manifest, CommunicatorId communicator) {
   std::string text = DescribeManifest(manifest);
   if (communicator != kWorld) text += " in process set " + std::to_string(communicator);
@@ -68,6 +70,7 @@ std::string Submissions(const AbsentRank& absent) {
                      DescribeSeconds(absent.last_seconds) + " ago";
   if (absent.pending == 0) return text + ", which is done";
   text += ", and waits";
+  if (WaitsForDevice(absent)) return text + " for its device";
   return absent.waits_for == 0 ? text : text + " for " + RankList(absent.waits_for);
 }
 
@@ -83,6 +86,7 @@ std::string Cause(const StallReport& report, const AbsentRank& absent) {
   if (!absent.submitted) {
     return rank + " still prepares its first step (data, compilation), or its script calls no collective";
   }
+  if (WaitsForDevice(absent)) return rank + " waits for its device; its own warning says more";
   if (absent.pending > 0 && (absent.waits_for >> report.rank & 1) != 0) {
     return "the ranks run different collectives, or the same ones in different orders: rank " +
            std::to_string(report.rank) + " is at " +
@@ -103,6 +107,12 @@ std::string Cause(const StallReport& report, const AbsentRank& absent) {
          "in";
 }
 
+std::string DeviceCause(const std::string& device, bool with_others) {
+  return device + (with_others ? ", or that of another rank," : "") +
+         " still computes what was put on its streams before, or hangs; `nvidia-smi` shows what it does, and "
+         "`dmesg` its errors (Xid)";
+}
+
 }  // namespace
 
 std::string DescribeSeconds(double seconds) {
@@ -112,9 +122,13 @@ std::string DescribeSeconds(double seconds) {
 std::string DescribeStall(const StallReport& report) {
   std::uint64_t ranks = 0;
   for (const AbsentRank& absent : report.absent) ranks |= std::uint64_t{1} << absent.rank;
-  std::string text = "rank " + std::to_string(report.rank) + " has waited " +
-                     DescribeSeconds(report.seconds) + " for " + RankList(ranks) + " at " +
-                     Requests(report.requests);
+  const std::string& device = report.requests.front().device;
+  std::string text =
+      "rank " + std::to_string(report.rank) + " has waited " + DescribeSeconds(report.seconds) + " for ";
+  if (!device.empty()) text += device + (ranks != 0 ? ", and perhaps for " : "");
+  if (ranks != 0) text += RankList(ranks);
+  text += (device.empty() || ranks == 0 ? " at " : ", at ") + Requests(report.requests);
+  if (!device.empty()) text += ", whose calls of NCCL or copies are on a stream there";
   if (report.requests.front().ready) text += ", which all ranks have submitted";
   text += ".";
   const std::size_t shown = std::min(report.absent.size(), kShownRanks);
@@ -135,9 +149,13 @@ std::string DescribeStall(const StallReport& report) {
   const auto culprit =
       std::min_element(report.absent.begin(), report.absent.end(),
                        [&](const AbsentRank& a, const AbsentRank& b) { return weight(a) < weight(b); });
-  if (culprit != report.absent.end()) text += " Likely cause: " + Cause(report, *culprit) + ".";
+  if (!device.empty() && (culprit == report.absent.end() || weight(*culprit) > 1)) {
+    text += " Likely cause: " + DeviceCause(device, ranks != 0) + ".";
+  } else if (culprit != report.absent.end()) {
+    text += " Likely cause: " + Cause(report, *culprit) + ".";
+  }
   if (report.timeout_seconds > 0) {
-    text += " The job ends when " + std::string(report.absent.size() == 1 ? "it makes" : "they make") +
+    text += " The job ends when " + std::string(report.absent.size() <= 1 ? "it makes" : "they make") +
             " no progress for " + DescribeSeconds(report.timeout_seconds) + " (SMDDP_STALL_TIMEOUT).";
   }
   return text;

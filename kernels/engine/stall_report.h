@@ -16,11 +16,12 @@
 
 namespace tf_smddp {
 
-// A request of this rank that waits for other ranks.
+// A request of this rank that waits for other ranks, or for a device.
 struct StalledRequest {
   Manifest manifest;
   CommunicatorId communicator = kWorld;
   bool ready = false;  // all ranks have submitted it, but its data do not move
+  std::string device;  // on a stream of which its calls of NCCL or copies are; "" if there are none
 };
 
 // A rank that is waited for.
@@ -35,7 +36,7 @@ struct AbsentRank {
   CommunicatorId communicator = kWorld;  // of that
   double last_seconds = 0;               // how long ago that was
   std::uint64_t pending = 0;             // its requests that have not ended
-  std::uint64_t waits_for = 0;           // bits of the ranks that it says it waits for
+  std::uint64_t waits_for = 0;  // bits of the ranks that it says it waits for; its own: for its device
 };
 
 struct StallReport {

@@ -101,6 +101,24 @@ void StallWatch::Submitted(const Manifest& manifest, CommunicatorId communicator
   wake_.notify_all();
 }
 
+// Streams go on in their order, so a list whose front stays grows by what comes behind that alone.
+void StallWatch::EndedButForWriting(Waiting waiting, std::function<bool()> writing) {
+  std::lock_guard<std::mutex> lock(writing_mu_);
+  for (; !writing_.empty() && !writing_.front().goes_on(); writing_.pop_front()) own_.Ended(1);
+  writing_.push_back({std::move(waiting), std::move(writing)});
+}
+
+// Appends those that were submitted at `before` or earlier.
+void StallWatch::CollectWriting(Clock::time_point before, std::vector<Waiting>* waiting) {
+  std::lock_guard<std::mutex> lock(writing_mu_);
+  writing_.remove_if([&](const Writing& each) {
+    const bool goes_on = each.goes_on();
+    if (!goes_on) own_.Ended(1);
+    if (goes_on && each.waiting.submitted <= before) waiting->push_back(each.waiting);
+    return !goes_on;
+  });
+}
+
 bool StallWatch::Idle() const { return own_.submitted() == own_.ended(); }
 
 void StallWatch::Run() {
@@ -125,7 +143,11 @@ void StallWatch::Run() {
 void StallWatch::Look() {
   if (job_->aborted()) return;  // the progress threads end everything
   const Clock::time_point now = Clock::now();
-  std::vector<Waiting> waiting = collect_(now - patience_ + kLooksAhead * interval_);  // oldest first
+  const Clock::time_point before = now - patience_ + kLooksAhead * interval_;
+  std::vector<Waiting> waiting = collect_(before);
+  CollectWriting(before, &waiting);
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [](const Waiting& a, const Waiting& b) { return a.submitted < b.submitted; });
   own_.waits_for().store(MissingOf(waiting), std::memory_order_seq_cst);
   while (!waiting.empty() && waiting.back().submitted > now - patience_) waiting.pop_back();
   if (waiting.empty()) return EndStall(now);
@@ -146,7 +168,8 @@ void StallWatch::Look() {
   while (next_warning_ <= now - since_) next_warning_ *= 2;
   std::uint64_t members = 0;
   for (const Waiting& each : waiting) members |= each.members;
-  const bool report = IsReporter(members);
+  // Nobody else knows of a device that holds up this rank alone.
+  const bool report = MissingOf(waiting) == OwnBit() || IsReporter(members);
   warned_ = warned_ || report;
   job_->logger().Log(report ? LogLevel::kWarning : LogLevel::kDebug, text);
 }
@@ -241,7 +264,7 @@ void StallWatch::CheckTimeout(std::uint64_t ranks, const std::string& text, Cloc
 // Whether this rank is the one of `members` to write the warning.
 bool StallWatch::IsReporter(std::uint64_t members) const {
   bool lower = false;
-  ForEachRank(members & ((std::uint64_t{1} << job_->rank()) - 1), [&](int rank) {
+  ForEachRank(members & (OwnBit() - 1), [&](int rank) {
     const int local = job_->LocalRankOf(rank);
     if (local < 0) return;  // each host has a reporter of its own
     if (job_->segment().rank(local).progress.waits_for().load(std::memory_order_seq_cst) == 0) return;
@@ -259,7 +282,7 @@ StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::t
   report.seconds = Seconds(now - waiting.front().submitted);
   report.timeout_seconds = Seconds(timeout_);
   for (const Waiting& each : waiting) report.requests.push_back(each.request);
-  ForEachRank(MissingOf(waiting), [&](int rank) {
+  ForEachRank(MissingOf(waiting) & ~OwnBit(), [&](int rank) {
     const Seen& seen = seen_[static_cast<std::size_t>(rank)];
     AbsentRank absent;
     absent.rank = rank;

@@ -1,5 +1,5 @@
-// StallWatch: a thread that notices when this rank has waited long for ranks that are alive, warns with the
-// likely cause, and finally ends the job.
+// StallWatch: a thread that notices when this rank has waited long for ranks that are alive, or for a device,
+// warns with the likely cause, and finally ends the job.
 //
 // Place in the stack: beside the watcher, which notices deaths. It sleeps while nothing is pending.
 // Otherwise it looks a few times within the shorter of SMDDP_STALL_WARNING and SMDDP_STALL_TIMEOUT, and at
@@ -8,6 +8,9 @@
 // Somewhat before a rank has waited too long, it publishes the ranks that it waits for
 // (ProgressRecord::waits_for). So all ranks can follow who waits for whom. Of the ranks that wait together,
 // the lowest one that is not stopped writes the warning.
+//
+// A request whose result a device has still to write has not ended here, though its callback was called. What
+// a rank waits for on its own device is a wait for that rank itself.
 //
 // Note [Progress]: the job is ended only when, for the time of SMDDP_STALL_TIMEOUT, no rank that is waited
 // for, also indirectly, has made progress. A rank makes progress when it submits a request or one of its
@@ -21,6 +24,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -41,7 +45,8 @@ class StallWatch {
     StalledRequest request;
     Clock::time_point submitted;
     std::uint64_t members = 0;  // mask of the ranks of its communicator
-    std::uint64_t missing = 0;  // mask of the ranks that it waits for, or may wait for
+    std::uint64_t missing =
+        0;  // mask of the ranks that it waits for, or may wait for; this one: for a device
   };
 
   // The requests that were submitted at `before` or earlier.
@@ -62,6 +67,9 @@ class StallWatch {
   void Submitted(const Manifest& manifest, CommunicatorId communicator);
   // `count` of its requests have ended, well or not. Any thread; cheap.
   void Ended(std::uint64_t count) { own_.Ended(count); }
+  // One of its requests has, but for what is on a stream of a device for as long as `writing` says so. Any
+  // thread.
+  void EndedButForWriting(Waiting waiting, std::function<bool()> writing);
 
  private:
   // What this rank has seen of a rank that it waits for.
@@ -78,9 +86,11 @@ class StallWatch {
   };
 
   void Run();
+  std::uint64_t OwnBit() const { return std::uint64_t{1} << job_->rank(); }
   bool Idle() const;
   void Look();
   void EndStall(Clock::time_point now);
+  void CollectWriting(Clock::time_point before, std::vector<Waiting>* waiting);
   std::uint64_t Closure(std::uint64_t ranks);
   void LookAt(int rank, Clock::time_point now);
   void LookAtOtherHost(int rank, Clock::time_point now);
@@ -103,6 +113,13 @@ class StallWatch {
   Clock::time_point since_;
   Clock::duration next_warning_{};  // after since_
   std::vector<Seen> seen_;          // by rank
+
+  struct Writing {
+    Waiting waiting;
+    std::function<bool()> goes_on;
+  };
+  std::mutex writing_mu_;
+  std::list<Writing> writing_;  // guarded by writing_mu_
 
   std::mutex mu_;
   std::condition_variable wake_;

@@ -19,7 +19,8 @@ void Starvation::Starved(std::uint64_t number, const std::vector<CommunicatorId>
   for (const CommunicatorId call : calls) {
     std::uint64_t missing = 0;
     for (const StallWatch::Waiting& each : waiting) {
-      if (each.request.communicator == call && !each.request.ready) missing |= each.missing & starved;
+      const bool for_ranks = !each.request.ready && each.request.device.empty();
+      if (each.request.communicator == call && for_ranks) missing |= each.missing & starved;
     }
     if (missing == 0) {  // this call may end
       seen_.clear();

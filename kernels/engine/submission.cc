@@ -306,21 +306,25 @@ std::uint64_t Submission::Missing(const PendingRequest& pending, bool entered) {
 }
 
 void Submission::CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting) {
-  const auto add = [&](const Manifest& manifest, Clock::time_point since, std::uint64_t missing, bool ready) {
+  const auto add = [&](const Manifest& manifest, Clock::time_point since, std::uint64_t missing, bool ready,
+                       const std::string& device) {
     if (since > before || state_->communicator->ToRanks(missing) == 0) return;
     StallWatch::Waiting each;
     each.missing = state_->communicator->ToRanks(missing);
     each.members = state_->communicator->ToRanks(~std::uint64_t{0});
     each.submitted = since;
-    each.request = {manifest, state_->communicator->id(), ready};
+    each.request = {manifest, state_->communicator->id(), ready, device};
     waiting->push_back(each);
   };
   state_->pending.ForEach([&](const PendingRequest& pending, bool entered) {
     if (pending.submitted > before) return;  // Missing takes its time
-    add(pending.manifest, pending.submitted, Missing(pending, entered), entered && state_->IsReady(pending));
+    const std::uint64_t missing = Missing(pending, entered);
+    const bool on_device = missing == 0 && !entered && !pending.placed();
+    add(pending.manifest, pending.submitted, on_device ? std::uint64_t{1} << state_->group->index() : missing,
+        entered && state_->IsReady(pending), on_device ? pending.request.input.kind->name() : "");
   });
   const Express::Late late = express_.late();
-  add(late.manifest, late.since, late.behind, /*ready=*/true);
+  add(late.manifest, late.since, late.behind, /*ready=*/true, "");
 }
 
 }  // namespace tf_smddp

@@ -55,6 +55,10 @@ class MemoryKind {
   // Likewise a copy within this memory, on the stream of `to`, behind all that is on the stream of `from`.
   virtual Status Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) = 0;
 
+  // Returns a function that says whether anything that is to write to the buffers of `stream` is under way;
+  // nullptr if that cannot be known. It may be called after their end. Any thread.
+  virtual std::function<bool()> Writing(void* /*stream*/) const { return nullptr; }
+
   // Whether the host's memory must be pinned for copies, which would wait otherwise. Pin prepares
   // [data, data + bytes) for all copies until Unpin. Any thread.
   virtual bool pins() const { return false; }

@@ -98,6 +98,32 @@ TEST(StallReport, ARankThatWaitsForAnother) {
                                                    "Likely cause: rank 2 is held up itself by rank 3."});
 }
 
+TEST(StallReport, ARankThatWaitsForItsDevice) {
+  AbsentRank absent = Absent('S', 1);
+  absent.waits_for = 1 << 2;
+  ExpectParts(DescribeStall(ReportAbout(absent)),
+              {"[4] 61 s ago, and waits for its device.",
+               "Likely cause: rank 2 waits for its device; its own warning says more."});
+}
+
+TEST(StallReport, ADevice) {
+  StallReport report = ReportAbout(Absent('S', 1));
+  report.requests.front().device = "GPU 1";
+  const std::string text = DescribeStall(report);
+  ExpectParts(text,
+              {"rank 0 has waited 63 s for GPU 1, and perhaps for rank 2, at allreduce 'a' sum float32 [4], "
+               "whose calls of NCCL or copies are on a stream there. Rank 2 (pid 77) sleeps",
+               "Likely cause: GPU 1, or that of another rank, still computes what was put on its streams "
+               "before, or hangs; `nvidia-smi` shows"});
+  report.absent.front().state = 'T';
+  ExpectParts(DescribeStall(report), {"Likely cause: rank 2 is stopped"});
+  report.absent.clear();
+  report.timeout_seconds = 1800;
+  ExpectParts(DescribeStall(report),
+              {"has waited 63 s for GPU 1 at allreduce 'a'", "Likely cause: GPU 1 still computes",
+               "The job ends when it makes no progress for 1800 s"});
+}
+
 TEST(StallReport, ABusyRankAndAnIdleOne) {
   AbsentRank absent = Absent('R', 0);
   absent.cpu_share = 0.5;
