@@ -1,7 +1,9 @@
 // The API: communicators.
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "tests/pretend_gpu/nccl/group.h"
 #include "tests/pretend_gpu/nccl/last_error.h"
 #include "tests/pretend_gpu/nccl/making.h"
+#include "tests/pretend_gpu/nccl/settings.h"
 #include "tests/pretend_gpu/nccl/split.h"
 #include "tests/pretend_gpu/nccl/unique_id.h"
 
@@ -192,6 +195,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const auto communicator = Communicators().Remove(comm);
   communicator->Abort();
   pretend_gpu::nccl::Retire(communicator, true);
+  std::this_thread::sleep_for(std::chrono::milliseconds(pretend_gpu::nccl::GetSettings().abort_ms));
   return ncclSuccess;
 }
 

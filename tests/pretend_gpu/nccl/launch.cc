@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "tests/pretend_gpu/nccl/meeting.h"
 #include "tests/pretend_gpu/nccl/order.h"
+#include "tests/pretend_gpu/nccl/settings.h"
 #include "tests/pretend_gpu/nccl/types.h"
 
 namespace pretend_gpu::nccl {
@@ -54,7 +58,9 @@ void Run(Communicator& communicator, const std::vector<Part>& parts) {
   }
   communicator.board->Ring();
   const bool met = !communicator.aborted() && Meet(communicator, seats);
-  if (met) {
+  // A rank may be through long before another.
+  if (met && GetSettings().spoils) std::this_thread::sleep_for(std::chrono::microseconds(std::rand() % 1000));
+  if (met && !IsSpoiled(communicator, seats)) {
     for (const Part& part : parts) TakeReceived(communicator, part);
   }
   Leave(communicator, seats, met);

@@ -18,7 +18,8 @@ std::uint64_t NextIssue();
 // all of the streams have come to it, and they go on when it ends. Then
 //   1. it puts what each call sends into the outbox, and poisons what each receives,
 //   2. arrives, and waits for the other ranks,
-//   3. takes what they have sent. If the communicator is aborted before, what it receives stays poison.
+//   3. takes what they have sent. If the communicator is aborted before, what it receives stays poison; with
+//      PRETEND_GPU_NCCL_SPOIL, so it does if another rank's has ended before.
 void EnqueueLaunch(const std::shared_ptr<Communicator>& communicator, std::vector<Part> parts,
                    std::vector<CUstream> streams);
 

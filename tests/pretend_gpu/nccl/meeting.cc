@@ -53,6 +53,18 @@ bool HaveAllArrived(Board& board, const std::vector<Seat>& seats) {
   return true;
 }
 
+// The lock is held.
+bool HaveOthersEnded(Communicator& communicator, const std::vector<Seat>& seats) {
+  if (!GetSettings().spoils) return false;
+  for (const Seat& seat : seats) {
+    for (int party = 0; party < seat.parties; party++) {
+      const Member& other = communicator.board->data().members[RankOf(seat.lane, party)];
+      if (party != seat.party && (other.aborted || other.left)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 int RankOf(int lane, int party) {
@@ -104,7 +116,9 @@ void Arrive(Communicator& communicator, const Seat& seat, std::uint64_t offset, 
 
 bool Meet(Communicator& communicator, const std::vector<Seat>& seats, const Communicator* child) {
   Board& board = *communicator.board;
-  const auto met = [&] { return !communicator.failed() && HaveAllArrived(board, seats); };
+  const auto met = [&] {
+    return !communicator.failed() && (HaveAllArrived(board, seats) || HaveOthersEnded(communicator, seats));
+  };
   {
     std::unique_lock<Board> lock(board);
     if (met()) return true;
@@ -134,6 +148,11 @@ bool IsWanted(Communicator& communicator, const std::vector<Seat>& seats) {
     }
     return false;
   });
+}
+
+bool IsSpoiled(Communicator& communicator, const std::vector<Seat>& seats) {
+  std::lock_guard<Board> lock(*communicator.board);
+  return HaveOthersEnded(communicator, seats);
 }
 
 std::vector<std::uint64_t> OffsetsOf(Communicator& communicator, const Seat& seat) {

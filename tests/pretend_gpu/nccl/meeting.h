@@ -40,6 +40,10 @@ bool Meet(Communicator& communicator, const std::vector<Seat>& seats, const Comm
 bool IsWanted(Communicator& communicator, const std::vector<Seat>& seats);
 
 // Returns where the parties' data lie in their outboxes. Only after Meet.
+// With PRETEND_GPU_NCCL_SPOIL: returns whether another party has ended its communicator, whose memory this
+// rank is about to read.
+bool IsSpoiled(Communicator& communicator, const std::vector<Seat>& seats);
+
 std::vector<std::uint64_t> OffsetsOf(Communicator& communicator, const Seat& seat);
 
 // Says that this rank has taken all that it needs, or will not take it. The last rank to say so empties the

@@ -55,6 +55,28 @@ TEST(Abort, EndsAKernelThatWaits) {
 
 TEST(Abort, EndsAKernelOfAProcess) { RunProcesses(2, "abort"); }
 
+// Rank 1 ends its communicator while rank 0 waits for it: rank 0's call ends well, with poison.
+void Spoil(Rank& rank) {
+  const ncclComm_t comm = rank.Join();
+  int* const memory = Upload(std::vector<int>(kCount, 1), rank.stream);
+  if (rank.rank == 0) {
+    NCCL_OK(ncclAllReduce(memory, memory, kCount, ncclInt32, ncclSum, comm, rank.stream));
+    EXPECT_EQ(kPoison, Download(memory, kCount, rank.stream));
+  } else {
+    usleep(5000);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  NCCL_OK(ncclCommAbort(comm));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(100));
+  CUDA_OK(cudaFree(memory));
+}
+const Named spoil("spoil", Spoil);
+
+TEST(Abort, SpoilsWhatAnotherRankReadsIfTheSettingSaysSo) {
+  Processes processes(2, "spoil", {"PRETEND_GPU_NCCL_SPOIL=1", "PRETEND_GPU_NCCL_ABORT_MS=100"});
+  for (int rank = 0; rank < 2; rank++) EXPECT_EQ(0, processes.Wait(rank)) << processes.Errors(rank);
+}
+
 // Another thread waits for the stream meanwhile, as a program does that watches it.
 TEST(Abort, WakesWhoWaitsForTheStream) {
   pretend_gpu_set_policy("prompt");
