@@ -1,4 +1,4 @@
-// A communicator's life: made without waiting, split, finalized, aborted.
+// A communicator's life: made without waiting, in use, aborted.
 #include "kernels/collectives/backends/nccl/nccl_communicator.h"
 
 #include <atomic>
@@ -49,13 +49,10 @@ TEST(NcclCommunicator, IsMadeWithoutWaiting) {
       }
       const DeviceMemory data(kFewBytes);
       ExpectError(communicator->Enqueue(SumOfInts(rank, data, data, kFew), rank.comm_stream()), "still busy");
-      ExpectError(communicator->Split(0, 0), "still busy");
-      ExpectError(communicator->Finalize(), "still busy");
       polled.set_value();
     }
     ExpectOk(AwaitReady(communicator.get()));
     ExpectSum(rank, communicator.get(), rank.rank + 1, 3);
-    Leave(std::move(communicator));
   });
 }
 
@@ -73,9 +70,6 @@ TEST(NcclCommunicator, IsBusyUntilAPollHasSaidThatItIsReady) {
     ExpectOk(communicator->Enqueue(calls, rank.comm_stream()));
     ExpectOk(AwaitReady(communicator.get()));
     EXPECT_EQ(std::vector<int>(kFew, 4), data.ReadInts(rank.comm));
-    ExpectOk(communicator->Finalize());
-    ExpectOk(AwaitReady(communicator.get()));
-    ExpectError(communicator->Enqueue(calls, rank.comm_stream()), "was finalized");
   });
 }
 
@@ -91,112 +85,11 @@ TEST(NcclCommunicator, MakesItsCallsOnItsDevice) {
     auto communicator = rank.Join(id);
     ExpectOk(communicator->Enqueue(SumOfInts(rank, data, data, kFew), rank.comm_stream()));
     ExpectOk(AwaitReady(communicator.get()));
-    ExpectOk(communicator->Split(0, rank.rank));
-    ExpectOk(AwaitReady(communicator.get()));
-    auto child = communicator->TakeSplit();
-    ExpectOk(AwaitReady(child.get()));
-    ExpectOk(child->Enqueue(SumOfInts(rank, data, data, kFew), rank.comm_stream()));
-    ExpectOk(AwaitReady(child.get()));
-    Leave(std::move(child));
-    Leave(std::move(communicator));
     CUDA_OK(cuCtxGetCurrent(&left));
     EXPECT_EQ(other, left);
     CUDA_OK(cuCtxSetCurrent(own));
-    EXPECT_EQ(std::vector<int>(kFew, 6), data.ReadInts(rank.comm));
+    EXPECT_EQ(std::vector<int>(kFew, 3), data.ReadInts(rank.comm));
   });
-}
-
-TEST(NcclCommunicator, SplitsIntoThoseOfOneColor) {
-  RunNcclRanks(4, [](const NcclRank& rank, const nccl::UniqueId& id) {
-    auto communicator = rank.Join(id);
-    ASSERT_TRUE(communicator->splits());
-    // Ranks 0 and 2, rank 3, and rank 1 in none.
-    constexpr int kColors[] = {0, nccl::kNoColor, 0, 1};
-    ExpectOk(communicator->Split(kColors[rank.rank], rank.rank));
-    ExpectOk(AwaitReady(communicator.get()));
-    auto child = communicator->TakeSplit();
-    EXPECT_EQ(nullptr, communicator->TakeSplit());
-    EXPECT_EQ(rank.rank != 1, child != nullptr);
-    if (child != nullptr) {
-      ExpectOk(AwaitReady(child.get()));
-      NcclRank its = rank;
-      its.num_ranks = rank.rank == 3 ? 1 : 2;
-      its.rank = rank.rank / 2 % its.num_ranks;
-      ExpectSum(its, child.get(), rank.rank + 1, 4);
-      Leave(std::move(child));
-    }
-    ExpectSum(rank, communicator.get(), 1, 4);
-    Leave(std::move(communicator));
-  });
-}
-
-TEST(NcclCommunicator, IsNotSplitByALibraryThatCannot) {
-  nccl::Library older = PretendNccl();
-  older.CommSplit = nullptr;
-  older.version = "2.17.1";
-  RunNcclRanks(1, [&](NcclRank rank, const nccl::UniqueId& id) {
-    rank.place.library = &older;
-    auto communicator = rank.Join(id);
-    EXPECT_FALSE(communicator->splits());
-    ExpectError(communicator->Split(0, 0), "NCCL 2.17.1 (");
-    ExpectSum(rank, communicator.get(), 7, 7);
-    Leave(std::move(communicator));
-  });
-}
-
-// As NCCL does it (the stand-in is quicker): the child is there when the parent is not in progress any more.
-struct LateSplit {
-  static inline nccl::Handle* slot = nullptr;
-  static inline nccl::Handle made = nullptr;
-  static inline int polls = 0;
-
-  static nccl::Result Split(nccl::Handle parent, int color, int key, nccl::Handle* child,
-                            nccl::Config* config) {
-    slot = child;
-    polls = 0;
-    EXPECT_EQ(nccl::kInProgress, PretendNccl().CommSplit(parent, color, key, &made, config));
-    return nccl::kInProgress;
-  }
-  static nccl::Result AsyncError(nccl::Handle communicator, nccl::Result* error) {
-    const nccl::Result result = PretendNccl().CommGetAsyncError(communicator, error);
-    if (slot == nullptr) return result;
-    // It may be there a little earlier, and is not to be used then.
-    if (++polls == 2) *slot = made;
-    *error = polls < 4 ? nccl::kInProgress : nccl::kSuccess;
-    if (polls == 4) slot = nullptr;
-    return result;
-  }
-  static nccl::Result Abort(nccl::Handle communicator) {
-    if (slot != nullptr) *std::exchange(slot, nullptr) = made;
-    return PretendNccl().CommAbort(communicator);
-  }
-};
-
-TEST(NcclCommunicator, IsSplitWhenTheParentIsReady) {
-  nccl::Library late = PretendNccl();
-  late.CommSplit = LateSplit::Split;
-  late.CommGetAsyncError = LateSplit::AsyncError;
-  late.CommAbort = LateSplit::Abort;
-  for (const bool taken : {true, false}) {
-    RunNcclRanks(1, [&](NcclRank rank, const nccl::UniqueId& id) {
-      rank.place.library = &late;
-      auto communicator = rank.Join(id);
-      ExpectOk(communicator->Split(0, 0));
-      for (int poll = 1; poll <= 4; ++poll) {
-        if (poll == 2 && !taken) return;  // the destructor aborts the child, too: none is left at exit
-        EXPECT_EQ(nullptr, communicator->TakeSplit());
-        bool ready = true;
-        ExpectOk(communicator->Poll(&ready));
-        EXPECT_EQ(poll == 4, ready);
-      }
-      auto child = communicator->TakeSplit();
-      ASSERT_NE(nullptr, child);
-      ExpectOk(AwaitReady(child.get()));
-      ExpectSum(rank, child.get(), 5, 5);
-      Leave(std::move(child));
-      Leave(std::move(communicator));
-    });
-  }
 }
 
 // Aborts in another thread; returns how long that took.
@@ -253,17 +146,6 @@ TEST(NcclAbort, EndsTheMaking) {
     EXPECT_LT(AbortElsewhere(communicator.get()).count(), 1.0);
     bool ready = true;
     ExpectError(communicator->Poll(&ready), "was aborted");
-  });
-}
-
-// Rank 1 does not split.
-TEST(NcclAbort, EndsASplit) {
-  RunNcclRanks(2, [](const NcclRank& rank, const nccl::UniqueId& id) {
-    auto communicator = rank.Join(id);
-    if (rank.rank == 1) return;
-    ExpectOk(communicator->Split(0, 0));
-    EXPECT_LT(AbortElsewhere(communicator.get()).count(), 1.0);
-    EXPECT_EQ(nullptr, communicator->TakeSplit());
   });
 }
 

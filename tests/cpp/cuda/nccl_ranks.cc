@@ -92,11 +92,6 @@ Status AwaitReady(nccl::Communicator* communicator) {
   }
 }
 
-void Leave(std::unique_ptr<nccl::Communicator> communicator) {
-  ExpectOk(communicator->Finalize());
-  ExpectOk(AwaitReady(communicator.get()));
-}
-
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
   EXPECT_EQ(CUDA_SUCCESS, cuMemAlloc_v2(&data_, std::max<std::size_t>(bytes, 1)));
 }

@@ -55,9 +55,6 @@ void RunNcclRanks(int num_ranks,
 // Polls until it is ready, or has an error, which is returned; or for ten seconds, which is one, too.
 Status AwaitReady(nccl::Communicator* communicator);
 
-// Ends it in good order: all ranks call it.
-void Leave(std::unique_ptr<nccl::Communicator> communicator);
-
 // Device memory, poisoned at first.
 class DeviceMemory {
  public:

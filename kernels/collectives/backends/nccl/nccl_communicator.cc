@@ -42,20 +42,10 @@ Status Communicator::Make(const Place& place, const UniqueId& id, int num_ranks,
   return status;
 }
 
-Communicator::~Communicator() {
-  if (finalized_ && !in_progress_ && handle_ != nullptr) {
-    const cuda::CurrentContext current(place_.driver, place_.context);
-    // Nobody is left whom an error would concern.
-    static_cast<void>(place_.library->CommDestroy(std::exchange(handle_, nullptr)));
-  }
-  Abort();
-}
-
 // Whether something may begin.
 Status Communicator::Begin() const {
   if (handle_ == nullptr) return Internal("the communicator of NCCL was aborted");
   if (in_progress_) return Internal("the communicator of NCCL is still busy with the last call");
-  if (finalized_) return Internal("the communicator of NCCL was finalized");
   return {};
 }
 
@@ -157,39 +147,6 @@ Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream st
   return status.ok() ? ended : status;
 }
 
-Status Communicator::Split(int color, int key) {
-  const cuda::CurrentContext current(place_.driver, place_.context);
-  std::lock_guard<std::mutex> lock(mu_);
-  Status status = Begin();
-  if (!status.ok()) return status;
-  if (!splits()) {
-    return Internal("NCCL " + place_.library->version + " (" + place_.library->path +
-                    ") cannot split communicators, which 2.18 and later can");
-  }
-  if (child_ != nullptr) return Internal("the communicator that was split off before was not taken");
-  // Without a config, the new one does not block either.
-  return Note("ncclCommSplit", place_.library->CommSplit(handle_, color, key, &child_, nullptr));
-}
-
-std::unique_ptr<Communicator> Communicator::TakeSplit() {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (in_progress_ || child_ == nullptr) return nullptr;
-  std::unique_ptr<Communicator> taken(new Communicator(place_));
-  taken->handle_ = std::exchange(child_, nullptr);
-  taken->in_progress_ = true;
-  return taken;
-}
-
-Status Communicator::Finalize() {
-  const cuda::CurrentContext current(place_.driver, place_.context);
-  std::lock_guard<std::mutex> lock(mu_);
-  Status status = Begin();
-  if (!status.ok()) return status;
-  status = Note("ncclCommFinalize", place_.library->CommFinalize(handle_));
-  finalized_ = status.ok();
-  return status;
-}
-
 void Communicator::Abort() {
   Handle aborted = nullptr;
   {
@@ -199,10 +156,6 @@ void Communicator::Abort() {
   const cuda::CurrentContext current(place_.driver, place_.context);
   // There is nothing to be done about errors of an abort.
   if (aborted != nullptr) static_cast<void>(place_.library->CommAbort(aborted));
-  // A split is not in progress any more, so the child is there, or will never be.
-  std::lock_guard<std::mutex> lock(mu_);
-  const Handle child = std::exchange(child_, nullptr);
-  if (child != nullptr) static_cast<void>(place_.library->CommAbort(child));
 }
 
 }  // namespace tf_smddp::nccl

@@ -3,13 +3,15 @@
 // Place in the stack: above nccl_library.h and nccl_calls.h; a transfer holds one. It never waits: NCCL is
 // asked not to block.
 //
-// Life: Make -> Poll until ready -> Enqueue, or Split, or Finalize -> Poll until ready -> …
+// Life: Make -> Poll until ready -> Enqueue -> Poll until ready -> … -> Abort
 //   - What begins something may leave it *in progress*. Then nothing else may begin until Poll says ready.
 //   - Poll, when nothing is in progress, tells of errors that have come up meanwhile: a rank that has died.
 //   - A call reaches its stream while it is in progress. So an event behind it is recorded when Poll has said
 //     ready, never before.
 //   - After an error the communicator is of no more use, but its calls may still wait on the stream, for
 //     ranks that will not come. Abort ends them.
+//   - Abort is the end in any case. NCCL's other end, ncclCommFinalize and ncclCommDestroy, waits for other
+//     ranks without a limit, and brings nothing if all ranks have come past all calls.
 //
 // Threads: any, and several at a time. Each method but Abort and the destructor returns quickly. Abort may be
 // called while other threads are in other methods: NCCL's ncclCommAbort frees what they use, so it waits for
@@ -45,8 +47,7 @@ class Communicator {
   static Status Make(const Place& place, const UniqueId& id, int num_ranks, int rank,
                      std::unique_ptr<Communicator>* made);
 
-  // Aborts it, unless a Finalize is ready.
-  ~Communicator();
+  ~Communicator() { Abort(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -59,24 +60,10 @@ class Communicator {
   // something is in progress; then nothing was enqueued, or the communicator is to be aborted.
   Status Enqueue(const std::vector<NcclCall>& calls, cuda::Stream stream);
 
-  // Whether NCCL can split: since 2.18.
-  bool splits() const { return place_.library->CommSplit != nullptr; }
-
-  // Begins to make communicators of those ranks of this one that pass the same `color`, ordered by `key`;
-  // none for those that pass kNoColor. All ranks split. Errors: as Enqueue.
-  Status Split(int color, int key);
-
-  // Returns what the last Split has made, once, when Poll has said ready since; nullptr for kNoColor. It may
-  // be in progress itself. Either may end first.
-  std::unique_ptr<Communicator> TakeSplit();
-
-  // Begins to end the communicator, when all that was enqueued on this rank has ended. All ranks call it, at
-  // about the same time. Errors: as Enqueue.
-  Status Finalize();
-
   // Ends all calls of this rank, those that the stream has come to and those that it has not, and frees the
-  // communicator. What they were to write is undefined. The other ranks are not told: they abort, too. It may
-  // wait for the device to notice. Calls after the first one do nothing.
+  // communicator. What they were to write is undefined, and so is what other ranks get by calls that they
+  // have not come past. They are not told: they abort, too. It may wait for the device to notice. Calls after
+  // the first one do nothing.
   void Abort();
 
  private:
@@ -92,8 +79,6 @@ class Communicator {
   std::mutex mu_;            // held during each call of NCCL but the abort
   Handle handle_ = nullptr;  // guarded by mu_, as is what follows; nullptr: aborted, or being so
   bool in_progress_ = false;
-  bool finalized_ = false;                                        // or about to be, if in_progress_
-  Handle child_ = nullptr;                                        // NCCL sets it while a Split is in progress
   std::map<std::pair<DataType, std::uint64_t>, Op> scaled_sums_;  // kMostScaledSums, and those of a group
 };
 

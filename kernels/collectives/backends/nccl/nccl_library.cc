@@ -53,8 +53,6 @@ Status Load(void* file, Library* library) {
   find("ncclGetLastError", &library->GetLastError);
   find("ncclGetUniqueId", &library->GetUniqueId);
   find("ncclCommInitRankConfig", &library->CommInitRankConfig);
-  find("ncclCommFinalize", &library->CommFinalize);
-  find("ncclCommDestroy", &library->CommDestroy);
   find("ncclCommAbort", &library->CommAbort);
   find("ncclCommGetAsyncError", &library->CommGetAsyncError);
   find("ncclRedOpCreatePreMulSum", &library->RedOpCreatePreMulSum);
@@ -69,7 +67,6 @@ Status Load(void* file, Library* library) {
   find("ncclGroupStart", &library->GroupStart);
   find("ncclGroupEnd", &library->GroupEnd);
   if (!missing.empty()) return Internal(named + " has no function " + missing + kRemedy);
-  find("ncclCommSplit", &library->CommSplit);
   return {};
 }
 

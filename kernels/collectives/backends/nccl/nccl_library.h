@@ -36,7 +36,6 @@ enum class DataType : int {
 enum : Op { kSum = 0, kProduct = 1, kMax = 2, kMin = 3, kAverage = 4 };
 
 constexpr int kScalarOnHost = 1;  // ncclScalarHostImmediate
-constexpr int kNoColor = -1;      // NCCL_SPLIT_NOCOLOR
 
 // What ranks find each other by: one of them makes it, and sends it to the others.
 struct UniqueId {
@@ -59,9 +58,6 @@ struct Library {
   const char* (*GetLastError)(Handle) = nullptr;
   Result (*GetUniqueId)(UniqueId*) = nullptr;
   Result (*CommInitRankConfig)(Handle*, int num_ranks, UniqueId, int rank, Config*) = nullptr;
-  Result (*CommSplit)(Handle, int color, int key, Handle*, Config*) = nullptr;  // nullptr before NCCL 2.18
-  Result (*CommFinalize)(Handle) = nullptr;
-  Result (*CommDestroy)(Handle) = nullptr;
   Result (*CommAbort)(Handle) = nullptr;
   Result (*CommGetAsyncError)(Handle, Result*) = nullptr;
   Result (*RedOpCreatePreMulSum)(Op*, void* scalar, DataType, int residence, Handle) = nullptr;

@@ -1,12 +1,14 @@
 // Meeting: what the members of a communicator on one host share about the communicators that they make with
-// NCCL: the unique id of the one in use, and which members still need those that are not.
+// NCCL: the unique id of the one in use, and how far the members' streams have come.
 //
 // Place in the stack: it lies in shared memory (kernels/control/communicator_segment.h). Zeros are an empty
 // one.
 //
 // Each communicator of NCCL has a *number*, counted from 0. A failed step ends it if a member has calls on
-// its stream that others will never make. These calls end with an abort alone. But an abort also ends what
-// other members still read, for calls that all have made; so a member waits for all to have come past those.
+// its stream that others will never make. These calls end with an abort alone. But an abort, like any end of
+// a communicator, frees memory that other members still read and write, for calls that all have made. So each
+// member counts the batches that its stream has come past, and ends a communicator only when all members have
+// come past all that were complete.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_MEETING_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_MEETING_H_
 
@@ -15,7 +17,7 @@
 #include <cstdint>
 
 #include "kernels/collectives/backends/nccl/nccl_library.h"
-#include "kernels/common/rank_mask.h"
+#include "kernels/common/rank_id.h"
 
 namespace tf_smddp::nccl {
 
@@ -53,16 +55,16 @@ class alignas(64) Meeting {
     number_.fetch_add(1, std::memory_order_release);
   }
 
-  // Of communicator `number`, all that all members have called has ended on `member`. In the order of the
-  // numbers; kAll is for all.
-  static constexpr std::uint64_t kAll = ~std::uint64_t{0} - 1;
-  void MarkDrained(MemberId member, std::uint64_t number) {
-    drained_[member.index()].store(number + 1, std::memory_order_release);
+  // One more complete batch has ended on `member`: its stream has come past the calls. All members count the
+  // same batches, of whichever number.
+  void CountEnded(MemberId member) { ended_[member.index()].fetch_add(1, std::memory_order_release); }
+  std::uint64_t ended(MemberId member) const {
+    return ended_[member.index()].load(std::memory_order_acquire);
   }
-  // Whether it has on all of `members`.
-  bool AllDrained(MemberMask members, std::uint64_t number) const {
-    for (const MemberId member : members) {
-      if (drained_[member.index()].load(std::memory_order_acquire) <= number) return false;
+  // Whether `batches` of them have ended on each of `num_members` members.
+  bool AllEnded(int num_members, std::uint64_t batches) const {
+    for (int member = 0; member < num_members; ++member) {
+      if (ended(MemberId(member)) < batches) return false;
     }
     return true;
   }
@@ -72,8 +74,8 @@ class alignas(64) Meeting {
   std::atomic<std::uint32_t> has_id_;
   std::atomic<std::uint32_t> unusable_;
   UniqueId id_;
-  std::atomic<std::uint8_t> packs_[64];     // by member
-  std::atomic<std::uint64_t> drained_[64];  // by member: as many communicators
+  std::atomic<std::uint8_t> packs_[64];   // by member
+  std::atomic<std::uint64_t> ended_[64];  // by member
 };
 
 }  // namespace tf_smddp::nccl

@@ -9,23 +9,17 @@
 
 #include "kernels/collectives/backends/nccl/nccl_calls.h"
 #include "kernels/collectives/backends/nccl/nccl_communicator.h"
-#include "kernels/common/rank_mask.h"
 
 namespace tf_smddp::nccl {
 namespace {
 
-// How long the end of a communicator waits for the device, and for the other ranks to end it, too. NCCL may
-// need a rank to the end, even if its own part is done.
-constexpr std::chrono::seconds kDevicePatience{10};
-constexpr std::chrono::seconds kRanksPatience{2};
+// How long the end of the transfer waits for the streams of all members to come past their calls. Elsewhere
+// there is no limit: the stall watch warns, and ends the job.
+constexpr std::chrono::seconds kPatience{10};
 
 // NCCL takes 2,048 calls in a group. A group ends when it might have half as many, by a bound that is the
 // same on all ranks. So all ranks have the same requests in it, whose sends and receives meet.
 constexpr std::uint64_t kCallsOfGroup = 1024;
-
-// How long a communicator that is of no more use is kept for the other members, of which one may have
-// stopped.
-constexpr std::chrono::seconds kMembersPatience{60};
 
 // How long an error of NCCL waits for a better one. Where a rank has died, NCCL may tell before the engine
 // finds that, and NCCL does not know which rank it was.
@@ -74,28 +68,27 @@ class NcclTransfer::Session {
   }
 
   const std::unique_ptr<Communicator> communicator;
-  std::atomic<int> unfinished{0};  // batches that are complete, and that the stream has not come past
 
  private:
   std::mutex mu_;
   Status lost_;  // guarded by mu_
 };
 
-NcclTransfer::NcclTransfer(std::string library_path, Meeting* meeting,
-                           const std::atomic<std::uint64_t>* active, MemberId member, int num_members,
+NcclTransfer::NcclTransfer(std::string library_path, Meeting* meeting, MemberId member, int num_members,
                            Job job)
     : library_path_(std::move(library_path)),
       meeting_(meeting),
-      active_(active),
       member_(member),
       num_members_(num_members),
       job_(std::move(job)) {}
 
 NcclTransfer::~NcclTransfer() {
-  Reset();
-  if (session_ != nullptr) enqueued_ > 0 ? Retire() : Finish();
-  MarkDrained(Meeting::kAll);
-  EndRetired();
+  if (session_ != nullptr) Retire();
+  if (stream_ == nullptr) return;
+  const auto all_ended = std::make_shared<std::promise<void>>();
+  stream_->Then([all_ended] { all_ended->set_value(); });
+  if (all_ended->get_future().wait_for(kPatience) == std::future_status::ready) return;
+  LoseRetired(Internal("the GPUs did not come to the end of their work in time"));
 }
 
 const Library* NcclTransfer::SharedLibrary(const std::string& path, Status* status) {
@@ -222,22 +215,22 @@ Status NcclTransfer::Enqueue() {
 void NcclTransfer::Complete() {
   enqueued_ = 0;
   if (writes_.empty()) return;
-  const auto ended = [session = session_, writes = std::exchange(writes_, {}),
-                      job = job_](const Status& reached) {
+  const auto ended = [session = session_, writes = std::exchange(writes_, {}), meeting = meeting_,
+                      member = member_, job = job_](const Status& reached) {
     Status outcome = session->OutcomeOf(reached);
     if (!outcome.ok()) job.fail(outcome.message());
     // Where another rank has aborted, its part may be garbage, and the calls still end well here.
     if (outcome.ok()) outcome = job.error();
-    session->unfinished.fetch_sub(1);
+    meeting->CountEnded(member);
     EndAll(writes, outcome);
   };
-  session_->unfinished.fetch_add(1);
+  ++complete_;
   const Status status = stream_->WhenReached(ended);
   if (!status.ok()) ended(status);
 }
 
 void NcclTransfer::Watch() {
-  if (session_ == nullptr || !done_ || session_->unfinished.load() == 0) return;
+  if (session_ == nullptr || !done_ || meeting_->ended(member_) == complete_) return;
   bool ready = false;
   const Status status = error_.ok() ? session_->communicator->Poll(&ready) : error_;
   if (!status.ok()) Report(status);
@@ -251,35 +244,23 @@ void NcclTransfer::Abandon(const Status* job_end) {
   if (packer_ != nullptr) packer_->Forget();
   if (job_end == nullptr) return;
   if (session_ != nullptr) Retire();
-  for (const std::weak_ptr<Session>& each : retired_) {
-    if (const std::shared_ptr<Session> session = each.lock()) session->Lose(*job_end);
-  }
+  LoseRetired(*job_end);
 }
 
 void NcclTransfer::Reset() {
   if (meeting_->number() == number_) return;
-  session_ != nullptr ? Retire() : MarkDrained(number_);
+  if (session_ != nullptr) Retire();
   number_ = meeting_->number();
 }
 
-// In the stream's thread, which may be about to mark an earlier number.
-void NcclTransfer::MarkDrained(std::uint64_t number) {
-  const auto mark = [meeting = meeting_, member = member_, number] { meeting->MarkDrained(member, number); };
-  stream_ != nullptr ? stream_->Then(mark) : mark();
-}
-
-// Ends the communicator when no member needs it for calls that all have made.
+// Ends the communicator, in the stream's thread, when all members have come past all complete batches.
 void NcclTransfer::Retire() {
   enqueued_ = 0;
   stream_->Then([session = session_, writes = std::exchange(writes_, {}), stream = stream_.get(),
-                 meeting = meeting_, active = active_, member = member_, number = number_, job = job_] {
-    meeting->MarkDrained(member, number);
-    const auto needed = [&] {
-      const MemberMask members(active->load(std::memory_order_seq_cst));
-      return !meeting->AllDrained(members, number) && !session->lost() && job.error().ok();
-    };
-    const auto until = std::chrono::steady_clock::now() + kMembersPatience;
-    while (needed() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kPoll);
+                 meeting = meeting_, num_members = num_members_, complete = complete_, job = job_] {
+    while (!meeting->AllEnded(num_members, complete) && !session->lost() && job.error().ok()) {
+      std::this_thread::sleep_for(kPoll);
+    }
     session->communicator->Abort();
     // Nothing is written when the stream has come past what was aborted.
     const auto ended = [writes](const Status&) { EndAll(writes, Internal("NCCL's calls were ended")); };
@@ -291,33 +272,10 @@ void NcclTransfer::Retire() {
   retired_.push_back(std::exchange(session_, nullptr));
 }
 
-void NcclTransfer::EndRetired() {
-  const auto until = std::chrono::steady_clock::now() + kDevicePatience;
+void NcclTransfer::LoseRetired(const Status& why) {
   for (const std::weak_ptr<Session>& each : retired_) {
-    while (!each.expired() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kPoll);
-    const std::shared_ptr<Session> session = each.lock();
-    if (session != nullptr)
-      session->Lose(Internal("other ranks did not come to the end of their calls in time"));
+    if (const std::shared_ptr<Session> session = each.lock()) session->Lose(why);
   }
-}
-
-// No batch is under way, so the calls of all ranks are on their streams.
-void NcclTransfer::Finish() {
-  const auto reached = std::make_shared<std::promise<void>>();
-  Status status = stream_->WhenReached([reached](const Status&) { reached->set_value(); });
-  if (status.ok() && reached->get_future().wait_for(kDevicePatience) != std::future_status::ready) {
-    status = Internal("the GPU did not come to the end of its work in time");
-  }
-  Communicator* const communicator = session_->communicator.get();
-  const auto until = std::chrono::steady_clock::now() + kRanksPatience;
-  if (status.ok()) status = communicator->Finalize();
-  for (bool ready = false; status.ok() && !ready && std::chrono::steady_clock::now() < until;) {
-    status = communicator->Poll(&ready);
-    if (!ready) std::this_thread::sleep_for(kPoll);
-  }
-  if (status.ok()) return;
-  if (session_->unfinished.load() > 0) job_.fail(status.message());
-  session_->Lose(status);
 }
 
 }  // namespace tf_smddp::nccl

@@ -10,12 +10,12 @@
 //
 // NCCL's communicator is made for the first batch. A failed step ends it if a rank has calls on its stream
 // that others will never make; the next batch makes another one. Batches that were complete by then are
-// waited for first, on all ranks, and succeed. The end of the job ends it at once, and those batches end with
-// an error, since a rank may have died in the middle of them.
+// waited for first, on all ranks, and succeed (nccl_meeting.h); so it is at the end of the transfer. The end
+// of the job ends the communicator at once, and those batches end with an error, since a rank may have died
+// in the middle of them.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -43,11 +43,10 @@ class NcclTransfer : public Transfer {
     std::function<void(const std::string& text)> log;   // a line for the user
   };
 
-  // For the members of a communicator of one host, of which this rank is `member`. `active` is the mask of
-  // those that have not left. `meeting` and `active` outlive it.
-  NcclTransfer(std::string library_path, Meeting* meeting, const std::atomic<std::uint64_t>* active,
-               MemberId member, int num_members, Job job);
-  // Waits for what is on the stream, and for the other ranks to end, too; for some ten seconds at most.
+  // For the members of a communicator of one host, of which this rank is `member`. `meeting` outlives it.
+  NcclTransfer(std::string library_path, Meeting* meeting, MemberId member, int num_members, Job job);
+  // Waits for the streams of all members to come past the batches that were complete; for some ten seconds at
+  // most.
   ~NcclTransfer() override;
 
   // The library of this process: Library::Open, once, for the first path. nullptr if there is none that can
@@ -70,14 +69,11 @@ class NcclTransfer : public Transfer {
   Status Meet();
   Status Open(cuda::Device* device);
   Status Enqueue();
-  void MarkDrained(std::uint64_t number);
-  void EndRetired();
   void Retire();
-  void Finish();
+  void LoseRetired(const Status& why);
 
   const std::string library_path_;
   Meeting* const meeting_;
-  const std::atomic<std::uint64_t>* const active_;
   const MemberId member_;
   const int num_members_;
   const Job job_;
@@ -91,6 +87,7 @@ class NcclTransfer : public Transfer {
   Status error_;  // of NCCL, not reported yet
   std::chrono::steady_clock::time_point error_since_;
 
+  std::uint64_t complete_ = 0;                   // so many batches were; the same on all members
   std::uint64_t number_ = 0;                     // of NCCL's communicator in use, or to be made
   std::shared_ptr<Session> session_;             // nullptr until the first batch
   std::unique_ptr<Packer> packer_;               // nullptr: this rank cannot pack
