@@ -40,10 +40,8 @@ Progress::Progress(MemberState* state, Submission* submission, Failures* failure
 }
 
 Progress::~Progress() {
-  if (communicator_->job().aborted() && !ended_) {
-    const Status end = Internal(communicator_->job().AbortText());
-    runner_.Abandon(&end);
-  }
+  ended_ = ended_ || communicator_->job().aborted();
+  EndDevices();
   if (!open_) communicator_->job().arena().Release();  // since EndIncarnation
 }
 
@@ -237,10 +235,15 @@ void Progress::LeaveNow() {
 void Progress::EndJob() {
   communicator_->job().arena().Quarantine();
   if (open_ && !gone_) SettleLog();
+  delivery_->FailAll(communicator_->job().AbortText());
+  ended_ = true;
+}
+
+void Progress::EndDevices() {
+  if (!ended_ || abandoned_) return;
+  abandoned_ = true;
   const Status end = Internal(communicator_->job().AbortText());
   runner_.Abandon(&end);
-  delivery_->FailAll(end.message());
-  ended_ = true;
 }
 
 }  // namespace tf_smddp

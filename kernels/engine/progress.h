@@ -39,7 +39,11 @@ class Progress {
   bool Step(Completions* held);
 
   // Whether there may be something to do soon, for which nobody rings.
-  bool polls() const { return runner_.polls(); }
+  bool polls() const { return runner_.polls() || (ended_ && !abandoned_); }
+
+  // After a Step at the end of the job, when everything here has its error: ends what is on devices, once.
+  // That may take long, so a caller who drives the progress leaves it to the progress thread.
+  void EndDevices();
 
   // Asks that this rank leave the communicator. The next Step that finds nothing else to do sees to it; true
   // then, and false when the job was aborted instead. Nothing may be pending or come. Any thread; ring the
@@ -72,6 +76,7 @@ class Progress {
   bool open_ = true;               // it has begun
   bool gone_ = false;              // this rank has left the communicator
   bool ended_ = false;             // the job was aborted, and everything here has its error
+  bool abandoned_ = false;         // and what was on devices has been ended
 
   std::mutex mu_;
   std::vector<std::promise<bool>> leaving_;  // guarded by mu_

@@ -107,7 +107,9 @@ void ProgressThread::Run() {
   std::unique_lock<std::mutex> driving(driving_);
   while (!stopping_.load(std::memory_order_seq_cst)) {
     const std::uint32_t heard = bell().Listen();
-    if (progress_.Step(nullptr) || SpinUntilRung(heard, spin_)) continue;
+    const bool moved = progress_.Step(nullptr);
+    progress_.EndDevices();
+    if (moved || SpinUntilRung(heard, spin_)) continue;
     if (stopping_.load(std::memory_order_seq_cst)) return;
     const bool polls = progress_.polls();
     driving.unlock();

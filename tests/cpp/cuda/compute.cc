@@ -2,10 +2,10 @@
 
 #include <cstdint>
 #include <cstring>
-#include <future>
 #include <memory>
 
 #include "gtest/gtest.h"
+#include "kernels/engine/statistics.h"
 #include "tests/cpp/testing/ranks.h"
 
 namespace tf_smddp::testing {
@@ -76,6 +76,31 @@ Request Allreduce(const Floats& input, const Floats& output) {
   request.input = input.Input();
   request.output = output.Output();
   return request;
+}
+
+Request Allreduce(const Floats& data, const char* label, cuda::Order* input, cuda::Order* output) {
+  Request request = Allreduce(data, data);
+  request.label = label;
+  request.input.stream = input;
+  request.output.stream = output;
+  return request;
+}
+
+Status UseNccl(Engine& engine, Compute* compute, const Floats& data) {
+  EngineStats stats;
+  while (stats.collectives[static_cast<std::size_t>(CollectiveKind::kAllreduce)].nccl_bytes == 0) {
+    compute->Mark();
+    Status status = Await(engine, Allreduce(data, data));
+    if (status.ok()) status = compute->AwaitWritten();
+    if (status.ok()) status = engine.Stats(/*reset=*/false, &stats);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Hold::Hold(CUstream stream) {
+  const auto wait = [](void* hold) { static_cast<Hold*>(hold)->let_go_.get_future().wait(); };
+  Require(cuLaunchHostFunc(stream, wait, this));
 }
 
 }  // namespace tf_smddp::testing

@@ -3,6 +3,7 @@
 #define TF_SMDDP_TESTS_CPP_CUDA_COMPUTE_H_
 
 #include <cstddef>
+#include <future>
 #include <vector>
 
 #include "kernels/cuda/device.h"
@@ -63,6 +64,22 @@ class Floats {
 
 // A sum over the ranks.
 Request Allreduce(const Floats& input, const Floats& output);
+
+// Likewise, called `label`, whose input and output wait for different points of the stream.
+Request Allreduce(const Floats& data, const char* label, cuda::Order* input, cuda::Order* output);
+
+// Runs sums until NCCL does them.
+Status UseNccl(Engine& engine, Compute* compute, const Floats& data);
+
+// What is put on a stream from its making to LetGo does not begin.
+class Hold {
+ public:
+  explicit Hold(CUstream stream);
+  void LetGo() { let_go_.set_value(); }
+
+ private:
+  std::promise<void> let_go_;
+};
 
 }  // namespace tf_smddp::testing
 

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,7 +12,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/engine/statistics.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/testing/limited_ranks.h"
 #include "tests/cpp/testing/ranks.h"
@@ -29,41 +27,6 @@ Limit Warns(std::chrono::milliseconds timeout = {}) {
     config->stall_warning_ms = kWarning.count();
     config->stall_timeout_ms = timeout.count();
   };
-}
-
-// What is put on a stream from its making to LetGo does not begin.
-class Hold {
- public:
-  explicit Hold(CUstream stream) {
-    const auto wait = [](void* hold) { static_cast<Hold*>(hold)->let_go_.get_future().wait(); };
-    Require(cuLaunchHostFunc(stream, wait, this) == CUDA_SUCCESS, "cuLaunchHostFunc");
-  }
-  void LetGo() { let_go_.set_value(); }
-
- private:
-  std::promise<void> let_go_;
-};
-
-// A sum over the ranks that is called `name`; input and output may wait for different points of the stream.
-Request Sum(const Floats& data, const char* name, cuda::Order* input, cuda::Order* output) {
-  Request request = Allreduce(data, data);
-  request.label = name;
-  request.input.stream = input;
-  request.output.stream = output;
-  return request;
-}
-
-// Runs sums until NCCL does them.
-Status Begin(Engine& engine, Compute* compute, const Floats& data) {
-  EngineStats stats;
-  while (stats.collectives[static_cast<std::size_t>(CollectiveKind::kAllreduce)].nccl_bytes == 0) {
-    compute->Mark();
-    Status status = Await(engine, Allreduce(data, data));
-    if (status.ok()) status = compute->AwaitWritten();
-    if (status.ok()) status = engine.Stats(/*reset=*/false, &stats);
-    if (!status.ok()) return status;
-  }
-  return {};
 }
 
 void ExpectParts(const std::string& text, const std::vector<std::string>& parts) {
@@ -85,14 +48,14 @@ TEST(NcclStall, ARankThatIsStoppedWhenTheCallsOfAllAreOnTheirStreams) {
     const int rank = engine.config().rank;
     Compute compute(rank);
     Floats data(&compute, kHeldFloats);
-    Status status = Begin(engine, &compute, data);
+    Status status = UseNccl(engine, &compute, data);
     if (!status.ok()) return status;
     Hold hold(compute.stream());
     data.Set(1.0f);
     cuda::Order order;
     compute.Mark(&order);
     if (rank == 0) hold.LetGo();
-    status = Await(engine, Sum(data, "held", &order, &order));
+    status = Await(engine, Allreduce(data, "held", &order, &order));
     if (!status.ok()) return status;
     if (rank == 1) {
       ::raise(SIGSTOP);
@@ -123,19 +86,19 @@ TEST(NcclStall, AStepThatHasFailedWhileAStreamDoesNotGoOn) {
     const int rank = engine.config().rank;
     Compute compute(rank);
     const Floats first(&compute, kHeldFloats), second(&compute, kHeldFloats);
-    Status status = Begin(engine, &compute, first);
+    Status status = UseNccl(engine, &compute, first);
     if (!status.ok()) return status;
     cuda::Order orders[2];
     Hold hold(compute.stream());
     if (rank == 0) hold.LetGo();
     for (cuda::Order& order : orders) compute.Mark(&order);
-    status = Await(engine, Sum(first, "first", &orders[0], &orders[0]));
+    status = Await(engine, Allreduce(first, "first", &orders[0], &orders[0]));
     if (!status.ok()) return status;
     std::thread fails([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(150));
       if (rank == 0) engine.FailStep(kWorld, kNoStep, "on purpose");
     });
-    const Status failed = Await(engine, Sum(second, "second", &orders[1], &orders[1]));
+    const Status failed = Await(engine, Allreduce(second, "second", &orders[1], &orders[1]));
     fails.join();
     if (rank == 1) std::this_thread::sleep_for(3 * kWarning);
     if (rank == 1) hold.LetGo();
@@ -165,7 +128,7 @@ TEST(NcclStall, ACopyToADeviceThatDoesNotGoOn) {
     Hold hold(compute.stream());
     compute.Mark(&output);
     if (rank == 0) hold.LetGo();
-    Status status = Await(engine, Sum(data, "held", &input, &output));
+    Status status = Await(engine, Allreduce(data, "held", &input, &output));
     if (rank == 1) std::this_thread::sleep_for(3 * kWarning);
     if (rank == 1) hold.LetGo();
     if (status.ok()) status = Compute::AwaitWritten(output);
@@ -191,7 +154,7 @@ TEST(NcclStall, ACopyFromADeviceThatDoesNotGoOn) {
     Hold hold(compute.stream());
     if (rank == 0) hold.LetGo();
     compute.Mark();
-    const Status status = Await(engine, Sum(data, "held", &compute.order, &compute.order));
+    const Status status = Await(engine, Allreduce(data, "held", &compute.order, &compute.order));
     if (rank == 1) hold.LetGo();
     Require(cuCtxSynchronize() == CUDA_SUCCESS, "cuCtxSynchronize");  // the copy reads the tensor
     return status;
