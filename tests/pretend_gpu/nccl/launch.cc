@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
@@ -12,6 +15,7 @@
 #include "tests/pretend_gpu/nccl/order.h"
 #include "tests/pretend_gpu/nccl/settings.h"
 #include "tests/pretend_gpu/nccl/types.h"
+#include "tests/pretend_gpu/point.h"
 
 namespace pretend_gpu::nccl {
 namespace {
@@ -36,6 +40,46 @@ void Order(CUstream first, CUstream then) {
   cuEventDestroy_v2(event);
 }
 
+// With PRETEND_GPU_NCCL_ROOM: takes a device of this process, on which the kernels of no other communicator
+// run meanwhile.
+class Room {
+ public:
+  explicit Room(Communicator* communicator) : communicator_(communicator) {
+    if (!GetSettings().one_at_once) return;
+    const BlockedScope blocked;
+    std::unique_lock<std::mutex> lock(mu_);
+    Taken& taken = taken_[communicator->device];
+    while (taken.kernels > 0 && taken.communicator != communicator && !communicator->aborted()) {
+      freed_.wait_for(lock, std::chrono::milliseconds(10));
+    }
+    if (communicator->aborted()) return;
+    taken.communicator = communicator;
+    ++taken.kernels;
+    took_ = true;
+  }
+  ~Room() {
+    if (!took_) return;
+    std::lock_guard<std::mutex> lock(mu_);
+    --taken_[communicator_->device].kernels;
+    freed_.notify_all();
+  }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+
+ private:
+  struct Taken {
+    const Communicator* communicator = nullptr;
+    int kernels = 0;
+  };
+
+  static inline std::mutex& mu_ = *new std::mutex;
+  static inline std::condition_variable& freed_ = *new std::condition_variable;
+  static inline std::map<int, Taken>& taken_ = *new std::map<int, Taken>;
+
+  Communicator* const communicator_;
+  bool took_ = false;
+};
+
 std::vector<Seat> SeatsOf(const std::vector<Part>& parts) {
   std::vector<Seat> seats;
   for (const Part& part : parts) seats.push_back(part.seat);
@@ -45,6 +89,7 @@ std::vector<Seat> SeatsOf(const std::vector<Part>& parts) {
 // The kernel, on the stream's thread.
 void Run(Communicator& communicator, const std::vector<Part>& parts) {
   const Communicator::Waiting waiting(&communicator);
+  const Room room(&communicator);
   const auto seats = SeatsOf(parts);
   std::vector<std::uint64_t> offsets;
   for (const Part& part : parts) offsets.push_back(PutSent(communicator, part));

@@ -24,6 +24,7 @@ Settings Read() {
       NumberVariable("PRETEND_GPU_NCCL_LIMIT_S", 60, 0, 1L << 30),
       NumberVariable("PRETEND_GPU_NCCL_PEERS_US", 10'000, 0, 1L << 50),
       NumberVariable("PRETEND_GPU_NCCL_CONCURRENT", 0, 0, 1) != 0,
+      NumberVariable("PRETEND_GPU_NCCL_ROOM", 0, 0, 1) != 0,
       NumberVariable("PRETEND_GPU_NCCL_LEAKS", 0, 0, 1) != 0,
       NumberVariable("PRETEND_GPU_NCCL_SPOIL", 0, 0, 1) != 0,
       NumberVariable("PRETEND_GPU_NCCL_ABORT_MS", 0, 0, 1L << 30),

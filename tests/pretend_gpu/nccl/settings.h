@@ -8,12 +8,13 @@
 namespace pretend_gpu::nccl {
 
 struct Settings {
-  long limit_s;     // PRETEND_GPU_NCCL_LIMIT_S: how long a rank waits for others; 0: forever
-  long peers_us;    // PRETEND_GPU_NCCL_PEERS_US: after what wait a rank wakes the others' lazy streams
-  bool concurrent;  // PRETEND_GPU_NCCL_CONCURRENT: whether kernels of two communicators fit on a device
-  bool leaks;       // PRETEND_GPU_NCCL_LEAKS: whether a communicator that is left at exit ends the process
-  bool spoils;      // PRETEND_GPU_NCCL_SPOIL: whether the end of a communicator spoils what others still read
-  long abort_ms;    // PRETEND_GPU_NCCL_ABORT_MS: how long an abort takes
+  long limit_s;      // PRETEND_GPU_NCCL_LIMIT_S: how long a rank waits for others; 0: forever
+  long peers_us;     // PRETEND_GPU_NCCL_PEERS_US: after what wait a rank wakes the others' lazy streams
+  bool concurrent;   // PRETEND_GPU_NCCL_CONCURRENT: whether kernels of two communicators fit on a device
+  bool one_at_once;  // PRETEND_GPU_NCCL_ROOM: whether a device has room for the kernels of one communicator
+  bool leaks;        // PRETEND_GPU_NCCL_LEAKS: whether a communicator that is left at exit ends the process
+  bool spoils;    // PRETEND_GPU_NCCL_SPOIL: whether the end of a communicator spoils what others still read
+  long abort_ms;  // PRETEND_GPU_NCCL_ABORT_MS: how long an abort takes
   int failing_rank;            // PRETEND_GPU_NCCL_FAIL, its first part; -1: none
   std::uint64_t failing_call;  // its second part, counted from 1
   std::string host;            // NCCL_HOSTID: ranks of different hosts have different GPUs

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -130,6 +131,31 @@ TEST(Concurrent, OnlyOrdersOnAStreamCount) {
   ExpectSentence("each waits for the other", Sentence("two_orders", {}));
   EXPECT_EQ("", Sentence("two_orders", concurrent));
   ExpectSentence("each waits for the other", Sentence("two_orders_on_a_stream", concurrent));
+}
+
+// All make the calls in one order, but rank 1's stream comes to the first one late.
+const Named late_stream("late_stream", [](Rank&) {
+  Both both;
+  std::promise<void> second_is_on_the_device;
+  const auto wait = [](void* promise) { static_cast<std::promise<void>*>(promise)->get_future().wait(); };
+  cudaLaunchHostFunc(both.streams[1], wait, &second_is_on_the_device);
+  for (int rank = 0; rank < 2; rank++) both.AllReduce(rank, false, both.streams[rank]);
+  usleep(100'000);
+  for (int rank = 0; rank < 2; rank++) both.AllReduce(rank, true, both.other_streams[rank]);
+  usleep(100'000);
+  second_is_on_the_device.set_value();
+  for (int rank = 0; rank < 2; rank++) {
+    cudaStreamSynchronize(both.other_streams[rank]);
+    EXPECT_EQ(std::vector<int>(20, 1), Download(both.memory[rank], 20, both.streams[rank]));
+  }
+});
+
+TEST(Room, ForOneCommunicatorNeedsOneOrderOnEachDevice) {
+  const std::vector<std::string> prompt{"PRETEND_GPU_POLICY=prompt"};
+  EXPECT_EQ("", Sentence("late_stream", prompt));
+  ExpectSentence("has waited for 1 s",
+                 Sentence("late_stream", {"PRETEND_GPU_POLICY=prompt", "PRETEND_GPU_NCCL_LIMIT_S=1",
+                                          "PRETEND_GPU_NCCL_ROOM=1"}));
 }
 
 const Named leaves_one("leaves_one", [](Rank&) {
