@@ -31,8 +31,6 @@ inline constexpr int kMaxCommunicators = 64;
 // The state that a rank publishes to the others, for all communicators together.
 struct alignas(64) RankRecord {
   std::atomic<std::uint32_t> left;  // 1 once the rank has called shutdown()
-  // The communicator for which this rank uses NCCL, plus 1; 0 if there is none.
-  std::atomic<std::uint32_t> nccl_user;
   // In cache lines of its own, because it changes with each request, while every rank reads `left` at each
   // request.
   alignas(64) ProgressRecord progress;
@@ -61,6 +59,9 @@ class JobSegment {
   // Mask of the local ranks that no longer use communicator `communicator`, which is being removed.
   std::atomic<std::uint64_t>& let_go(int communicator) { return head_->let_go[communicator]; }
 
+  // From which the batches of all communicators draw turns (kernels/collectives/backends/nccl/nccl_turns.h).
+  std::atomic<std::uint64_t>& nccl_turns() { return head_->nccl_turns; }
+
   // The number of communicators that the segment has room for.
   int max_communicators() const { return max_communicators_; }
 
@@ -81,6 +82,7 @@ class JobSegment {
     RankRecord ranks[kMaxLocalRanks];
     PaddedBell bells[kMaxCommunicators][kMaxLocalRanks];
     std::atomic<std::uint64_t> let_go[kMaxCommunicators];
+    std::atomic<std::uint64_t> nccl_turns;
   };
 
   JobSegment(UniqueFd fd, const Config& config, int max_communicators, std::shared_ptr<MappingCache> mappings,

@@ -23,6 +23,9 @@ class OwnStream {
 
   Stream handle() const { return stream_; }
 
+  // Sets *event to one that is reached when all that is on the stream now has ended.
+  Status Mark(Event* event) { return events_->Record(stream_, event); }
+
   // What is put on the stream from now on waits for `event`.
   Status WaitFor(const Event& event);
 

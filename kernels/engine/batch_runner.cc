@@ -62,7 +62,7 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
       own_outputs_(ChunkBytes(*communicator_)),
       staged_(group_->index(), Windows(group_), ProgressCounters(group_), ChunkBytes(*communicator_)),
       nccl_(communicator_->config().nccl_library, &group_->segment().nccl_meeting(),
-            MemberId(group_->index()), group_->size(), JobOf(*state)),
+            &communicator_->job().nccl_turns(), MemberId(group_->index()), group_->size(), JobOf(*state)),
       transfers_{&nccl_, &chunks_, &own_outputs_, &staged_} {
   if (!communicator_->wired()) return;
   gather_ = std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), group_->index(),

@@ -63,6 +63,7 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
     return JobSegment::Open(std::move(result->control), config, mappings, &joining->segment_);
   });
   if (!status.ok()) return status;
+  joining->nccl_turns_ = std::make_unique<nccl::Turns>(&joining->segment_->nccl_turns());
   *job = std::move(joining);
   return {};
 }

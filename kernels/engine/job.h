@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/collectives/backends/nccl/nccl_turns.h"
 #include "kernels/common/config.h"
 #include "kernels/common/logging.h"
 #include "kernels/common/status.h"
@@ -49,6 +50,7 @@ class Job {
   Arena& arena() { return *arena_; }
   const std::shared_ptr<Arena>& shared_arena() const { return arena_; }
   const std::shared_ptr<BouncePool>& bounce_pool() const { return bounce_pool_; }
+  nccl::Turns& nccl_turns() { return *nccl_turns_; }
   // By local rank.
   const ArenaView& view(int local) const { return views_[static_cast<std::size_t>(local)]; }
   const LocalPeer& peer(int local) const { return bootstrap_.peers[static_cast<std::size_t>(local)]; }
@@ -76,6 +78,7 @@ class Job {
   std::size_t host_ = 0;  // this one
   BootstrapResult bootstrap_;
   std::unique_ptr<JobSegment> segment_;
+  std::unique_ptr<nccl::Turns> nccl_turns_;
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<BouncePool> bounce_pool_;
   std::vector<ArenaView> views_;  // by local rank

@@ -48,16 +48,6 @@ bool NcclUse::EachHasItsOwn(LocalGroup* group) {
   return true;
 }
 
-NcclUse::~NcclUse() {
-  std::uint32_t own = communicator_->id() + 1;
-  User().compare_exchange_strong(own, 0, std::memory_order_seq_cst);
-}
-
-std::atomic<std::uint32_t>& NcclUse::User() const {
-  Job& job = communicator_->job();
-  return job.segment().rank(job.local_rank()).nccl_user;
-}
-
 // Returns what this rank has told.
 std::uint64_t NcclUse::Tell(const cuda::Device& device) {
   std::atomic<std::uint64_t>& told = group_->self().gpu;
@@ -75,11 +65,6 @@ Status NcclUse::Open() const {
   Status status;
   const nccl::Library* const library = nccl::NcclTransfer::SharedLibrary(config.nccl_library, &status);
   if (library == nullptr) return status;
-  std::uint32_t user = 0;
-  const std::uint32_t own = communicator_->id() + 1;
-  if (!User().compare_exchange_strong(user, own, std::memory_order_seq_cst) && user != own) {
-    return Internal("NCCL is in use for process set " + std::to_string(user - 1) + ", and can be for one");
-  }
   communicator_->job().logger().Log(
       LogLevel::kInfo, "NCCL " + library->version + " (" + library->path + ") reduces tensors of GPUs");
   return {};

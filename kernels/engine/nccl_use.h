@@ -4,14 +4,9 @@
 // ranks have arrived. Each rank decides for its own tensors, by what it knows of the others: NCCL wants each
 // rank on a GPU of its own. A rank that keeps a tensor where others do not copies it to the host late
 // (batch_runner.h). So nothing need be agreed on, and ranks with and without a GPU can meet.
-//
-// A rank uses NCCL for one communicator: the first that asks for it, until that is removed. Calls of two of
-// NCCL's communicators that two ranks make in different orders can wait for each other for ever, and what
-// different communicators do here has no common order.
 #ifndef TF_SMDDP_KERNELS_ENGINE_NCCL_USE_H_
 #define TF_SMDDP_KERNELS_ENGINE_NCCL_USE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -26,10 +21,6 @@ class NcclUse {
   // It outlives this.
   explicit NcclUse(Communicator* communicator)
       : communicator_(communicator), group_(&communicator->group()) {}
-  // The communicator's calls of NCCL have ended.
-  ~NcclUse();
-  NcclUse(const NcclUse&) = delete;
-  NcclUse& operator=(const NcclUse&) = delete;
 
   // Whether this rank keeps the tensors of `request` on their device. The first request with tensors on a GPU
   // opens NCCL, and tells the other ranks which GPU this rank has. Any thread.
@@ -42,7 +33,6 @@ class NcclUse {
  private:
   std::uint64_t Tell(const cuda::Device& device);
   Status Open() const;
-  std::atomic<std::uint32_t>& User() const;
   void LogHostWay(const cuda::Device& device, const std::string& reason) const;
 
   Communicator* const communicator_;

@@ -465,37 +465,6 @@ TEST(NcclEngine, IsTurnedOffByASettingOfAnyRank) {
       [](int rank, Config* config) { config->nccl = rank != 1; });
 }
 
-// The process sets that come first have NCCL; what comes then has it when these are gone.
-TEST_P(NcclEngineTest, TakesTheFirstProcessSetOfEachRank) {
-  RunRanks(4, [](int rank, Engine& engine) {
-    Compute compute(rank);
-    Floats data(&compute, kFloats);
-    for (int round = 0; round < 2; ++round) {
-      CommunicatorId even = 0, odd = 0, all = 0;
-      ExpectOk(engine.CreateCommunicator({0, 2}, &even));
-      ExpectOk(engine.CreateCommunicator({1, 3}, &odd));
-      ExpectOk(engine.CreateCommunicator({0, 1, 2, 3}, &all));
-      for (int step = 0; step < 3; ++step) {
-        for (const bool of_all : {false, true}) {
-          data.Set(static_cast<float>(rank));
-          compute.Mark();
-          Request request = Allreduce(data, data);
-          request.communicator = of_all ? all : rank % 2 == 0 ? even : odd;
-          ExpectOk(Await(engine, std::move(request)));
-          ExpectOk(compute.AwaitWritten());
-          const float sum = of_all ? 6.0f : rank % 2 == 0 ? 2.0f : 4.0f;
-          EXPECT_EQ(data.Read(), std::vector<float>(kFloats, sum));
-        }
-      }
-      for (const CommunicatorId id : {even, odd, all}) ExpectOk(engine.RemoveCommunicator(id));
-      EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes,
-                (round + 1) * 3 * kFloats * sizeof(float));
-    }
-    ExpectSum(engine, &compute, data, 1);
-    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 7 * kFloats * sizeof(float));
-  });
-}
-
 // When a rank has left, NCCL's communicator has one rank too many.
 TEST(NcclEngine, GoesThroughTheHostWhenARankHasLeft) {
   RunRanks(3, [](int rank, Engine& engine) {

@@ -74,13 +74,14 @@ class NcclTransfer::Session {
   Status lost_;  // guarded by mu_
 };
 
-NcclTransfer::NcclTransfer(std::string library_path, Meeting* meeting, MemberId member, int num_members,
-                           Job job)
+NcclTransfer::NcclTransfer(std::string library_path, Meeting* meeting, Turns* turns, MemberId member,
+                           int num_members, Job job)
     : library_path_(std::move(library_path)),
       meeting_(meeting),
       member_(member),
       num_members_(num_members),
-      job_(std::move(job)) {}
+      job_(std::move(job)),
+      line_(turns, meeting) {}
 
 NcclTransfer::~NcclTransfer() {
   if (session_ != nullptr) Retire();
@@ -131,11 +132,13 @@ Transfer::Progress NcclTransfer::Step() {
     return progress;
   }
   Status status;
-  bool ready = false;
-  if (session_ == nullptr) {
+  bool come = false, ready = false;
+  if (stream_ == nullptr) status = Open(DeviceOf(*requests_.front()));
+  if (status.ok()) status = line_.Come(stream_.get(), &come);
+  if (status.ok() && come && session_ == nullptr) {
     status = Meet();
     progress.moved = session_ != nullptr;
-  } else {
+  } else if (status.ok() && come) {
     status = session_->communicator->Poll(&ready);
   }
   if (status.ok() && ready && packer_ != nullptr) status = packer_->Unpack(stream_->handle());
@@ -146,6 +149,7 @@ Transfer::Progress NcclTransfer::Step() {
     status = Enqueue();
     progress.moved = true;
   } else if (status.ok() && ready) {
+    line_.Made();
     progress.moved = progress.unit_done = done_ = true;
   }
   if (!status.ok()) done_ = Report(status);
@@ -165,8 +169,6 @@ Status NcclTransfer::Meet() {
     meeting_->LeaveId(id);
   }
   cuda::Device* const device = DeviceOf(*requests_.front());
-  if (stream_ == nullptr) status = Open(device);
-  if (!status.ok()) return status;
   std::unique_ptr<Communicator> communicator;
   status = Communicator::Make({library, device->driver(), device->context()}, id, num_members_,
                               member_.value(), &communicator);
@@ -240,6 +242,7 @@ void NcclTransfer::Abandon(const Status* job_end) {
   requests_.clear();
   error_ = {};
   done_ = true;
+  line_.Skip();
   if (enqueued_ > 0) meeting_->MarkUnusable();
   if (packer_ != nullptr) packer_->Forget();
   if (job_end == nullptr) return;
@@ -248,6 +251,7 @@ void NcclTransfer::Abandon(const Status* job_end) {
 }
 
 void NcclTransfer::Reset() {
+  line_.Restart();
   if (meeting_->number() == number_) return;
   if (session_ != nullptr) Retire();
   number_ = meeting_->number();

@@ -5,7 +5,8 @@
 //
 // The calls of a batch go out as one group, or a few, on a stream of ours, which waits for what computes the
 // inputs. A rank's unit is done when its calls are on the stream. So the batch is complete when those of all
-// ranks are, and the next batch begins while they run. When an output is written is known from its order's
+// ranks are, and the next batch begins while they run. The batches of several communicators of ours come one
+// after the other on a GPU (nccl_turns.h). When an output is written is known from its order's
 // `writes` (kernels/cuda/device.h).
 //
 // NCCL's communicator is made for the first batch. A failed step ends it if a rank has calls on its stream
@@ -27,6 +28,7 @@
 #include "kernels/collectives/backends/nccl/nccl_library.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
+#include "kernels/collectives/backends/nccl/nccl_turns.h"
 #include "kernels/collectives/transfer.h"
 #include "kernels/common/rank_id.h"
 #include "kernels/common/status.h"
@@ -43,8 +45,10 @@ class NcclTransfer : public Transfer {
     std::function<void(const std::string& text)> log;   // a line for the user
   };
 
-  // For the members of a communicator of one host, of which this rank is `member`. `meeting` outlives it.
-  NcclTransfer(std::string library_path, Meeting* meeting, MemberId member, int num_members, Job job);
+  // For the members of a communicator of one host, of which this rank is `member`. `meeting` and `turns`,
+  // which this rank's transfers share, outlive it.
+  NcclTransfer(std::string library_path, Meeting* meeting, Turns* turns, MemberId member, int num_members,
+               Job job);
   // Waits for the streams of all members to come past the batches that were complete; for some ten seconds at
   // most.
   ~NcclTransfer() override;
@@ -92,7 +96,8 @@ class NcclTransfer : public Transfer {
   std::shared_ptr<Session> session_;             // nullptr until the first batch
   std::unique_ptr<Packer> packer_;               // nullptr: this rank cannot pack
   std::vector<std::weak_ptr<Session>> retired_;  // since a failed step; batches that were complete use them
-  std::unique_ptr<cuda::OwnStream> stream_;      // last: its thread uses the sessions
+  std::unique_ptr<cuda::OwnStream> stream_;      // its thread uses the sessions
+  Turns::Line line_;                             // last: it uses the stream
 };
 
 }  // namespace tf_smddp::nccl

@@ -1,0 +1,56 @@
+#include "kernels/collectives/backends/nccl/nccl_turns.h"
+
+#include <algorithm>
+
+namespace tf_smddp::nccl {
+
+Turns::Line::Line(Turns* turns, Meeting* meeting) : turns_(turns), meeting_(meeting) {
+  std::lock_guard<std::mutex> lock(turns_->mu_);
+  turns_->lines_.insert(this);
+}
+
+Turns::Line::~Line() {
+  std::lock_guard<std::mutex> lock(turns_->mu_);
+  turns_->lines_.erase(this);
+  if (turns_->last_ == this) turns_->last_ = nullptr;
+}
+
+Status Turns::Line::Come(cuda::OwnStream* stream, bool* come) {
+  *come = has_come_;
+  if (has_come_) return {};
+  const std::uint64_t batch = made_.load(std::memory_order_relaxed);
+  if (meeting_->BeginToDraw(batch)) meeting_->Draw(turns_->counter_);
+  std::uint64_t turn = 0;
+  if (!meeting_->TurnOf(batch, &turn)) return {};
+  std::lock_guard<std::mutex> lock(turns_->mu_);
+  if (!turns_->IsFirst(*this, turn)) return {};
+  if (turns_->last_ != nullptr && turns_->last_ != this) {
+    cuda::Event reached;
+    Status status = turns_->last_->stream_->Mark(&reached);
+    if (status.ok()) status = stream->WaitFor(reached);
+    if (!status.ok()) return status;
+  }
+  stream_ = stream;
+  turns_->last_ = this;
+  *come = has_come_ = true;
+  return {};
+}
+
+void Turns::Line::Made() {
+  has_come_ = false;
+  made_.fetch_add(1, std::memory_order_release);
+}
+
+void Turns::Line::Skip() {
+  has_come_ = false;
+  made_.store(~std::uint64_t{0}, std::memory_order_release);
+}
+
+bool Turns::IsFirst(const Line& line, std::uint64_t turn) const {
+  return std::none_of(lines_.begin(), lines_.end(), [&](const Line* other) {
+    return other != &line &&
+           other->meeting_->MayHaveBefore(turn, other->made_.load(std::memory_order_acquire));
+  });
+}
+
+}  // namespace tf_smddp::nccl
