@@ -45,8 +45,7 @@ class StallWatch {
     StalledRequest request;
     Clock::time_point submitted;
     std::uint64_t members = 0;  // mask of the ranks of its communicator
-    std::uint64_t missing =
-        0;  // mask of the ranks that it waits for, or may wait for; this one: for a device
+    std::uint64_t missing = 0;  // mask of the ranks that it waits for, or may; its own bit: for its device
   };
 
   // The requests that were submitted at `before` or earlier.

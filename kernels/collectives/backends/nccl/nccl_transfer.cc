@@ -89,7 +89,10 @@ NcclTransfer::~NcclTransfer() {
   const auto all_ended = std::make_shared<std::promise<void>>();
   stream_->Then([all_ended] { all_ended->set_value(); });
   if (all_ended->get_future().wait_for(kPatience) == std::future_status::ready) return;
-  LoseRetired(Internal("the GPUs did not come to the end of their work in time"));
+  const Status late = Internal("the GPUs did not come to the end of their work in time");
+  // Other members may get garbage from here on.
+  if (!meeting_->AllEnded(num_members_, complete_)) job_.fail(late.message());
+  LoseRetired(late);
 }
 
 const Library* NcclTransfer::SharedLibrary(const std::string& path, Status* status) {
