@@ -177,7 +177,6 @@ TEST(Measure, PackedAndSingleCallsOfNccl) {
       std::printf("| %d | %d | %.0f | %.0f | %.2f |\n", tensors, kib, 1e6 * single, 1e6 * packed,
                   single / packed);
     }
-    Leave(std::move(communicator));
   });
 }
 

@@ -64,7 +64,6 @@ TEST(OneRank, ReducesEachTypeByEachOp) {
       ExpectOk(communicator->Enqueue(calls, rank.comm_stream()));
       ExpectOk(AwaitReady(communicator.get()));
     });
-    Leave(std::move(communicator));
   });
 }
 
@@ -83,7 +82,6 @@ TEST(OneRank, PacksTheSame) {
         }
       });
     }
-    Leave(std::move(communicator));
   });
 }
 

@@ -110,7 +110,7 @@ std::vector<float> Values(std::size_t count) {
     if ((next >> 23 & 0xff) != 0xff) bits.push_back(next);  // neither infinite nor a NaN
   }
   std::vector<float> values(count);
-  std::memcpy(values.data(), bits.data(), count * sizeof(float));
+  if (count > 0) std::memcpy(values.data(), bits.data(), count * sizeof(float));
   return values;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Leaves out each wait that kernels/ makes on a GPU, one after the other, and expects that a test fails.
 
-    leave_out_waits.py "PROGRAM [ARGUMENT]..."...
+    leave_out_waits.py "[VARIABLE=VALUE]... PROGRAM [ARGUMENT]..."...
 
 The programs are tests, linked with the pretend GPU, that pass. A wait is known by the functions that make it.
 It is found if one of the programs that make it fails without it. Prints a line for each wait; exits with 1 if
@@ -24,12 +24,20 @@ OURS = ("tf_smddp::cuda::", "tf_smddp::nccl::")
 Functions = Tuple[str, ...]
 
 
-def run(program: str, **variables: str) -> bool:
+def split(program: str) -> Tuple[Dict[str, str], List[str]]:
+    """Returns the variables, and the command."""
+    words = shlex.split(program)
+    first = next(i for i, word in enumerate(words) if "=" not in word)
+    return dict(word.split("=", 1) for word in words[:first]), words[first:]
+
+
+def run(program: str, **more: str) -> bool:
     """Returns whether the program passes."""
+    variables, command = split(program)
     try:
         done = subprocess.run(
-            [*shlex.split(program), "--gtest_fail_fast", "--gtest_brief=1"],
-            env={**os.environ, **variables},
+            [*command, "--gtest_fail_fast", "--gtest_brief=1"],
+            env={**os.environ, **variables, **more},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=LIMIT_S,
@@ -42,7 +50,7 @@ def run(program: str, **variables: str) -> bool:
 
 def functions_of(program: str, wait: str) -> Functions:
     """Returns the names of the functions that make the wait, the nearest first."""
-    binary = shlex.split(program)[0]
+    binary = split(program)[1][0]
     # The address after a call may belong to the next line, or function; the one before it does not.
     places = [hex(int(place.rsplit("+", 1)[1], 16) - 1) for place in wait.split()]
     names = subprocess.run(
