@@ -31,6 +31,9 @@ inline constexpr int kMaxCommunicators = 64;
 // The state that a rank publishes to the others, for all communicators together.
 struct alignas(64) RankRecord {
   std::atomic<std::uint32_t> left;  // 1 once the rank has called shutdown()
+  // The GPU of the first tensor on one that this rank has reduced (kernels/cuda/device.h); kUnknownGpu
+  // before.
+  std::atomic<std::uint64_t> gpu;
   // In cache lines of its own, because it changes with each request, while every rank reads `left` at each
   // request.
   alignas(64) ProgressRecord progress;
@@ -61,6 +64,8 @@ class JobSegment {
 
   // From which the batches of all communicators draw turns (kernels/collectives/backends/nccl/nccl_turns.h).
   std::atomic<std::uint64_t>& nccl_turns() { return head_->nccl_turns; }
+  // Bits of the warnings about GPUs that have been written (kernels/engine/gpu_places.h).
+  std::atomic<std::uint32_t>& gpu_warnings() { return head_->gpu_warnings; }
 
   // The number of communicators that the segment has room for.
   int max_communicators() const { return max_communicators_; }
@@ -83,6 +88,7 @@ class JobSegment {
     PaddedBell bells[kMaxCommunicators][kMaxLocalRanks];
     std::atomic<std::uint64_t> let_go[kMaxCommunicators];
     std::atomic<std::uint64_t> nccl_turns;
+    std::atomic<std::uint32_t> gpu_warnings;
   };
 
   JobSegment(UniqueFd fd, const Config& config, int max_communicators, std::shared_ptr<MappingCache> mappings,

@@ -44,12 +44,22 @@ Status Device::Of(Stream compute, Device** device) {
 Status Device::Open() {
   const CurrentContext current(driver_, context_);
   Status status = driver_->Check("cuCtxGetDevice", driver_->CtxGetDevice(&number_));
-  Uuid uuid = {};
-  if (status.ok()) status = driver_->Check("cuDeviceGetUuid", driver_->DeviceGetUuid(&uuid, number_));
-  id_ = NumberOf(uuid);
+  if (status.ok()) status = driver_->Check("cuDeviceGetUuid", driver_->DeviceGetUuid(&uuid_, number_));
+  id_ = NumberOf(uuid_);
   if (status.ok()) status = NewStream("smddp-from-gpu", &to_host_.stream);
   if (status.ok()) status = NewStream("smddp-to-gpu", &to_device_.stream);
   return status;
+}
+
+std::string Device::Describe() const {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text = name() + " (UUID ";
+  for (std::size_t i = 0; i < sizeof uuid_.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    const auto byte = static_cast<unsigned char>(uuid_.bytes[i]);
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text + ")";
 }
 
 Status Device::NewStream(const char* thread, std::unique_ptr<OwnStream>* stream) {

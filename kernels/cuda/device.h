@@ -53,6 +53,9 @@ class Device : public MemoryKind {
   // it is the same.
   std::uint64_t id() const { return id_; }
 
+  // For messages that compare ranks: "GPU 0 (UUID 00112233-4455-6677-8899-aabbccddeeff)".
+  std::string Describe() const;
+
   // MemoryKind:
   std::string name() const override { return "GPU " + std::to_string(number_); }
   Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
@@ -82,6 +85,7 @@ class Device : public MemoryKind {
   const Context context_;
   const std::shared_ptr<EventPool> events_;
   int number_ = 0;
+  Uuid uuid_ = {};
   std::uint64_t id_ = 0;
   CopyStream to_host_, to_device_;
 };

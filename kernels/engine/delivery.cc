@@ -63,6 +63,7 @@ Status Delivery::PutResult(const PendingRequest& pending) {
 void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Ended* ended) {
   LocalGroup* const group = state_->group;
   const Request& request = pending->request;
+  state_->gpus.Look(request, pending->manifest);
   const Status status = PutResult(*pending);
   if (HasEnded(*pending)) ++ended->count;
   FreeSpans(pending.get());

@@ -12,6 +12,7 @@
 #include "kernels/engine/communicator_handle.h"
 #include "kernels/engine/completion_thread.h"
 #include "kernels/engine/failure_memory.h"
+#include "kernels/engine/gpu_places.h"
 #include "kernels/engine/pending.h"
 #include "kernels/engine/sequencer.h"
 #include "kernels/engine/stall_watch.h"
@@ -32,6 +33,7 @@ struct MemberState {
         counters(counters),
         timeline(timeline),
         handle(std::make_shared<CommunicatorHandle>(communicator)),
+        gpus(communicator),
         pending(/*in_turn=*/communicator->wired()),
         sequencer(memory, &communicator->group().segment().failure(), communicator->wired()) {}
   ~MemberState() { handle->End(); }
@@ -44,6 +46,7 @@ struct MemberState {
   CommunicatorCounters* const counters;
   Timeline* const timeline;
   const std::shared_ptr<CommunicatorHandle> handle;  // for copies
+  GpuPlaces gpus;
   PendingTable pending;
   Sequencer sequencer;
 

@@ -29,9 +29,9 @@ bool NcclUse::Keeps(const Request& request) {
     if (member == group_->index()) continue;
     const std::uint64_t other = group_->segment().member(member).gpu.load(std::memory_order_seq_cst);
     if (other != kNoGpu && other != own) continue;
-    const std::string name = "rank " + std::to_string(group_->rank_of(member));
-    LogHostWay(*device, name + (other == own ? " uses the same GPU, and NCCL needs one for each rank"
-                                             : " does not use NCCL"));
+    // Of a GPU that ranks share warns gpu_places.h.
+    if (other == kNoGpu)
+      LogHostWay(*device, "rank " + std::to_string(group_->rank_of(member)) + " does not use NCCL");
     return false;
   }
   return nccl::SupportOf(request.operation, communicator_->size()) == nccl::Support::kYes;

@@ -145,6 +145,7 @@ Status Submission::PlaceData(PendingRequest* pending) {
     for (const std::int64_t rows : request.splits) *splits++ = static_cast<std::uint64_t>(rows);
     pending->cell.splits_offset = arena.OffsetOf(pending->splits, pending->splits_bytes);
   }
+  state_->gpus.Tell(request);
   if (!request.input.on_host() && nccl_use_.Keeps(request)) {
     pending->cell.input_offset = pending->cell.output_offset = kOnDevice;
     return {};

@@ -1,0 +1,70 @@
+#include "kernels/engine/gpu_places.h"
+
+namespace tf_smddp {
+namespace {
+
+constexpr char kRemedy[] =
+    "tf.config.set_visible_devices(gpus[local_rank()], \"GPU\") after init() gives each rank a GPU of its "
+    "own";
+
+const cuda::Device* DeviceOf(const Request& request) {
+  return dynamic_cast<const cuda::Device*>(request.input.kind);
+}
+
+}  // namespace
+
+void GpuPlaces::Tell(const Request& request) {
+  const cuda::Device* const device = DeviceOf(request);
+  if (device == nullptr) return;
+  std::uint64_t told = kUnknownGpu;
+  if (Told(communicator_->job().local_rank())
+          .compare_exchange_strong(told, device->id(), std::memory_order_seq_cst) ||
+      told == device->id()) {
+    return;
+  }
+  Warn(kTwoGpus, "rank " + std::to_string(communicator_->job().rank()) + " reduces tensors of " +
+                     device->Describe() + ", and of another GPU before; those of one of them are copied to " +
+                     "the host's memory and reduced there; " + kRemedy);
+}
+
+void GpuPlaces::Look(const Request& request, const Manifest& manifest) {
+  if (request.input.on_host() || looked_.load(std::memory_order_relaxed)) return;
+  const cuda::Device* const device = DeviceOf(request);
+  if (device == nullptr || looked_.exchange(true, std::memory_order_relaxed)) return;
+  LocalGroup& group = communicator_->group();
+  const std::uint64_t active = group.segment().active().load(std::memory_order_seq_cst);
+  std::uint64_t sharing = 0, on_gpus = 0, on_host = 0;  // bits of ranks
+  for (int member = 0; member < group.size(); ++member) {
+    if ((active >> member & 1) == 0) continue;  // it has left, and perhaps before this request
+    const int rank = group.rank_of(member);
+    const std::uint64_t gpu = Told(communicator_->job().LocalRankOf(rank)).load(std::memory_order_seq_cst);
+    const std::uint64_t bit = std::uint64_t{1} << rank;
+    (gpu == kUnknownGpu ? on_host : on_gpus) |= bit;
+    if (gpu == device->id()) sharing |= bit;
+  }
+  if ((sharing & (sharing - 1)) != 0) {
+    Warn(kShared,
+         RankList(sharing) + " share " + device->Describe() +
+             ", and NCCL needs a GPU for each rank, so its tensors are copied to the host's memory " +
+             "and reduced there; " + kRemedy + ", if there are as many");
+  }
+  if (on_host != 0) {
+    Warn(kMixed, "the tensor of " + DescribeManifest(manifest) + " lies on a GPU on " + RankList(on_gpus) +
+                     ", and in the host's memory on " + RankList(on_host) +
+                     ", so it is reduced in the host's memory; give all ranks a GPU, or none: look at " +
+                     "CUDA_VISIBLE_DEVICES, tf.config.set_visible_devices and tf.device on " +
+                     RankList(on_host));
+  }
+}
+
+std::atomic<std::uint64_t>& GpuPlaces::Told(int local) const {
+  return communicator_->job().segment().rank(local).gpu;
+}
+
+void GpuPlaces::Warn(Warning warning, const std::string& text) const {
+  Job& job = communicator_->job();
+  if ((job.segment().gpu_warnings().fetch_or(warning, std::memory_order_seq_cst) & warning) != 0) return;
+  job.logger().Log(LogLevel::kWarning, text);
+}
+
+}  // namespace tf_smddp

@@ -1,0 +1,87 @@
+"""Which GPU a rank uses is chosen after `init()`; what is hardly meant gets one line in the log."""
+
+import re
+
+import pytest
+from harness import run_job
+
+# As SMDDP's and Horovod's scripts begin.
+INIT = """
+sdp.init()
+gpus = tf.config.list_physical_devices("GPU")
+for gpu in gpus:
+    tf.config.experimental.set_memory_growth(gpu, True)
+"""
+OWN_GPU = 'tf.config.set_visible_devices(gpus[sdp.local_rank()], "GPU")\n'
+
+REDUCE = """
+def check(device="/GPU:0"):
+    with tf.device(device):
+        x = tf.fill([2000], sdp.rank() + 1.0)
+        found = sdp.allreduce(x, 0, 1, op=sdp.ReduceOp.SUM)
+    assert found.numpy().tolist() == [sum(range(1, sdp.size() + 1))] * 2000
+    return found.device[-5:]
+
+report("device", [check() for _ in range(3)][0])
+report("gpus", len(tf.config.list_logical_devices("GPU")))
+report("nccl", sdp.stats()["collectives"]["allreduce"]["nccl_bytes"])
+"""
+
+
+def run(script, num_ranks):
+    job = run_job(num_ranks, script)
+    assert job.exit_code == 0, str(job)
+    return job
+
+
+def warnings(job):
+    return [line for line in job.output.splitlines() if "tf_smddp rank" in line and " warning] " in line]
+
+
+def test_the_choice_after_init(gpus):
+    """`init()` begins nothing on a GPU: TensorFlow takes the choice afterwards."""
+    gpus(2)
+    job = run(INIT + OWN_GPU + REDUCE, 2)
+    assert [found["device"] for found in job.reports] == ["GPU:0"] * 2
+    assert [found["gpus"] for found in job.reports] == [1, 1]
+    assert [found["nccl"] for found in job.reports] == [3 * 8000] * 2
+    assert warnings(job) == []
+
+
+def test_no_choice(gpus):
+    """All ranks on the first GPU: the results are right."""
+    gpus(2)
+    job = run(INIT + REDUCE, 3)
+    (line,) = warnings(job)
+    assert "ranks 0, 1, 2 share GPU 0 (UUID " in line
+    assert "set_visible_devices(gpus[local_rank()]" in line
+    assert [found["nccl"] for found in job.reports] == [0] * 3
+
+
+def test_a_rank_without_a_gpu(gpus):
+    gpus(2)
+    none = 'tf.config.set_visible_devices([] if sdp.rank() == 1 else gpus[sdp.local_rank() // 2], "GPU")\n'
+    job = run(INIT + none + REDUCE.replace('"/GPU:0"', '"/GPU:0" if sdp.rank() != 1 else "/CPU:0"'), 3)
+    (line,) = warnings(job)
+    assert "on a GPU on ranks 0, 2, and in the host's memory on rank 1" in line
+    assert "allreduce" in line and "CUDA_VISIBLE_DEVICES" in line
+    assert [found["gpus"] for found in job.reports] == [1, 0, 1]
+
+
+def test_two_gpus_in_a_rank(gpus):
+    gpus(2)
+    both = "for number in (0, 1):\n    check(f'/GPU:{(number + sdp.rank()) % 2}')\n"
+    job = run(INIT + REDUCE.replace("[check() for _ in range(3)][0]", "None") + both, 2)
+    (line,) = warnings(job)
+    assert "reduces tensors of GPU" in line and "and of another GPU before" in line
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2])
+def test_more_ranks_than_gpus(gpus, num_gpus):
+    """The script's own error ends the job, and the others say whose it was."""
+    gpus(num_gpus)
+    job = run_job(3, INIT + OWN_GPU + REDUCE)
+    assert job.exit_code == 1, str(job)
+    assert "IndexError: list index out of range" in job.output
+    assert re.search(r"rank [12] ended with an uncaught IndexError: list index out of range", job.output)
+    assert not job.leftovers, str(job)
