@@ -74,6 +74,55 @@ def test_two_ranks_with_one_gpu(gpus):
     assert job.output.count("ranks 0, 1 share GPU 0") == 1
 
 
+SAME_AS_ON_THE_CPU = f"""
+sdp.init()
+{OWN_GPU}
+COUNT, STEPS = 3000, 6
+
+
+def train(device, compiled):
+    random = np.random.default_rng(sdp.rank())  # each rank has data of its own
+    with tf.device(device):
+        x, wanted = (tf.constant(random.standard_normal(COUNT), tf.float32) for _ in range(2))
+        weights = [tf.Variable(tf.fill([COUNT], 0.1 * (i + sdp.rank()))) for i in range(4)]
+        sdp.broadcast_variables(weights, 0)
+
+        def step():
+            a, b, c, d = weights
+            with tf.GradientTape() as tape:
+                error = c * (a * x + b) + d - wanted
+                loss = tf.reduce_mean(error * error)
+            gradients = sdp.DistributedGradientTape(tape).gradient(loss, weights)
+            for weight, gradient in zip(weights, gradients):
+                weight.assign_sub(300.0 * gradient)
+
+        run = tf.function(step) if compiled else step
+        for _ in range(STEPS):
+            run()
+    return [on(device, weight).numpy() for weight in weights]
+
+
+for compiled in (False, True):
+    wanted, found = train("CPU:0", compiled), train("GPU:0", compiled)
+    assert all(np.mean(np.abs(each - 0.1 * i)) > 0.01 for i, each in enumerate(wanted))  # all have learned
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    bits = [each.tobytes() for each in found]
+    assert sdp.allgather_object(bits) == [bits] * sdp.size()
+    report(f"different from the CPU's {{compiled}}", int(np.sum(np.array(found) != np.array(wanted))))
+report("nccl", sdp.stats()["collectives"]["allreduce"]["nccl_bytes"])
+"""
+
+
+@pytest.mark.parametrize("policy", first_and_long(["random", "lazy", "tensorflow=prompt,*=lazy"]))
+@pytest.mark.parametrize("num_gpus", [3, 1])
+def test_training_equals_the_cpus_and_all_ranks_agree(gpus, num_gpus, policy):
+    """To rounding, and to the bit: with NCCL, and through the host."""
+    gpus(num_gpus, policy)
+    job = run(SAME_AS_ON_THE_CPU, num_processes=3)
+    wanted = 2 * 6 * 4 * 12000 if num_gpus == 3 else 0
+    assert [found["nccl"] for found in job.reports] == [wanted] * 3
+
+
 TRAINING = f"""
 sdp.init()
 report("pid", os.getpid())
