@@ -8,6 +8,9 @@
 // Tensors larger than a limit then come from the arena. They are reduced where they lie; smaller ones are
 // copied on their way, which costs less than to look for them. When the arena is full, the other allocator
 // goes on, and collectives stage such tensors.
+//
+// It is so on hosts with GPUs, too, but for tensors that a function copies between the CPU and a GPU:
+// TensorFlow has these in a pool of pinned memory, which no registered allocator is asked for.
 #ifndef TF_SMDDP_KERNELS_TF_ARENA_ALLOCATOR_H_
 #define TF_SMDDP_KERNELS_TF_ARENA_ALLOCATOR_H_
 
@@ -23,7 +26,7 @@ enum class ArenaUse {
   kPossible,
   // Something made a tensor before this library was loaded.
   kTooLate,
-  // TensorFlow allocates in another way: on GPU hosts, or with TF_CPU_ALLOCATOR_USE_BFC=1.
+  // TensorFlow allocates in another way: with TF_CPU_ALLOCATOR_USE_BFC=1.
   kBypassed,
 };
 ArenaUse CanUseArena();

@@ -47,8 +47,8 @@ void StartUsingArena(const std::shared_ptr<Engine>& engine) {
       return;
     case ArenaUse::kBypassed:
       logger.Log(level,
-                 "TensorFlow's own pool is in use for CPU memory (TF_CPU_ALLOCATOR_USE_BFC, or a GPU), so "
-                 "tensors are copied through the memory that the ranks share");
+                 "TensorFlow's own pool is in use for CPU memory (TF_CPU_ALLOCATOR_USE_BFC), so tensors are "
+                 "copied through the memory that the ranks share");
       return;
   }
 }
