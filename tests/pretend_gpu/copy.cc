@@ -57,6 +57,7 @@ void Copy(void* destination, Side destination_side, const void* source, Side sou
   } else {
     task.run = [to, from, bytes] { std::memmove(to.at, from.at, bytes); };
   }
+  task.works = true;
   const auto end = Enqueue(stream, std::move(task));
   if (wait || (!to.device && !to.pinned)) end->Wait();
 }
@@ -70,6 +71,7 @@ void Fill(void* destination, std::uint64_t value, std::size_t width, std::size_t
   Task task;
   const Place to = Resolve(destination, width * count, Side::kDevice, "destination", stream, &task);
   Log("%zu elements of %zu bytes at %p on %s", count, width, destination, stream.stream->Describe().c_str());
+  task.works = true;
   task.run = [at = to.at, value, width, count] {
     for (std::size_t i = 0; i < count; i++) std::memcpy(at + i * width, &value, width);
   };

@@ -31,6 +31,7 @@ WorkEnd EnqueueWork(void* stream, Work work) {
   Task task;
   task.run = std::move(work.run);
   task.wanted_elsewhere = std::move(work.wanted_elsewhere);
+  task.works = true;
   auto end = Enqueue(StreamOf(stream), std::move(task));
   return {[end] { end->Wait(); }, [end] { return end->Reached(); }};
 }

@@ -122,6 +122,7 @@ bool LaunchKernel(const std::string& name, Dim grid, Dim block, unsigned shared_
   binding = &ours;
   task.run = (*twin)({counted->first.c_str(), grid, block, shared_bytes}, arguments);
   binding = nullptr;
+  task.works = true;
   Enqueue(stream, std::move(task));
   return true;
 }

@@ -15,15 +15,17 @@ namespace {
 
 struct Rule {
   std::string role;
-  std::optional<Mood> mood;  // none: drawn
+  std::optional<Mood> mood;  // none: one of the first three is drawn
 };
 
 std::optional<Mood> ReadMood(const std::string& text, const std::string& policy) {
   if (text == "prompt") return Mood::kPrompt;
   if (text == "random") return Mood::kRandom;
   if (text == "lazy") return Mood::kLazy;
+  if (text == "paced") return Mood::kPaced;
   if (text == "drawn") return std::nullopt;
-  End("the policy '%s' has the mood '%s'; a mood is prompt, random, lazy or drawn, and a policy a mood or a "
+  End("the policy '%s' has the mood '%s'; a mood is prompt, random, lazy, drawn or paced, and a policy a "
+      "mood or a "
       "list of role=mood",
       policy.c_str(), text.c_str());
 }

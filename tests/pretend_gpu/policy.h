@@ -9,6 +9,9 @@
 //   lazy    A task runs when somebody waits for it, directly or through an event, or when nobody has for a
 //           long time (PRETEND_GPU_LAZY_US): as late as it can be.
 //   drawn   One of the three for each stream, from the seed.
+//   paced   Each task that works on memory takes a time (PRETEND_GPU_PACE_US), and comes at once after the
+//   one
+//           before it, as on a GPU that is busy. What overlaps is in PRETEND_GPU_TRACE.
 //
 // "tensorflow=lazy,*=prompt" is the adversary of a library that forgets to wait for TensorFlow's stream.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_POLICY_H_
@@ -19,7 +22,7 @@
 
 namespace pretend_gpu {
 
-enum class Mood { kPrompt, kRandom, kLazy };
+enum class Mood { kPrompt, kRandom, kLazy, kPaced };
 
 // Replaces PRETEND_GPU_POLICY for all tasks that are enqueued from now on. Ends the process if the policy
 // cannot be read. Any thread.

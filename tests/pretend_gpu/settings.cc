@@ -12,6 +12,8 @@ const Settings& GetSettings() {
       static_cast<std::uint64_t>(NumberVariable("PRETEND_GPU_SEED", 1, 0, 1L << 60)),
       NumberVariable("PRETEND_GPU_DELAY_US", 300, 0, 10'000'000),
       NumberVariable("PRETEND_GPU_LAZY_US", 5000, 0, 1L << 50),
+      NumberVariable("PRETEND_GPU_PACE_US", 10'000, 0, 10'000'000),
+      TextVariable("PRETEND_GPU_TRACE", ""),
       TextVariable("PRETEND_GPU_KERNELS", ""),
       TextVariable("PRETEND_GPU_WAITS", ""),
       TextVariable("PRETEND_GPU_LEAVE_OUT", ""),

@@ -15,6 +15,8 @@ struct Settings {
   std::uint64_t seed;        // PRETEND_GPU_SEED: for random delays and drawn moods
   long delay_us;             // PRETEND_GPU_DELAY_US: the longest usual delay of a task on a random stream
   long lazy_us;              // PRETEND_GPU_LAZY_US: how long a lazy stream waits for somebody to wait for it
+  long pace_us;              // PRETEND_GPU_PACE_US: how long a task on a paced stream takes
+  std::string trace;         // PRETEND_GPU_TRACE: the file that gets a line for each task; "": none
   std::string kernels;       // PRETEND_GPU_KERNELS: libraries with twins, separated by colons
   std::string waits;         // PRETEND_GPU_WAITS: a file to which each wait is added
   std::string leave_out;     // PRETEND_GPU_LEAVE_OUT: the wait that is not made, as it stands in that file

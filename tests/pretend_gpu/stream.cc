@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "tests/pretend_gpu/diagnostics.h"
 #include "tests/pretend_gpu/settings.h"
 
 namespace pretend_gpu {
@@ -39,7 +40,7 @@ std::shared_ptr<Point> Stream::Push(Task task) {
   const std::uint64_t ticket = ++tickets_;
   auto end = std::make_shared<Point>(demand_, ticket);
   tail_ = end;
-  queue_.push_back({std::move(task), mood, ticket, end});
+  queue_.push_back({std::move(task), mood, ticket, end, {Call::Name(), TraceClock(), 0}});
   pushed_.notify_one();
   if (mood == Mood::kPrompt && StreamThread::Current() == nullptr) {
     settled_.wait(lock, [&] { return done_ >= ticket || blocked_ > 0; });
@@ -61,6 +62,10 @@ void Stream::Run() {
       running_wanted_elsewhere_ = next.task.wanted_elsewhere;
     }
     Delay(next);
+    next.times.begin_us = TraceClock();
+    if (next.mood == Mood::kPaced && next.task.works) {
+      std::this_thread::sleep_for(std::chrono::microseconds(GetSettings().pace_us));
+    }
     if (next.task.run) {
       if (next.task.may_wait_for_host) {
         BlockedScope blocked;
@@ -69,6 +74,7 @@ void Stream::Run() {
         next.task.run();
       }
     }
+    if (next.task.works) TraceTask(role(), device_, next.times);
     // Who waits for the end may free at once what the task has used.
     next.task = {};
     next.end->Reach();

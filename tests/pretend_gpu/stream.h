@@ -14,6 +14,7 @@
 
 #include "tests/pretend_gpu/point.h"
 #include "tests/pretend_gpu/policy.h"
+#include "tests/pretend_gpu/trace.h"
 #include "tests/pretend_gpu/uses.h"
 
 namespace pretend_gpu {
@@ -25,6 +26,9 @@ struct Task {
   // The task may wait for what the thread that enqueued it does next: it runs the program's code, or meets a
   // task of another stream. So a prompt stream does not make that thread wait for it.
   bool may_wait_for_host = false;
+  // The task reads or writes memory, rather than to order others: on a paced stream it takes a time, and it
+  // is in the trace.
+  bool works = false;
   // Returns whether another process waits for the task; may be empty.
   std::function<bool()> wanted_elsewhere;
 };
@@ -64,6 +68,7 @@ class Stream : public StreamThread {
     Mood mood;
     std::uint64_t ticket;
     std::shared_ptr<Point> end;
+    TaskTimes times;
   };
 
   Stream(int device, bool waits_for_null_stream, int priority, std::string role);
