@@ -16,6 +16,7 @@ enum class StatusCode {
   kInvalidArgument,     // the caller's arguments can never work
   kFailedPrecondition,  // the engine is not initialized or has been shut down, or this is a forked child
   kInternal,            // the job failed: a peer died, ranks disagree, or the system refused something
+  kDeviceLost,          // a device of this rank is of no more use to this process, so the job cannot go on
 };
 
 class Status {
@@ -37,6 +38,11 @@ inline Status InvalidArgument(std::string message) {
 }
 inline Status FailedPrecondition(std::string message) {
   return {StatusCode::kFailedPrecondition, std::move(message)};
+}
+// An error of one step: FailedPrecondition, unless `cause` is that a device is lost.
+inline Status ErrorOfStep(const Status& cause, std::string message) {
+  const bool lost = cause.code() == StatusCode::kDeviceLost;
+  return {lost ? StatusCode::kDeviceLost : StatusCode::kFailedPrecondition, std::move(message)};
 }
 inline Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 

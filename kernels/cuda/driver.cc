@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <iterator>
 #include <type_traits>
+#include <utility>
 
 namespace tf_smddp::cuda {
 namespace {
@@ -57,6 +60,26 @@ Loaded Load() {
   return loaded;
 }
 
+// The results after which the driver's documentation has the process end, since its context is of no more
+// use: a kernel or a copy before the call has failed.
+bool IsSticky(Result result) {
+  constexpr Result kSticky[] = {
+      214,  // ECC_UNCORRECTABLE
+      220,  // NVLINK_UNCORRECTABLE
+      700,  // ILLEGAL_ADDRESS
+      702,  // LAUNCH_TIMEOUT
+      709,  // CONTEXT_IS_DESTROYED
+      710,  // ASSERT
+      714,  // HARDWARE_STACK_ERROR
+      715,  // ILLEGAL_INSTRUCTION
+      716,  // MISALIGNED_ADDRESS
+      717,  // INVALID_ADDRESS_SPACE
+      718,  // INVALID_PC
+      719,  // LAUNCH_FAILED
+  };
+  return std::find(std::begin(kSticky), std::end(kSticky), result) != std::end(kSticky);
+}
+
 }  // namespace
 
 const Driver* Driver::Get(Status* status) {
@@ -70,7 +93,12 @@ Status Driver::Check(const char* call, Result result) const {
   const char *name = nullptr, *text = nullptr;
   if (GetErrorName(result, &name) != kSuccess || name == nullptr) name = "an unknown error";
   if (GetErrorString(result, &text) != kSuccess || text == nullptr) text = "the driver has no text for it";
-  return Internal(std::string(call) + " failed: " + name + " (" + std::to_string(result) + "): " + text);
+  std::string message = std::string(call) + " failed: " + name + " (" + std::to_string(result) + "): " + text;
+  if (!IsSticky(result)) return Internal(std::move(message));
+  message +=
+      "; work that this process put on the GPU before has failed, and nothing can run there any more. "
+      "CUDA_LAUNCH_BLOCKING=1 shows which op it was";
+  return {StatusCode::kDeviceLost, std::move(message)};
 }
 
 }  // namespace tf_smddp::cuda

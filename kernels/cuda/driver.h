@@ -66,7 +66,8 @@ struct Driver {
   // Returns the driver of this process; nullptr without one, and then *status says why. Any thread.
   static const Driver* Get(Status* status);
 
-  // Returns OK for kSuccess; else Internal: "cuEventRecord failed: CUDA_ERROR_…: …".
+  // Returns OK for kSuccess; else "cuEventRecord failed: CUDA_ERROR_…: …", which is DeviceLost if all later
+  // calls fail alike, or Internal.
   Status Check(const char* call, Result result) const;
 };
 

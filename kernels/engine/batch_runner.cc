@@ -148,7 +148,7 @@ bool BatchRunner::ResolveOne(Item* item) {
     if (status.ok() && !request.output.on_host() && !resolved.on_devices())
       status = BounceOutput(resolved, item->pending.get(), &output);
     // It is no damage when this rank has no room.
-    if (!status.ok()) status = FailedPrecondition(status.message());
+    if (!status.ok()) status = ErrorOfStep(status, status.message());
   }
   if (!status.ok()) {
     // The other hosts have launched it, too, and would wait for this rank's part.
@@ -176,7 +176,7 @@ Status BatchRunner::BounceLate(Item* item) {
   const Request& request = pending->request;
   Status status = BounceBuffer::Allocate(communicator_->job().bounce_pool(), request.input.kind,
                                          pending->bytes, pending->manifest, &pending->input_bounce);
-  if (!status.ok()) return FailedPrecondition(status.message());
+  if (!status.ok()) return ErrorOfStep(status, status.message());
   pending->span = pending->input_bounce->span();
   if (item->resolved.all_outputs()) pending->output_bounce = pending->input_bounce;
   pending->input_bounce->Fill(request.input, [handle = state_->handle] {

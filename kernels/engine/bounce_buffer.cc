@@ -10,7 +10,7 @@ Status BounceBuffer::Allocate(std::shared_ptr<BouncePool> pool, MemoryKind* kind
   void* span = nullptr;
   const Status status = pool->Allocate(kind, bytes, &span);
   if (!status.ok()) {
-    return Internal("could not pin memory for " + DescribeManifest(owner) + ": " + status.message());
+    return {status.code(), "could not pin memory for " + DescribeManifest(owner) + ": " + status.message()};
   }
   if (span == nullptr) {
     return pool->arena().FullError(std::to_string(bytes) + " bytes of " + DescribeManifest(owner) +

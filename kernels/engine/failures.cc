@@ -31,8 +31,13 @@ void Failures::Fail(std::uint64_t incarnation, StepId step, const std::string& t
 void Failures::FailRequest(const PendingRequest& pending, const Status& status) {
   if (status.code() == StatusCode::kInternal) {
     state_->communicator->job().Abort(status.message());
+    return;
+  }
+  const std::string text = state_->RankName() + ": " + status.message();
+  if (status.code() == StatusCode::kDeviceLost) {
+    state_->communicator->job().Abort(text);
   } else {
-    Fail(pending.incarnation, pending.request.step, state_->RankName() + ": " + status.message());
+    Fail(pending.incarnation, pending.request.step, text);
   }
 }
 

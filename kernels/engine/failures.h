@@ -26,8 +26,8 @@ class Failures {
   // of it now. Any thread.
   void Fail(std::uint64_t incarnation, StepId step, const std::string& text);
 
-  // Handles an error of Resolve, or of making room for an output: damage ends the job, anything else the
-  // incarnation. Any thread.
+  // Handles an error of Resolve, or of making room for an output: damage and a lost device end the job,
+  // anything else the incarnation. Any thread.
   void FailRequest(const PendingRequest& pending, const Status& status);
 
   // `pending` differs from what member `other_member` has in its place, which is `others`. Any thread.

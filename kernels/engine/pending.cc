@@ -8,9 +8,9 @@
 namespace tf_smddp {
 
 Status FillError(const PendingRequest& pending) {
-  return FailedPrecondition("could not copy the input of " + DescribeManifest(pending.manifest) + " from " +
-                            pending.request.input.kind->name() + ": " +
-                            pending.input_bounce->fill_status().message());
+  const Status& cause = pending.input_bounce->fill_status();
+  return ErrorOfStep(cause, "could not copy the input of " + DescribeManifest(pending.manifest) + " from " +
+                                pending.request.input.kind->name() + ": " + cause.message());
 }
 
 PendingTable::Added PendingTable::Add(const Shared& pending, bool ready) {

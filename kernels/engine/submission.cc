@@ -85,7 +85,12 @@ std::uint64_t Submission::Submit(Request&& request) {
   }
   if (!status.ok()) {
     // The other ranks run it, and would wait for this one.
-    failures_->Fail(incarnation, pending->request.step, state_->RankName() + ": " + status.message());
+    const std::string text = state_->RankName() + ": " + status.message();
+    if (status.code() == StatusCode::kDeviceLost) {
+      state_->communicator->job().Abort(text);
+    } else {
+      failures_->Fail(incarnation, pending->request.step, text);
+    }
   } else if (added == PendingTable::Added::kTwin) {
     status = InvalidArgument(DescribeManifest(pending->manifest) +
                              " was submitted twice in one execution of its group; give each tensor its own "

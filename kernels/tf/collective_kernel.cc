@@ -36,11 +36,18 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
   const std::vector<std::string>& labels = given.empty() ? attributes_.labels : given;
   std::vector<Request> requests;
   std::shared_ptr<GpuTensors> gpu;
-  if (status.ok()) status = GpuTensors::Of(context, &gpu);
+  const Status found = GpuTensors::Of(context, &gpu);
+  if (status.ok()) status = ToTensorFlow(found);
   if (status.ok()) status = MakeRequests(context, step->number(), labels, gpu.get(), &requests);
   if (status.ok()) status = FillIn(context, gpu.get(), &requests);
-  if (status.ok() && gpu != nullptr) status = ToTensorFlow(gpu->Mark());
+  const Status marked = status.ok() && gpu != nullptr ? gpu->Mark() : Status();
+  if (status.ok()) status = ToTensorFlow(marked);
   if (!status.ok()) {
+    for (const Status& on_gpu : {found, marked}) {
+      if (on_gpu.code() == StatusCode::kDeviceLost) {
+        engine->Abort("rank " + std::to_string(engine->config().rank) + ": " + on_gpu.message());
+      }
+    }
     // The other ranks run this op, and would wait for this one.
     engine->FailStep(attributes_.communicator, step->number(),
                      "rank " + std::to_string(engine->config().rank) + " could not run " +

@@ -3,21 +3,19 @@
 #include <utility>
 
 #include "kernels/cuda/driver.h"
-#include "kernels/tf/conversions.h"
 #include "kernels/tf/tensorflow_private.h"
 
 namespace tf_smddp {
 
-absl::Status GpuTensors::Of(tensorflow::OpKernelContext* context, std::shared_ptr<GpuTensors>* tensors) {
+Status GpuTensors::Of(tensorflow::OpKernelContext* context, std::shared_ptr<GpuTensors>* tensors) {
   tensors->reset();
   void* const stream = ComputeStream(context);
-  if (stream == nullptr) return absl::OkStatus();
+  if (stream == nullptr) return {};
   std::shared_ptr<GpuTensors> found(new GpuTensors);
   found->order_.compute = static_cast<cuda::Stream>(stream);
   const Status status = cuda::Device::Of(found->order_.compute, &found->device_);
-  if (!status.ok()) return ToTensorFlow(status);
-  *tensors = std::move(found);
-  return absl::OkStatus();
+  if (status.ok()) *tensors = std::move(found);
+  return status;
 }
 
 bool HasGpuKernels() {

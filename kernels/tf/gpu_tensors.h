@@ -18,8 +18,8 @@ namespace tf_smddp {
 
 class GpuTensors {
  public:
-  // Sets *tensors to nullptr for an op on the CPU. Errors: Internal, what the driver says.
-  static absl::Status Of(tensorflow::OpKernelContext* context, std::shared_ptr<GpuTensors>* tensors);
+  // Sets *tensors to nullptr for an op on the CPU. Errors: Internal or DeviceLost, what the driver says.
+  static Status Of(tensorflow::OpKernelContext* context, std::shared_ptr<GpuTensors>* tensors);
 
   // What our streams do from now on waits for what TensorFlow has put on its stream until now: the
   // computation of the inputs, and what used the outputs' memory before. Call it when the tensors have been

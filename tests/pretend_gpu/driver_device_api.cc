@@ -11,6 +11,7 @@
 #include "tests/pretend_gpu/driver_call.h"
 #include "tests/pretend_gpu/peer_access.h"
 #include "tests/pretend_gpu/settings.h"
+#include "tests/pretend_gpu/sticky_error.h"
 
 // So that the tables' destructors never run before the streams' threads end, all state is made once and kept.
 using pretend_gpu::Contexts;
@@ -223,11 +224,11 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned* version) {
 }
 
 CUresult cuCtxSynchronize(void) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto context = CurrentContext();
   context->Synchronize();
   pretend_gpu::HeapOf(context->device()).CheckGuards();
-  return CUDA_SUCCESS;
+  return pretend_gpu::StickyError();
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {

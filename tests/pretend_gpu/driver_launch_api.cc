@@ -4,10 +4,10 @@
 #include <string>
 
 #include "tests/pretend_gpu/context.h"
-#include "tests/pretend_gpu/driver_call.h"
 #include "tests/pretend_gpu/launch.h"
 #include "tests/pretend_gpu/module.h"
 #include "tests/pretend_gpu/ptx_text.h"
+#include "tests/pretend_gpu/sticky_error.h"
 
 using pretend_gpu::End;
 using pretend_gpu::Function;
@@ -16,7 +16,7 @@ using pretend_gpu::Module;
 using pretend_gpu::Modules;
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   pretend_gpu::CurrentContext();
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
   auto made = std::make_shared<Module>();
@@ -29,17 +29,17 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 }
 
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, int*, void**) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return cuModuleLoadData(module, image);
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return cuModuleLoadData(module, image);
 }
 
 CUresult cuModuleUnload(CUmodule module) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto removed = Modules().Remove(module);
   std::lock_guard<std::mutex> lock(removed->mu);
   for (const auto& [name, function] : removed->functions) Functions().Remove(function);
@@ -48,7 +48,7 @@ CUresult cuModuleUnload(CUmodule module) {
 
 // Which kernels have a twin is only seen when one is launched: programs may load more than they use.
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto found = Modules().Get(module);
   std::lock_guard<std::mutex> lock(found->mu);
   void*& handle = found->functions[name];
@@ -60,26 +60,26 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr*, std::size_t*, CUmodule module, const char* name) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Modules().Get(module);
   pretend_gpu::Log("%s: the stand-in has no global variables", name);
   return CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction function, int) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Functions().Get(function);
   return CUDA_SUCCESS;
 }
 
 CUresult cuFuncSetAttribute(CUfunction function, int, int) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Functions().Get(function);
   return CUDA_SUCCESS;
 }
 
 CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Functions().Get(function);
   constexpr int kMaxThreadsPerBlock = 0;
   *value = attribute == kMaxThreadsPerBlock ? 1024 : 0;
@@ -87,7 +87,7 @@ CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int, std::size_t) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Functions().Get(function);
   *blocks = 1;
   return CUDA_SUCCESS;
@@ -95,14 +95,14 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction fun
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function, int threads,
                                                               std::size_t shared_bytes, unsigned) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared_bytes);
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                         CUstream stream, void** arguments, void** extra) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto found = Functions().Get(function);
   if (extra != nullptr)
     End("kernel %s gets its arguments packed in `extra`; pass an array", found->name.c_str());

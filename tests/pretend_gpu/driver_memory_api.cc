@@ -4,11 +4,11 @@
 #include "tests/pretend_gpu/context.h"
 #include "tests/pretend_gpu/copy.h"
 #include "tests/pretend_gpu/device.h"
-#include "tests/pretend_gpu/driver_call.h"
 #include "tests/pretend_gpu/host_memory.h"
 #include "tests/pretend_gpu/ipc_memory.h"
 #include "tests/pretend_gpu/memory.h"
 #include "tests/pretend_gpu/settings.h"
+#include "tests/pretend_gpu/sticky_error.h"
 
 using pretend_gpu::Copy;
 using pretend_gpu::CurrentContext;
@@ -26,7 +26,7 @@ void* Address(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 }  // namespace
 
 CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total_bytes) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   pretend_gpu::Heap& heap = pretend_gpu::HeapOf(CurrentContext()->device());
   *total_bytes = heap.space().bytes();
   *free_bytes = heap.free_bytes();
@@ -34,7 +34,7 @@ CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total_bytes) {
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto context = CurrentContext();
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   void* allocated = pretend_gpu::HeapOf(context->device()).Allocate(bytes);
@@ -44,7 +44,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   if (address == 0) return CUDA_SUCCESS;
   const Space* space = SpaceOf(Address(address));
   if (space == nullptr) End("%p is no device memory; free what cuMemAlloc returned", Address(address));
@@ -59,7 +59,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Space* space = SpaceOf(Address(address));
   const auto allocation = space == nullptr ? nullptr : space->Find(Address(address));
   if (allocation == nullptr) return CUDA_ERROR_NOT_FOUND;
@@ -69,7 +69,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* bytes, CUdevice
 }
 
 CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr address) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Space* space = SpaceOf(Address(address));
   const auto allocation = space == nullptr ? nullptr : space->Find(Address(address));
   const bool pinned = space == nullptr && pretend_gpu::PinnedUses(Address(address), 1) != nullptr;
@@ -118,7 +118,7 @@ CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr address) 
 }
 
 CUresult cuPointerGetAttributes(unsigned count, int* attributes, void** values, CUdeviceptr address) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   for (unsigned i = 0; i < count; i++) {
     const CUresult error = cuPointerGetAttribute(values[i], attributes[i], address);
     if (error != CUDA_SUCCESS) return error;
@@ -127,24 +127,24 @@ CUresult cuPointerGetAttributes(unsigned count, int* attributes, void** values, 
 }
 
 CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   *address = pretend_gpu::AllocateHost(bytes);
   return *address == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 CUresult cuMemAllocHost_v2(void** address, std::size_t bytes) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return cuMemHostAlloc(address, bytes, 0);
 }
 
 CUresult cuMemFreeHost(void* address) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   pretend_gpu::FreeHost(address);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   pretend_gpu::RegisterHost(address, bytes);
   return CUDA_SUCCESS;
@@ -152,24 +152,24 @@ CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned) {
 
 CUresult cuMemHostUnregister(void* address) {
   PRETEND_GPU_ENTER;
-  pretend_gpu::UnregisterHost(address);
-  return CUDA_SUCCESS;
+  pretend_gpu::UnregisterHost(address);  // on a broken device, too: the host's memory outlives it
+  return pretend_gpu::CountCall();
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   if (pretend_gpu::PinnedUses(host, 1) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *device = reinterpret_cast<CUdeviceptr>(host);
   return CUDA_SUCCESS;
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return pretend_gpu::ExportMemory(Address(address), handle) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   CurrentContext();
   if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
   void* opened = pretend_gpu::ImportMemory(&handle);
@@ -178,63 +178,63 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   pretend_gpu::EndImport(Address(address));
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const bool both_on_device = SpaceOf(Address(to)) != nullptr && SpaceOf(Address(from)) != nullptr;
   Copy(Address(to), Side::kAny, Address(from), Side::kAny, bytes, StreamOf(nullptr), !both_on_device);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Copy(Address(to), Side::kAny, Address(from), Side::kAny, bytes, StreamOf(stream), false);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Copy(Address(to), Side::kDevice, from, Side::kHost, bytes, StreamOf(nullptr), true);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Copy(to, Side::kHost, Address(from), Side::kDevice, bytes, StreamOf(nullptr), true);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Copy(Address(to), Side::kDevice, Address(from), Side::kDevice, bytes, StreamOf(nullptr), false);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Copy(Address(to), Side::kDevice, from, Side::kHost, bytes, StreamOf(stream), false);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Copy(to, Side::kHost, Address(from), Side::kDevice, bytes, StreamOf(stream), false);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Copy(Address(to), Side::kDevice, Address(from), Side::kDevice, bytes, StreamOf(stream), false);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            std::size_t bytes, CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   for (const auto& [address, context] : {std::pair(to, to_context), std::pair(from, from_context)}) {
     const Space* space = SpaceOf(Address(address));
     const auto named = pretend_gpu::Contexts().Get(context);
@@ -249,40 +249,40 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
 
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                       std::size_t bytes) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, nullptr);
 }
 
 // Fills return before they are done, also those without Async in their names.
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Fill(Address(to), value, 1, count, StreamOf(stream));
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, std::size_t count, CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Fill(Address(to), value, 2, count, StreamOf(stream));
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t count, CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Fill(Address(to), value, 4, count, StreamOf(stream));
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, std::size_t count) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return cuMemsetD8Async(to, value, count, nullptr);
 }
 
 CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, std::size_t count) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return cuMemsetD16Async(to, value, count, nullptr);
 }
 
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, std::size_t count) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return cuMemsetD32Async(to, value, count, nullptr);
 }

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "tests/pretend_gpu/context.h"
-#include "tests/pretend_gpu/driver_call.h"
 #include "tests/pretend_gpu/event.h"
 #include "tests/pretend_gpu/ipc_event.h"
+#include "tests/pretend_gpu/sticky_error.h"
 #include "tests/pretend_gpu/waits.h"
 
 using pretend_gpu::End;
@@ -48,56 +48,56 @@ void pretend_gpu_set_policy(const char* policy) {
 }
 
 CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   *stream = pretend_gpu::MakeStream(flags, 0, pretend_gpu::RoleOfCaller(__builtin_return_address(0)));
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   *stream = pretend_gpu::MakeStream(flags, priority, pretend_gpu::RoleOfCaller(__builtin_return_address(0)));
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto removed = Streams().Remove(stream);
   pretend_gpu::Contexts().Get(removed->context)->EndStream(removed->stream);
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   if (const auto tail = StreamOf(stream).stream->Tail()) tail->Wait();
-  return CUDA_SUCCESS;
+  return pretend_gpu::StickyError();
 }
 
 CUresult cuStreamQuery(CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto tail = StreamOf(stream).stream->Tail();
   return tail == nullptr || tail->Reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuStreamGetPriority(CUstream stream, int* priority) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   *priority = StreamOf(stream).stream->priority();
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned* flags) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   *flags = StreamOf(stream).stream->waits_for_null_stream() ? 0 : unsigned{CU_STREAM_NON_BLOCKING};
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   *context = static_cast<CUcontext>(StreamOf(stream).context);
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   *id = StreamOf(stream).stream->id();
   return CUDA_SUCCESS;
 }
@@ -108,7 +108,7 @@ CUresult cuStreamIsCapturing(CUstream, int* status) {
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const StreamHandle waiting = StreamOf(stream);
   const auto mark = Events().Get(event)->Last();
   pretend_gpu::Log("%s waits for event %zu%s", waiting.stream->Describe().c_str(), Events().NumberOf(event),
@@ -121,7 +121,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* data, unsigned) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Task task;
   task.may_wait_for_host = true;
   task.run = [stream, callback, data] { callback(stream, CUDA_SUCCESS, data); };
@@ -130,7 +130,7 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void* d
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Task task;
   task.may_wait_for_host = true;
   task.run = [function, data] { function(data); };
@@ -139,7 +139,7 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned flags) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   pretend_gpu::CurrentContext();
   const bool timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
   std::shared_ptr<SharedEvent> shared;
@@ -154,13 +154,13 @@ CUresult cuEventCreate(CUevent* event, unsigned flags) {
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   Events().Remove(event);
   return CUDA_SUCCESS;
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const StreamHandle recorded = StreamOf(stream);
   Events().Get(event)->Record(recorded);
   pretend_gpu::Log("event %zu on %s", Events().NumberOf(event), recorded.stream->Describe().c_str());
@@ -168,31 +168,31 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   return cuEventRecord(event, stream);
 }
 
 CUresult cuEventQuery(CUevent event) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto mark = Events().Get(event)->Last();
   return mark == nullptr || mark->Reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto mark = Events().Get(event)->Last();
   if (mark != nullptr && !pretend_gpu::LeavesOutWait()) mark->Wait();
-  return CUDA_SUCCESS;
+  return pretend_gpu::StickyError();
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const bool reached = Events().Get(begin)->Elapsed(*Events().Get(end), milliseconds);
   return reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   const auto& shared = Events().Get(event)->shared();
   if (shared == nullptr) {
     End("event %zu is of this process alone; make it with CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING",
@@ -204,7 +204,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
 }
 
 CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
-  PRETEND_GPU_ENTER;
+  PRETEND_GPU_ENTER_CONTEXT;
   pretend_gpu::CurrentContext();
   SharedEvent::Place place;
   std::memcpy(&place, &handle, sizeof(place));

@@ -21,6 +21,7 @@ constexpr Text kTexts[] = {
      "the process that exported the handle has ended"},
     {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "there is nothing of this name or address"},
     {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "the stream has not come to this point"},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "pretend_gpu_break_device was called"},
     {CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
      "peer access was enabled before"},
     {CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access was not enabled"},

@@ -42,6 +42,30 @@ TEST_F(DevicesTest, DevicesHaveNamesNumbersAndAttributes) {
   EXPECT_EQ(std::size_t{64} << 20, properties.totalGlobalMem);
 }
 
+TEST_F(DevicesTest, ABrokenDeviceReturnsOneErrorForEver) {
+  CUcontext one = nullptr;
+  OK(cuDevicePrimaryCtxRetain(&one, 1));
+  OK(cuCtxPushCurrent_v2(one));
+  const CUstream stream = MakeStream();
+  const CUevent event = MakeEvent();
+  pretend_gpu_break_device(1, 1);
+  OK(cuEventRecord(event, stream));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuEventRecord(event, stream));
+    EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuEventQuery(event));
+    EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+    EXPECT_EQ(CUDA_ERROR_ILLEGAL_ADDRESS, cudaStreamSynchronize(stream));
+  }
+  const char* name = nullptr;
+  OK(cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &name));
+  EXPECT_STREQ("CUDA_ERROR_ILLEGAL_ADDRESS", name);
+  pretend_gpu_break_device(1, -1);
+  CUcontext popped = nullptr;
+  OK(cuCtxPopCurrent_v2(&popped));
+  OK(cuCtxSynchronize());  // the other device is whole
+  OK(cuDevicePrimaryCtxRelease_v2(1));
+}
+
 TEST_F(DevicesTest, EachThreadHasAStackOfContexts) {
   CUcontext one = nullptr, current = nullptr;
   CUdevice device = -1;
