@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from harness import RunningJob
+from harness import RunningJob, run_job
 from pretend_gpu import GROWTH, run
 
 OWN_GPU = """
@@ -184,6 +184,44 @@ def test_a_rank_is_killed(gpus, victim):
             assert text in report["error"], f"rank {rank} should say {text!r}: {job}"
         assert report["when"] - killed < 5.0, str(job)
         assert report["nccl"] > 0
+
+
+BROKEN = (
+    TRAINING
+    + """
+import ctypes
+
+train()
+sdp.barrier()
+if rank == 1:
+    # As after a kernel's access to an illegal address.
+    ctypes.CDLL("libcuda.so.1").pretend_gpu_break_device(1, CALLS)
+report("broken", time.time())
+try:
+    while True:
+        train()
+except tf.errors.OpError as error:
+    report("when", time.time())
+    report("error", error.message)
+    raise
+"""
+).replace("sdp.init()", "sdp.init()\nrank = sdp.rank()")
+
+
+@pytest.mark.parametrize("calls", first_and_long([0, 7, 40]))
+def test_a_gpu_breaks(gpus, calls):
+    """All ranks get the error, from us or from an op of TensorFlow's, which may also end the process."""
+    gpus(3)
+    job = run_job(3, GROWTH + BROKEN.replace("CALLS", str(calls)))
+    assert job.exit_code != 0 and not job.leftovers, str(job)
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in job.output, str(job)
+    for rank in (0, 2):
+        report = job.reports[rank]
+        assert "rank 1" in report["error"], str(job)
+        # NCCL may see that the process has ended before our watcher has the signal.
+        causes = ("CUDA_ERROR_ILLEGAL_ADDRESS", "SIGABRT", "has ended")
+        assert any(cause in report["error"] for cause in causes), str(job)
+        assert report["when"] - report["broken"] < 20.0, str(job)
 
 
 def test_training_goes_on_after_failed_steps(gpus):
