@@ -1,19 +1,31 @@
 // The driver API: modules, functions, launches.
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "tests/pretend_gpu/context.h"
+#include "tests/pretend_gpu/device.h"
+#include "tests/pretend_gpu/global_variables.h"
 #include "tests/pretend_gpu/launch.h"
 #include "tests/pretend_gpu/module.h"
 #include "tests/pretend_gpu/ptx_text.h"
 #include "tests/pretend_gpu/sticky_error.h"
 
 using pretend_gpu::End;
+using pretend_gpu::FindGlobalVariable;
 using pretend_gpu::Function;
 using pretend_gpu::Functions;
 using pretend_gpu::Module;
 using pretend_gpu::Modules;
+
+namespace {
+
+pretend_gpu::Heap& HeapOf(const Module& module) {
+  return pretend_gpu::HeapOf(pretend_gpu::Contexts().Get(module.context)->device());
+}
+
+}  // namespace
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   PRETEND_GPU_ENTER_CONTEXT;
@@ -43,6 +55,7 @@ CUresult cuModuleUnload(CUmodule module) {
   const auto removed = Modules().Remove(module);
   std::lock_guard<std::mutex> lock(removed->mu);
   for (const auto& [name, function] : removed->functions) Functions().Remove(function);
+  for (const auto& [name, variable] : removed->variables) HeapOf(*removed).Free(variable.address);
   return CUDA_SUCCESS;
 }
 
@@ -59,11 +72,26 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
   return CUDA_SUCCESS;
 }
 
-CUresult cuModuleGetGlobal_v2(CUdeviceptr*, std::size_t*, CUmodule module, const char* name) {
+// Only the host reads and writes a global variable: an instruction that names one is not known.
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, std::size_t* bytes, CUmodule module, const char* name) {
   PRETEND_GPU_ENTER_CONTEXT;
-  Modules().Get(module);
-  pretend_gpu::Log("%s: the stand-in has no global variables", name);
-  return CUDA_ERROR_NOT_FOUND;
+  const auto found = Modules().Get(module);
+  std::lock_guard<std::mutex> lock(found->mu);
+  Module::Variable& variable = found->variables[name];
+  if (variable.address == nullptr) {
+    const auto initial = found->ptx == nullptr ? std::nullopt : FindGlobalVariable(*found->ptx, name);
+    void* allocated = initial ? HeapOf(*found).Allocate(initial->size()) : nullptr;
+    if (allocated == nullptr) {
+      found->variables.erase(name);
+      pretend_gpu::Log("%s: there is no such variable, or no room for it", name);
+      return CUDA_ERROR_NOT_FOUND;
+    }
+    std::memcpy(HeapOf(*found).space().DeviceView(allocated), initial->data(), initial->size());
+    variable = {allocated, initial->size()};
+  }
+  if (address != nullptr) *address = reinterpret_cast<CUdeviceptr>(variable.address);
+  if (bytes != nullptr) *bytes = variable.bytes;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction function, int) {

@@ -2,6 +2,7 @@
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_MODULE_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_MODULE_H_
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,12 @@ struct Module {
   std::shared_ptr<const std::string> ptx;  // its text, or nullptr if the image is of another kind
   std::mutex mu;
   std::map<std::string, void*> functions;  // their handles, by name; guarded by mu
+
+  struct Variable {
+    void* address;  // in the memory of the context's device
+    std::size_t bytes;
+  };
+  std::map<std::string, Variable> variables;  // that were asked for, by name; guarded by mu
 };
 
 inline HandleTable<Module>& Modules() {

@@ -1,5 +1,6 @@
-// What programs ask of NVML and cuDNN when they make a device, and texts for errors of the mathematical
-// libraries. All else of them is missing: a program sees that when it looks the function up.
+// What programs ask of NVML and cuDNN when they make a device or compile for it, and texts for errors of the
+// mathematical libraries. All else of them is missing: a program sees that when it looks the function up.
+#include <cstddef>
 #include <string>
 
 #include "tests/pretend_gpu/device.h"
@@ -14,6 +15,15 @@ constexpr const char* kNoText = "an error of a library that the pretend GPU does
 
 // A handle of NVML is a device's place in this table.
 int devices[16];
+
+// The address is the handle of cuDNN.
+int cudnn;
+
+// Major, minor, patch. A program refuses another major version than the one that it was built for.
+const int* CudnnVersion() {
+  static constexpr int kVersions[][3] = {{8, 9, 7}, {9, 3, 0}};
+  return kVersions[pretend_gpu::GetSettings().cudnn - 8];
+}
 
 }  // namespace
 
@@ -55,11 +65,20 @@ PRETEND_GPU_API int nvmlDeviceGetNvLinkState(void*, unsigned, int* active) {
 PRETEND_GPU_API int nvmlDeviceGetGpuFabricInfoV(void*, void*) { return kNotSupported; }
 
 PRETEND_GPU_API int cudnnGetProperty(int property, int* value) {
-  constexpr int kVersion[] = {9, 3, 0};
   if (property < 0 || property > 2) return kNotSupported;
-  *value = kVersion[property];
+  *value = CudnnVersion()[property];
   return 0;
 }
+PRETEND_GPU_API std::size_t cudnnGetVersion() {
+  const int* const version = CudnnVersion();
+  return version[0] * (version[0] < 9 ? 1000 : 10000) + version[1] * 100 + version[2];
+}
+PRETEND_GPU_API int cudnnCreate(void** handle) {
+  *handle = &cudnn;
+  return 0;
+}
+PRETEND_GPU_API int cudnnDestroy(void*) { return 0; }
+PRETEND_GPU_API int cudnnSetStream(void*, void*) { return 0; }
 
 // These return texts. A program that takes what another stub returns for a text would crash.
 PRETEND_GPU_API const char* cublasGetStatusString(int) { return kNoText; }

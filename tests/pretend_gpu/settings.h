@@ -20,6 +20,7 @@ struct Settings {
   std::string kernels;       // PRETEND_GPU_KERNELS: libraries with twins, separated by colons
   std::string waits;         // PRETEND_GPU_WAITS: a file to which each wait is added
   std::string leave_out;     // PRETEND_GPU_LEAVE_OUT: the wait that is not made, as it stands in that file
+  int cudnn;                 // PRETEND_GPU_CUDNN: the major version that cuDNN says it has
   bool log;                  // PRETEND_GPU_LOG: each call of note goes to stderr
 };
 

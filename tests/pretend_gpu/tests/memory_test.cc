@@ -130,6 +130,34 @@ TEST_F(MemoryTest, PointersTellWhatTheyAre) {
   OK(cuMemFree_v2(address));
 }
 
+TEST_F(MemoryTest, ModulesInPtxHaveGlobalVariables) {
+  const char* const ptx = R"(
+.version 7.1
+.target sm_80
+.address_size 64
+.visible .global .align 128 .b8 zeros[64];
+.visible .global .align 4 .b8 numbers[6] = {7, 0, 255, 1};
+)";
+  std::size_t free_before = 0, free_after = 0, total = 0;
+  OK(cuMemGetInfo_v2(&free_before, &total));
+  CUmodule module = nullptr;
+  OK(cuModuleLoadData(&module, ptx));
+  CUdeviceptr address = 0, again = 0;
+  std::size_t bytes = 0;
+  OK(cuModuleGetGlobal_v2(&address, &bytes, module, "zeros"));
+  EXPECT_EQ(std::vector<unsigned char>(64, 0), Read(address, bytes));
+  OK(cuMemsetD8_v2(address, 5, bytes));
+  OK(cuModuleGetGlobal_v2(&again, nullptr, module, "zeros"));
+  EXPECT_EQ(address, again);
+  EXPECT_EQ(std::vector<unsigned char>(64, 5), Read(address, bytes));
+  OK(cuModuleGetGlobal_v2(&address, &bytes, module, "numbers"));
+  EXPECT_EQ((std::vector<unsigned char>{7, 0, 255, 1, 0, 0}), Read(address, bytes));
+  EXPECT_EQ(CUDA_ERROR_NOT_FOUND, cuModuleGetGlobal_v2(&address, &bytes, module, "number"));
+  OK(cuModuleUnload(module));
+  OK(cuMemGetInfo_v2(&free_after, &total));
+  EXPECT_EQ(free_before, free_after);
+}
+
 TEST_F(MemoryTest, ErrorsHaveNamesAndTexts) {
   const char* text = nullptr;
   OK(cuGetErrorName(CUDA_ERROR_NOT_READY, &text));
