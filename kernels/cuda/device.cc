@@ -73,6 +73,12 @@ Status Device::Mark(Order* order) {
   return status;
 }
 
+Status Device::CopyInOrder(Stream compute, const void* from, void* to, std::uint64_t bytes) {
+  const CurrentContext current(driver_, context_);
+  return driver_->Check("cuMemcpyDtoDAsync",
+                        driver_->MemcpyDtoDAsync(AddressOf(to), AddressOf(from), bytes, compute));
+}
+
 template <typename Begin>
 Status Device::Put(CopyStream* on, const Order& order, Begin begin, Ended ended) {
   const CurrentContext current(driver_, context_);

@@ -43,6 +43,10 @@ class Device : public MemoryKind {
   // Sets order->reached: behind all that is on order->compute now.
   Status Mark(Order* order);
 
+  // Puts a copy of `bytes` bytes, at least one, within this memory on `compute` itself: behind all that is
+  // there now, and before what comes there next.
+  Status CopyInOrder(Stream compute, const void* from, void* to, std::uint64_t bytes);
+
   // Makes a stream of ours, whose thread is called `thread`.
   Status NewStream(const char* thread, std::unique_ptr<OwnStream>* stream);
 

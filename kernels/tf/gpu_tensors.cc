@@ -11,9 +11,13 @@ Status GpuTensors::Of(tensorflow::OpKernelContext* context, std::shared_ptr<GpuT
   tensors->reset();
   void* const stream = ComputeStream(context);
   if (stream == nullptr) return {};
+  return On(stream, tensors);
+}
+
+Status GpuTensors::On(void* stream, std::shared_ptr<GpuTensors>* tensors) {
   std::shared_ptr<GpuTensors> found(new GpuTensors);
   found->order_.compute = static_cast<cuda::Stream>(stream);
-  const Status status = cuda::Device::Of(found->order_.compute, &found->device_);
+  Status status = cuda::Device::Of(found->order_.compute, &found->device_);
   if (status.ok()) *tensors = std::move(found);
   return status;
 }

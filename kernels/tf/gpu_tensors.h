@@ -5,6 +5,7 @@
 #ifndef TF_SMDDP_KERNELS_TF_GPU_TENSORS_H_
 #define TF_SMDDP_KERNELS_TF_GPU_TENSORS_H_
 
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -21,6 +22,9 @@ class GpuTensors {
   // Sets *tensors to nullptr for an op on the CPU. Errors: Internal or DeviceLost, what the driver says.
   static Status Of(tensorflow::OpKernelContext* context, std::shared_ptr<GpuTensors>* tensors);
 
+  // Of what computes on `stream` (CUstream), such as a program of XLA's. Errors: likewise.
+  static Status On(void* stream, std::shared_ptr<GpuTensors>* tensors);
+
   // What our streams do from now on waits for what TensorFlow has put on its stream until now: the
   // computation of the inputs, and what used the outputs' memory before. Call it when the tensors have been
   // allocated.
@@ -29,6 +33,11 @@ class GpuTensors {
   // A buffer in the device's memory. It refers to this object, which must outlive its use.
   InputBuffer Input(const void* data) { return {data, device_, &order_}; }
   Buffer Output(void* data) { return {data, device_, &order_}; }
+
+  // Puts a copy of `bytes` bytes on the stream on which TensorFlow computes.
+  Status CopyInOrder(const void* from, void* to, std::uint64_t bytes) {
+    return device_->CopyInOrder(order_.compute, from, to, bytes);
+  }
 
   // Calls `written` when the results are in the device's memory. To be called once, when all requests have
   // ended. Any thread may call `written`.

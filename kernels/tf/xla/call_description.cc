@@ -97,6 +97,7 @@ void Fields(Stream&& stream, Description* call) {
   stream(&call->operation.compression);
   stream(&call->communicator);
   stream(&call->has_ticket);
+  stream(&call->ticket_number);
   stream(&call->pairing);
   stream(&call->num_params);
   stream(&call->splits);

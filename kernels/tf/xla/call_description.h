@@ -2,7 +2,7 @@
 // the call and hands them to it when it runs.
 //
 // Place in the stack: between the code that emits the calls (call_emitter.h) and the code that runs them
-// (custom_calls.cc). It holds no pointers, since a program may be kept and run later. Uses no header of
+// (calls.h). It holds no pointers, since a program may be kept and run later. Uses no header of
 // TensorFlow's or XLA's.
 #ifndef TF_SMDDP_KERNELS_TF_XLA_CALL_DESCRIPTION_H_
 #define TF_SMDDP_KERNELS_TF_XLA_CALL_DESCRIPTION_H_
@@ -29,7 +29,10 @@ struct CallDescription {
 
   Operation operation;  // without the dtype, which each tensor has
   CommunicatorId communicator = kWorld;
-  bool has_ticket = false;                     // an operand says how the tensors pair
+  bool has_ticket = false;  // an operand says how the tensors pair
+  // Of a ticket that a call of the same computation draws: not 0, and different for different tickets in this
+  // process.
+  std::uint64_t ticket_number = 0;
   Pairing::Kind pairing = Pairing::kSequence;  // without one
   std::uint32_t num_params = 1;
   std::vector<std::int64_t> splits;  // kAlltoall

@@ -1,5 +1,6 @@
 #include "kernels/tf/xla/call_emitter.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -66,6 +67,7 @@ class CallEmitter::Chain : public ::tensorflow::ResourceBase {
   XlaResource* const end;  // its value is the last token; the computation owns it
   struct Ticket {
     XlaOp late, drawn;
+    std::uint64_t number;
   };
   std::vector<Ticket> tickets;  // `drawn` is not valid yet where nothing has used it
 };
@@ -128,21 +130,24 @@ absl::Status CallEmitter::Call(const char* target, const CallDescription& descri
 }
 
 absl::Status CallEmitter::LateTicket(XlaOp* ticket) {
+  static std::atomic<std::uint64_t> last_number{0};
   Chain* chain = nullptr;
   TF_RETURN_IF_ERROR(FindChain(&chain));
   *ticket = ::xla::ConstantR0<std::int64_t>(context_->builder(), kLateTicket);
-  chain->tickets.push_back({*ticket, XlaOp()});
+  chain->tickets.push_back({*ticket, XlaOp(), ++last_number});
   return absl::OkStatus();
 }
 
-absl::Status CallEmitter::Drawn(const CallDescription& description, XlaOp first, XlaOp* ticket) {
+absl::Status CallEmitter::Drawn(CallDescription* description, XlaOp first, XlaOp* ticket) {
   Chain* chain = nullptr;
   TF_RETURN_IF_ERROR(FindChain(&chain));
   for (Chain::Ticket& known : chain->tickets) {
     if (!known.late.IsIdenticalTo(*ticket)) continue;
+    description->ticket_number = known.number;
     if (!known.drawn.valid()) {
       CallDescription draw;
-      draw.communicator = description.communicator;
+      draw.communicator = description->communicator;
+      draw.ticket_number = known.number;
       std::vector<XlaOp> outputs;
       TF_RETURN_IF_ERROR(Call(kTicketCall, draw, {first}, {TokenShape()}, 0, &outputs));
       known.drawn = outputs[0];
@@ -170,8 +175,9 @@ absl::Status CallEmitter::Run(const CallDescription& description, const std::vec
     }
   }
   std::vector<XlaOp> operands = inputs;
-  if (description.has_ticket) TF_RETURN_IF_ERROR(Drawn(description, inputs[0], &operands.back()));
-  return Call(kRunCall, description, std::move(operands), results, aliased, outputs);
+  CallDescription call = description;
+  if (call.has_ticket) TF_RETURN_IF_ERROR(Drawn(&call, inputs[0], &operands.back()));
+  return Call(kRunCall, call, std::move(operands), results, aliased, outputs);
 }
 
 absl::Status CallEmitter::RunGroup(const CallDescription& description, const std::vector<XlaOp>& tensors,
@@ -179,7 +185,7 @@ absl::Status CallEmitter::RunGroup(const CallDescription& description, const std
   const std::size_t count = tensors.size();
   CallDescription one = description;
   one.places = static_cast<std::uint32_t>(count);
-  TF_RETURN_IF_ERROR(Drawn(description, tensors.back(), &ticket));
+  TF_RETURN_IF_ERROR(Drawn(&one, tensors.back(), &ticket));
   std::vector<XlaOp> started(count);
   std::vector<XlaOp> results;
   for (const char* target : {kStartCall, kFinishCall}) {

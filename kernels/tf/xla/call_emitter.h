@@ -1,4 +1,4 @@
-// CallEmitter: adds custom calls (custom_calls.cc) to the XLA computation that is being built.
+// CallEmitter: adds custom calls (custom_calls.h) to the XLA computation that is being built.
 //
 // Place in the stack: between the XLA kernels and XLA's builder. Not here: what the calls do.
 //
@@ -59,9 +59,9 @@ class CallEmitter {
   class Chain;
 
   absl::Status FindChain(Chain** chain, bool hand_back = true);
-  // Replaces a late `ticket` by the drawn one. Emits the call that draws it, after `first` has been computed,
-  // unless another call has used the ticket before.
-  absl::Status Drawn(const CallDescription& description, xla::XlaOp first, xla::XlaOp* ticket);
+  // Replaces a late `ticket` by the drawn one, and sets the description's ticket_number. Emits the call that
+  // draws it, after `first` has been computed, unless another call has used the ticket before.
+  absl::Status Drawn(CallDescription* description, xla::XlaOp first, xla::XlaOp* ticket);
   // Emits a call whose results have the shapes `results`, and a token. Each of the first `aliased` results
   // uses the buffer of the operand with the same index.
   absl::Status Call(const char* target, const CallDescription& description, std::vector<xla::XlaOp> operands,

@@ -1,10 +1,7 @@
-// The XLA kernels of the collectives, for functions that are compiled for the CPU.
+// The XLA kernels of the collectives, for functions that are compiled for the CPU or a GPU.
 //
-// Place in the stack: beside the CPU kernels. XLA's shapes are fixed. So the kernels assume what the other
-// ranks bring, and the program checks it when it runs (custom_calls.cc).
-//
-// The kernels are registered for the device XLA_CPU_JIT and not with REGISTER_XLA_OP, which fails when any op
-// has run before this library is loaded.
+// Place in the stack: beside the kernels of the ops that run by themselves. XLA's shapes are fixed. So the
+// kernels assume what the other ranks bring, and the program checks it when it runs (calls.cc).
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +12,7 @@
 #include "kernels/tf/conversions.h"
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/xla/call_emitter.h"
+#include "kernels/tf/xla/registration.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 
 namespace tf_smddp {
@@ -271,14 +269,14 @@ class BarrierXlaKernel : public CollectiveXlaKernel {
       : CollectiveXlaKernel(context, CollectiveKind::kBarrier, 0) {}
 };
 
-REGISTER_KERNEL_BUILDER(Name("SmddpAllreduce").Device("XLA_CPU_JIT"), AllreduceXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpGroupedAllreduce").Device("XLA_CPU_JIT"), GroupedAllreduceXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpOobAllreduce").Device("XLA_CPU_JIT"), AllreduceXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpAllgather").Device("XLA_CPU_JIT"), AllgatherXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpReducescatter").Device("XLA_CPU_JIT"), ReducescatterXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpAlltoall").Device("XLA_CPU_JIT"), AlltoallXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpBroadcast").Device("XLA_CPU_JIT"), BroadcastXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpBarrier").Device("XLA_CPU_JIT"), BarrierXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpAllreduce", AllreduceXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpGroupedAllreduce", GroupedAllreduceXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpOobAllreduce", AllreduceXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpAllgather", AllgatherXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpReducescatter", ReducescatterXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpAlltoall", AlltoallXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpBroadcast", BroadcastXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpBarrier", BarrierXlaKernel);
 
 }  // namespace
 }  // namespace tf_smddp

@@ -1,4 +1,11 @@
-// The names by which compiled programs call custom_calls.cc.
+// The names by which compiled programs call cpu_calls.cc and gpu_calls.cc, which do what calls.h says. The
+// last operand and the last result of each call are the chain's tokens (call_emitter.h):
+//
+//   ticket(tensor, token) -> (ticket, token)
+//   start(tensor, ticket, token) -> (buffer, token)
+//   finish(buffer, token) -> (result, token)
+//   run(tensors, ticket, token) -> (results, token): without tensors in a barrier, and without a ticket in a
+//                                  sequence
 #ifndef TF_SMDDP_KERNELS_TF_XLA_CUSTOM_CALLS_H_
 #define TF_SMDDP_KERNELS_TF_XLA_CUSTOM_CALLS_H_
 

@@ -62,8 +62,8 @@ void GroupRun::WithdrawKept(const Status& why) {
   for (const auto& [number, run] : runs) Forget(number);
 }
 
-Status GroupRun::Start(std::size_t place, Request request) {
-  Submit(place, std::move(request));
+Status GroupRun::Start(std::size_t place, Request request, WhenWritten when_written) {
+  Submit(place, std::move(request), std::move(when_written));
   Status status;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -97,7 +97,8 @@ Status GroupRun::Finish(std::size_t place) {
   return status;
 }
 
-Status GroupRun::Run(std::vector<Request> requests) {
+Status GroupRun::Run(std::vector<Request> requests, std::vector<WhenWritten> when_written) {
+  when_written.resize(requests.size());
   assisted_ = true;
   for (Request& request : requests) {
     request.caller_progresses = true;
@@ -110,7 +111,7 @@ Status GroupRun::Run(std::vector<Request> requests) {
       ++under_way_;
     }
     for (std::size_t i = 0; i < requests.size(); ++i) {
-      Submit(i, std::move(requests[i]));
+      Submit(i, std::move(requests[i]), std::move(when_written[i]));
       std::lock_guard<std::mutex> lock(mu_);
       if (!entries_[i].status.ok()) break;
     }
@@ -130,19 +131,29 @@ Status GroupRun::Run(std::vector<Request> requests) {
   return {};
 }
 
-void GroupRun::Submit(std::size_t place, Request request) {
-  request.done = [self = shared_from_this(), place](const Status& status) { self->End(place, status); };
-  request.callback_is_trivial = true;
+void GroupRun::Submit(std::size_t place, Request request, WhenWritten when_written) {
+  request.done = [self = shared_from_this(), place](const Status& status) { self->Done(place, status); };
+  request.callback_is_trivial = when_written == nullptr;
   {
     std::lock_guard<std::mutex> lock(mu_);
     entries_[place].started = true;
     entries_[place].output = request.output.data;
+    entries_[place].when_written = std::move(when_written);
     ++under_way_;
     idle_.store(false, std::memory_order_relaxed);
   }
   const std::uint64_t id = engine_->Submit(std::move(request));
   std::lock_guard<std::mutex> lock(mu_);
   entries_[place].id = id;
+}
+
+// After a failure, too: a copy to an output may be under way, whose memory XLA is about to reuse.
+void GroupRun::Done(std::size_t place, const Status& status) {
+  const WhenWritten& when_written = entries_[place].when_written;
+  if (when_written == nullptr) return End(place, status);
+  when_written([self = shared_from_this(), place, status](const Status& written) {
+    self->End(place, status.ok() ? written : status);
+  });
 }
 
 void GroupRun::End(std::size_t place, const Status& status) {

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -22,6 +23,11 @@
 #include "kernels/engine/request.h"
 
 namespace tf_smddp {
+
+// Of a request whose output is not in the host's memory: has its argument called, once, when what the request
+// has written is in the output's memory; or with an error. It is called once, when the request has ended.
+// What it holds lives until the run is destroyed. nullptr for the host's memory.
+using WhenWritten = std::function<void(std::function<void(const Status&)>)>;
 
 class GroupRun : public std::enable_shared_from_this<GroupRun> {
  public:
@@ -36,9 +42,9 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
   // Withdraws the pending requests of all kept runs, waits for their end, and forgets the runs. Any thread.
   static void WithdrawKept(const Status& why);
 
-  // Submits the request of this place. When it returns an error, the request was refused, and no request of
-  // the group is pending.
-  Status Start(std::size_t place, Request request);
+  // Submits the request of this place, which has ended when its output is written. When it returns an error,
+  // the request was refused, and no request of the group is pending.
+  Status Start(std::size_t place, Request request, WhenWritten when_written = nullptr);
 
   // Waits for the request of this place, which was started. The first wait progresses the engine meanwhile.
   // When it returns an error, no request of the group is pending.
@@ -47,8 +53,8 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
   // The buffer to which the request of this place writes its result.
   const void* OutputOf(std::size_t place) const { return entries_[place].output; }
 
-  // Submits all requests and waits for them.
-  Status Run(std::vector<Request> requests);
+  // Submits all requests and waits for them. `when_written`: one for each request, or none at all.
+  Status Run(std::vector<Request> requests, std::vector<WhenWritten> when_written = {});
 
  private:
   struct Entry {
@@ -57,9 +63,11 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
     bool ended = false;
     Status status;
     const void* output = nullptr;
+    WhenWritten when_written;
   };
 
-  void Submit(std::size_t place, Request request);
+  void Submit(std::size_t place, Request request, WhenWritten when_written);
+  void Done(std::size_t place, const Status& status);
   void End(std::size_t place, const Status& status);
   Status FirstError();
   void WithdrawAll(const Status& why);

@@ -3,6 +3,7 @@
 
 #include "kernels/tf/xla/builder.h"
 #include "kernels/tf/xla/call_emitter.h"
+#include "kernels/tf/xla/registration.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 
 namespace tf_smddp {
@@ -65,11 +66,10 @@ class OverlapXlaKernel : public XlaOpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("SmddpTicket").Device("XLA_CPU_JIT"), TicketXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpStepMark").Device("XLA_CPU_JIT"), StepMarkXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpChain").Device("XLA_CPU_JIT"), ChainXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpOverlap").Device("XLA_CPU_JIT"), OverlapXlaKernel);
-REGISTER_KERNEL_BUILDER(Name("SmddpOverlap").Device("XLA_GPU_JIT"), OverlapXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpTicket", TicketXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpStepMark", StepMarkXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpChain", ChainXlaKernel);
+TF_SMDDP_REGISTER_XLA("SmddpOverlap", OverlapXlaKernel);
 
 }  // namespace
 }  // namespace tf_smddp

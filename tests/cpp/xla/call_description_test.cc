@@ -17,6 +17,7 @@ CallDescription Full() {
   call.operation.postscale = -1e300;
   call.operation.root = RankId(5);
   call.has_ticket = true;
+  call.ticket_number = 1234567890123;
   call.pairing = Pairing::kOutOfBand;
   call.num_params = 9;
   call.splits = {3, 0, -1};
@@ -44,6 +45,7 @@ TEST(CallDescription, IsReadAsItWasWritten) {
   EXPECT_EQ(read.tensors[1].dtype, DType::kBool);
   EXPECT_EQ(read.place, 2);
   EXPECT_TRUE(read.has_ticket);
+  EXPECT_EQ(read.ticket_number, 1234567890123);
 }
 
 TEST(CallDescription, WhatWasNotWrittenIsRefused) {

@@ -1,9 +1,12 @@
-// The requests of a group in a compiled program: started one by one, finished one by one, and all over when
-// one has failed.
+// The requests of a group in a compiled program: started one by one, finished one by one, over when what they
+// have written is there, and all over when one has failed.
 #include "kernels/tf/xla/group_run.h"
 
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,6 +78,62 @@ TEST_P(GroupRuns, AllInOneCall) {
       const auto run = std::make_shared<GroupRun>(Shared(engine), kWorld, kCounts.size());
       ASSERT_TRUE(run->Run(std::move(requests)).ok());
       Expect(buffers, static_cast<float>(engine.config().size));
+    }
+  });
+}
+
+// Outputs that are written a while after their requests have ended, as on a GPU. The last one fails.
+class LateWrites {
+ public:
+  ~LateWrites() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  std::vector<WhenWritten> For(std::size_t count, const Status& last) {
+    std::vector<WhenWritten> result;
+    for (std::size_t i = 0; i < count; ++i) {
+      result.push_back([this, status = i + 1 < count ? Status() : last](const auto& written) {
+        std::lock_guard<std::mutex> lock(mu_);
+        threads_.emplace_back([this, status, written] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          ++written_;
+          written(status);
+        });
+      });
+    }
+    return result;
+  }
+  int written() const { return written_; }
+
+ private:
+  std::mutex mu_;
+  std::vector<std::thread> threads_;  // guarded by mu_ until all requests have ended
+  std::atomic<int> written_{0};
+};
+
+TEST_P(GroupRuns, WaitForWhatIsWrittenLate) {
+  RunRanks(GetParam(), [](int, Engine& engine) {
+    for (const bool at_once : {false, true}) {
+      for (const bool fails : {false, true}) {
+        Buffers buffers;
+        LateWrites writes;
+        const auto run = std::make_shared<GroupRun>(Shared(engine), kWorld, kCounts.size());
+        std::vector<WhenWritten> when = writes.For(kCounts.size(), fails ? Internal("no copy") : Status());
+        const std::uint64_t ticket = DrawTicket(engine);
+        Status status;
+        if (at_once) {
+          std::vector<Request> requests;
+          for (std::size_t i = 0; i < kCounts.size(); ++i) requests.push_back(buffers.RequestOf(i, ticket));
+          status = run->Run(std::move(requests), std::move(when));
+        } else {
+          for (std::size_t i = 0; i < kCounts.size(); ++i) {
+            ASSERT_TRUE(run->Start(i, buffers.RequestOf(i, ticket), when[i]).ok());
+          }
+          for (std::size_t i = 0; status.ok() && i < kCounts.size(); ++i) status = run->Finish(i);
+        }
+        EXPECT_EQ(writes.written(), static_cast<int>(kCounts.size()));
+        EXPECT_EQ(status.message(), fails ? "no copy" : "");
+        Expect(buffers, static_cast<float>(engine.config().size));
+      }
     }
   });
 }
