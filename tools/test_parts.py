@@ -325,11 +325,16 @@ def gpu_tensorflows(options: Options) -> List[str]:
 def pretend_gpu_env(version: str, policy: str) -> Dict[str, str]:
     """Returns the variables that put the pretend GPU in the place of CUDA."""
     folder = venv_python(version, "gpu").parent.parent / "pretend_gpu"
+    if version.startswith("2.15."):
+        what_xla_needs = {"PRETEND_GPU_CUDNN": "8", "XLA_FLAGS": "--xla_gpu_graph_level=0"}
+    else:
+        what_xla_needs = {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
     return {
         "LD_LIBRARY_PATH": str(folder),
         "PATH": os.pathsep.join([str(folder), venv_env(venv_python(version, "gpu"))["PATH"]]),
         "PRETEND_GPU_KERNELS": str(folder / "libtensorflow_twins.so"),
         "PRETEND_GPU_POLICY": policy,
+        **what_xla_needs,
         # Late, but not so late that thousands of small collectives take minutes.
         "PRETEND_GPU_LAZY_US": "300",
         "PRETEND_GPU_NCCL_PEERS_US": "300",

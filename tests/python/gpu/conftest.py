@@ -1,5 +1,6 @@
 """Puts the pretend GPU (tests/pretend_gpu) in the place of CUDA."""
 
+import importlib.metadata
 import os
 import pathlib
 import sys
@@ -18,6 +19,11 @@ def gpus(monkeypatch):
         monkeypatch.setenv("PATH", str(FOLDER), prepend=os.pathsep)
         monkeypatch.setenv("PRETEND_GPU_KERNELS", str(FOLDER / "libtensorflow_twins.so"))
         monkeypatch.setenv("PRETEND_GPU_DEVICES", str(count))
+        if importlib.metadata.version("tensorflow").startswith("2.15."):
+            monkeypatch.setenv("PRETEND_GPU_CUDNN", "8")
+            monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_graph_level=0")
+        else:
+            monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
         monkeypatch.setenv("PRETEND_GPU_POLICY", policy)
 
     return give

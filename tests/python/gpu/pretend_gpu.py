@@ -1,5 +1,6 @@
 """What the tests of TensorFlow's builds for GPUs have in common."""
 
+import pytest
 from harness import run_job
 
 GROWTH = """
@@ -13,6 +14,17 @@ def on(device, tensor):
     assert tensor.device.endswith(device), tensor.device
     return tensor
 """
+
+OWN_GPU = """
+physical = tf.config.list_physical_devices("GPU")
+tf.config.set_visible_devices(physical[sdp.local_rank() % len(physical)], "GPU")
+"""
+
+
+def first_and_long(values):
+    """The first value, and the others for `make test-all`."""
+    first, *others = values
+    return [first, *(pytest.param(each, marks=pytest.mark.long) for each in others)]
 
 
 def run(script, num_processes=1):

@@ -9,12 +9,7 @@ import time
 
 import pytest
 from harness import RunningJob, run_job
-from pretend_gpu import GROWTH, run
-
-OWN_GPU = """
-physical = tf.config.list_physical_devices("GPU")
-tf.config.set_visible_devices(physical[sdp.local_rank() % len(physical)], "GPU")
-"""
+from pretend_gpu import GROWTH, OWN_GPU, first_and_long, run
 
 TWO_RANKS = f"""
 sdp.init()
@@ -51,12 +46,6 @@ with tf.device("/GPU:0"):
     np.testing.assert_allclose(weight.numpy(), np.full(1000, wanted), rtol=1e-5)
 report("nccl", [sdp.stats()["collectives"][kind]["nccl_bytes"] for kind in ("allreduce", "broadcast")])
 """
-
-
-def first_and_long(values):
-    """The first value, and the others for `make test-all`."""
-    first, *others = values
-    return [first, *(pytest.param(each, marks=pytest.mark.long) for each in others)]
 
 
 @pytest.mark.parametrize("policy", first_and_long(["random", "lazy"]))

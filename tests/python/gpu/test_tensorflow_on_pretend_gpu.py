@@ -237,3 +237,32 @@ def test_broadcasting_ends_the_process_with_its_name(gpus):
     job = run_job(1, GROWTH + script, launcher=False)
     assert job.exit_code == -signal.SIGABRT, str(job)
     assert "the twin of kernel AddV2_GPU_DT_FLOAT_DT_FLOAT_kernel knows" in job.output, str(job)
+
+
+FUNCTIONS = """
+def compute(x, count):
+    for _ in tf.range(count):
+        x = tf.where(x > 5.0, x * 0.5, x + 3.0)
+    if tf.constant(True):
+        x = x - 1.0
+    # Kernels of several sizes cannot become one.
+    return [x, *(x[:i] * 2.0 + 1.0 for i in (1, 10, 100, 200, 300, 400))]
+
+
+count = tf.constant(7)
+results = {}
+for device in ("CPU:0", "GPU:0"):
+    with tf.device(device):
+        x = tf.constant(np.arange(1000, dtype=np.float32))
+        compiled = tf.function(compute, jit_compile=True)
+        for _ in range(3):
+            results[device] = [on(device, each).numpy() for each in compiled(x, count)]
+for of_cpu, of_gpu in zip(*results.values()):
+    np.testing.assert_array_equal(of_cpu, of_gpu)
+"""
+
+
+@pytest.mark.parametrize("policy", ["random", "lazy"])
+def test_functions_that_xla_compiles(gpus, policy):
+    gpus(1, policy)
+    run(FUNCTIONS)
