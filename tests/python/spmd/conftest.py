@@ -23,6 +23,7 @@ os.environ["TF_XLA_FLAGS"] = (
 os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=0 {os.environ.get('XLA_FLAGS', '')}".strip()
 # TensorFlow's objects stay, and are many: looking through them again and again takes a fifth of the time.
 gc.disable()
+import modes  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import values  # noqa: E402
 
@@ -32,7 +33,8 @@ from tf_smddp import _op_library  # noqa: E402
 LIMIT_SECONDS = 60.0
 
 
-# What --collectives-on-gpu leaves out: XLA, for which there are no kernels on a GPU; other programs and
+# What --collectives-on-gpu leaves out: XLA but in test_collectives.py, which has all types, since the pretend
+# GPU knows few of the instructions of XLA's kernels (tests/python/gpu has more); other programs and
 # estimators, which place TensorFlow's ops by themselves; gradients of rows, for which TensorFlow slices with
 # kernels that the pretend GPU does not have; the memory that kernels take; texts that TensorFlow cuts in
 # functions of two devices; where tensors of the CPU lie, and which ways they take; and an eager collective
@@ -48,13 +50,13 @@ NOT_ON_GPU = (
     "test_zero_copy.py",
 )
 NOT_ON_GPU_NAMES = (
-    "jit",
     "clustered",
     "xla",
     "test_estimator",
     "test_known_collectives",
     "test_a_failure_in_one_thread",
 )
+COMPILED_ON_GPU = ("test_collectives.py",)
 
 
 def pytest_addoption(parser):
@@ -80,6 +82,7 @@ def put_collectives_on_gpu():
     tf.config.set_visible_devices(gpus[sdp.local_rank() % len(gpus)], "GPU")
     values.roundings = sdp.size() + 2 if 1 < sdp.size() <= len(gpus) else 0
     tf.Graph.__init__, threading.Thread.run = make_graph_on_cpu, run_thread_on_cpu
+    modes.compiled_for = "/device:GPU:0"
     _op_library.placement = lambda: tf.device("/device:GPU:0")
 
 
@@ -92,7 +95,12 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--collectives-on-gpu"):
         return
-    left_out = [item for item in items if any(name in item.name for name in NOT_ON_GPU_NAMES)]
+    left_out = [
+        item
+        for item in items
+        if any(name in item.name for name in NOT_ON_GPU_NAMES)
+        or ("jit" in item.name and item.path.name not in COMPILED_ON_GPU)
+    ]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
