@@ -51,7 +51,7 @@ __device__ unsigned CopyUnits(char* to, const char* from, unsigned bytes) {
   return bytes / sizeof(Unit) * sizeof(Unit);
 }
 
-// Conversions round to nearest even. `Narrow` and `Wide` are types of four such elements.
+// Formats of 16 bits. Conversions round to nearest even.
 struct Float16 {
   static __device__ unsigned short FromFloat(float value) {
     unsigned short bits;
@@ -77,42 +77,36 @@ struct BFloat16 {
   }
 };
 
-template <typename Format>
-__device__ void Compress(const CopyTable& table) {
+// Converts the elements of this block's tile, four at once where they are aligned; To4 and From4 are four of
+// them.
+template <typename To, typename To4, typename From, typename From4, typename Convert>
+__device__ void ConvertTile(const CopyTable& table, Convert convert) {
   const CopyRow& row = table.rows[blockIdx.y];
   const Tile tile = TileOf(row);
-  unsigned short* const to = static_cast<unsigned short*>(row.to) + tile.begin;
-  const float* const from = static_cast<const float*>(row.from) + tile.begin;
-  ushort4* const to4 = reinterpret_cast<ushort4*>(to);
-  const float4* const from4 = reinterpret_cast<const float4*>(from);
+  To* const to = static_cast<To*>(row.to) + tile.begin;
+  const From* const from = static_cast<const From*>(row.from) + tile.begin;
+  To4* const to4 = reinterpret_cast<To4*>(to);
+  const From4* const from4 = reinterpret_cast<const From4*>(from);
   unsigned done = 0;
   if (AreAligned(to4, from4)) {
     done = tile.count / 4 * 4;
-    ForEach(to4, from4, tile.count / 4, [](ushort4* narrow, const float4& wide) {
-      *narrow = {Format::FromFloat(wide.x), Format::FromFloat(wide.y), Format::FromFloat(wide.z),
-                 Format::FromFloat(wide.w)};
+    ForEach(to4, from4, tile.count / 4, [=](To4* result, const From4& four) {
+      *result = {convert(four.x), convert(four.y), convert(four.z), convert(four.w)};
     });
   }
-  for (unsigned i = done + threadIdx.x; i < tile.count; i += kCopyThreads) to[i] = Format::FromFloat(from[i]);
+  for (unsigned i = done + threadIdx.x; i < tile.count; i += kCopyThreads) to[i] = convert(from[i]);
+}
+
+template <typename Format>
+__device__ void Compress(const CopyTable& table) {
+  ConvertTile<unsigned short, ushort4, float, float4>(table,
+                                                      [](float value) { return Format::FromFloat(value); });
 }
 
 template <typename Format>
 __device__ void Decompress(const CopyTable& table) {
-  const CopyRow& row = table.rows[blockIdx.y];
-  const Tile tile = TileOf(row);
-  float* const to = static_cast<float*>(row.to) + tile.begin;
-  const unsigned short* const from = static_cast<const unsigned short*>(row.from) + tile.begin;
-  float4* const to4 = reinterpret_cast<float4*>(to);
-  const ushort4* const from4 = reinterpret_cast<const ushort4*>(from);
-  unsigned done = 0;
-  if (AreAligned(to4, from4)) {
-    done = tile.count / 4 * 4;
-    ForEach(to4, from4, tile.count / 4, [](float4* wide, const ushort4& narrow) {
-      *wide = {Format::ToFloat(narrow.x), Format::ToFloat(narrow.y), Format::ToFloat(narrow.z),
-               Format::ToFloat(narrow.w)};
-    });
-  }
-  for (unsigned i = done + threadIdx.x; i < tile.count; i += kCopyThreads) to[i] = Format::ToFloat(from[i]);
+  ConvertTile<float, float4, unsigned short, ushort4>(
+      table, [](unsigned short bits) { return Format::ToFloat(bits); });
 }
 
 }  // namespace
