@@ -202,8 +202,14 @@ def _at_exit() -> None:
 
 
 def _describe(error: Any) -> str:
-    """The exception's type and text, cut to what an error message can hold."""
-    return f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARACTERS].rstrip(": ")
+    """The exception's type and text, without its middle if it is too long.
+
+    TensorFlow's errors begin with the place in the program, and end with the cause.
+    """
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    if len(text) <= _MAX_REASON_CHARACTERS:
+        return text
+    return f"{text[:100]} [...] {text[100 - _MAX_REASON_CHARACTERS :]}"
 
 
 def _ended_by_exception() -> bool:

@@ -203,7 +203,9 @@ def test_a_gpu_breaks(gpus, calls):
     gpus(3)
     job = run_job(3, GROWTH + BROKEN.replace("CALLS", str(calls)))
     assert job.exit_code != 0 and not job.leftovers, str(job)
-    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in job.output, str(job)
+    # TensorFlow 2.21 may be the first to notice, and does not name the error when it ends the process.
+    noticed = ("CUDA_ERROR_ILLEGAL_ADDRESS", "Unexpected Event status")
+    assert any(text in job.output for text in noticed), str(job)
     for rank in (0, 2):
         report = job.reports[rank]
         assert "rank 1" in report["error"], str(job)
