@@ -40,9 +40,12 @@ def step():
         loss = tf.reduce_mean((hidden - y) ** 2)
     if sys.argv[1] == "plugin":
         tape = sdp.DistributedGradientTape(tape)
+    # Fused updates, as optimizers have. How many of the others' intermediate results there are at a time
+    # depends on which op comes first.
     for weight, moment, gradient in zip(weights, moments, tape.gradient(loss, weights)):
-        moment.assign(0.9 * moment + gradient)
-        weight.assign_sub(0.01 * moment)
+        tf.raw_ops.ResourceApplyMomentum(
+            var=weight.handle, accum=moment.handle, lr=0.01, grad=gradient, momentum=0.9
+        )
     return loss
 
 thread = threading.Thread(target=watch)
@@ -72,5 +75,5 @@ def test_training_takes_no_more_memory_than_without_the_plugin(tmp_path):
     for report in job.reports:
         assert report["reduced"] == 10 * 4 * 9_000_000 * 4, str(job)
         assert report["staged"] == 0, str(job)
-    # It was 1.08 to 1.10. A copy of each gradient would make it 1.2.
-    assert peaks["plugin"] <= 1.15 * peaks["stock"], peaks
+    # It was 0.99 to 1.03. A copy of each gradient would make it 1.2.
+    assert peaks["plugin"] <= 1.1 * peaks["stock"], peaks
