@@ -200,6 +200,9 @@ PtxStep Convert(const PtxInstruction& instruction, const Places& at) {
   });
 }
 
+template <class T>
+using Extended = std::conditional_t<std::is_integral_v<T> && std::is_signed_v<T>, std::int64_t, T>;
+
 // Loads and stores of one value or several: [%rd1+16], {%f1, %f2}.
 PtxStep Access(const PtxInstruction& instruction, PtxRegisters& registers) {
   const bool load = instruction.name[0] == "ld";
@@ -223,7 +226,8 @@ PtxStep Access(const PtxInstruction& instruction, PtxRegisters& registers) {
     return [=](PtxThread& thread) {
       T* at = reinterpret_cast<T*>(Get<std::int64_t>(thread, base) + offset);
       for (const std::size_t place : places) {
-        if (load) Set<T>(thread, place, *at);
+        // A register may be wider than what is loaded, which then keeps its sign.
+        if (load) Set<Extended<T>>(thread, place, *at);
         if (!load) *at = Get<T>(thread, place);
         at++;
       }

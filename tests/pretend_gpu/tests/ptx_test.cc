@@ -1,4 +1,6 @@
 // Kernels that come as PTX.
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -55,6 +57,12 @@ $L__BB0_2:
 
 }
 )";
+}
+
+float BitCast(std::uint32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
 class PtxTest : public Gpu {
@@ -136,6 +144,16 @@ TEST_F(PtxTest, IntegersHaveTheirSignAndSize) {
   EXPECT_EQ((Floats{1, 0, 3}), of_index("xor.b32 %r9, %r5, 1;"));
   // 65535 * 65537 does not fit.
   EXPECT_EQ((Floats{-1, 0, 1}), of_index("mov.u32 %r8, 65535;\nmad.lo.s32 %r9, %r8, 65537, %r5;"));
+}
+
+// The bits of -3 and of 2 as floats.
+TEST_F(PtxTest, ALoadIntoAWiderRegisterKeepsTheSign) {
+  const std::string as_float = "\ncvt.rn.f32.s64 %f2, %rd9;";
+  const float minus_three = BitCast(0xfffffffd), two = BitCast(2);
+  using Floats = std::vector<float>;
+  EXPECT_EQ((Floats{-3, 2}), Run("ld.global.s32 %rd9, [%rd5];" + as_float, {minus_three, two}));
+  EXPECT_EQ((Floats{4294967293.0f, 2}), Run("ld.global.u32 %rd9, [%rd5];" + as_float, {minus_three, two}));
+  EXPECT_EQ((Floats{-3, 2}), Run("ld.global.s8 %rd9, [%rd5];" + as_float, {minus_three, two}));
 }
 
 TEST_F(PtxTest, PredicatesSelectAndSkip) {
