@@ -75,9 +75,10 @@ def main() -> int:
     if (NEED_TENSORFLOW | {"set-up"}) & set(arguments.part) and not arguments.tf:
         parser.error(f"the parts set-up, {', '.join(sorted(NEED_TENSORFLOW))} need --tf")
 
-    # Under nohup, or in a script's background, these are ignored, and so would they be in all ranks.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # Under nohup, or in a script's background, these are ignored, and so would they be in all ranks. Whoever
+    # ends this ends what it has started.
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     start = time.monotonic()
     shutil.rmtree(RESULTS, ignore_errors=True)
