@@ -16,7 +16,6 @@
 REGISTER_OP("SmddpTicket")
     .Output("ticket: int64")
     .Attr("communicator: int >= 0 = 0")
-    .Attr("eager: bool = false")
     .SetIsStateful()
     .SetShapeFn(::tensorflow::shape_inference::ScalarShape)
     .Doc(R"doc(
@@ -28,7 +27,6 @@ it in program order. It fails with Internal if the step has failed on another ra
 
 ticket: The number of this execution, a scalar.
 communicator: The number of the communicator (process set) in which the group is reduced; 0 is all ranks.
-eager: Whether the op runs eagerly, and so belongs to no step. (TensorFlow gives eager ops step numbers, too.)
 )doc");
 
 REGISTER_OP("SmddpStepMark")
@@ -103,7 +101,7 @@ num_params: The number of tensors in the group.
 tensor_name: Messages show it, and the tensor pairs by it if the ticket is -1; if it is empty, the node's name stands
   in.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
-eager: See SmddpTicket.
+eager: Whether the op runs eagerly, and so belongs to no step. (TensorFlow gives eager ops step numbers, too.)
 )doc");
 
 REGISTER_OP("SmddpGroupedAllreduce")
@@ -139,7 +137,7 @@ compression: See SmddpAllreduce.
 tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
   -1; where there is none, the node's name stands in.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
-eager: See SmddpTicket.
+eager: See SmddpAllreduce.
 )doc");
 
 REGISTER_OP("SmddpOobAllreduce")
@@ -176,7 +174,7 @@ tensor_names: One name for each tensor, or none at all. Messages show them, and 
 pair_by_name: For graphs without program order: the n-th execution under a name meets the n-th under that name on the
   other ranks. Otherwise the n-th tensor that a rank reduces out of band meets the n-th one of the other ranks.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
-eager: See SmddpTicket.
+eager: See SmddpAllreduce.
 )doc");
 
 REGISTER_OP("SmddpAllgather")
@@ -205,7 +203,7 @@ outputs: All ranks' rows of each tensor.
 tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
   -1; where there is none, the node's name stands in.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
-eager: See SmddpTicket.
+eager: See SmddpAllreduce.
 )doc");
 
 REGISTER_OP("SmddpReducescatter")
@@ -240,7 +238,7 @@ reduce_op: How elements are combined (see SmddpAllreduce).
 tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
   -1; where there is none, the node's name stands in.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
-eager: See SmddpTicket.
+eager: See SmddpAllreduce.
 )doc");
 
 REGISTER_OP("SmddpAlltoall")
@@ -273,7 +271,7 @@ output: The rows that this rank gets, in the order of the ranks that sent them.
 received_splits: A vector with the number of rows that each rank has sent.
 tensor_name: See SmddpAllreduce.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
-eager: See SmddpTicket.
+eager: See SmddpAllreduce.
 )doc");
 
 REGISTER_OP("SmddpBroadcast")
@@ -309,7 +307,7 @@ tensor_name: Messages show it, and the tensor pairs by it if pair_by_name is set
 pair_by_name: For graphs without program order: the n-th execution under a name meets the n-th under that name on the
   other ranks. Otherwise the n-th broadcast or barrier of a rank meets the n-th one of the other ranks.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
-eager: See SmddpTicket.
+eager: See SmddpAllreduce.
 )doc");
 
 REGISTER_OP("SmddpBarrier")
@@ -329,7 +327,7 @@ labels: See SmddpAllreduce.
 tensor_name: See SmddpBroadcast.
 pair_by_name: See SmddpBroadcast.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
-eager: See SmddpTicket.
+eager: See SmddpAllreduce.
 )doc");
 
 REGISTER_OP("SmddpOverlap")

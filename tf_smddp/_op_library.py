@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import inspect
+import re
 from typing import Any, Callable, ContextManager, Dict, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
@@ -49,6 +50,13 @@ def placement() -> ContextManager[Any]:
     return contextlib.nullcontext() if _HAS_GPU_KERNELS else tf.device("CPU:0")
 
 
+def _first_cause(message: str) -> str:
+    """The cause without the ranks that have told of it, and without the places where TensorFlow found it."""
+    cause = message.rsplit(" could not begin a collective: ", 1)[-1]
+    cause = re.sub(r"\{\{function_node .*?\}\} ", "", cause)
+    return re.split(r"\n\t \[\[| \[Op:", cause, maxsplit=1)[0]
+
+
 def _telling(emit: Function) -> Function:
     """Has an eager op tell the other ranks if TensorFlow fails it, and they would wait (eager_ops.h)."""
     signature = inspect.signature(emit)
@@ -65,7 +73,8 @@ def _telling(emit: Function) -> Function:
             return emit(*args, **kwargs)
         except tf.errors.OpError as error:
             if _lib.tf_smddp_eager_ops(communicator) == known:
-                _lib.tf_smddp_fail_eager_op(communicator, error.message.encode()[:_MOST_REASON_BYTES])
+                reason = _first_cause(error.message).encode()[:_MOST_REASON_BYTES]
+                _lib.tf_smddp_fail_eager_op(communicator, reason)
             raise
 
     return cast(Function, emit_and_tell)
@@ -107,8 +116,16 @@ def in_xla_context() -> bool:
 
 @placed
 def ticket(communicator: int = 0) -> tf.Tensor:
-    """Draws the next ticket of this rank: an int64 scalar."""
-    return ops.smddp_ticket(communicator=communicator, eager=tf.executing_eagerly(), name="SmddpTicket")
+    """In a graph, draws the next ticket of this rank: an int64 scalar."""
+    return ops.smddp_ticket(communicator=communicator, name="SmddpTicket")
+
+
+@functools.lru_cache(maxsize=1)
+def eager_ticket() -> tf.Tensor:
+    """Stands in for a ticket in eager mode, where each op draws its own: an int64 scalar, -2."""
+    # On a GPU, threads may get each other's inputs (kernels/tf/ticket_value.h).
+    with tf.device("CPU:0"):
+        return tf.constant(-2, tf.int64)
 
 
 @placed

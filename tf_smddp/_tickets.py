@@ -4,7 +4,7 @@ Each execution of a group (the gradients of one step, or one lone allreduce) dra
 on one rank belongs to the k-th on every other. So tickets must be drawn in program order, in every mode that
 has one:
 
-* Eager: by running the ticket op when the group starts.
+* Eager: by each op, when it runs. Only one runs at a time, so it is a group of its own.
 * In a tf.function: by a ticket op in the graph. It is stateful, so automatic control dependencies, with what
   _program_order.py adds, keep program order between it and its like, through nested functions, branches and
   loops. In a tf.while_loop they also hold between iterations, whatever parallel_iterations says: the loop's
@@ -95,7 +95,7 @@ def draw_ticket(communicator: int = 0, after: Sequence[tf.Tensor] = ()) -> tf.Te
     if pairs_by_name():
         return _op_library.step_mark(communicator)
     if tf.executing_eagerly():
-        return _op_library.ticket(communicator)
+        return _op_library.eager_ticket()
     graph = tf.compat.v1.get_default_graph()
     state = _current_state()
     # A step that finds the end of its data must not draw: whether a ticket op without this edge runs before

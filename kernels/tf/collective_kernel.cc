@@ -11,6 +11,7 @@
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/submission.h"
+#include "kernels/tf/ticket_value.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
 namespace tf_smddp {
@@ -31,14 +32,21 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
   std::shared_ptr<Engine> engine = GlobalEngine();
   OP_REQUIRES_ASYNC(context, engine != nullptr, ToTensorFlow(NotInitialized()), done);
   const std::shared_ptr<Step> step = Step::Of(context, engine, attributes_.eager);
+  Pairing pairing = attributes_.pairing;
+  bool draws = false;
+  absl::Status status = ReadTicket(context, &pairing, &draws);
+  if (draws) {
+    const Status drawn = engine->DrawTicket(attributes_.communicator, step->number(), &pairing.ticket);
+    OP_REQUIRES_ASYNC(context, drawn.ok(), ToTensorFlow(drawn), done);
+  }
   std::vector<std::string> given;
-  absl::Status status = ReadLabels(context, &given);
+  if (status.ok()) status = ReadLabels(context, &given);
   const std::vector<std::string>& labels = given.empty() ? attributes_.labels : given;
   std::vector<Request> requests;
   std::shared_ptr<GpuTensors> gpu;
   const Status found = GpuTensors::Of(context, &gpu);
   if (status.ok()) status = ToTensorFlow(found);
-  if (status.ok()) status = MakeRequests(context, step->number(), labels, gpu.get(), &requests);
+  if (status.ok()) status = MakeRequests(context, step->number(), pairing, labels, gpu.get(), &requests);
   if (status.ok()) status = FillIn(context, gpu.get(), &requests);
   const Status marked = status.ok() && gpu != nullptr ? gpu->Mark() : Status();
   if (status.ok()) status = ToTensorFlow(marked);
@@ -61,8 +69,8 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
   SubmitAsync(context, engine, step, std::move(gpu), attributes_.eager, std::move(requests), std::move(done));
 }
 
-// A ticket below 0 stands for pairing by name.
-absl::Status CollectiveKernel::ReadTicket(OpKernelContext* context, Pairing* pairing) const {
+// Sets *draws if the ticket is still to be drawn.
+absl::Status CollectiveKernel::ReadTicket(OpKernelContext* context, Pairing* pairing, bool* draws) const {
   if (attributes_.ticket_input < 0) return absl::OkStatus();
   const Tensor& tensor = context->input(attributes_.ticket_input);
   if (tensor.NumElements() != 1) {
@@ -70,7 +78,8 @@ absl::Status CollectiveKernel::ReadTicket(OpKernelContext* context, Pairing* pai
                                       "; it must be one number");
   }
   const std::int64_t ticket = tensor.flat<std::int64_t>()(0);
-  pairing->kind = ticket >= 0 ? Pairing::kGroup : Pairing::kName;
+  pairing->kind = ticket == kPairsByName ? Pairing::kName : Pairing::kGroup;
+  *draws = ticket == kDrawsItself;
   if (ticket >= 0) pairing->ticket = static_cast<std::uint64_t>(ticket);
   return absl::OkStatus();
 }
@@ -105,11 +114,9 @@ absl::Status CollectiveKernel::ReadLabels(OpKernelContext* context, std::vector<
   return absl::OkStatus();
 }
 
-absl::Status CollectiveKernel::MakeRequests(OpKernelContext* context, StepId step,
+absl::Status CollectiveKernel::MakeRequests(OpKernelContext* context, StepId step, Pairing pairing,
                                             const std::vector<std::string>& labels, GpuTensors* gpu,
                                             std::vector<Request>* requests) {
-  Pairing pairing = attributes_.pairing;
-  TF_RETURN_IF_ERROR(ReadTicket(context, &pairing));
   Operation operation = attributes_.operation;
   TF_RETURN_IF_ERROR(ReadFactors(context, &operation.prescale, &operation.postscale));
   for (std::size_t i = 0; i < labels.size(); ++i) {

@@ -43,10 +43,10 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
                                    std::vector<Request>* requests, int splits_output = -1);
 
  private:
-  absl::Status MakeRequests(tensorflow::OpKernelContext* context, StepId step,
+  absl::Status MakeRequests(tensorflow::OpKernelContext* context, StepId step, Pairing pairing,
                             const std::vector<std::string>& labels, GpuTensors* gpu,
                             std::vector<Request>* requests);
-  absl::Status ReadTicket(tensorflow::OpKernelContext* context, Pairing* pairing) const;
+  absl::Status ReadTicket(tensorflow::OpKernelContext* context, Pairing* pairing, bool* draws) const;
   absl::Status ReadFactors(tensorflow::OpKernelContext* context, double* prescale, double* postscale) const;
   absl::Status ReadLabels(tensorflow::OpKernelContext* context, std::vector<std::string>* labels) const;
 

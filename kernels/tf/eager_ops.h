@@ -1,5 +1,5 @@
 // EagerOps: counts, by communicator, the eager ops of whose end the engine knows: collectives whose kernels
-// have begun, and tickets that it has refused.
+// have begun.
 //
 // On a GPU, TensorFlow may fail an eager op by itself: when an input cannot be copied, and when an eager op
 // of another thread fails, since all of them share a rendezvous. If that is before a collective has begun, or

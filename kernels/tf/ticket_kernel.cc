@@ -8,6 +8,7 @@
 #include "kernels/tf/gpu_tensors.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/step_error.h"
+#include "kernels/tf/ticket_value.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tf_smddp {
@@ -17,29 +18,24 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 
-// The value of a ticket that pairs by name.
-constexpr std::int64_t kByName = -1;
-
 class TicketKernel : public tensorflow::OpKernel {
  public:
   explicit TicketKernel(OpKernelConstruction* context) : OpKernel(context) {
     int communicator = 0;
     OP_REQUIRES_OK(context, context->GetAttr("communicator", &communicator));
     communicator_ = static_cast<CommunicatorId>(communicator);
-    OP_REQUIRES_OK(context, context->GetAttr("eager", &eager_));
   }
 
   void Compute(OpKernelContext* context) override {
     const std::shared_ptr<Engine> engine = GlobalEngine();
     OP_REQUIRES(context, engine != nullptr, ToTensorFlow(NotInitialized()));
-    const std::shared_ptr<Step> step = Step::Of(context, engine, eager_);
+    const std::shared_ptr<Step> step = Step::Of(context, engine, /*eager=*/false);
     OP_REQUIRES(
         context, !step->Cancelled(),
         absl::InternalError("no ticket was drawn: the step " + DescribeStepError(StepError(context).Ask())));
     std::uint64_t ticket = 0;
     const Status status = engine->DrawTicket(communicator_, step->number(), &ticket);
     if (!status.ok()) {
-      if (eager_ && HasGpuKernels()) CountEagerOp(communicator_);
       step->FailedIn(communicator_);
       context->SetStatus(ToTensorFlow(status));
       return;
@@ -55,7 +51,6 @@ class TicketKernel : public tensorflow::OpKernel {
 
  private:
   CommunicatorId communicator_ = kWorld;
-  bool eager_ = false;
 };
 
 // It runs when the step begins. So the other ranks, which may wait for the step's first collective, are told
@@ -80,7 +75,7 @@ class StepMarkKernel : public tensorflow::OpKernel {
     }
     Tensor* output = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &output));
-    output->scalar<std::int64_t>()() = kByName;
+    output->scalar<std::int64_t>()() = kPairsByName;
   }
 
   bool IsExpensive() override { return false; }
