@@ -342,7 +342,10 @@ def pretend_gpu_env(version: str, policy: str) -> Dict[str, str]:
 
 
 def gpu(options: Options) -> List[Run]:
-    """TensorFlow's builds for GPUs, on pretend ones; the SPMD suite there, with one for each rank or all."""
+    """TensorFlow's builds for GPUs, on pretend ones; the SPMD suite there.
+
+    The ranks have a GPU each, with NCCL or without, or share one.
+    """
     first, last = options.tensorflows[0], options.tensorflows[-1]
     runs: List[Run] = [
         functools.partial(
@@ -355,21 +358,24 @@ def gpu(options: Options) -> List[Run]:
         for version in gpu_tensorflows(options)
     ]
     policies = {"random": "random", "late": "tensorflow=prompt,*=lazy", "lazy": "lazy"}
-    suites = [(first, 2, 2, "random")]
+    ways = {"nccl": {"PRETEND_GPU_DEVICES": "3"}, "host": {"PRETEND_GPU_DEVICES": "3", "SMDDP_NCCL": "0"}}
+    ways["shared"] = {"PRETEND_GPU_DEVICES": "1"}
+    suites = [(first, 2, "nccl", "random")]
     if options.everything:
-        suites += [(first, 3, 3, "late"), (first, 3, 1, "random"), (last, 2, 1, "late"), (last, 3, 3, "lazy")]
+        suites += [(first, 3, "nccl", "late"), (first, 3, "shared", "random"), (first, 2, "host", "lazy")]
+        suites += [(last, 2, "shared", "late"), (last, 3, "nccl", "lazy"), (last, 2, "host", "random")]
     some = [] if options.everything else selection("gpu and not long")
     return runs + [
         functools.partial(
             run_spmd,
-            f"gpu spmd tf-{version} np-{size} {policy} gpus-{gpus}",
+            f"gpu spmd tf-{version} np-{size} {way} {policy}",
             venv_python(version, "gpu"),
             size,
             1500,
             [*some, "--collectives-on-gpu"],
-            {**pretend_gpu_env(version, policies[policy]), "PRETEND_GPU_DEVICES": str(gpus)},
+            {**pretend_gpu_env(version, policies[policy]), **ways[way]},
         )
-        for version, size, gpus, policy in suites
+        for version, size, way, policy in suites
     ]
 
 

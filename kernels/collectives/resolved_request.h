@@ -27,12 +27,18 @@ struct ResolvedRequest {
   std::vector<RankId> ranks;      // only when there are some on other hosts
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
-  // This rank's buffers, if the tensors of all ranks lie on GPUs, each rank's on another one, and stay there
-  // for NCCL; else nullptr.
+  // Who moves the tensors of GPUs. Where they stay there, `device_input` and `device_output` are this rank's
+  // buffers.
+  enum class Way {
+    kHost,  // or they lie on the host
+    kNccl,  // each rank's on another GPU
+    kIpc,   // all on the same GPU
+  };
+  Way way = Way::kHost;
   const InputBuffer* device_input = nullptr;
   const Buffer* device_output = nullptr;
 
-  bool on_devices() const { return device_output != nullptr; }
+  bool on_devices() const { return way != Way::kHost; }
   bool all_outputs() const { return collective->reach() == Collective::Reach::kAllOutputs; }
 };
 

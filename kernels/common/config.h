@@ -51,6 +51,7 @@ struct Config {
   std::int64_t stall_warning_ms = 60'000;     // a longer wait for other ranks is logged; 0 for never
   std::int64_t stall_timeout_ms = 1'800'000;  // a longer wait without progress ends the job; 0 for never
   bool nccl = true;                           // tensors of GPUs are reduced by NCCL, where it is there
+  bool gpu_ipc = true;                        // and those of a GPU that ranks share, there
   std::string nccl_library;                   // its path; empty for what the system finds
   int log_level = 2;                          // a LogLevel
   bool test_strict = kDebugBuild;             // for tests: a lost wake-up, which only costs time, is an error

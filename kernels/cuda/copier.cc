@@ -20,23 +20,13 @@ constexpr const char* kKernels[kNumConversions] = {"smddp_copy", "smddp_float32_
 }  // namespace
 
 Status Copier::Open(const Driver* driver, Context context, std::unique_ptr<Copier>* opened) {
-  if (tf_smddp_copies_ptx[0] == '\0') return Internal("tf_smddp was built without device code");
-  const CurrentContext current(driver, context);
-  std::unique_ptr<Copier> copier(new Copier(driver, context));
-  Status status =
-      driver->Check("cuModuleLoadData", driver->ModuleLoadData(&copier->module_, tf_smddp_copies_ptx));
+  std::unique_ptr<Copier> copier(new Copier);
+  Status status = DeviceCode::Load(driver, context, tf_smddp_copies_ptx, &copier->code_);
   for (std::size_t i = 0; status.ok() && i < copier->kernels_.size(); ++i) {
-    status = driver->Check("cuModuleGetFunction",
-                           driver->ModuleGetFunction(&copier->kernels_[i], copier->module_, kKernels[i]));
+    status = copier->code_->Find(kKernels[i], &copier->kernels_[i]);
   }
   if (status.ok()) *opened = std::move(copier);
   return status;
-}
-
-Copier::~Copier() {
-  if (module_ == nullptr) return;
-  const CurrentContext current(driver_, context_);
-  static_cast<void>(driver_->ModuleUnload(module_));  // nothing is lost if it fails
 }
 
 Status Copier::Put(const std::vector<Copy>& copies, Stream stream) const {
@@ -63,10 +53,8 @@ Status Copier::PutAlike(Conversion conversion, const std::vector<Copy>& copies, 
       most = std::max(most, copy.count);
     }
     const auto tiles = static_cast<unsigned>((most + kCopyTile - 1) / kCopyTile);
-    void* arguments[] = {&table};
-    const Result launched = driver_->LaunchKernel(kernel, tiles, static_cast<unsigned>(rows), 1, kCopyThreads,
-                                                  1, 1, 0, stream, arguments, nullptr);
-    const Status status = driver_->Check("cuLaunchKernel", launched);
+    const Status status =
+        code_->Launch(kernel, tiles, static_cast<unsigned>(rows), kCopyThreads, &table, stream);
     if (!status.ok()) return status;
   }
   return {};

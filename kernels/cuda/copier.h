@@ -1,9 +1,7 @@
 // Copier: makes many copies within a GPU's memory in one launch of a kernel of ours, and converts elements on
 // the way.
 //
-// Place in the stack: above driver.h. The kernels (copies.cu) are compiled into PTX when tf_smddp is built.
-// The driver compiles that for the GPU at hand when a Copier is opened, and keeps the result in a cache of
-// its own.
+// Place in the stack: above device_code.h.
 #ifndef TF_SMDDP_KERNELS_CUDA_COPIER_H_
 #define TF_SMDDP_KERNELS_CUDA_COPIER_H_
 
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "kernels/common/status.h"
+#include "kernels/cuda/device_code.h"
 #include "kernels/cuda/driver.h"
 
 namespace tf_smddp::cuda {
@@ -39,22 +38,17 @@ class Copier {
  public:
   // Errors: Internal (tf_smddp was built without device code, or what the driver says).
   static Status Open(const Driver* driver, Context context, std::unique_ptr<Copier>* opened);
-  ~Copier();
-  Copier(const Copier&) = delete;
-  Copier& operator=(const Copier&) = delete;
 
   // Puts the copies on `stream`, a stream of the context, which is current. They run beside each other, so
   // none may read what another writes. Errors: Internal, what the driver says.
   Status Put(const std::vector<Copy>& copies, Stream stream) const;
 
  private:
-  Copier(const Driver* driver, Context context) : driver_(driver), context_(context) {}
+  Copier() = default;
 
   Status PutAlike(Conversion conversion, const std::vector<Copy>& copies, Stream stream) const;
 
-  const Driver* const driver_;
-  const Context context_;
-  Module module_ = nullptr;
+  std::unique_ptr<DeviceCode> code_;
   std::array<Function, kNumConversions> kernels_ = {};
 };
 

@@ -1,6 +1,7 @@
 // The kernels that make many copies in one launch, as bytes or between floating-point types. Block (x, y)
 // makes tile x of row y; kCopyThreads threads.
 #include "kernels/cuda/copy_table.h"
+#include "kernels/cuda/half_formats.h"
 
 namespace tf_smddp::cuda {
 namespace {
@@ -50,32 +51,6 @@ __device__ unsigned CopyUnits(char* to, const char* from, unsigned bytes) {
   ForEach(target, source, bytes / sizeof(Unit), [](Unit* unit, const Unit& value) { *unit = value; });
   return bytes / sizeof(Unit) * sizeof(Unit);
 }
-
-// Formats of 16 bits. Conversions round to nearest even.
-struct Float16 {
-  static __device__ unsigned short FromFloat(float value) {
-    unsigned short bits;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    return bits;
-  }
-  static __device__ float ToFloat(unsigned short bits) {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
-  }
-};
-
-// Since sm_80, there are instructions for it; this is for all.
-struct BFloat16 {
-  static __device__ unsigned short FromFloat(float value) {
-    const unsigned bits = __float_as_uint(value);
-    if (value != value) return 0x7fff;
-    return static_cast<unsigned short>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-  }
-  static __device__ float ToFloat(unsigned short bits) {
-    return __uint_as_float(static_cast<unsigned>(bits) << 16);
-  }
-};
 
 // Converts the elements of this block's tile, four at once where they are aligned; To4 and From4 are four of
 // them.

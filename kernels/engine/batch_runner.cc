@@ -32,8 +32,8 @@ std::uint64_t ChunkBytes(const Communicator& communicator) {
   return static_cast<std::uint64_t>(communicator.config().chunk_bytes);
 }
 
-nccl::NcclTransfer::Job JobOf(const MemberState& state) {
-  nccl::NcclTransfer::Job job;
+DeviceJob JobOf(const MemberState& state) {
+  DeviceJob job;
   job.fail = [handle = state.handle, name = state.RankName()](const std::string& text) {
     handle->Call([&](Communicator* communicator) { communicator->job().Abort(name + ": " + text); });
   };
@@ -63,7 +63,9 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
       staged_(group_->index(), Windows(group_), ProgressCounters(group_), ChunkBytes(*communicator_)),
       nccl_(communicator_->config().nccl_library, &group_->segment().nccl_meeting(),
             &communicator_->job().nccl_turns(), MemberId(group_->index()), group_->size(), JobOf(*state)),
-      transfers_{&nccl_, &chunks_, &own_outputs_, &staged_} {
+      ipc_(&group_->segment().ipc_board(), &state->gpu_windows, MemberId(group_->index()), group_->size(),
+           JobOf(*state)),
+      transfers_{&nccl_, &ipc_, &chunks_, &own_outputs_, &staged_} {
   if (!communicator_->wired()) return;
   gather_ = std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), group_->index(),
                                              group_->size(), ChunkBytes(*communicator_));
@@ -115,7 +117,8 @@ bool BatchRunner::Plan() {
 // Which one follows from the cells alone, so it is the same on all ranks.
 Transfer* BatchRunner::TransferOf(const ResolvedRequest& resolved) {
   if (gather_ != nullptr) return gather_.get();
-  if (resolved.on_devices()) return &nccl_;
+  if (resolved.way == ResolvedRequest::Way::kNccl) return &nccl_;
+  if (resolved.way == ResolvedRequest::Way::kIpc) return &ipc_;
   if (!resolved.reachable) return &staged_;
   return resolved.all_outputs() ? static_cast<Transfer*>(&chunks_) : &own_outputs_;
 }
@@ -277,6 +280,7 @@ void BatchRunner::Charge() {
     cost.moving = part(moving_);
     cost.staged = item.transfer == &staged_;
     cost.nccl = item.transfer == &nccl_;
+    cost.ipc = item.transfer == &ipc_;
     cost.begun = begin_;
   }
   state_->counters->RanBatch(weight - items_.size());

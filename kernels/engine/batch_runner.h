@@ -3,7 +3,7 @@
 // Place in the stack: between progress.h and the transfers of kernels/collectives. It never waits.
 //
 // A batch: each request is resolved, and given to the first transfer that can move it. A tensor that this
-// rank has kept on a device for NCCL is first copied to the host if other ranks have not kept theirs; it is
+// rank has kept on a GPU is first copied to the host if other ranks have not kept theirs; it is
 // staged from there. The transfers say how many units of work the batch has, on all ranks together. The rank
 // that does the last unit ends the batch as complete; after a failure the ranks try to end it as aborted. The
 // first end counts for all (Note [One end]).
@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/collectives/backends/ipc/ipc_transfer.h"
 #include "kernels/collectives/backends/nccl/nccl_transfer.h"
 #include "kernels/collectives/backends/shared_memory/chunk_transfer.h"
 #include "kernels/collectives/backends/shared_memory/own_output_transfer.h"
@@ -92,6 +93,7 @@ class BatchRunner {
   OwnOutputTransfer own_outputs_;
   StagedTransfer staged_;
   nccl::NcclTransfer nccl_;
+  ipc::IpcTransfer ipc_;
   std::unique_ptr<GatherTransfer> gather_;  // only where the communicator has ranks on other hosts
   std::vector<Transfer*> transfers_;        // in the order in which they run
 

@@ -100,8 +100,8 @@ bool Delivery::HasEnded(const PendingRequest& pending) {
   waiting.request = {pending.manifest, communicator->id(), /*ready=*/false, output.kind->name()};
   waiting.submitted = pending.submitted;
   waiting.members = communicator->ToRanks(~std::uint64_t{0});
-  // NCCL's calls wait for those of the other ranks; a copy does not.
-  const bool copied = pending.output_bounce != nullptr;
+  // NCCL's calls wait for those of the other ranks; copies, and kernels of ours, do not.
+  const bool copied = pending.output_bounce != nullptr || pending.cost.ipc;
   waiting.missing = copied ? RankMask::Of(RankId(communicator->job().rank())).bits() : waiting.members;
   state_->stalls->EndedButForWriting(std::move(waiting), writing);
   return false;

@@ -13,6 +13,11 @@ const cuda::Device* DeviceOf(const Request& request) {
 
 }  // namespace
 
+cuda::Device* GpuOf(const Request& request) {
+  if (request.input.kind == nullptr || request.input.kind != request.output.kind) return nullptr;
+  return dynamic_cast<cuda::Device*>(request.input.kind);
+}
+
 void GpuPlaces::Tell(const Request& request) {
   const cuda::Device* const device = DeviceOf(request);
   if (device == nullptr) return;
@@ -25,6 +30,15 @@ void GpuPlaces::Tell(const Request& request) {
   Warn(kTwoGpus, "rank " + std::to_string(communicator_->job().rank()) + " reduces tensors of " +
                      device->Describe() + ", and of another GPU before; those of one of them are copied to " +
                      "the host's memory and reduced there; " + kRemedy);
+}
+
+bool GpuPlaces::AllUse(const cuda::Device& device) const {
+  LocalGroup& group = communicator_->group();
+  for (int member = 0; member < group.size(); ++member) {
+    const int local = communicator_->job().LocalRankOf(group.rank_of(member));
+    if (Told(local).load(std::memory_order_seq_cst) != device.id()) return false;
+  }
+  return true;
 }
 
 void GpuPlaces::Look(const Request& request, const Manifest& manifest) {
@@ -43,10 +57,8 @@ void GpuPlaces::Look(const Request& request, const Manifest& manifest) {
     if (gpu == device->id()) sharing |= bit;
   }
   if ((sharing & (sharing - 1)) != 0) {
-    Warn(kShared,
-         RankList(sharing) + " share " + device->Describe() +
-             ", and NCCL needs a GPU for each rank, so its tensors are copied to the host's memory " +
-             "and reduced there; " + kRemedy + ", if there are as many");
+    Warn(kShared, RankList(sharing) + " share " + device->Describe() +
+                      ", which is slower than a GPU for each rank; " + kRemedy + ", if there are as many");
   }
   if (on_host != 0) {
     Warn(kMixed, "the tensor of " + DescribeManifest(manifest) + " lies on a GPU on " + RankList(on_gpus) +

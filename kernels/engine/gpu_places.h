@@ -18,6 +18,9 @@
 
 namespace tf_smddp {
 
+// The GPU of a request's tensors; nullptr if there is none, or several.
+cuda::Device* GpuOf(const Request& request);
+
 // All methods: any thread.
 class GpuPlaces {
  public:
@@ -26,6 +29,9 @@ class GpuPlaces {
 
   // Before this rank arrives with `request`: tells the others which GPU it uses. Warns of a second one.
   void Tell(const Request& request);
+
+  // Whether all members have told that they use this GPU.
+  bool AllUse(const cuda::Device& device) const;
 
   // All ranks have arrived with `request`. Warns of ranks that share this rank's GPU, and of ranks that
   // have this tensor in the host's memory. Only the first request with a tensor on a GPU is looked at.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/collectives/backends/ipc/windows.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/communicator_handle.h"
 #include "kernels/engine/completion_thread.h"
@@ -34,6 +35,11 @@ struct MemberState {
         timeline(timeline),
         handle(std::make_shared<CommunicatorHandle>(communicator)),
         gpus(communicator),
+        gpu_windows(&group->segment().ipc_board(), MemberId(group->index()), group->size(),
+                    {[communicator](const std::string& text) {
+                       communicator->job().logger().Log(LogLevel::kWarning, text);
+                     },
+                     [communicator] { return communicator->job().aborted(); }}),
         pending(/*in_turn=*/communicator->wired()),
         sequencer(memory, &communicator->group().segment().failure(), communicator->wired()) {}
   ~MemberState() { handle->End(); }
@@ -47,6 +53,7 @@ struct MemberState {
   Timeline* const timeline;
   const std::shared_ptr<CommunicatorHandle> handle;  // for copies
   GpuPlaces gpus;
+  ipc::Windows gpu_windows;
   PendingTable pending;
   Sequencer sequencer;
 

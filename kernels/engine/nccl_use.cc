@@ -4,20 +4,12 @@
 
 #include "kernels/collectives/backends/nccl/nccl_calls.h"
 #include "kernels/collectives/backends/nccl/nccl_transfer.h"
+#include "kernels/engine/gpu_places.h"
 
 namespace tf_smddp {
-namespace {
-
-// The GPU of `request`'s tensors; nullptr if there is none, or several.
-const cuda::Device* DeviceOf(const Request& request) {
-  if (request.input.kind == nullptr || request.input.kind != request.output.kind) return nullptr;
-  return dynamic_cast<const cuda::Device*>(request.input.kind);
-}
-
-}  // namespace
 
 bool NcclUse::Keeps(const Request& request) {
-  const cuda::Device* const device = DeviceOf(request);
+  const cuda::Device* const device = GpuOf(request);
   if (device == nullptr || communicator_->wired()) return false;
   // NCCL's communicator has all members.
   const MemberMask active(group_->segment().active().load(std::memory_order_seq_cst));
@@ -77,7 +69,8 @@ void NcclUse::LogHostWay(const cuda::Device& device, const std::string& reason) 
     const Job& job = communicator_->job();
     job.logger().Log(
         job.rank() == 0 ? LogLevel::kWarning : LogLevel::kInfo,
-        "tensors of " + device.name() + " are copied to the host's memory and reduced there: " + reason);
+        "tensors of " + device.name() +
+            " are copied to the host's memory and reduced there, unless all ranks share it: " + reason);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/engine/ipc_use.h"
 #include "kernels/engine/nccl_use.h"
 #include "kernels/engine/outside_parts.h"
 
@@ -139,16 +140,21 @@ class Resolver {
     return {};
   }
 
-  // Whether NCCL takes it: all members take part, and have kept their tensors on GPUs.
-  bool OnDevices() const {
+  // Tensors stay on GPUs if all members take part, and have kept theirs there.
+  ResolvedRequest::Way WayOf() const {
     const auto kept = [](const Part& part) { return part.cell.input_offset == kOnDevice; };
-    return parts_.size() == static_cast<std::size_t>(communicator_->size()) &&
-           std::all_of(parts_.begin(), parts_.end(), kept) && NcclUse::EachHasItsOwn(group_);
+    if (parts_.size() != static_cast<std::size_t>(communicator_->size()) ||
+        !std::all_of(parts_.begin(), parts_.end(), kept)) {
+      return ResolvedRequest::Way::kHost;
+    }
+    if (NcclUse::EachHasItsOwn(group_)) return ResolvedRequest::Way::kNccl;
+    return IpcUse::AllShareOne(group_) ? ResolvedRequest::Way::kIpc : ResolvedRequest::Way::kHost;
   }
 
   Status Locate() {
     const Call& call = resolved_->call;
-    if (OnDevices()) {
+    resolved_->way = WayOf();
+    if (resolved_->on_devices()) {
       resolved_->device_input = &pending_.request.input;
       resolved_->device_output = &pending_.request.output;
     }

@@ -25,7 +25,8 @@ Submission::Submission(MemberState* state, Failures* failures, Delivery* deliver
       order_(&state->group->segment().launch_log(), &state->group->segment().ready_log(),
              static_cast<std::uint64_t>(state->communicator->config().bucket_cap_bytes)),
       express_(state->communicator),
-      nccl_use_(state->communicator) {}
+      nccl_use_(state->communicator),
+      ipc_use_(state) {}
 
 void Submission::Refuse(const Status& reason) {
   state_->pending.Refuse(reason);
@@ -134,7 +135,7 @@ bool Submission::RunExpress(const Request& request, const Manifest& manifest,
 
 // Fills the cell: where the tensor lies in shared memory. A small tensor in private memory is copied into a
 // span of the arena, so that the other ranks can reach it; when the arena is full it is staged like a large
-// one. A tensor that NCCL may take stays on its device.
+// one. A tensor that may be reduced on its GPU stays there.
 Status Submission::PlaceData(PendingRequest* pending) {
   const Request& request = pending->request;
   Arena& arena = state_->communicator->job().arena();
@@ -151,7 +152,7 @@ Status Submission::PlaceData(PendingRequest* pending) {
     pending->cell.splits_offset = arena.OffsetOf(pending->splits, pending->splits_bytes);
   }
   state_->gpus.Tell(request);
-  if (!request.input.on_host() && nccl_use_.Keeps(request)) {
+  if (!request.input.on_host() && (nccl_use_.Keeps(request) || ipc_use_.Keeps(request))) {
     pending->cell.input_offset = pending->cell.output_offset = kOnDevice;
     return {};
   }

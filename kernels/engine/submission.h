@@ -14,6 +14,7 @@
 #include "kernels/engine/delivery.h"
 #include "kernels/engine/express.h"
 #include "kernels/engine/failures.h"
+#include "kernels/engine/ipc_use.h"
 #include "kernels/engine/member_state.h"
 #include "kernels/engine/nccl_use.h"
 #include "kernels/engine/stall_watch.h"
@@ -72,6 +73,7 @@ class Submission {
   LaunchOrder order_;
   Express express_;
   NcclUse nccl_use_;
+  IpcUse ipc_use_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<bool> owed_ring_{false};
 };

@@ -86,9 +86,10 @@ Request Allreduce(const Floats& data, const char* label, cuda::Order* input, cud
   return request;
 }
 
-Status UseNccl(Engine& engine, Compute* compute, const Floats& data) {
+Status UseGpus(Engine& engine, Compute* compute, const Floats& data) {
   EngineStats stats;
-  while (stats.collectives[static_cast<std::size_t>(CollectiveKind::kAllreduce)].nccl_bytes == 0) {
+  const CollectiveStats& sums = stats.collectives[static_cast<std::size_t>(CollectiveKind::kAllreduce)];
+  while (sums.nccl_bytes + sums.ipc_bytes == 0) {
     compute->Mark();
     Status status = Await(engine, Allreduce(data, data));
     if (status.ok()) status = compute->AwaitWritten();

@@ -68,8 +68,8 @@ Request Allreduce(const Floats& input, const Floats& output);
 // Likewise, called `label`, whose input and output wait for different points of the stream.
 Request Allreduce(const Floats& data, const char* label, cuda::Order* input, cuda::Order* output);
 
-// Runs sums until NCCL does them.
-Status UseNccl(Engine& engine, Compute* compute, const Floats& data);
+// Runs sums until they are made on GPUs, which the ranks find at the same step.
+Status UseGpus(Engine& engine, Compute* compute, const Floats& data);
 
 // What is put on a stream from its making to LetGo does not begin.
 class Hold {

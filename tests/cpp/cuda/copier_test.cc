@@ -12,43 +12,16 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/cpp/cuda/block.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/reduce/reference.h"
 
 namespace tf_smddp::testing {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
-
 constexpr std::size_t kRows = 128;  // of a launch
 
 void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
-
-// Memory of the device, with content.
-class Block {
- public:
-  Block(Compute* compute, const Bytes& content) : compute_(compute), bytes_(content.size()) {
-    EXPECT_EQ(cuMemAlloc_v2(&data_, std::max<std::size_t>(bytes_, 1)), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemcpyHtoDAsync_v2(data_, content.data(), bytes_, compute->stream()), CUDA_SUCCESS);
-  }
-  ~Block() {
-    EXPECT_EQ(cuStreamSynchronize(compute_->stream()), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemFree_v2(data_), CUDA_SUCCESS);
-  }
-
-  char* data() const { return reinterpret_cast<char*>(data_); }
-  Bytes Read() const {
-    Bytes content(bytes_);
-    EXPECT_EQ(cuMemcpyDtoHAsync_v2(content.data(), data_, bytes_, compute_->stream()), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamSynchronize(compute_->stream()), CUDA_SUCCESS);
-    return content;
-  }
-
- private:
-  Compute* const compute_;
-  const std::size_t bytes_;
-  CUdeviceptr data_ = 0;
-};
 
 class CopierTest : public ::testing::Test {
  protected:

@@ -31,7 +31,7 @@ TEST(NcclAbortOfTheJob, EachRankHasItsErrorBeforeNcclHasEnded) {
       [&](int rank, Engine& engine) {
         Compute compute(rank);
         const Floats data(&compute, kSummed), second(&compute, kSummed), third(&compute, kSummed);
-        ExpectOk(UseNccl(engine, &compute, data));
+        ExpectOk(UseGpus(engine, &compute, data));
         cuda::Order orders[2];
         for (cuda::Order& order : orders) compute.Mark(&order);
         meeting.Await();
@@ -70,7 +70,7 @@ TEST(NcclAbortOfTheJob, AResultThatTheAbortOfAnotherRankSpoilsIsAnError) {
       [&](int rank, Engine& engine) {
         Compute compute(rank);
         const Floats first(&compute, kSummed), second(&compute, kSummed);
-        ExpectOk(UseNccl(engine, &compute, first));
+        ExpectOk(UseGpus(engine, &compute, first));
         Hold hold(compute.stream());
         if (rank == 0) hold.LetGo();
         cuda::Order orders[2];

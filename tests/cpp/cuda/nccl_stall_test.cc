@@ -48,7 +48,7 @@ TEST(NcclStall, ARankThatIsStoppedWhenTheCallsOfAllAreOnTheirStreams) {
     const int rank = engine.config().rank;
     Compute compute(rank);
     Floats data(&compute, kHeldFloats);
-    Status status = UseNccl(engine, &compute, data);
+    Status status = UseGpus(engine, &compute, data);
     if (!status.ok()) return status;
     Hold hold(compute.stream());
     data.Set(1.0f);
@@ -86,7 +86,7 @@ TEST(NcclStall, AStepThatHasFailedWhileAStreamDoesNotGoOn) {
     const int rank = engine.config().rank;
     Compute compute(rank);
     const Floats first(&compute, kHeldFloats), second(&compute, kHeldFloats);
-    Status status = UseNccl(engine, &compute, first);
+    Status status = UseGpus(engine, &compute, first);
     if (!status.ok()) return status;
     cuda::Order orders[2];
     Hold hold(compute.stream());

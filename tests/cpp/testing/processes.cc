@@ -52,7 +52,8 @@ std::string ReadAll(int fd) {
   return text;
 }
 
-void KillOneRank(int size, int victim, int signal, std::chrono::microseconds when, const ProcessBody& body) {
+void KillOneRank(int size, int victim, int signal, std::chrono::microseconds when, const ProcessBody& body,
+                 std::chrono::microseconds stopped) {
   const PrivateDirectory directory;
   std::vector<Child> children;
   for (int rank = 0; rank < size; ++rank) {
@@ -62,6 +63,12 @@ void KillOneRank(int size, int victim, int signal, std::chrono::microseconds whe
   EXPECT_NE(::access(directory.path().c_str(), F_OK), 0) << "the rendezvous directory is still there";
   ::usleep(static_cast<useconds_t>(when.count()));
   const pid_t dead = children[static_cast<std::size_t>(victim)].pid;
+  if (stopped.count() > 0) {
+    ::kill(dead, SIGSTOP);
+    ::usleep(static_cast<useconds_t>(stopped.count()));
+    ::kill(dead, SIGCONT);
+    ::usleep(100000);
+  }
   ::kill(dead, signal);
   const auto begin = Clock::now();
   for (int rank = 0; rank < size; ++rank) {

@@ -33,8 +33,10 @@ void AwaitMet(const Child& child);
 std::string ReadAll(int fd);
 
 // Runs `body`, which returns its first error, in `size` processes; kills `victim` with `signal`, and expects
-// every other rank to name it within two seconds.
-void KillOneRank(int size, int victim, int signal, std::chrono::microseconds when, const ProcessBody& body);
+// every other rank to name it within two seconds. Before that, `victim` is stopped for so long, which is no
+// error.
+void KillOneRank(int size, int victim, int signal, std::chrono::microseconds when, const ProcessBody& body,
+                 std::chrono::microseconds stopped = {});
 
 }  // namespace tf_smddp::testing
 

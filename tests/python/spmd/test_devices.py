@@ -1,5 +1,7 @@
 """Eager collectives run on the device that their ops are put on."""
 
+import os
+
 import pytest
 import tensorflow as tf
 
@@ -26,17 +28,29 @@ def test_eager(request, name):
     assert COLLECTIVES[name](tensor).device.endswith(f"device:{device}:0")
 
 
-def nccl_bytes(kind):
-    return sdp.stats()["collectives"][kind]["nccl_bytes"]
+def gpus_of(request):
+    on_gpus = request.config.getoption("--collectives-on-gpu")
+    return len(tf.config.list_physical_devices("GPU")) if on_gpus else 0
+
+
+def allreduce_stats():
+    return sdp.stats()["collectives"]["allreduce"]
 
 
 def test_nccl_takes_what_lies_on_a_gpu_for_each_rank(request, size):
     """And the host takes averages of integers."""
-    gpus = tf.config.list_physical_devices("GPU")
-    on_gpus = request.config.getoption("--collectives-on-gpu") and 1 < size <= len(gpus)
+    with_nccl = 1 < size <= gpus_of(request) and os.environ.get("SMDDP_NCCL") != "0"
     sdp.stats(reset=True)
     for _ in range(3):
         found = sdp.allreduce(tf.fill([1000], 1.0), 0, 1)
         assert found.numpy().tolist() == [1.0] * 1000
     assert sdp.allreduce(tf.fill([1000], 7), 0, 1).numpy().tolist() == [7] * 1000
-    assert nccl_bytes("allreduce") == (3 * 4000 if on_gpus else 0)
+    assert allreduce_stats()["nccl_bytes"] == (3 * 4000 if with_nccl else 0)
+
+
+def test_ranks_reduce_on_a_gpu_that_they_share(request, size):
+    shared = size > 1 and gpus_of(request) == 1
+    for _ in range(4):  # the first ones make the windows
+        found = sdp.allreduce(tf.fill([1000], 1.0), 0, 1)
+        assert found.numpy().tolist() == [1.0] * 1000
+    assert (allreduce_stats()["ipc_bytes"] > 0) == shared

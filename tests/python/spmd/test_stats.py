@@ -16,6 +16,7 @@ OF_A_KIND = {
     "bytes",
     "staged_bytes",
     "nccl_bytes",
+    "ipc_bytes",
     "in_place_bytes",
     "small_calls",
     "express_calls",

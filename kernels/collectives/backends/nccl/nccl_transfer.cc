@@ -75,7 +75,7 @@ class NcclTransfer::Session {
 };
 
 NcclTransfer::NcclTransfer(std::string library_path, Meeting* meeting, Turns* turns, MemberId member,
-                           int num_members, Job job)
+                           int num_members, DeviceJob job)
     : library_path_(std::move(library_path)),
       meeting_(meeting),
       member_(member),

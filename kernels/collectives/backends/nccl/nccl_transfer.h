@@ -20,7 +20,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +28,7 @@
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
 #include "kernels/collectives/backends/nccl/nccl_turns.h"
+#include "kernels/collectives/device_job.h"
 #include "kernels/collectives/transfer.h"
 #include "kernels/common/rank_id.h"
 #include "kernels/common/status.h"
@@ -38,17 +38,10 @@ namespace tf_smddp::nccl {
 
 class NcclTransfer : public Transfer {
  public:
-  // What it asks of its job; any thread calls these, perhaps after the transfer's end.
-  struct Job {
-    std::function<void(const std::string& text)> fail;  // ends it
-    std::function<Status()> error;                      // with which it has ended; OK if it has not
-    std::function<void(const std::string& text)> log;   // a line for the user
-  };
-
   // For the members of a communicator of one host, of which this rank is `member`. `meeting` and `turns`,
   // which this rank's transfers share, outlive it.
   NcclTransfer(std::string library_path, Meeting* meeting, Turns* turns, MemberId member, int num_members,
-               Job job);
+               DeviceJob job);
   // Waits for the streams of all members to come past the batches that were complete; for some ten seconds at
   // most.
   ~NcclTransfer() override;
@@ -80,7 +73,7 @@ class NcclTransfer : public Transfer {
   Meeting* const meeting_;
   const MemberId member_;
   const int num_members_;
-  const Job job_;
+  const DeviceJob job_;
 
   // Of the batch under way.
   std::vector<const ResolvedRequest*> requests_;

@@ -1,11 +1,13 @@
-// The engine gives tensors of GPUs to NCCL: ranks as threads with a device each, on the pretend GPU and the
-// pretend NCCL.
+// Tensors stay on GPUs: ranks as threads, on the pretend GPU. Each has a device, and the engine gives their
+// tensors to the pretend NCCL; or they share a device, and the engine moves their tensors through windows
+// there.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -151,26 +153,61 @@ std::vector<Trial> TrialsOf(int size) {
   return trials;
 }
 
+constexpr const char* kPolicies[] = {"prompt", "random", "compute=lazy,*=prompt", "compute=prompt,*=lazy",
+                                     "lazy"};
+
+// What only NCCL's tensors have.
 class NcclEngineTest : public ::testing::TestWithParam<const char*> {
  protected:
   NcclEngineTest() { pretend_gpu_set_policy(GetParam()); }
   ~NcclEngineTest() override { pretend_gpu_set_policy("random"); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Policies, NcclEngineTest,
-                         ::testing::Values("prompt", "random", "compute=lazy,*=prompt",
-                                           "compute=prompt,*=lazy", "lazy"));
+INSTANTIATE_TEST_SUITE_P(Policies, NcclEngineTest, ::testing::ValuesIn(kPolicies));
 
-TEST_P(NcclEngineTest, SumsOneStepAfterTheOther) {
+// A policy, and whether the ranks share a device.
+class GpuEngineTest : public ::testing::TestWithParam<std::tuple<const char*, bool>> {
+ protected:
+  GpuEngineTest() { pretend_gpu_set_policy(std::get<0>(GetParam())); }
+  ~GpuEngineTest() override { pretend_gpu_set_policy("random"); }
+
+  static int DeviceOf(int rank) { return std::get<1>(GetParam()) ? 0 : rank; }
+
+  // What stayed on GPUs, in the way that is meant.
+  static std::uint64_t Kept(Engine& engine, CollectiveKind kind) {
+    const CollectiveStats stats = StatsOf(engine, kind);
+    const auto& [kept, other] = std::get<1>(GetParam()) ? std::tie(stats.ipc_bytes, stats.nccl_bytes)
+                                                        : std::tie(stats.nccl_bytes, stats.ipc_bytes);
+    EXPECT_EQ(other, 0u);
+    return kept;
+  }
+
+  // Sums until tensors stay on GPUs; then the statistics begin anew.
+  static void BeginOnGpus(Engine& engine, Compute* compute) {
+    const Floats data(compute, 10);
+    ExpectOk(UseGpus(engine, compute, data));
+    EngineStats before;
+    ExpectOk(engine.Stats(/*reset=*/true, &before));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(OwnDevices, GpuEngineTest,
+                         ::testing::Combine(::testing::ValuesIn(kPolicies), ::testing::Values(false)));
+INSTANTIATE_TEST_SUITE_P(OneDevice, GpuEngineTest,
+                         ::testing::Combine(::testing::ValuesIn(kPolicies), ::testing::Values(true)));
+
+TEST_P(GpuEngineTest, SumsOneStepAfterTheOther) {
   for (const int size : {2, 4}) {
     RunRanks(size, [](int rank, Engine& engine) {
-      Compute compute(rank);
+      Compute compute(DeviceOf(rank));
+      BeginOnGpus(engine, &compute);
       const Floats data(&compute, kFloats);
       for (int step = 0; step < 5; ++step) ExpectSum(engine, &compute, data, step);
       const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
-      EXPECT_EQ(stats.nccl_bytes, 5 * kFloats * sizeof(float));
+      EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 5 * kFloats * sizeof(float));
       EXPECT_EQ(stats.staged_bytes, 0u);
-      EXPECT_EQ(engine.arena()->used_bytes(), 0u);
+      // Where ranks share a device, the first sums have gone through the host.
+      if (DeviceOf(1) == 1) EXPECT_EQ(engine.arena()->used_bytes(), 0u);
     });
   }
 }
@@ -270,10 +307,11 @@ TEST(NcclEngine, CompressesMoreThanTheBufferHolds) {
   });
 }
 
-// What NCCL does not support goes through the host, in the same groups.
-TEST_P(NcclEngineTest, RunsEachCollectiveWithEachTypeAndOp) {
+// What is not supported on GPUs goes through the host, in the same groups.
+TEST_P(GpuEngineTest, RunsEachCollectiveWithEachTypeAndOp) {
   RunRanks(3, [](int rank, Engine& engine) {
-    Compute compute(rank);
+    Compute compute(DeviceOf(rank));
+    BeginOnGpus(engine, &compute);
     constexpr std::size_t kGroup = 40;
     const std::vector<Trial> trials = TrialsOf(3);
     for (std::size_t begin = 0; begin < trials.size(); begin += kGroup) {
@@ -294,16 +332,18 @@ TEST_P(NcclEngineTest, RunsEachCollectiveWithEachTypeAndOp) {
       for (std::size_t i = 0; i < attempts.size(); ++i) ASSERT_TRUE(attempts[i]->Check(statuses[i]));
     }
     const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
-    EXPECT_GT(stats.nccl_bytes, 0u);
-    EXPECT_LT(stats.nccl_bytes, stats.bytes);
+    const std::uint64_t kept = Kept(engine, CollectiveKind::kAllreduce);
+    EXPECT_GT(kept, 0u);
+    EXPECT_LT(kept, stats.bytes);
     EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllgather).staged_bytes, 0u);
   });
 }
 
-// A step that fails ends NCCL's communicator; the next one makes another.
-TEST_P(NcclEngineTest, GoesOnAfterFailedSteps) {
+// A step that fails may end NCCL's communicator; the next one makes another.
+TEST_P(GpuEngineTest, GoesOnAfterFailedSteps) {
   RunRanks(3, [](int rank, Engine& engine) {
-    Compute compute(rank);
+    Compute compute(DeviceOf(rank));
+    BeginOnGpus(engine, &compute);
     const Floats data(&compute, kFloats), shorter(&compute, kFloats - 1);
     for (int step = 0; step < 4; ++step) {
       ExpectSum(engine, &compute, data, step);
@@ -312,15 +352,15 @@ TEST_P(NcclEngineTest, GoesOnAfterFailedSteps) {
       static_cast<void>(compute.AwaitWritten());
     }
     ExpectSum(engine, &compute, data, 9);
-    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 5 * kFloats * sizeof(float));
+    EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 5 * kFloats * sizeof(float));
   });
 }
 
 // A collective that has completed, and that the device has not come to, is not lost with the next step.
-TEST(NcclEngine, KeepsTheResultsOfBatchesThatWereCompleteWhenAStepFails) {
-  pretend_gpu_set_policy("compute=lazy,*=prompt");
+TEST_P(GpuEngineTest, KeepsTheResultsOfBatchesThatWereCompleteWhenAStepFails) {
   RunRanks(2, [](int rank, Engine& engine) {
-    Compute compute(rank);
+    Compute compute(DeviceOf(rank));
+    BeginOnGpus(engine, &compute);
     Floats data(&compute, kFloats);
     const Floats other(&compute, kFloats), shorter(&compute, kFloats - 1);
     cuda::Order first;
@@ -337,16 +377,16 @@ TEST(NcclEngine, KeepsTheResultsOfBatchesThatWereCompleteWhenAStepFails) {
       EXPECT_EQ(data.Read(), std::vector<float>(kFloats, 3.0f));
     }
   });
-  pretend_gpu_set_policy("random");
 }
 
 // Groups of several batches, in which the ranks differ in the last tensor: when they find that, some ranks
 // have calls on their streams that others will never make.
-TEST_P(NcclEngineTest, LetsGoOfCallsThatOthersNeverMake) {
+TEST_P(GpuEngineTest, LetsGoOfCallsThatOthersNeverMake) {
   RunRanks(
       3,
       [](int rank, Engine& engine) {
-        Compute compute(rank);
+        Compute compute(DeviceOf(rank));
+        BeginOnGpus(engine, &compute);
         constexpr std::uint32_t kTensors = 8;
         std::vector<std::unique_ptr<Floats>> tensors;
         for (std::uint32_t i = 0; i < kTensors; ++i) {
@@ -378,12 +418,13 @@ TEST_P(NcclEngineTest, LetsGoOfCallsThatOthersNeverMake) {
 }
 
 // An abort, such as a death, ends what is on the streams.
-TEST_P(NcclEngineTest, AnAbortEndsWhatIsOnTheStreams) {
+TEST_P(GpuEngineTest, AnAbortEndsWhatIsOnTheStreams) {
   Meeting meeting(2);
   RunRanks(
       2,
       [&](int rank, Engine& engine) {
-        Compute compute(rank);
+        Compute compute(DeviceOf(rank));
+        BeginOnGpus(engine, &compute);
         const Floats data(&compute, kFloats);
         ExpectSum(engine, &compute, data, 1);
         meeting.Await();
@@ -404,9 +445,10 @@ TEST_P(NcclEngineTest, AnAbortEndsWhatIsOnTheStreams) {
 }
 
 // Some ranks' tensors are on the host, now and then: all are staged then.
-TEST_P(NcclEngineTest, MeetsTensorsOfTheHost) {
+TEST_P(GpuEngineTest, MeetsTensorsOfTheHost) {
   RunRanks(3, [](int rank, Engine& engine) {
-    Compute compute(rank);
+    Compute compute(DeviceOf(rank));
+    BeginOnGpus(engine, &compute);
     Floats data(&compute, kFloats);
     for (int step = 0; step < 6; ++step) {
       data.Set(1.0f);
@@ -418,19 +460,19 @@ TEST_P(NcclEngineTest, MeetsTensorsOfTheHost) {
       EXPECT_EQ(on_host ? host : data.Read(), std::vector<float>(kFloats, 3.0f));
     }
     const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
-    EXPECT_EQ(stats.nccl_bytes, 3 * kFloats * sizeof(float));
+    EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 3 * kFloats * sizeof(float));
     EXPECT_EQ(stats.staged_bytes, 3 * kFloats * sizeof(float));
   });
 }
 
 // An allgather whose output is allocated when the ranks have arrived, and with a rank on the host.
-TEST(NcclEngine, GathersWhereOneRankIsOnTheHost) {
+TEST_P(GpuEngineTest, GathersWhereOneRankIsOnTheHost) {
   RunRanks(3, [](int rank, Engine& engine) {
     Trial trial;
     trial.kind = CollectiveKind::kAllgather;
     trial.rows_of = {3, 0, 5};
     for (int step = 0; step < 4; ++step) {
-      Compute compute(rank);
+      Compute compute(DeviceOf(rank));
       if (rank == step) {
         Attempt attempt(engine, kWorld, trial);
         Request request = attempt.MakeRequest();
@@ -444,31 +486,33 @@ TEST(NcclEngine, GathersWhereOneRankIsOnTheHost) {
   });
 }
 
-TEST(NcclEngine, SharesNoGpuAmongRanks) {
+// NCCL refuses it, and windows are for one GPU.
+TEST(NcclEngine, HasNoTwoRanksOnEachOfTwoGpus) {
   RunRanks(4, [](int rank, Engine& engine) {
     Compute compute(rank / 2);
     const Floats data(&compute, kFloats);
     for (int step = 0; step < 4; ++step) ExpectSum(engine, &compute, data, step);
     EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 0u);
+    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).ipc_bytes, 0u);
   });
 }
 
-TEST(NcclEngine, IsTurnedOffByASettingOfAnyRank) {
+TEST_P(GpuEngineTest, IsTurnedOffByASettingOfAnyRank) {
   RunRanks(
       3,
       [](int rank, Engine& engine) {
-        Compute compute(rank);
+        Compute compute(DeviceOf(rank));
         const Floats data(&compute, kFloats);
         for (int step = 0; step < 4; ++step) ExpectSum(engine, &compute, data, step);
-        EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 0u);
+        EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 0u);
       },
-      [](int rank, Config* config) { config->nccl = rank != 1; });
+      [](int rank, Config* config) { config->nccl = config->gpu_ipc = rank != 1; });
 }
 
-// When a rank has left, NCCL's communicator has one rank too many.
-TEST(NcclEngine, GoesThroughTheHostWhenARankHasLeft) {
+// When a rank has left, NCCL's communicator has one rank too many, and nobody fills its windows.
+TEST_P(GpuEngineTest, GoesThroughTheHostWhenARankHasLeft) {
   RunRanks(3, [](int rank, Engine& engine) {
-    Compute compute(rank);
+    Compute compute(DeviceOf(rank));
     Floats data(&compute, kFloats);
     CommunicatorId all = 0;
     ExpectOk(engine.CreateCommunicator({0, 1, 2}, &all));
