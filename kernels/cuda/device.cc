@@ -88,31 +88,31 @@ Status Device::Put(CopyStream* on, const Order& order, Begin begin, Ended ended)
   return status.ok() ? on->stream->WhenReached(std::move(ended)) : status;
 }
 
+// The op's tensors live until the copy has ended.
+template <typename Begin>
+Status Device::PutUse(CopyStream* on, const Order& order, Begin begin, Ended ended) {
+  order.writes->Begin();
+  const Status status =
+      Put(on, order, begin, [ended = std::move(ended), writes = order.writes](const Status& outcome) {
+        ended(outcome);
+        writes->End(outcome);
+      });
+  if (!status.ok()) order.writes->End(status);
+  return status;
+}
+
 Status Device::CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) {
   const auto copy = [&](Stream on) {
     return driver_->Check("cuMemcpyDtoHAsync", driver_->MemcpyDtoHAsync(to, AddressOf(from), bytes, on));
   };
-  return Put(&to_host_, *static_cast<const Order*>(stream), copy, std::move(ended));
-}
-
-// The copies that write to the device have one stream.
-template <typename Begin>
-Status Device::PutWrite(const Order& order, Begin begin, Ended ended) {
-  order.writes->Begin();
-  const Status status = Put(&to_device_, order, begin,
-                            [ended = std::move(ended), writes = order.writes](const Status& outcome) {
-                              ended(outcome);
-                              writes->End(outcome);
-                            });
-  if (!status.ok()) order.writes->End(status);
-  return status;
+  return PutUse(&to_host_, *static_cast<const Order*>(stream), copy, std::move(ended));
 }
 
 Status Device::CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) {
   const auto copy = [&](Stream on) {
     return driver_->Check("cuMemcpyHtoDAsync", driver_->MemcpyHtoDAsync(AddressOf(to), from, bytes, on));
   };
-  return PutWrite(*static_cast<const Order*>(stream), copy, std::move(ended));
+  return PutUse(&to_device_, *static_cast<const Order*>(stream), copy, std::move(ended));
 }
 
 Status Device::Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) {
@@ -123,7 +123,7 @@ Status Device::Copy(const InputBuffer& from, const Buffer& to, std::uint64_t byt
                                 driver_->MemcpyDtoDAsync(AddressOf(to.data), AddressOf(from.data), bytes, on))
                : status;
   };
-  return PutWrite(*static_cast<const Order*>(to.stream), copy, std::move(ended));
+  return PutUse(&to_device_, *static_cast<const Order*>(to.stream), copy, std::move(ended));
 }
 
 std::function<bool()> Device::Writing(void* stream) const {

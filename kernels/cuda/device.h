@@ -30,7 +30,7 @@ struct Order {
   Stream compute = nullptr;
   Event reached;  // on `compute`, behind what made the buffer; our streams wait for it
   Event Reached() const { return std::atomic_load(&reached); }  // any thread, also beside Mark
-  std::shared_ptr<Writes> writes = std::make_shared<Writes>();  // to the buffer, on our streams
+  std::shared_ptr<Writes> writes = std::make_shared<Writes>();  // and other uses, on our streams
 };
 
 // All methods: any thread.
@@ -83,7 +83,7 @@ class Device : public MemoryKind {
   template <typename Begin>
   Status Put(CopyStream* on, const Order& order, Begin begin, Ended ended);
   template <typename Begin>
-  Status PutWrite(const Order& order, Begin begin, Ended ended);
+  Status PutUse(CopyStream* on, const Order& order, Begin begin, Ended ended);
 
   const Driver* const driver_;
   const Context context_;

@@ -1,4 +1,5 @@
-// Writes: what our streams have still to write to the outputs of one op.
+// Writes: what our streams have still to write to the outputs of one op, or to read of its inputs. After a
+// failure, too, its tensors live until that has ended.
 #ifndef TF_SMDDP_KERNELS_CUDA_WRITES_H_
 #define TF_SMDDP_KERNELS_CUDA_WRITES_H_
 
