@@ -61,13 +61,15 @@ PtxStep WithType(const std::string& type, Make make) {
   return step ? step : WithFloat(type, make);
 }
 
-// Arithmetic that wraps: that of signed integers in C++ does not.
+// Arithmetic that wraps: that of signed integers in C++ does not, nor does that of narrow ones, which C++
+// does as int.
 template <class T>
 auto Wrapping(T value) {
   if constexpr (std::is_floating_point_v<T>) {
     return value;
   } else {
-    return static_cast<std::make_unsigned_t<T>>(value);
+    using Unsigned = std::make_unsigned_t<T>;
+    return static_cast<std::common_type_t<Unsigned, unsigned>>(static_cast<Unsigned>(value));
   }
 }
 

@@ -92,8 +92,9 @@ TEST_P(GpuDeathTest, SigkillAtARandomMoment) {
 TEST_P(GpuDeathTest, AbortAtARandomMoment) {
   std::mt19937 random(std::random_device{}());
   const int aborting = static_cast<int>(random() % 3);
-  const auto when = std::chrono::steady_clock::now() + std::chrono::milliseconds(600 + random() % 300);
-  const auto body = [aborting, when](Engine& engine) {
+  const std::chrono::milliseconds wait(random() % 300);
+  const auto body = [aborting, wait](Engine& engine) {
+    const auto when = std::chrono::steady_clock::now() + wait;  // all ranks have met by now
     std::thread thread;
     if (engine.config().rank == aborting) {
       thread = std::thread([&engine, when] {
