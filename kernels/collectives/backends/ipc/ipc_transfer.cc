@@ -10,8 +10,6 @@
 namespace tf_smddp::ipc {
 namespace {
 
-const cuda::Order& OrderOf(void* stream) { return *static_cast<const cuda::Order*>(stream); }
-
 // Collects what a step does.
 class DeviceMover final : public Mover {
  public:
@@ -121,17 +119,9 @@ Status IpcTransfer::Begin() {
     const Status status = device_->NewStream("smddp-ipc", &stream_);
     if (!status.ok()) return status;
   }
-  cuda::Event last;
   for (const ResolvedRequest* request : requests_) {
-    for (void* const stream : {request->device_input->stream, request->device_output->stream}) {
-      const cuda::Event reached = OrderOf(stream).Reached();
-      if (reached == last) continue;  // most often, the two are one
-      const Status status = stream_->WaitFor(reached);
-      if (!status.ok()) return status;
-      last = reached;
-    }
-    writes_.push_back(OrderOf(request->device_output->stream).writes);
-    writes_.back()->Begin();
+    const Status status = uses_.Begin(*request, stream_.get());
+    if (!status.ok()) return status;
   }
   return {};
 }
@@ -173,11 +163,11 @@ void IpcTransfer::Complete() { End({}); }
 
 // The tensors are not used any more when the stream has come so far.
 void IpcTransfer::End(Status outcome) {
-  if (writes_.empty()) return;
-  const auto ended = [outcome = std::move(outcome), writes = std::exchange(writes_, {}),
+  if (uses_.empty()) return;
+  const auto ended = [outcome = std::move(outcome), uses = std::exchange(uses_, {}),
                       job = job_](const Status& reached) {
     if (!reached.ok()) job.fail(reached.message());
-    for (const std::shared_ptr<cuda::Writes>& each : writes) each->End(reached.ok() ? outcome : reached);
+    uses.End(reached.ok() ? outcome : reached);
   };
   const Status status = stream_->WhenReached(ended);
   if (!status.ok()) ended(status);

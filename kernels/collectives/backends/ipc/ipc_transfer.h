@@ -28,10 +28,11 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/collectives/backends/device/device_job.h"
+#include "kernels/collectives/backends/device/device_uses.h"
 #include "kernels/collectives/backends/ipc/board.h"
 #include "kernels/collectives/backends/ipc/slot_plan.h"
 #include "kernels/collectives/backends/ipc/windows.h"
-#include "kernels/collectives/device_job.h"
 #include "kernels/collectives/transfer.h"
 #include "kernels/common/operation.h"
 #include "kernels/common/rank_id.h"
@@ -83,7 +84,7 @@ class IpcTransfer : public Transfer {
   SlotPlan plan_{kSlotBytes};
   bool begun_ = false;
   bool done_ = true;
-  std::vector<std::shared_ptr<cuda::Writes>> writes_;
+  DeviceUses uses_;
 
   std::uint64_t base_ = 0;                                    // number of the first slot of the batch
   std::uint64_t staged_ = 0, combined_ = 0, copied_out_ = 0;  // slots whose steps are on the stream

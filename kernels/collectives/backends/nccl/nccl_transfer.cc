@@ -28,17 +28,9 @@ constexpr std::chrono::milliseconds kNamePatience{500};
 // How long a thread sleeps between two looks at other ranks.
 constexpr std::chrono::microseconds kPoll{200};
 
-using AllWrites = std::vector<std::shared_ptr<cuda::Writes>>;
-
-void EndAll(const AllWrites& writes, const Status& outcome) {
-  for (const std::shared_ptr<cuda::Writes>& each : writes) each->End(outcome);
-}
-
 cuda::Device* DeviceOf(const ResolvedRequest& request) {
   return static_cast<cuda::Device*>(request.device_output->kind);
 }
-
-const cuda::Order& OrderOf(void* stream) { return *static_cast<const cuda::Order*>(stream); }
 
 }  // namespace
 
@@ -195,21 +187,13 @@ Status NcclTransfer::Enqueue() {
   // All members have said it by now, since the communicator is ready.
   const bool packs = packer_ != nullptr && meeting_->AllPack(num_members_);
   std::vector<NcclCall> calls;
-  cuda::Event last;
   for (std::uint64_t most = 0; enqueued_ < requests_.size() && most < kCallsOfGroup; ++enqueued_) {
     const ResolvedRequest* const request = requests_[enqueued_];
     most += MostCalls(request->call);
-    for (void* const stream : {request->device_input->stream, request->device_output->stream}) {
-      const cuda::Event reached = OrderOf(stream).Reached();
-      if (reached == last) continue;  // most often, the two are one
-      const Status status = stream_->WaitFor(reached);
-      if (!status.ok()) return status;
-      last = reached;
-    }
+    const Status status = uses_.Begin(*request, stream_.get());
+    if (!status.ok()) return status;
     AppendCalls(request->call, request->self, request->inputs[request->self.index()],
                 request->outputs[request->self.index()], &calls, packs);
-    writes_.push_back(OrderOf(request->device_output->stream).writes);
-    writes_.back()->Begin();
   }
   Communicator* const communicator = session_->communicator.get();
   if (!packs) return communicator->Enqueue(calls, stream_->handle());
@@ -219,15 +203,15 @@ Status NcclTransfer::Enqueue() {
 
 void NcclTransfer::Complete() {
   enqueued_ = 0;
-  if (writes_.empty()) return;
-  const auto ended = [session = session_, writes = std::exchange(writes_, {}), meeting = meeting_,
+  if (uses_.empty()) return;
+  const auto ended = [session = session_, uses = std::exchange(uses_, {}), meeting = meeting_,
                       member = member_, job = job_](const Status& reached) {
     Status outcome = session->OutcomeOf(reached);
     if (!outcome.ok()) job.fail(outcome.message());
     // Where another rank has aborted, its part may be garbage, and the calls still end well here.
     if (outcome.ok()) outcome = job.error();
     meeting->CountEnded(member);
-    EndAll(writes, outcome);
+    uses.End(outcome);
   };
   ++complete_;
   const Status status = stream_->WhenReached(ended);
@@ -263,14 +247,14 @@ void NcclTransfer::Reset() {
 // Ends the communicator, in the stream's thread, when all members have come past all complete batches.
 void NcclTransfer::Retire() {
   enqueued_ = 0;
-  stream_->Then([session = session_, writes = std::exchange(writes_, {}), stream = stream_.get(),
+  stream_->Then([session = session_, uses = std::exchange(uses_, {}), stream = stream_.get(),
                  meeting = meeting_, num_members = num_members_, complete = complete_, job = job_] {
     while (!meeting->AllEnded(num_members, complete) && !session->lost() && job.error().ok()) {
       std::this_thread::sleep_for(kPoll);
     }
     session->communicator->Abort();
     // Nothing is written when the stream has come past what was aborted.
-    const auto ended = [writes](const Status&) { EndAll(writes, Internal("NCCL's calls were ended")); };
+    const auto ended = [uses](const Status&) { uses.End(Internal("NCCL's calls were ended")); };
     const Status status = stream->WhenReached(ended);
     if (!status.ok()) ended(status);
   });

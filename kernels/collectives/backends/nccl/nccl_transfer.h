@@ -24,11 +24,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/collectives/backends/device/device_job.h"
+#include "kernels/collectives/backends/device/device_uses.h"
 #include "kernels/collectives/backends/nccl/nccl_library.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
 #include "kernels/collectives/backends/nccl/nccl_turns.h"
-#include "kernels/collectives/device_job.h"
 #include "kernels/collectives/transfer.h"
 #include "kernels/common/rank_id.h"
 #include "kernels/common/status.h"
@@ -77,8 +78,8 @@ class NcclTransfer : public Transfer {
 
   // Of the batch under way.
   std::vector<const ResolvedRequest*> requests_;
-  std::size_t enqueued_ = 0;                           // so many of them are on the stream
-  std::vector<std::shared_ptr<cuda::Writes>> writes_;  // of those
+  std::size_t enqueued_ = 0;  // so many of them are on the stream
+  DeviceUses uses_;           // of those
   bool done_ = true;
 
   Status error_;  // of NCCL, not reported yet

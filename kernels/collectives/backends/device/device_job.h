@@ -1,8 +1,8 @@
 // DeviceJob: what a transfer whose work goes on on a device, after the end of a batch, asks of its job.
 //
-// Place in the stack: beside transfer.h. The engine fills it (kernels/engine/batch_runner.cc).
-#ifndef TF_SMDDP_KERNELS_COLLECTIVES_DEVICE_JOB_H_
-#define TF_SMDDP_KERNELS_COLLECTIVES_DEVICE_JOB_H_
+// Place in the stack: below the transfers of GPUs. The engine fills it (kernels/engine/batch_runner.cc).
+#ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_DEVICE_DEVICE_JOB_H_
+#define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_DEVICE_DEVICE_JOB_H_
 
 #include <functional>
 #include <string>
@@ -20,4 +20,4 @@ struct DeviceJob {
 
 }  // namespace tf_smddp
 
-#endif  // TF_SMDDP_KERNELS_COLLECTIVES_DEVICE_JOB_H_
+#endif  // TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_DEVICE_DEVICE_JOB_H_
