@@ -34,6 +34,7 @@ struct ArithmeticOf<float> : Floating<float> {
   static __device__ float Add(float a, float b) { return __fadd_rn(a, b); }
   static __device__ float Multiply(float a, float b) { return __fmul_rn(a, b); }
   static __device__ float Divide(float a, float b) { return __fdiv_rn(a, b); }
+  static __device__ float Nan() { return __uint_as_float(0x7fc00000); }
 };
 
 template <>
@@ -41,6 +42,7 @@ struct ArithmeticOf<double> : Floating<double> {
   static __device__ double Add(double a, double b) { return __dadd_rn(a, b); }
   static __device__ double Multiply(double a, double b) { return __dmul_rn(a, b); }
   static __device__ double Divide(double a, double b) { return __ddiv_rn(a, b); }
+  static __device__ double Nan() { return __longlong_as_double(0x7ff8000000000000); }
 };
 
 // How the elements of a type become accumulators, and results. Factors are set for inexact types alone.
@@ -79,21 +81,13 @@ struct Scaled {
   }
 };
 
-struct Float32Element : Scaled<float> {
-  using Lane = float;
-  static __device__ float Load(float value, const ReduceRow& row) { return Prescale(value, row); }
-  static __device__ float Store(float value, const ReduceRow& row) {
-    value = Finish(value, row);
-    return value == value ? value : __uint_as_float(0x7fc00000);
-  }
-};
-
-struct Float64Element : Scaled<double> {
-  using Lane = double;
-  static __device__ double Load(double value, const ReduceRow& row) { return Prescale(value, row); }
-  static __device__ double Store(double value, const ReduceRow& row) {
-    value = Finish(value, row);
-    return value == value ? value : __longlong_as_double(0x7ff8000000000000);
+template <typename T>
+struct FloatElement : Scaled<T> {
+  using Lane = T;
+  static __device__ T Load(T value, const ReduceRow& row) { return Scaled<T>::Prescale(value, row); }
+  static __device__ T Store(T value, const ReduceRow& row) {
+    value = Scaled<T>::Finish(value, row);
+    return value == value ? value : ArithmeticOf<T>::Nan();
   }
 };
 
@@ -208,8 +202,8 @@ __device__ void ReduceIntegers(const ReduceRow& row) {
   extern "C" __global__ void smddp_reduce_##name(const ReduceTable table) { reduce(table.rows[blockIdx.y]); }
 KERNEL(float16, ReduceTile<HalfElement<Float16>>)
 KERNEL(bfloat16, ReduceTile<HalfElement<BFloat16>>)
-KERNEL(float32, ReduceTile<Float32Element>)
-KERNEL(float64, ReduceTile<Float64Element>)
+KERNEL(float32, ReduceTile<FloatElement<float>>)
+KERNEL(float64, ReduceTile<FloatElement<double>>)
 KERNEL(int32, ReduceIntegers<int>)
 KERNEL(int64, ReduceTile<IntegerElement<long long>>)
 KERNEL(uint8, ReduceIntegers<unsigned char>)
