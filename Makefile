@@ -87,7 +87,7 @@ python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tes
 .PHONY: gpu-test
 gpu-test: $(GPU_ENVIRONMENTS)  ## Run TensorFlow's GPU builds on a pretend GPU (downloads 1 GB)
 	@$(PY) tools/run_tests.py --all gpu $(TEST_TF:%=--tf=%)
-	@$(PY) tools/run_bazel.py test --test_output=streamed //tests/cpp/cuda:leave_out_waits_test
+	@$(PY) tools/run_bazel.py test --nocache_test_results --test_output=streamed //tests/cpp/cuda:leave_out_waits_test
 
 .PHONY: lint
 lint: .venv/lint/.requirements  ## Check formatting, types and layering

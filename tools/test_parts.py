@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
+from lint_part import LINT_BIN, run_lint
 from test_process import (
     RESULTS,
     ROOT,
@@ -18,7 +19,6 @@ from test_process import (
 )
 from test_results import Case, Report, Result, merge_ranks, read_bazel_events, read_junit
 
-LINT_BIN = ROOT / ".venv" / "lint" / "bin"
 PYTHON_TESTS = ROOT / "tests" / "python"
 PARTS = (
     "set-up",
@@ -55,35 +55,6 @@ class Options(NamedTuple):
     quick: bool
     everything: bool
     tensorflows: List[str]
-
-
-def cpp_sources() -> List[str]:
-    """Returns our C++ files, as clang-format wants them."""
-    folders = ("kernels", "ops", "tests", "third_party", "benchmarks")
-    return sorted(
-        str(path)
-        for folder in folders
-        for end in ("*.h", "*.cc", "*.cu")
-        for path in (ROOT / folder).rglob(end)
-    )
-
-
-def run_lint() -> Result:
-    """Formatting, lint and types. Each tool is one test."""
-    log, start, code = open_log("lint"), time.monotonic(), 0
-    report: Report = {}
-    for command in (
-        ["ruff", "check", "."],
-        ["ruff", "format", "--check", "."],
-        ["mypy"],
-        ["clang-format", "--dry-run", "-Werror", *cpp_sources()],
-    ):
-        begin = time.monotonic()
-        tool_code = run([str(LINT_BIN / command[0]), *command[1:]], log, 300, cwd=ROOT)
-        outcome = "failed" if tool_code else "passed"
-        report[" ".join(command[:2])] = Case(outcome, time.monotonic() - begin)
-        code = code or tool_code
-    return finish("lint", report, code, start, log)
 
 
 def run_pytest(name: str, python: pathlib.Path, arguments: List[str], limit_s: int) -> Result:
