@@ -22,7 +22,8 @@ def _impl(ctx):
     else:
         # buildifier: disable=print
         print("tf_smddp is built without device code, since NVRTC cannot be installed from PyPI: " +
-              "tensors on GPUs are neither packed nor compressed.\n" + result.stderr[-1000:])
+              "tensors on GPUs are neither packed nor compressed, and ranks that share a GPU reduce on the " +
+              "host.\n" + result.stderr[-1000:])
         ctx.file("libnvrtc.so.12", "", executable = False)
     ctx.file("WORKSPACE", "workspace(name = %r)\n" % ctx.name)
     ctx.symlink(ctx.attr._build_file, "BUILD")
