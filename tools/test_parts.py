@@ -361,13 +361,13 @@ def runs_of(part: str, options: Options) -> List[Run]:
     if part == "cpp":
         some = ["--build_tests_only", "--test_tag_filters=long_sanitized,both"]
         flags = ["--config=all"] if options.everything else [] if options.quick else some
-        return [functools.partial(run_cpp, "cpp", flags, 1800)]
+        return [functools.partial(run_cpp, "cpp", flags, 3600)]
     if part == "asan":
         flags = ["--config=asan", *(["--config=all_asan"] if options.everything else [])]
-        return [functools.partial(run_cpp, "cpp asan+ubsan", flags, 1800)]
+        return [functools.partial(run_cpp, "cpp asan+ubsan", flags, 3600)]
     if part == "tsan":
         flags = [*tsan_flags(), *(["--config=all_tsan"] if options.everything else [])]
-        return [functools.partial(run_cpp, "cpp tsan", flags, 1800)]
+        return [functools.partial(run_cpp, "cpp tsan", flags, 3600)]
     if part == "model":
         tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
         return [functools.partial(lint_pytest, "model", arguments=tests, limit_s=4200)]

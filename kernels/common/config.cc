@@ -74,6 +74,7 @@ Status ReadRanks(const Lookup& lookup, Config* config) {
   config->size = launch.size;
   config->local_rank = launch.local_rank;
   config->local_size = launch.local_size;
+  config->mpi_kind = launch.mpi_kind;
   config->launcher = std::move(launch.launcher);
   config->run_id = std::move(launch.run_id);
   config->rank_variables = std::move(launch.rank_variables);
@@ -136,19 +137,6 @@ Status ValidateConfig(const Config& config) {
   return {};
 }
 
-namespace {
-
-// The engine can run several hosts over a wire, but there is no wire yet that a launcher could start.
-Status CheckOneHost(const Config& config) {
-  if (config.local_size == config.size && config.local_rank == config.rank) return {};
-  return InvalidArgument("SMDDP_LOCAL_RANK=" + std::to_string(config.local_rank) +
-                         " of SMDDP_LOCAL_SIZE=" + std::to_string(config.local_size) +
-                         " differ from SMDDP_RANK=" + std::to_string(config.rank) + " of SMDDP_SIZE=" +
-                         std::to_string(config.size) + ": this version runs the ranks of one host only");
-}
-
-}  // namespace
-
 Status ReadConfig(const Lookup& lookup, Config* config) {
   Status status = ReadRanks(lookup, config);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_BUCKET_CAP_BYTES", &config->bucket_cap_bytes);
@@ -163,13 +151,13 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) status = ReadSwitch(lookup, "SMDDP_NCCL", &config->nccl);
   if (status.ok()) status = ReadSwitch(lookup, "SMDDP_GPU_IPC", &config->gpu_ipc);
   ReadText(lookup, "SMDDP_NCCL_LIBRARY", &config->nccl_library);
+  ReadText(lookup, "SMDDP_MPI_LIBRARY", &config->mpi_library);
   if (status.ok()) status = ReadLogLevel(lookup, &config->log_level);
   if (status.ok()) {
     status = ReadInteger(lookup, "SMDDP_TEST_TRANSFER_DELAY_MS", &config->test_transfer_delay_ms);
   }
   if (lookup("SMDDP_TEST_STRICT") != nullptr) config->test_strict = true;
   if (status.ok()) status = ValidateConfig(*config);
-  if (status.ok()) status = CheckOneHost(*config);
   return status;
 }
 

@@ -27,6 +27,7 @@ struct Config {
   int local_rank = 0;
   int local_size = 1;
   std::string launcher;  // the name, for messages, of what started this process; empty when nothing did
+  MpiKind mpi_kind = MpiKind::kUnknown;  // see Launch
 
   // The place where the ranks of this host meet (control/rendezvous.h) follows from these.
   std::string rendezvous;                   // a directory that was made for this run; empty when none was
@@ -53,6 +54,7 @@ struct Config {
   bool nccl = true;                           // tensors of GPUs are reduced by NCCL, where it is there
   bool gpu_ipc = true;                        // and those of a GPU that ranks share, there
   std::string nccl_library;                   // its path; empty for what the system finds
+  std::string mpi_library;                    // likewise, where the ranks are on several hosts
   int log_level = 2;                          // a LogLevel
   bool test_strict = kDebugBuild;             // for tests: a lost wake-up, which only costs time, is an error
   std::int64_t test_transfer_delay_ms = 0;    // for tests: each tensor of a batch takes so much longer

@@ -21,6 +21,9 @@ struct Family {
   bool run_ids_suffice;
   // Whether some of the names without the others are an error. Only the launcher uses such names.
   bool some_is_an_error;
+  // Whether MPI can join its processes, and whose.
+  bool joins_hosts;
+  MpiKind mpi_kind;
 };
 
 // Each run has its own random key, ports and namespace. Newer versions of mpirun set fewer of them.
@@ -32,7 +35,9 @@ const Family kOpenMpi = {"Open MPI's mpirun",
                          {"PMIX_NAMESPACE", "PMIX_SERVER_URI2", "PMIX_SERVER_URI4", "PMIX_SERVER_URI41",
                           "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"},
                          true,
-                         true};
+                         true,
+                         true,
+                         MpiKind::kOpenMpi};
 // With PMI_FD instead of PMI_PORT, which is the default, no variable distinguishes two runs. conda
 // environments export some PMI_*, so some of the names without the others are no error.
 const Family kHydra = {"the mpiexec of MPICH or Intel MPI",
@@ -42,7 +47,9 @@ const Family kHydra = {"the mpiexec of MPICH or Intel MPI",
                        "MPI_LOCALNRANKS",
                        {"PMI_PORT"},
                        true,
-                       false};
+                       false,
+                       true,
+                       MpiKind::kMpich};
 const Family kMvapich = {"MVAPICH2's mpirun",
                          "MV2_COMM_WORLD_RANK",
                          "MV2_COMM_WORLD_SIZE",
@@ -50,7 +57,9 @@ const Family kMvapich = {"MVAPICH2's mpirun",
                          "MV2_COMM_WORLD_LOCAL_SIZE",
                          {"PMI_PORT"},
                          true,
-                         true};
+                         true,
+                         true,
+                         MpiKind::kMpich};
 // Other programs use the names RANK and WORLD_SIZE, too. By default the run id is "none", and the port is the
 // same in all runs.
 const Family kTorchrun = {"torchrun",
@@ -60,7 +69,9 @@ const Family kTorchrun = {"torchrun",
                           "LOCAL_WORLD_SIZE",
                           {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"},
                           false,
-                          false};
+                          false,
+                          false,
+                          MpiKind::kUnknown};
 // horovodrun listens at this port during the run.
 const Family kHorovodrun = {"horovodrun",
                             "HOROVOD_RANK",
@@ -69,7 +80,9 @@ const Family kHorovodrun = {"horovodrun",
                             "HOROVOD_LOCAL_SIZE",
                             {"HOROVOD_GLOO_RENDEZVOUS_PORT", "HOROVOD_GLOO_RENDEZVOUS_ADDR"},
                             true,
-                            true};
+                            true,
+                            false,
+                            MpiKind::kUnknown};
 
 // The order of precedence.
 const Family* const kFamilies[] = {&kOpenMpi, &kHydra, &kMvapich, &kTorchrun, &kHorovodrun};
@@ -86,6 +99,7 @@ struct Reading {
   std::string local_rank_name = "SMDDP_LOCAL_RANK";
   std::string local_size_name = "SMDDP_LOCAL_SIZE";
   bool complete = false;
+  bool joins_hosts = true;
 };
 
 // An empty value counts as not set: users set it to remove a variable.
@@ -117,6 +131,8 @@ Status Missing(const std::string& launcher, const std::string& there, const std:
 Status ReadNumbers(const Lookup& lookup, const Family& family, Reading* reading) {
   Launch& launch = reading->launch;
   launch.launcher = family.launcher;
+  launch.mpi_kind = family.mpi_kind;
+  reading->joins_hosts = family.joins_hosts;
   Status status = Number(lookup, family.rank, family.launcher, &launch.rank);
   if (status.ok()) status = Number(lookup, family.size, family.launcher, &launch.size);
   if (status.ok()) status = Number(lookup, family.local_rank, family.launcher, &launch.local_rank);
@@ -162,6 +178,8 @@ Status ReadSlurm(const Lookup& lookup, Reading* reading) {
   if (NonEmpty(lookup, kSize) == nullptr) return {};
   Launch& launch = reading->launch;
   launch.launcher = "Slurm's srun";
+  // With --mpi=pmix; MPICH's library knows --mpi=pmi2.
+  launch.mpi_kind = NonEmpty(lookup, "PMIX_NAMESPACE") != nullptr ? MpiKind::kOpenMpi : MpiKind::kMpich;
   Status status = Number(lookup, kSize, launch.launcher, &launch.size);
   if (!status.ok()) return status;
   reading->rank_name = "SLURM_PROCID";
@@ -261,13 +279,20 @@ Status Check(const Reading& reading) {
     return InvalidArgument(status.message() + "; that is how " + launch.launcher + " started this process");
   }
   if (!status.ok()) return status;
-  if (launch.local_size != launch.size || launch.local_rank != launch.rank) {
-    return InvalidArgument(reading.local_rank_name + "=" + std::to_string(launch.local_rank) + " of " +
-                           local_size + "=" + std::to_string(launch.local_size) + " differ from " +
-                           reading.rank_name + "=" + std::to_string(launch.rank) + " of " +
-                           reading.size_name + "=" + std::to_string(launch.size) +
-                           ": this version runs the ranks of one host only; have " + launch.launcher +
-                           " start all of them on one");
+  if (launch.local_size == launch.size && launch.local_rank != launch.rank) {
+    return InvalidArgument(reading.local_rank_name + "=" + std::to_string(launch.local_rank) +
+                           " differs from " + reading.rank_name + "=" + std::to_string(launch.rank) +
+                           ", though all " + std::to_string(launch.size) + " ranks are on one host");
+  }
+  if (launch.local_size != launch.size && !reading.joins_hosts) {
+    return InvalidArgument(local_size + "=" + std::to_string(launch.local_size) + " of " + reading.size_name +
+                           "=" + std::to_string(launch.size) +
+                           ": the ranks are on several hosts, which MPI joins, and " + launch.launcher +
+                           " starts no MPI; start the job with mpirun, mpiexec or srun");
+  }
+  if (launch.local_size != launch.size && launch.size > kMaxLocalRanks) {
+    return InvalidArgument(reading.size_name + "=" + std::to_string(launch.size) + " is more than " +
+                           std::to_string(kMaxLocalRanks) + ", the largest number of ranks of this version");
   }
   if (launch.local_size > kMaxLocalRanks) {
     return InvalidArgument(local_size + "=" + std::to_string(launch.local_size) + " is more than " +

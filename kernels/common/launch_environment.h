@@ -30,6 +30,9 @@ using Lookup = std::function<const char*(const char*)>;
 // Largest number of ranks on one host.
 inline constexpr int kMaxLocalRanks = 64;
 
+// Which library of MPI a launcher belongs to.
+enum class MpiKind { kUnknown, kOpenMpi, kMpich };
+
 // Our launcher's name in Launch::launcher.
 inline constexpr char kSmddprun[] = "smddprun";
 
@@ -39,6 +42,7 @@ struct Launch {
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
+  MpiKind mpi_kind = MpiKind::kUnknown;  // whose library joins hosts
 
   // "NAME=value NAME=value": what the launcher calls this run. The same on all ranks of the run.
   std::string run_id;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ class Wire {
   // with that communicator; after a connection was lost it calls `arrived` with communicator 0. Once.
   virtual void Start(std::function<void(std::uint32_t communicator)> arrived) = 0;
 
+  // Ends it, when what was sent is on its way: nothing more comes, and what is sent is dropped. Once.
+  virtual void Stop() = 0;
+
   // Sends `bytes` to a rank of any host, this rank included. Messages of one sender arrive in the order of
   // the calls. It never waits. A message to a rank that has ended is dropped. Any thread.
   virtual void Send(RankId to, Channel channel, std::string bytes) = 0;
@@ -48,6 +52,20 @@ class Wire {
 
   // Returns a rank to which the connection was lost, or no rank. Any thread.
   virtual RankId Lost() = 0;
+
+  // Memory that moves between two ranks of different hosts, in no message. The n-th send of a rank to another
+  // one in a stream meets the n-th receive there from it, and has as many bytes. BeginSend and BeginReceive
+  // never wait. `owner` keeps the memory alive until the movement has ended, also when nobody asks any more.
+  // Any thread; one at a time for each stream.
+  static constexpr int kStreams = 32'000;
+  using Movement = std::uint64_t;
+  virtual Movement BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
+                             std::shared_ptr<void> owner) = 0;
+  virtual Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
+                                std::shared_ptr<void> owner) = 0;
+
+  // Returns whether a movement has ended. When it has, it is not asked again. It never waits. Any thread.
+  virtual bool Ended(Movement movement) = 0;
 };
 
 }  // namespace tf_smddp

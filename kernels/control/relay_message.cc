@@ -70,43 +70,65 @@ bool GetPart(Reader* reader, RelayPart* part) {
   return true;
 }
 
-}  // namespace
-
-std::string Encode(const RelayMessage& message) {
-  Writer writer;
-  writer.Put(message.kind);
-  writer.Put(message.ticket);
-  writer.Put(message.key_hash);
-  writer.PutText(message.key);
-  writer.Put(message.manifest);
-  writer.Put(static_cast<std::uint64_t>(message.parts.size()));
+void Put(const RelayMessage& message, Writer* writer) {
+  writer->Put(message.kind);
+  writer->Put(message.ticket);
+  writer->Put(message.key_hash);
+  writer->PutText(message.key);
+  writer->Put(message.manifest);
+  writer->Put(static_cast<std::uint64_t>(message.parts.size()));
   for (const RelayPart& part : message.parts) {
-    writer.Put(static_cast<std::int32_t>(part.rank.value()));
-    writer.Put(part.rows);
-    writer.Put(static_cast<std::uint64_t>(part.splits.size()));
-    for (const std::uint64_t rows : part.splits) writer.Put(rows);
+    writer->Put(static_cast<std::int32_t>(part.rank.value()));
+    writer->Put(part.rows);
+    writer->Put(static_cast<std::uint64_t>(part.splits.size()));
+    for (const std::uint64_t rows : part.splits) writer->Put(rows);
   }
-  writer.Put(message.incarnation);
-  writer.Put(message.origin);
-  writer.PutText(message.text);
-  writer.Put(static_cast<std::int32_t>(message.rank.value()));
-  return writer.Take();
+  writer->Put(message.incarnation);
+  writer->Put(message.origin);
+  writer->PutText(message.text);
+  writer->Put(static_cast<std::int32_t>(message.rank.value()));
+  writer->Put(static_cast<std::uint8_t>(message.seals));
 }
 
-bool Decode(const std::string& bytes, RelayMessage* message) {
-  Reader reader(bytes);
+bool Get(Reader* reader, RelayMessage* message) {
   std::uint64_t parts = 0;
-  if (!reader.Get(&message->kind) || !reader.Get(&message->ticket) || !reader.Get(&message->key_hash) ||
-      !reader.GetText(&message->key) || !reader.Get(&message->manifest) ||
-      !reader.GetCount(&parts, sizeof(std::int32_t) + 2 * sizeof(std::uint64_t))) {
+  std::uint8_t seals = 0;
+  if (!reader->Get(&message->kind) || !reader->Get(&message->ticket) || !reader->Get(&message->key_hash) ||
+      !reader->GetText(&message->key) || !reader->Get(&message->manifest) ||
+      !reader->GetCount(&parts, sizeof(std::int32_t) + 2 * sizeof(std::uint64_t))) {
     return false;
   }
   message->parts.resize(parts);
   for (RelayPart& part : message->parts) {
-    if (!GetPart(&reader, &part)) return false;
+    if (!GetPart(reader, &part)) return false;
   }
-  return reader.Get(&message->incarnation) && reader.Get(&message->origin) &&
-         reader.GetText(&message->text) && reader.GetRank(&message->rank) && reader.AtEnd();
+  if (!reader->Get(&message->incarnation) || !reader->Get(&message->origin) ||
+      !reader->GetText(&message->text) || !reader->GetRank(&message->rank) || !reader->Get(&seals)) {
+    return false;
+  }
+  message->seals = seals != 0;
+  return true;
+}
+
+}  // namespace
+
+std::string Encode(const std::vector<RelayMessage>& messages) {
+  Writer writer;
+  writer.Put(static_cast<std::uint64_t>(messages.size()));
+  for (const RelayMessage& message : messages) Put(message, &writer);
+  return writer.Take();
+}
+
+bool Decode(const std::string& bytes, std::vector<RelayMessage>* messages) {
+  Reader reader(bytes);
+  std::uint64_t count = 0;
+  if (!reader.GetCount(&count, sizeof(Manifest))) return false;
+  messages->clear();
+  messages->resize(count);
+  for (RelayMessage& message : *messages) {
+    if (!Get(&reader, &message)) return false;
+  }
+  return reader.AtEnd();
 }
 
 }  // namespace tf_smddp

@@ -45,12 +45,14 @@ struct RelayMessage {
   std::uint64_t origin = 0;       // likewise
   std::string text;               // kFailed, kFail, kAbort
   RankId rank;                    // kLeft, kShutDown
+  bool seals = false;             // kLaunch: the request ends its batch
 };
 
-std::string Encode(const RelayMessage& message);
+// Makes one message of the wire of them.
+std::string Encode(const std::vector<RelayMessage>& messages);
 
-// False when `bytes` is no message.
-bool Decode(const std::string& bytes, RelayMessage* message);
+// False when `bytes` is no such message.
+bool Decode(const std::string& bytes, std::vector<RelayMessage>* messages);
 
 }  // namespace tf_smddp
 

@@ -69,7 +69,9 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
   if (!communicator_->wired()) return;
   gather_ = std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), group_->index(),
                                              group_->size(), ChunkBytes(*communicator_));
-  transfers_ = {gather_.get()};
+  hierarchical_ = std::make_unique<HierarchicalTransfer>(
+      &communicator_->wire(), communicator_->id(), communicator_->hosts(), communicator_->job().rank());
+  transfers_ = {hierarchical_.get(), gather_.get()};
 }
 
 void BatchRunner::Start(LogReader::Batch batch) {
@@ -116,7 +118,9 @@ bool BatchRunner::Plan() {
 
 // Which one follows from the cells alone, so it is the same on all ranks.
 Transfer* BatchRunner::TransferOf(const ResolvedRequest& resolved) {
-  if (gather_ != nullptr) return gather_.get();
+  if (gather_ != nullptr) {
+    return hierarchical_->Takes(resolved) ? static_cast<Transfer*>(hierarchical_.get()) : gather_.get();
+  }
   if (resolved.way == ResolvedRequest::Way::kNccl) return &nccl_;
   if (resolved.way == ResolvedRequest::Way::kIpc) return &ipc_;
   if (!resolved.reachable) return &staged_;

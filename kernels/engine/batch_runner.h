@@ -20,6 +20,7 @@
 #include "kernels/collectives/backends/shared_memory/own_output_transfer.h"
 #include "kernels/collectives/backends/shared_memory/staged_transfer.h"
 #include "kernels/collectives/backends/wire/gather_transfer.h"
+#include "kernels/collectives/backends/wire/hierarchical_transfer.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/failures.h"
 #include "kernels/engine/log_reader.h"
@@ -94,7 +95,9 @@ class BatchRunner {
   StagedTransfer staged_;
   nccl::NcclTransfer nccl_;
   ipc::IpcTransfer ipc_;
-  std::unique_ptr<GatherTransfer> gather_;  // only where the communicator has ranks on other hosts
+  // Only where the communicator has ranks on other hosts.
+  std::unique_ptr<GatherTransfer> gather_;
+  std::unique_ptr<HierarchicalTransfer> hierarchical_;
   std::vector<Transfer*> transfers_;        // in the order in which they run
 
   // Of the batch under way.

@@ -44,7 +44,7 @@ bool Communicator::Fail(std::uint64_t incarnation, std::uint64_t origin, const s
   message.incarnation = incarnation;
   message.origin = origin;
   message.text = text;
-  wire().Send(head(), {id_, Wire::Channel::kOrder}, Encode(message));
+  wire().Send(head(), {id_, Wire::Channel::kOrder}, Encode({message}));
   return true;
 }
 

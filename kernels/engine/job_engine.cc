@@ -258,6 +258,7 @@ void JobEngine::LeaveJob() {
   stalls_->Stop();  // it looks at the communicators
   communicators_.reset();
   completions_.reset();  // after the progress threads, which feed it
+  if (wire_ != nullptr) wire_->Stop();
 }
 
 // Other ranks may still need this rank's relays, or what they have sent. So the ranks of several hosts end

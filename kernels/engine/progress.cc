@@ -71,7 +71,7 @@ bool Progress::Step(Completions* held) {
   const bool relayed = relay_ != nullptr && relay_->Step();
   if (gone_) {
     AnswerLeavers();
-    return relayed;
+    return relayed || (relay_ != nullptr && relay_->SealOpen());
   }
   if (!open_) {
     if (group_->segment().failure().Begun(incarnation_)) {
@@ -97,8 +97,10 @@ bool Progress::Step(Completions* held) {
     LeaveNow();
     return true;
   }
+  if (runner_.running()) return false;
   // This rank is out of sealed work, so the open batch goes now.
-  if (runner_.running() || !submission_->SealOpen()) return false;
+  if (communicator_->wired()) return relay_ != nullptr && relay_->SealOpen();
+  if (!submission_->SealOpen()) return false;
   group_->RingOthers();
   return true;
 }

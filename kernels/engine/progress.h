@@ -39,7 +39,9 @@ class Progress {
   bool Step(Completions* held);
 
   // Whether there may be something to do soon, for which nobody rings.
-  bool polls() const { return runner_.polls() || (ended_ && !abandoned_); }
+  bool polls() const {
+    return runner_.polls() || (relay_ != nullptr && relay_->polls()) || (ended_ && !abandoned_);
+  }
 
   // After a Step at the end of the job, when everything here has its error: ends what is on devices, once.
   // That may take long, so a caller who drives the progress leaves it to the progress thread.

@@ -1,6 +1,7 @@
 #include "kernels/engine/relay.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -9,6 +10,13 @@
 #include "kernels/engine/outside_parts.h"
 
 namespace tf_smddp {
+namespace {
+
+// How long the head's answer is looked for every few microseconds. If a rank of another host is late, the
+// wire's thread wakes this one when the answer comes, some hundred microseconds later.
+constexpr std::chrono::milliseconds kAnswersSoon{2};
+
+}  // namespace
 
 Relay::Relay(MemberState* state, Submission* submission)
     : state_(state),
@@ -34,6 +42,7 @@ bool Relay::Step() {
   if (group_->segment().active().load(std::memory_order_seq_cst) == 0) return moved;
   moved |= ReportReady();
   moved |= ReportMembers();
+  SendToHead();
   moved |= FailWhenDrained();
   return moved;
 }
@@ -64,7 +73,14 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   for (const MemberId member : ready.arrived) {
     message.parts.push_back(PartOf(ready, member, message.manifest));
   }
-  communicator_->wire().Send(communicator_->head(), channel_, Encode(message));
+  reports_.push_back(std::move(message));
+  answer_expected_until_ = Clock::now() + kAnswersSoon;
+}
+
+void Relay::SendToHead() {
+  if (reports_.empty()) return;
+  communicator_->wire().Send(communicator_->head(), channel_, Encode(reports_));
+  reports_.clear();
 }
 
 RelayPart Relay::PartOf(const ReadinessTable::HostReady& ready, MemberId member, const Manifest& manifest) {
@@ -99,7 +115,7 @@ bool Relay::ReportMembers() {
       RelayMessage message;
       message.kind = kind;
       message.rank = RankId(group_->rank_of(member.value()));
-      communicator_->wire().Send(communicator_->head(), channel_, Encode(message));
+      reports_.push_back(message);
     }
   };
   report(RelayMessage::kLeft, active_ - active);
@@ -112,29 +128,30 @@ bool Relay::ReportMembers() {
 bool Relay::Receive() {
   bool moved = false;
   for (Wire::Message received; communicator_->wire().Receive(channel_, &received); moved = true) {
-    RelayMessage message;
-    if (!Decode(received.bytes, &message)) {
+    std::vector<RelayMessage> messages;
+    if (!Decode(received.bytes, &messages)) {
       communicator_->job().Abort("rank " + std::to_string(received.from.value()) +
                                  " sent a message that this version does not understand");
       return true;
     }
-    switch (message.kind) {
-      case RelayMessage::kReady:
-      case RelayMessage::kFailed:
-        TakeAtHead(message, received.from);
-        break;
-      case RelayMessage::kLeft:
-      case RelayMessage::kShutDown:
-        order_ != nullptr ? TakeAtHead(message, received.from) : Obey(message);
-        break;
-      case RelayMessage::kLaunch:
-      case RelayMessage::kFail:
-      case RelayMessage::kAbort:
-        Obey(message);
-        break;
-    }
+    for (const RelayMessage& message : messages) Take(message, received.from);
   }
   return moved;
+}
+
+void Relay::Take(const RelayMessage& message, RankId from) {
+  switch (message.kind) {
+    case RelayMessage::kReady:
+    case RelayMessage::kFailed:
+      return TakeAtHead(message, from);
+    case RelayMessage::kLeft:
+    case RelayMessage::kShutDown:
+      return order_ != nullptr ? TakeAtHead(message, from) : Obey(message);
+    case RelayMessage::kLaunch:
+    case RelayMessage::kFail:
+    case RelayMessage::kAbort:
+      return Obey(message);
+  }
 }
 
 void Relay::TakeAtHead(const RelayMessage& message, RankId from) {
@@ -147,23 +164,45 @@ void Relay::TakeAtHead(const RelayMessage& message, RankId from) {
   if (host == hosts.size()) return;
   std::vector<RelayMessage> decisions;
   order_->Take(host, message, &decisions);
-  for (RelayMessage& decision : decisions) {
+  for (RelayMessage& decision : decisions) Decide(std::move(decision));
+}
+
+void Relay::Decide(RelayMessage decision) {
+  if (decision.kind != RelayMessage::kLaunch) {
+    SealOpen();
     if (decision.kind == RelayMessage::kFail && decision.origin == 0) {
       decision.origin = state_->memory->NewOrigin();
     }
-    SendToAll(decision);
-    Obey(decision);
+    return Publish({std::move(decision)});
   }
+  const auto found = reported_.find(Key{decision.key_hash, decision.key, decision.ticket});
+  // There is none when this rank has left.
+  const PendingTable::Shared own =
+      found == reported_.end() ? nullptr : state_->pending.Find(found->second);
+  held_.push_back(std::move(decision));
+  if (own != nullptr) held_bytes_ += own->bytes;
+  const bool alone = own != nullptr && own->request.seals_at_once;
+  if (alone || held_bytes_ >= static_cast<std::uint64_t>(communicator_->config().bucket_cap_bytes)) SealOpen();
 }
 
-// Sends to the relays of all other hosts.
-void Relay::SendToAll(const RelayMessage& message) {
-  const std::string bytes = Encode(message);
+bool Relay::SealOpen() {
+  if (held_.empty()) return false;
+  held_.back().seals = true;
+  const std::vector<RelayMessage> launches = std::exchange(held_, {});
+  held_bytes_ = 0;
+  Publish(launches);
+  return true;
+}
+
+// Sends to the relays of all other hosts, and obeys.
+void Relay::Publish(const std::vector<RelayMessage>& decisions) {
+  const std::string bytes = Encode(decisions);
   for (const std::vector<int>& host : communicator_->hosts()) {
     if (host.front() != communicator_->job().rank()) {
       communicator_->wire().Send(RankId(host.front()), channel_, bytes);
     }
   }
+  for (const RelayMessage& decision : decisions) Obey(decision);
 }
 
 void Relay::Obey(const RelayMessage& message) {
@@ -191,7 +230,10 @@ void Relay::Obey(const RelayMessage& message) {
 
 void Relay::Launch(const RelayMessage& message) {
   const auto found = reported_.find(Key{message.key_hash, message.key, message.ticket});
-  if (found == reported_.end()) return;  // no member of this host takes part
+  if (found == reported_.end()) {  // no member of this host takes part
+    if (message.seals) submission_->SealOpen();
+    return;
+  }
   const Place place = found->second;
   reported_.erase(found);
   ReadinessTable& table = group_->table();
@@ -213,7 +255,7 @@ void Relay::Launch(const RelayMessage& message) {
   }
   launched_.push_back({place, message.ticket, parts});
   table.Acknowledge(place, outside.value());  // before any member can, so the generation stays in use
-  submission_->LaunchInTurn(place);
+  submission_->LaunchInTurn(place, message.seals);
 }
 
 // Gives back the parts of requests that all members have acknowledged.

@@ -9,6 +9,10 @@
 // the table for all other hosts, at the place outside(), with what their ranks bring, and appends the request
 // to the launch log. So all logs have the same order.
 //
+// The head also cuts the batches, since transfers between hosts need the same ones on all of them. It holds
+// back what it could launch while its own rank has sealed work, until the bucket cap is reached. What goes to
+// another host at a time is one message of the wire.
+//
 // A failed step: the rank that finds it sends *failed* to the head, and the head sends *fail* to all relays.
 // A relay fails its host's incarnation when every request that was launched before has completed there. So a
 // request that was launched completes on all hosts, and one that was not fails on all of them. (After an
@@ -22,7 +26,9 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <vector>
 
+#include "kernels/common/clock.h"
 #include "kernels/control/host_order.h"
 #include "kernels/control/relay_message.h"
 #include "kernels/engine/member_state.h"
@@ -38,6 +44,13 @@ class Relay {
   // Does what can be done now, and never waits. True when there was something. Progress thread.
   bool Step();
 
+  // Launches what the head has held back; its rank is out of sealed work. True when there was something.
+  // Progress thread.
+  bool SealOpen();
+
+  // Whether the head's answer may come soon. Progress thread.
+  bool polls() const { return !reported_.empty() && Clock::now() < answer_expected_until_; }
+
  private:
   using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
   // A request that was launched, until its generation is retired.
@@ -52,6 +65,7 @@ class Relay {
   RelayPart PartOf(const ReadinessTable::HostReady& ready, MemberId member, const Manifest& manifest);
   bool ReportMembers();
   bool Receive();
+  void Take(const RelayMessage& message, RankId from);
   void TakeAtHead(const RelayMessage& message, RankId from);
   void Obey(const RelayMessage& message);
   void Launch(const RelayMessage& message);
@@ -59,7 +73,9 @@ class Relay {
   bool FailWhenDrained();
   void NoteShutDown(RankId rank);
   void CheckConnections();
-  void SendToAll(const RelayMessage& message);
+  void Decide(RelayMessage decision);
+  void Publish(const std::vector<RelayMessage>& decisions);
+  void SendToHead();
 
   MemberState* const state_;
   Submission* const submission_;
@@ -67,10 +83,14 @@ class Relay {
   LocalGroup* const group_;
   const Wire::Channel channel_;
   std::unique_ptr<HostOrder> order_;  // the head's
+  std::vector<RelayMessage> held_;    // by the head: launches of the open batch
+  std::uint64_t held_bytes_ = 0;
+  std::vector<RelayMessage> reports_;  // to be sent to the head
 
   std::uint64_t incarnation_ = 0;
   std::uint64_t position_ = 0;     // in the ready log
   std::map<Key, Place> reported_;  // not launched yet
+  Clock::time_point answer_expected_until_;
   std::deque<Launched> launched_;
   // Failures that the head has decided, of this incarnation and of later ones, since other hosts may be
   // ahead; and shutdowns that came after them.

@@ -261,9 +261,8 @@ void Submission::Launch(const PendingRequest& pending) {
   owed_ring_.store(true, std::memory_order_seq_cst);
 }
 
-void Submission::LaunchInTurn(Place place) {
-  const PendingTable::Shared own = state_->pending.Find(place);  // none when this rank has left
-  order_.Launch(place, own == nullptr ? 0 : own->bytes, own != nullptr && own->request.seals_at_once);
+void Submission::LaunchInTurn(Place place, bool seals) {
+  order_.LaunchInTurn(place, seals);
   state_->group->RingAll();
 }
 

@@ -41,8 +41,9 @@ class Submission {
   // Requests of other ranks have become ready because this rank left: launches them. Progress thread.
   void LaunchForOthers(const std::vector<Place>& places);
 
-  // All ranks of all hosts have arrived at `place`: launches it. Progress thread of the relay.
-  void LaunchInTurn(Place place);
+  // All ranks of all hosts have arrived at `place`: launches it. `seals`: its batch ends with it. Progress
+  // thread of the relay.
+  void LaunchInTurn(Place place, bool seals);
 
   // Seals the open batch. True when there was one. Progress thread.
   bool SealOpen() { return order_.SealOpen(); }

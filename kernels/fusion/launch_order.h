@@ -3,9 +3,9 @@
 // Place in the stack: above control/. The order of a host is that of the appends to its launch log. On one
 // host, whoever finds a request ready appends it. With several hosts, whoever finds that all ranks of its
 // host have arrived reports it to the host's relay (kernels/engine/relay.h), and the relay appends in the
-// order of all hosts. A batch is sealed by the request that reaches the bucket cap or that stands alone, or
-// by the first rank that runs out of sealed work: a request never waits for company. Hosts may cut batches
-// differently. Nothing is packed: a batch is a range of the log.
+// order of all hosts, and seals its batches where the head says. On one host, a batch is sealed by the request
+// that reaches the bucket cap or that stands alone, or by the first rank that runs out of sealed work: a
+// request never waits for company. Nothing is packed: a batch is a range of the log.
 #ifndef TF_SMDDP_KERNELS_FUSION_LAUNCH_ORDER_H_
 #define TF_SMDDP_KERNELS_FUSION_LAUNCH_ORDER_H_
 
@@ -30,6 +30,12 @@ class LaunchOrder {
     log_->Append(place.index(), [&](std::uint64_t open_units) {
       return OpenAfter(open_units, bytes, /*seals=*/alone, bucket_cap_bytes_);
     });
+  }
+
+  // Launches a ready request where the relay says; `seals`: its batch ends with it. Progress thread of the
+  // relay.
+  void LaunchInTurn(Place place, bool seals) {
+    log_->Append(place.index(), [seals](std::uint64_t open) { return seals ? 0 : open + 1; });
   }
 
   // Reports to the relay a request at which all ranks of this host have arrived. Any thread.

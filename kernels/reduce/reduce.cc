@@ -55,12 +55,13 @@ const ReduceTargetInfo& BestTarget() {
 
 void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const void* const* inputs,
               int num_inputs, void* const* outputs, int num_outputs, std::size_t count) {
-  const auto& [dtype, op, prescale, postscale, past_cache] = reduction;
+  const auto& [dtype, op, prescale, postscale, past_cache, given_divisor] = reduction;
   if (count == 0) return;
-  if (num_inputs == 1 && prescale == 1.0 && postscale == 1.0) {
+  const int divisor = op != ReduceOp::kAverage ? 1 : given_divisor != 0 ? given_divisor : num_inputs;
+  if (num_inputs == 1 && divisor == 1 && prescale == 1.0 && postscale == 1.0) {
     return Copy(inputs[0], outputs, num_outputs, count * DTypeBytes(dtype));
   }
-  const Factors factors = {prescale, op == ReduceOp::kAverage ? num_inputs : 1, postscale};
+  const Factors factors = {prescale, divisor, postscale};
   const Kernel kernel = kKernels[static_cast<int>(dtype)][target.id](dtype, op);
   const ScopedIeeeEnvironment ieee;
   const bool streams = past_cache && CanStream(inputs, num_inputs, outputs, num_outputs);

@@ -21,6 +21,7 @@ struct Reduction {
   // past the cache, without being read first, if the type is a floating-point type, all outputs are aligned
   // to 64 bytes, and no output is an input. The bits are the same either way.
   bool past_cache = false;
+  int divisor = 0;  // what kAverage divides by; 0 for the number of inputs. For inexact types
 };
 
 // Semantics: for every element e in [0, count): with x[i] = inputs[i][e] * prescale,

@@ -44,9 +44,10 @@ extern "C" {
 
 #define TF_SMDDP_EXPORT __attribute__((visibility("default")))
 
-// `nccl_library`: as for StartGlobalEngine.
-TF_SMDDP_EXPORT int tf_smddp_init(const char* nccl_library, char* error, std::size_t error_bytes) {
-  return Report(::tf_smddp::StartGlobalEngine(nccl_library), error, error_bytes);
+// `nccl_library` and `prefix`: as for StartGlobalEngine.
+TF_SMDDP_EXPORT int tf_smddp_init(const char* nccl_library, const char* prefix, char* error,
+                                  std::size_t error_bytes) {
+  return Report(::tf_smddp::StartGlobalEngine(nccl_library, prefix), error, error_bytes);
 }
 
 TF_SMDDP_EXPORT int tf_smddp_shutdown(char* error, std::size_t error_bytes) {

@@ -6,6 +6,7 @@
 #include "kernels/common/config.h"
 #include "kernels/common/logging.h"
 #include "kernels/memory/arena.h"
+#include "kernels/mpi/mpi_wire.h"
 #include "kernels/tf/arena_allocator.h"
 
 namespace tf_smddp {
@@ -66,15 +67,18 @@ void StopUsingArena() {
 
 }  // namespace
 
-Status StartGlobalEngine(const std::string& nccl_library) {
+Status StartGlobalEngine(const std::string& nccl_library, const std::string& prefix) {
   if (GlobalEngine() != nullptr) return FailedPrecondition("the engine is running already");
   Config config;
   Status status = ReadConfig(&config);
   if (!status.ok()) return status;
   if (config.nccl_library.empty()) config.nccl_library = nccl_library;
+  std::unique_ptr<Wire> wire;
+  if (config.local_size < config.size) status = mpi::MpiWire::Open(prefix, &config, &wire);
+  if (!status.ok()) return status;
   std::unique_ptr<Engine> engine;
   Holder& holder = GlobalHolder();
-  status = Engine::Start(config, holder.mappings, &engine, holder.arena);
+  status = Engine::Start(config, holder.mappings, &engine, holder.arena, std::move(wire));
   if (!status.ok()) return status;
   const std::shared_ptr<Engine> started = std::move(engine);
   StartUsingArena(started);

@@ -6,6 +6,7 @@
 #define TF_SMDDP_KERNELS_TF_GLOBAL_ENGINE_H_
 
 #include <memory>
+#include <string>
 
 #include "kernels/common/status.h"
 #include "kernels/engine/engine.h"
@@ -13,9 +14,10 @@
 namespace tf_smddp {
 
 // Reads the environment and starts the engine. Collective: every rank must call this. `nccl_library`: the
-// path of NCCL, if the environment has none; "" for what the system finds. Errors: FailedPrecondition when
-// one is running, and what Engine::Start says.
-Status StartGlobalEngine(const std::string& nccl_library);
+// path of NCCL, if the environment has none; "" for what the system finds. `prefix`: the folder of Python's
+// environment, where an MPI may be. Errors: FailedPrecondition when one is running, and what Engine::Start
+// and, where the ranks are on several hosts, MpiWire::Open say.
+Status StartGlobalEngine(const std::string& nccl_library, const std::string& prefix);
 
 // Shuts the engine down; does nothing when none runs, or in a forked child, where it is the parent's.
 Status StopGlobalEngine();

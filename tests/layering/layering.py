@@ -10,7 +10,7 @@ import re
 from typing import Iterator, List, Tuple
 
 # From the top down. A layer may use itself and what stands to the right of it.
-LAYERS = ["tf", "engine", "fusion", "control", "collectives", "cuda", "memory", "reduce", "common"]
+LAYERS = ["tf", "engine", "fusion", "control", "collectives", "cuda", "memory", "reduce", "mpi", "common"]
 
 # What TensorFlow's include folder holds.
 TENSORFLOW_HEADERS = (

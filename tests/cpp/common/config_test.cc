@@ -152,12 +152,6 @@ TEST(Config, ErrorsNameTheVariableAndTheValue) {
   ExpectConfigError({{"SMDDP_TABLE_SLOTS", "100"}}, "SMDDP_TABLE_SLOTS=100 is not a power of two");
   ExpectConfigError({{"SMDDP_TEST_TRANSFER_DELAY_MS", "-1"}}, "SMDDP_TEST_TRANSFER_DELAY_MS=-1 is outside");
   ExpectConfigError({{"SMDDP_LOG_LEVEL", "loud"}}, "SMDDP_LOG_LEVEL='loud' is not one of debug, info");
-  ExpectConfigError({{"SMDDP_RANK", "3"},
-                     {"SMDDP_SIZE", "4"},
-                     {"SMDDP_LOCAL_RANK", "1"},
-                     {"SMDDP_LOCAL_SIZE", "2"},
-                     {"SMDDP_RENDEZVOUS", "/tmp/x"}},
-                    "ranks of one host only");
 }
 
 }  // namespace

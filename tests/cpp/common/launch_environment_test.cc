@@ -182,18 +182,34 @@ TEST(LaunchEnvironment, WrongValuesAreNamed) {
   }
 }
 
-TEST(LaunchEnvironment, SeveralHostsAreAnError) {
-  ExpectLaunchError(
+TEST(LaunchEnvironment, SeveralHosts) {
+  const auto expect_second_of_two = [](const Environment& environment, MpiKind kind) {
+    Launch launch;
+    const Status status = Read(environment, &launch);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(launch.rank, 3);
+    EXPECT_EQ(launch.size, 4);
+    EXPECT_EQ(launch.local_rank, 1);
+    EXPECT_EQ(launch.local_size, 2);
+    EXPECT_EQ(launch.mpi_kind, kind);
+  };
+  expect_second_of_two(
       Both(OpenMpi(3, 4), {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-      "OMPI_COMM_WORLD_LOCAL_RANK=1 of OMPI_COMM_WORLD_LOCAL_SIZE=2 differ from OMPI_COMM_WORLD_RANK=3 of "
-      "OMPI_COMM_WORLD_SIZE=4: this version runs the ranks of one host only");
+      MpiKind::kOpenMpi);
+  expect_second_of_two(Both(Hydra(3, 4), {{"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}}),
+                       MpiKind::kMpich);
+  const Environment slurm = Both(
+      Slurm(3, 4), {{"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}});
+  expect_second_of_two(slurm, MpiKind::kMpich);
+  expect_second_of_two(Both(slurm, {{"PMIX_NAMESPACE", "slurm.1"}}), MpiKind::kOpenMpi);
+  expect_second_of_two(Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}}),
+                       MpiKind::kUnknown);
+  ExpectLaunchError(Both(Torchrun(0, 4), {{"LOCAL_WORLD_SIZE", "2"}}),
+                    "LOCAL_WORLD_SIZE=2 of WORLD_SIZE=4: the ranks are on several hosts, which MPI joins, "
+                    "and torchrun starts no MPI");
   ExpectLaunchError(
-      Both(Slurm(3, 4),
-           {{"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}),
-      "SLURM_LOCALID=1 of SLURM_STEP_TASKS_PER_NODE=2 differ");
-  ExpectLaunchError(Both(Torchrun(0, 4), {{"LOCAL_WORLD_SIZE", "2"}}), "one host only");
-  ExpectLaunchError(Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}}),
-                    "one host only");
+      Both(OpenMpi(3, 128), {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+      "OMPI_COMM_WORLD_SIZE=128 is more than 64");
 }
 
 TEST(LaunchEnvironment, TheOrderOfPrecedence) {
@@ -283,7 +299,7 @@ TEST(LaunchEnvironment, OurRankAndSizeStandTogether) {
 
 TEST(LaunchEnvironment, OurLocalVariablesOverrideOneByOne) {
   const Environment remote = Both(OpenMpi(1, 2), {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
-  ExpectLaunchError(remote, "one host only");
+  ExpectLaunchError(remote, "differs from OMPI_COMM_WORLD_RANK=1, though all 2 ranks are on one host");
   Expect(Both(remote, {{"SMDDP_LOCAL_RANK", "1"}}), 1, 2);
   ExpectLaunchError(Both(OpenMpi(1, 2), {{"SMDDP_LOCAL_SIZE", "1"}}), "outside");
   ExpectLaunchError(Both(OpenMpi(1, 2), {{"SMDDP_LOCAL_RANK", "x"}}), "SMDDP_LOCAL_RANK='x'");

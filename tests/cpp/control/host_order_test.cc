@@ -132,10 +132,13 @@ TEST(RelayMessage, IsTheSameAfterItsWay) {
   message.origin = 12;
   message.text = "a text";
   message.rank = RankId(13);
-  const std::string bytes = Encode(message);
-  RelayMessage decoded;
-  ASSERT_TRUE(Decode(bytes, &decoded));
-  EXPECT_EQ(Encode(decoded), bytes);
+  message.seals = true;
+  const std::string bytes = Encode({RelayMessage(), message});
+  std::vector<RelayMessage> all;
+  ASSERT_TRUE(Decode(bytes, &all));
+  EXPECT_EQ(Encode(all), bytes);
+  ASSERT_EQ(all.size(), 2u);
+  const RelayMessage& decoded = all[1];
   EXPECT_EQ(decoded.kind, message.kind);
   EXPECT_EQ(decoded.key, "a key");
   EXPECT_TRUE(SameManifest(decoded.manifest, message.manifest));
@@ -143,14 +146,15 @@ TEST(RelayMessage, IsTheSameAfterItsWay) {
   EXPECT_EQ(decoded.parts[0].splits, (std::vector<std::uint64_t>{9, 10}));
   EXPECT_EQ(decoded.text, "a text");
   EXPECT_EQ(decoded.rank, RankId(13));
+  EXPECT_TRUE(decoded.seals);
 }
 
 TEST(RelayMessage, CutOrLongerBytesAreNone) {
   RelayMessage message;
   message.key = "a key";
   message.parts = {{RankId(1), 2, {3}}};
-  const std::string bytes = Encode(message);
-  RelayMessage decoded;
+  const std::string bytes = Encode({message, message});
+  std::vector<RelayMessage> decoded;
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_FALSE(Decode(bytes.substr(0, size), &decoded)) << size;
   }

@@ -48,7 +48,10 @@ T FoldFloat(const Reduction& reduction, const std::vector<T>& values) {
   const T prescale = static_cast<T>(reduction.prescale);
   T acc = values[0] * prescale;
   for (std::size_t i = 1; i < values.size(); ++i) acc = CombineFloat(reduction.op, acc, values[i] * prescale);
-  if (reduction.op == ReduceOp::kAverage) acc = acc / static_cast<T>(values.size());
+  if (reduction.op == ReduceOp::kAverage) {
+    const std::size_t inputs = values.size();
+    acc = acc / static_cast<T>(reduction.divisor != 0 ? static_cast<std::size_t>(reduction.divisor) : inputs);
+  }
   acc = acc * static_cast<T>(reduction.postscale);
   return std::isnan(acc) ? std::numeric_limits<T>::quiet_NaN() : acc;
 }
@@ -170,7 +173,10 @@ std::uint16_t EncodeHalf(HalfFormat format, double value) {
 std::vector<unsigned char> ReferenceReduce(const Reduction& reduction, const std::vector<Bytes>& inputs,
                                            std::size_t count) {
   const auto op = reduction.op;
-  if (inputs.size() == 1 && reduction.prescale == 1.0 && reduction.postscale == 1.0) return inputs[0];
+  const bool divides = op == ReduceOp::kAverage && reduction.divisor > 1;
+  if (inputs.size() == 1 && !divides && reduction.prescale == 1.0 && reduction.postscale == 1.0) {
+    return inputs[0];
+  }
   switch (reduction.dtype) {
     case DType::kFloat16:
       return Each<std::uint16_t>(inputs, count,

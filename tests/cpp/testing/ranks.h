@@ -45,7 +45,7 @@ using Tweak = std::function<void(int rank, Config* config)>;
 
 // The number of ranks on each host of a job of `size` ranks. It is one host, unless TF_SMDDP_TEST_HOSTS in
 // the environment says how many; each has a control segment and arenas of its own, and a SocketWire joins
-// them.
+// them. Rank r is on host r modulo their number.
 std::vector<int> RanksOnHosts(int size);
 
 // Starts `size` engines in as many threads, runs `body` in each, shuts them down (expecting success if

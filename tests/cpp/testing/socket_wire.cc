@@ -22,6 +22,9 @@ struct Frame {
   std::uint32_t kind;
 };
 
+// The kind of frames that hold what moves in a stream; its number stands in the place of the communicator's.
+constexpr std::uint32_t kInStream = 1000;
+
 constexpr std::chrono::microseconds kLongestDelay{300};
 
 // A lost connection is reported after the abort that explains it has had the time to come.
@@ -107,7 +110,7 @@ SocketWire::SocketWire(SocketMesh* mesh, int rank, std::chrono::microseconds lon
   stop_write_ = UniqueFd(ends[1]);
 }
 
-SocketWire::~SocketWire() {
+void SocketWire::Stop() {
   {
     std::lock_guard<std::mutex> lock(mu_);
     stopping_ = true;
@@ -141,6 +144,42 @@ bool SocketWire::Receive(Channel channel, Message* message) {
   *message = std::move(queue.front());
   queue.pop_front();
   return true;
+}
+
+Wire::Movement SocketWire::BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
+                                     std::shared_ptr<void>) {
+  const Channel channel{static_cast<std::uint32_t>(stream), static_cast<Channel::Kind>(kInStream)};
+  Send(to, channel, std::string(static_cast<const char*>(data), bytes));
+  return 0;  // it has ended: the bytes were copied
+}
+
+Wire::Movement SocketWire::BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
+                                        std::shared_ptr<void> owner) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const Movement movement = next_movement_++;
+  moving_.insert(movement);
+  Stream& wanted = streams_[{from.value(), static_cast<std::uint32_t>(stream)}];
+  wanted.wanted.push_back({movement, data, bytes, std::move(owner)});
+  Match(&wanted);
+  return movement;
+}
+
+bool SocketWire::Ended(Movement movement) {
+  std::lock_guard<std::mutex> lock(mu_);
+  return moving_.count(movement) == 0;
+}
+
+// With mu_ held.
+void SocketWire::Match(Stream* stream) {
+  while (!stream->wanted.empty() && !stream->come.empty()) {
+    const Wanted& wanted = stream->wanted.front();
+    const std::string& come = stream->come.front();
+    EXPECT_EQ(come.size(), wanted.bytes) << "a send and a receive of different sizes met in a stream";
+    std::memcpy(wanted.data, come.data(), std::min<std::size_t>(come.size(), wanted.bytes));
+    moving_.erase(wanted.movement);
+    stream->wanted.pop_front();
+    stream->come.pop_front();
+  }
 }
 
 RankId SocketWire::Lost() {
@@ -183,6 +222,11 @@ void SocketWire::RunSender() {
 void SocketWire::Deliver(int from, Key channel, std::string bytes) {
   {
     std::lock_guard<std::mutex> lock(mu_);
+    if (channel.second == kInStream) {
+      Stream& stream = streams_[{from, channel.first}];
+      stream.come.push_back(std::move(bytes));
+      return Match(&stream);
+    }
     arrived_messages_[channel].push_back({RankId(from), std::move(bytes)});
   }
   arrived_(channel.first);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -53,13 +54,19 @@ class SocketWire : public Wire {
  public:
   // Each message is held back for up to `longest_delay` before it is sent.
   SocketWire(SocketMesh* mesh, int rank, std::chrono::microseconds longest_delay);
-  ~SocketWire() override;
+  ~SocketWire() override { Stop(); }
 
   const std::vector<std::vector<int>>& hosts() const override { return hosts_; }
   void Start(std::function<void(std::uint32_t communicator)> arrived) override;
+  void Stop() override;
   void Send(RankId to, Channel channel, std::string bytes) override;
   bool Receive(Channel channel, Message* message) override;
   RankId Lost() override;
+  Movement BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
+                     std::shared_ptr<void> owner) override;
+  Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
+                        std::shared_ptr<void> owner) override;
+  bool Ended(Movement movement) override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -71,6 +78,19 @@ class SocketWire : public Wire {
     std::string bytes;
   };
 
+  // A receive that has begun.
+  struct Wanted {
+    Movement movement;
+    void* data;
+    std::uint64_t bytes;
+    std::shared_ptr<void> owner;
+  };
+  struct Stream {
+    std::deque<Wanted> wanted;
+    std::deque<std::string> come;
+  };
+
+  void Match(Stream* stream);
   void RunSender();
   void RunReceiver();
   bool ReceiveFrom(int peer);
@@ -88,6 +108,9 @@ class SocketWire : public Wire {
   std::mt19937 random_;
   std::map<Key, std::deque<Message>> arrived_messages_;
   std::vector<std::deque<Outgoing>> outgoing_;  // by peer
+  std::map<std::pair<int, std::uint32_t>, Stream> streams_;  // by sender and number
+  std::set<Movement> moving_;                                // receives that have not ended
+  Movement next_movement_ = 1;
   RankId lost_;
   bool stopping_ = false;
   std::thread sender_, receiver_;  // last: they use the others

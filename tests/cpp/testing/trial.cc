@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -83,6 +84,33 @@ int IndexOf(const std::vector<int>& values, int value) {
   return static_cast<int>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
+// What the participants' inputs are reduced to. Between hosts an allreduce has a partial result for each, if all
+// members take part, and none for an average of integers.
+std::vector<unsigned char> ReducedPeriod(const Trial& trial, const std::vector<int>& participants,
+                                         const std::vector<int>& host_of) {
+  constexpr auto kCount = static_cast<std::size_t>(kPeriod);
+  std::map<int, std::vector<std::vector<unsigned char>>> by_host;
+  const bool exact = trial.op == ReduceOp::kAverage && !IsInexact(trial.dtype);
+  const bool hierarchical = trial.kind == CollectiveKind::kAllreduce && !exact &&
+                            participants.size() == host_of.size();
+  for (const int each : participants) {
+    const int host = hierarchical ? host_of[static_cast<std::size_t>(each)] : 0;
+    by_host[host].push_back(PeriodOf(trial, each));
+  }
+  if (by_host.size() == 1) {
+    return ReferenceReduce({trial.dtype, trial.op, trial.prescale, trial.postscale}, by_host.begin()->second,
+                           kCount);
+  }
+  std::vector<std::vector<unsigned char>> partial;
+  const ReduceOp op = trial.op == ReduceOp::kAverage ? ReduceOp::kSum : trial.op;
+  for (const auto& [host, periods] : by_host) {
+    partial.push_back(ReferenceReduce({trial.dtype, op, trial.prescale}, periods, kCount));
+  }
+  Reduction last{trial.dtype, trial.op, 1.0, trial.postscale};
+  last.divisor = static_cast<int>(participants.size());
+  return ReferenceReduce(last, partial, kCount);
+}
+
 bool HasOwnOutput(CollectiveKind kind) {
   return kind == CollectiveKind::kAllgather || kind == CollectiveKind::kReducescatter ||
          kind == CollectiveKind::kAlltoall;
@@ -135,14 +163,12 @@ std::vector<std::byte> InputOf(const Trial& trial, int member) {
   return input;
 }
 
-Outcome ExpectedOf(const Trial& trial, const std::vector<int>& participants, int member) {
+Outcome ExpectedOf(const Trial& trial, const std::vector<int>& participants, int member,
+                   const std::vector<int>& host_of) {
   const std::size_t element_bytes = DTypeBytes(trial.dtype);
   Outcome outcome;
   if (IsReduction(trial.kind)) {
-    std::vector<std::vector<unsigned char>> periods;
-    for (const int each : participants) periods.push_back(PeriodOf(trial, each));
-    const std::vector<unsigned char> reduced = ReferenceReduce(
-        {trial.dtype, trial.op, trial.prescale, trial.postscale}, periods, static_cast<std::size_t>(kPeriod));
+    const std::vector<unsigned char> reduced = ReducedPeriod(trial, participants, host_of);
     std::int64_t begin = 0, rows = trial.rows;
     if (trial.kind == CollectiveKind::kReducescatter) {
       // Dealt out one by one: the first ranks get one more.
@@ -281,7 +307,10 @@ bool Attempt::Check(const Status& status, std::vector<int> participants) {
     participants.resize(ranks_.size());
     std::iota(participants.begin(), participants.end(), 0);
   }
-  const Outcome expected = ExpectedOf(trial_, participants, member_);
+  std::vector<int> host_of;
+  const std::size_t hosts = RanksOnHosts(engine_.config().size).size();
+  for (const int rank : ranks_) host_of.push_back(rank % static_cast<int>(hosts));
+  const Outcome expected = ExpectedOf(trial_, participants, member_, host_of);
   const bool own_output = HasOwnOutput(trial_.kind);
   const Tensor& output = placement_.in_place && !own_output ? input_ : output_;
   bool right = ContentOf(output) == expected.output;

@@ -56,12 +56,14 @@ std::string DescribeTrial(const Trial& trial);
 std::vector<std::byte> InputOf(const Trial& trial, int member);
 
 // The output of a member, and the rows that its AllocateOutput gets, for given `participants` (members,
-// ascending).
+// ascending). `host_of`: the host of each member, where there are several; then the inputs of each host are
+// reduced first, and the results after that.
 struct Outcome {
   std::vector<std::byte> output;
   std::vector<std::int64_t> rows;  // empty where there is no AllocateOutput
 };
-Outcome ExpectedOf(const Trial& trial, const std::vector<int>& participants, int member);
+Outcome ExpectedOf(const Trial& trial, const std::vector<int>& participants, int member,
+                   const std::vector<int>& host_of = {});
 
 // This rank's part in a trial: its tensors, which it holds until it is destroyed.
 class Attempt {

@@ -33,6 +33,7 @@ class GatherTransfer : public Transfer {
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
   bool done() const override { return chunks_.done() && own_outputs_.done(); }
+  bool polls() const override { return !wanted_.empty(); }
   void Reset() override;
 
  private:

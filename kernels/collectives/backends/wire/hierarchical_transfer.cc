@@ -1,0 +1,268 @@
+#include "kernels/collectives/backends/wire/hierarchical_transfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/common/config.h"
+#include "kernels/reduce/reduce.h"
+
+namespace tf_smddp {
+namespace {
+
+// Pieces of a rank that are under way at a time.
+constexpr std::size_t kSlots = 4;
+
+constexpr std::uint64_t kLeastPieceBytes = 128 << 10;
+constexpr std::uint64_t kMostPieceBytes = 1 << 20;
+
+// A piece of so many bytes goes in one round.
+constexpr std::uint64_t kWholeBytes = 16 << 10;
+
+// Results of so many bytes or more are written past the cache.
+constexpr std::uint64_t kPastCacheBytes = 4 << 20;
+
+constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+bool IsBroadcast(const ResolvedRequest& request) {
+  return request.call.operation.kind == CollectiveKind::kBroadcast;
+}
+
+}  // namespace
+
+HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicator,
+                                           std::vector<std::vector<int>> hosts, int rank)
+    : wire_(wire), stream_(static_cast<int>(communicator % (Wire::kStreams / 2) * 2)), hosts_(std::move(hosts)) {
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    const std::vector<int>& ranks = hosts_[host];
+    most_ranks_ = std::max<std::uint64_t>(most_ranks_, ranks.size());
+    num_ranks_ += ranks.size();
+    const auto place = std::lower_bound(ranks.begin(), ranks.end(), rank);
+    if (place == ranks.end() || *place != rank) continue;
+    host_ = host;
+    index_ = static_cast<std::uint64_t>(place - ranks.begin());
+  }
+  // A partial result, a result, and the parts that come from all hosts; or, in one round, their wholes.
+  const std::uint64_t parts = kMostPieceBytes + hosts_.size() * PiecePlan::kGranule;
+  memory_bytes_ = 2 * kMostPieceBytes + std::max<std::uint64_t>(parts, hosts_.size() * kWholeBytes);
+}
+
+// The average of integers is that of the exact sum, for which partial results have no room.
+bool HierarchicalTransfer::Takes(const ResolvedRequest& request) const {
+  const Operation& operation = request.call.operation;
+  if (request.ranks.size() != num_ranks_) return false;
+  if (IsBroadcast(request)) return true;
+  return operation.kind == CollectiveKind::kAllreduce &&
+         (operation.op != ReduceOp::kAverage || IsInexact(operation.dtype));
+}
+
+std::uint64_t HierarchicalTransfer::Plan(std::vector<const ResolvedRequest*> requests, BatchState*) {
+  requests_ = std::move(requests);
+  plan_.Clear();
+  for (const ResolvedRequest* request : requests_) {
+    plan_.Add(request->call.count(), DTypeBytes(request->call.operation.dtype));
+  }
+  // So many that the links of all ranks are busy from the beginning.
+  const std::uint64_t even = RoundUp(plan_.bytes() / (most_ranks_ * kSlots), PiecePlan::kGranule);
+  plan_.Cut(std::clamp(even, kLeastPieceBytes, kMostPieceBytes));
+  next_ = index_;
+  open_ = 0;
+  return plan_.pieces();
+}
+
+RankId HierarchicalTransfer::CarrierOn(std::size_t host, std::uint64_t piece) const {
+  return RankId(hosts_[host][piece % hosts_[host].size()]);
+}
+
+PiecePlan::Part HierarchicalTransfer::OwnPart(const Slot& slot) const {
+  if (slot.whole) return {0, slot.bytes};
+  return PiecePlan::PartOf(slot.bytes, hosts_.size(), host_);
+}
+
+Transfer::Progress HierarchicalTransfer::Step() {
+  Progress progress;
+  bool first_of_round = true;  // no earlier piece is in its first round
+  for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
+    const bool was_open = slot->state != Slot::kDraining;
+    if (Advance(&*slot, first_of_round)) {
+      progress.moved = true;
+      progress.unit_done = was_open && slot->state == Slot::kDraining;
+      if (progress.unit_done) --open_;
+      break;
+    }
+    first_of_round &= slot->state != Slot::kExchanging;
+  }
+  while (!slots_.empty() && slots_.front().state == Slot::kDraining && slots_.front().sends.empty()) {
+    free_memory_.push_back(std::move(slots_.front().memory));
+    slots_.pop_front();
+  }
+  if (progress.moved || next_ >= plan_.pieces() || slots_.size() >= kSlots) return progress;
+  Begin(next_);
+  next_ += hosts_[host_].size();
+  progress.moved = true;
+  return progress;
+}
+
+std::shared_ptr<std::byte> HierarchicalTransfer::TakeMemory() {
+  if (free_memory_.empty()) {
+    return {new std::byte[memory_bytes_](), [](const std::byte* memory) { delete[] memory; }};
+  }
+  std::shared_ptr<std::byte> memory = std::move(free_memory_.back());
+  free_memory_.pop_back();
+  return memory;
+}
+
+// Reduces what this host has of the piece, and sends it.
+void HierarchicalTransfer::Begin(std::uint64_t piece) {
+  Slot& slot = slots_.emplace_back();
+  ++open_;
+  slot.piece = piece;
+  slot.bytes = plan_.BytesOf(piece);
+  slot.whole = slot.bytes <= kWholeBytes;
+  slot.memory = TakeMemory();
+  slot.partial = slot.memory.get();
+  slot.result = slot.partial + kMostPieceBytes;
+  std::byte* next = slot.result + kMostPieceBytes;
+  const PiecePlan::Part own = OwnPart(slot);
+  slot.others.assign(hosts_.size(), nullptr);
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    if (host == host_ || own.bytes == 0) continue;
+    slot.others[host] = next;
+    slot.receives.push_back(
+        wire_->BeginReceive(CarrierOn(host, piece), stream_, next, own.bytes, slot.memory));
+    next += RoundUp(own.bytes, PiecePlan::kGranule);
+  }
+  ReduceHere(&slot);
+  // Each begins with the host behind its own, so that not all send to one at a time.
+  for (std::size_t step = 1; step < hosts_.size(); ++step) {
+    const std::size_t host = (host_ + step) % hosts_.size();
+    const PiecePlan::Part part =
+        slot.whole ? own : PiecePlan::PartOf(slot.bytes, hosts_.size(), host);
+    if (part.bytes == 0) continue;
+    slot.sends.push_back(wire_->BeginSend(CarrierOn(host, piece), stream_, slot.partial + part.begin,
+                                          part.bytes, slot.memory));
+  }
+}
+
+bool HierarchicalTransfer::AllEnded(std::vector<Wire::Movement>* movements) {
+  while (!movements->empty() && wire_->Ended(movements->back())) movements->pop_back();
+  return movements->empty();
+}
+
+// True when it has come into another state, or its sends have ended.
+bool HierarchicalTransfer::Advance(Slot* slot, bool first_of_round) {
+  switch (slot->state) {
+    case Slot::kExchanging: {
+      if (!first_of_round || !AllEnded(&slot->receives)) return false;
+      ReduceHosts(slot);
+      const PiecePlan::Part own = OwnPart(*slot);
+      if (slot->whole) {
+        WriteOut(slot);
+        slot->state = Slot::kDraining;
+        return true;
+      }
+      for (std::size_t step = 1; step < hosts_.size(); ++step) {
+        const std::size_t host = (host_ + step) % hosts_.size();
+        const RankId peer = CarrierOn(host, slot->piece);
+        const PiecePlan::Part part = PiecePlan::PartOf(slot->bytes, hosts_.size(), host);
+        if (part.bytes > 0) {
+          slot->receives.push_back(
+              wire_->BeginReceive(peer, stream_ + 1, slot->result + part.begin, part.bytes, slot->memory));
+        }
+        if (own.bytes > 0) {
+          slot->sends.push_back(
+              wire_->BeginSend(peer, stream_ + 1, slot->result + own.begin, own.bytes, slot->memory));
+        }
+      }
+      slot->state = Slot::kDistributing;
+      return true;
+    }
+    case Slot::kDistributing:
+      if (!AllEnded(&slot->receives)) return false;
+      WriteOut(slot);
+      slot->state = Slot::kDraining;
+      return true;
+    case Slot::kDraining:
+      return !slot->sends.empty() && AllEnded(&slot->sends);
+  }
+  return false;
+}
+
+void HierarchicalTransfer::ReduceHere(Slot* slot) {
+  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, {0, slot->bytes})) {
+    const ResolvedRequest& request = *requests_[segment.item];
+    const Operation& operation = request.call.operation;
+    const std::uint64_t offset = segment.begin * DTypeBytes(operation.dtype);
+    void* const to = slot->partial + segment.offset;
+    if (IsBroadcast(request)) {
+      const void* const from = request.inputs[request.call.root.index()];
+      if (from == nullptr) continue;  // the root is on another host
+      std::memcpy(to, static_cast<const std::byte*>(from) + offset,
+                  segment.count * DTypeBytes(operation.dtype));
+      continue;
+    }
+    const void* from[kMaxLocalRanks];
+    int inputs = 0;
+    for (const void* const input : request.inputs) {
+      if (input != nullptr) from[inputs++] = static_cast<const std::byte*>(input) + offset;
+    }
+    const ReduceOp op = operation.op == ReduceOp::kAverage ? ReduceOp::kSum : operation.op;
+    Reduce({operation.dtype, op, operation.prescale}, from, inputs, &to, 1, segment.count);
+  }
+}
+
+// Reduces the partial results of the own part.
+void HierarchicalTransfer::ReduceHosts(Slot* slot) {
+  const PiecePlan::Part own = OwnPart(*slot);
+  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, own)) {
+    const ResolvedRequest& request = *requests_[segment.item];
+    const Operation& operation = request.call.operation;
+    const std::uint64_t in_part = segment.offset - own.begin;
+    std::vector<const void*> from;
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      from.push_back(host == host_ ? slot->partial + segment.offset : slot->others[host] + in_part);
+    }
+    void* const to = slot->result + segment.offset;
+    if (IsBroadcast(request)) {
+      const int root = request.ranks[request.call.root.index()].value();
+      std::size_t host = 0;
+      while (!std::binary_search(hosts_[host].begin(), hosts_[host].end(), root)) ++host;
+      std::memcpy(to, from[host], segment.count * DTypeBytes(operation.dtype));
+      continue;
+    }
+    Reduce({operation.dtype, operation.op, 1.0, operation.postscale, /*past_cache=*/false,
+            static_cast<int>(num_ranks_)},
+           from.data(), static_cast<int>(from.size()), &to, 1, segment.count);
+  }
+}
+
+// Copies the result into all outputs of this host.
+void HierarchicalTransfer::WriteOut(Slot* slot) {
+  const bool past_cache = plan_.bytes() >= kPastCacheBytes;
+  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, {0, slot->bytes})) {
+    const ResolvedRequest& request = *requests_[segment.item];
+    const Operation& operation = request.call.operation;
+    const std::uint64_t offset = segment.begin * DTypeBytes(operation.dtype);
+    void* to[kMaxLocalRanks];
+    int outputs = 0;
+    for (void* const output : request.outputs) {
+      if (output != nullptr) to[outputs++] = static_cast<std::byte*>(output) + offset;
+    }
+    const void* const from = slot->result + segment.offset;
+    Reduce({operation.dtype, ReduceOp::kSum, 1.0, 1.0, past_cache}, &from, 1, to, outputs, segment.count);
+  }
+}
+
+// The wire keeps the memory of what is still under way.
+void HierarchicalTransfer::Abandon(const Status*) {
+  requests_.clear();
+  plan_.Clear();
+  slots_.clear();
+  open_ = 0;
+}
+
+void HierarchicalTransfer::Reset() { Abandon(nullptr); }
+
+}  // namespace tf_smddp

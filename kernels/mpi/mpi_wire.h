@@ -1,0 +1,118 @@
+// MpiWire: a wire over MPI.
+//
+// Place in the stack: a Wire (kernels/common/wire.h), above runtime.h and hosts.h.
+//
+// MPI moves nothing but in calls, and tells nobody of what has come. So whoever waits calls it: Send and
+// Receive do, if no other thread is inside MPI, and a thread of the wire does, for those who do not wait.
+// That one calls it every 50 µs while messages come and go, and up to 1 ms apart when there are none.
+//
+// On MPI's side there is a communicator for each wire. A message is one or more messages of MPI, each with a
+// Frame before it.
+#ifndef TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
+#define TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/common/clock.h"
+#include "kernels/common/config.h"
+#include "kernels/common/status.h"
+#include "kernels/common/wire.h"
+#include "kernels/mpi/hosts.h"
+#include "kernels/mpi/runtime.h"
+
+namespace tf_smddp::mpi {
+
+class MpiWire : public Wire {
+ public:
+  // Collective: every rank must call this. Initialises MPI if need be, and finds out who is on which host.
+  // Changes *config: the place where the ranks of this host meet follows from the run. `prefix`: see
+  // FilesToTry. Errors: those of Runtime::Get and MeetHosts.
+  static Status Open(const std::string& prefix, Config* config, std::unique_ptr<Wire>* wire);
+
+  ~MpiWire() override { Stop(); }
+
+  const std::vector<std::vector<int>>& hosts() const override { return hosts_.ranks; }
+  void Start(std::function<void(std::uint32_t communicator)> arrived) override;
+  // Waits until MPI has taken what was sent, for some seconds at most. Then MPI is not called any more.
+  void Stop() override;
+  void Send(RankId to, Channel channel, std::string bytes) override;
+  bool Receive(Channel channel, Message* message) override;
+  RankId Lost() override;
+  Movement BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
+                     std::shared_ptr<void> owner) override;
+  Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
+                        std::shared_ptr<void> owner) override;
+  bool Ended(Movement movement) override;
+
+ private:
+  using Key = std::pair<std::uint32_t, std::uint32_t>;  // communicator, kind
+  struct Outgoing {
+    int to;
+    std::string bytes;
+    Handle request;
+  };
+  struct Incoming {
+    int from;
+    std::string bytes;
+    Handle request;
+  };
+  struct Moving {
+    int peer;
+    std::shared_ptr<void> owner;
+    Handle request;
+  };
+
+  MpiWire(Runtime* runtime, Handle communicator, int rank, Hosts hosts)
+      : runtime_(runtime), communicator_(communicator), rank_(rank), hosts_(std::move(hosts)) {}
+
+  void Run();
+  bool TryPoll(const std::uint32_t* receiver = nullptr);
+  bool PostSends();
+  bool EndSends();
+  bool TakeIncoming();
+  bool EndReceives();
+  void Take(Incoming incoming);
+  void Deliver(int from, Key channel, std::string bytes, bool wake);
+  void Lose(int rank, const Status& why);
+  Movement Begun(const Status& status, Moving moving);
+  bool Sending();
+
+  Runtime* const runtime_;
+  const Handle communicator_;
+  const int rank_;
+  const Hosts hosts_;
+  std::function<void(std::uint32_t)> arrived_;
+
+  // Guarded by the runtime's mutex.
+  bool stopped_ = false;
+  std::deque<Outgoing> sends_;  // that MPI has, but has not ended
+  std::deque<Incoming> receives_;
+  std::map<int, std::string> parts_;         // of messages whose further parts are to come, by sender
+  std::map<Movement, Moving> moving_;
+  Movement next_movement_ = 1;
+  const std::uint32_t* receiver_ = nullptr;  // the communicator whose thread polls, and need not be woken
+
+  std::mutex mu_;  // guards everything below; may be taken inside the runtime's, not the other way round
+  std::condition_variable wake_;
+  std::deque<Outgoing> queue_;  // to be given to MPI
+  std::map<Key, std::deque<Message>> arrived_messages_;
+  std::set<std::uint32_t> to_ring_;  // communicators for which messages have come
+  RankId lost_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace tf_smddp::mpi
+
+#endif  // TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_

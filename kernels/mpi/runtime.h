@@ -1,0 +1,50 @@
+// Runtime: MPI in this process.
+//
+// Place in the stack: above library.h; wires use it. There is one for each process, since a process can
+// initialise MPI once. If the program has not initialised it (mpi4py does), this does, and finalises it when
+// the process exits.
+#ifndef TF_SMDDP_KERNELS_MPI_RUNTIME_H_
+#define TF_SMDDP_KERNELS_MPI_RUNTIME_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "kernels/common/clock.h"
+#include "kernels/common/config.h"
+#include "kernels/common/status.h"
+#include "kernels/mpi/library.h"
+
+namespace tf_smddp::mpi {
+
+class Runtime {
+ public:
+  // Opens and initialises MPI, unless that has been done. It lives as long as the process. `prefix`: see
+  // FilesToTry. Errors: Internal (no library, MPI's own errors, other processes do not come in time),
+  // FailedPrecondition (the program has finalised MPI, or initialised it for less threads than it needs),
+  // InvalidArgument (MPI and the launcher do not agree on this process's rank).
+  static Status Get(const Config& config, const std::string& prefix, Runtime** runtime);
+
+  // Held by the thread that calls MPI.
+  std::mutex& mu() { return mu_; }
+  Library& library() { return *library_; }
+
+  // Calls Test until the request has ended. Errors: also Internal, after `deadline`. Not with mu() held.
+  Status Await(Handle* request, Clock::time_point deadline, const std::string& what);
+
+ private:
+  Runtime() = default;
+  Status Open(const Config& config, const std::string& prefix);
+  Status Initialize(const Config& config);
+  Status CheckThreads();
+  Status CheckWorld(const Config& config);
+  static void FinalizeAtExit();
+
+  std::unique_ptr<Library> library_;
+  bool stuck_ = false;  // in MPI_Init_thread, for good
+  std::mutex mu_;
+};
+
+}  // namespace tf_smddp::mpi
+
+#endif  // TF_SMDDP_KERNELS_MPI_RUNTIME_H_
