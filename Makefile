@@ -81,7 +81,7 @@ model: .venv/lint/.requirements  ## Explore the model of the engine's protocol, 
 	@$(PY) tools/run_tests.py model
 
 .PHONY: python-test
-python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests
+python-test: launchers .venv/openmpi/.requirements $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests
 	@$(PY) tools/run_tests.py jobs launchers spmd overlap $(TEST_TF:%=--tf=%)
 
 .PHONY: gpu-test
@@ -139,6 +139,9 @@ launchers: system
 
 .venv/bench/.requirements: tools/requirements-bench.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh bench
+
+.venv/openmpi/.requirements: tools/requirements-openmpi.txt tools/setup_venv.sh | system
+	@tools/setup_venv.sh openmpi
 
 .venv/tf-%/.requirements: tools/requirements-test.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh tf-$*

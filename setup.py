@@ -168,7 +168,7 @@ setup(
     python_requires=">=3.9",
     setup_requires=[] if FOUND_TF else [DEFAULT_TF],
     install_requires=[tf_requirement(FOUND_TF), "cloudpickle>=2.0", "psutil>=5.9"],
-    extras_require={"examples": ["rich>=13", "scikit-learn>=1.3"]},
+    extras_require={"examples": ["rich>=13", "scikit-learn>=1.3"], "mpi": ["mpich>=4.3"]},
     entry_points={
         "console_scripts": [
             "smddprun = smddprun.__main__:main",

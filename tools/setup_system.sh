@@ -15,6 +15,7 @@ if [ "${1:-}" = launchers ]; then
   command -v slurmctld >/dev/null || required+=(slurmctld)
   command -v slurmd >/dev/null || required+=(slurmd)
   command -v munged >/dev/null || required+=(munge)
+  command -v ip >/dev/null || required+=(iproute2)
 else
   command -v gcc >/dev/null && command -v g++ >/dev/null || required+=(g++)
   command -v spin >/dev/null || required+=(spin)

@@ -1,15 +1,15 @@
 #!/bin/bash
 # Makes a virtual environment: setup_venv.sh tf-2.15.1 (TensorFlow and what the tests need), setup_venv.sh
 # gpu-2.15.1 (likewise, with the TensorFlow that has kernels for GPUs), setup_venv.sh lint, setup_venv.sh bench
-# (the driver of the benchmarks).
+# (the driver of the benchmarks), setup_venv.sh openmpi (Open MPI 5, which Debian 12 does not have).
 # Starts from nothing each time, so that an interrupted installation leaves nothing half done.
 set -eu
 cd "$(dirname "$0")/.."
 
-name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|bench}
+name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|bench|openmpi}
 venv=.venv/$name
 case $name in
-  lint | bench)
+  lint | bench | openmpi)
     python=$(tools/choose_python.sh any)
     packages=(-r "tools/requirements-$name.txt")
     ;;

@@ -208,7 +208,8 @@ def run_set_up(options: Options) -> Result:
     """
     log, start = open_log("set-up"), time.monotonic()
     env = dict(os.environ, TF_SMDDP_BAZEL_STARTUP_ARGS=f"--output_base={ROOT / '.cache' / 'bazel-install'}")
-    environments = [".venv/bench/.requirements", *(f".venv/tf-{v}/.installed" for v in options.tensorflows)]
+    environments = [".venv/bench/.requirements", ".venv/openmpi/.requirements"]
+    environments += [f".venv/tf-{version}/.installed" for version in options.tensorflows]
     for version in gpu_tensorflows(options):
         environments += [f".venv/gpu-{version}/{made}" for made in (".installed", ".pretend_gpu")]
     code = run(["make", "--no-print-directory", *environments], log, 1800, cwd=ROOT, env=env)

@@ -28,6 +28,7 @@ struct Config {
   int local_size = 1;
   std::string launcher;  // the name, for messages, of what started this process; empty when nothing did
   MpiKind mpi_kind = MpiKind::kUnknown;  // see Launch
+  bool mpi_kind_is_sure = true;          // likewise
 
   // The place where the ranks of this host meet (control/rendezvous.h) follows from these.
   std::string rendezvous;                   // a directory that was made for this run; empty when none was

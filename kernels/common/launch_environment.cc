@@ -178,6 +178,7 @@ Status ReadSlurm(const Lookup& lookup, Reading* reading) {
   if (NonEmpty(lookup, kSize) == nullptr) return {};
   Launch& launch = reading->launch;
   launch.launcher = "Slurm's srun";
+  launch.mpi_kind_is_sure = false;
   // With --mpi=pmix; MPICH's library knows --mpi=pmi2.
   launch.mpi_kind = NonEmpty(lookup, "PMIX_NAMESPACE") != nullptr ? MpiKind::kOpenMpi : MpiKind::kMpich;
   Status status = Number(lookup, kSize, launch.launcher, &launch.size);
@@ -389,9 +390,13 @@ Status ReadLaunch(const Lookup& lookup, Launch* launch) {
   Status status = ReadOurs(lookup, &reading);
   if (!status.ok()) return status;
   if (reading.complete) {
-    // Another launcher's variables can only name the run here, so errors in them do not matter.
+    // Another launcher's variables can only name the run and its MPI here, so errors in them do not matter.
     Reading other;
-    if (Choose(lookup, &other).ok()) BorrowRunId({other}, lookup, &reading.launch);
+    if (Choose(lookup, &other).ok()) {
+      BorrowRunId({other}, lookup, &reading.launch);
+      reading.launch.mpi_kind = other.launch.mpi_kind;
+      reading.launch.mpi_kind_is_sure = other.launch.mpi_kind_is_sure;
+    }
   } else {
     status = Choose(lookup, &reading);
     if (status.ok() && !reading.complete) reading.launch.note = NoteAlone(lookup);

@@ -43,6 +43,7 @@ struct Launch {
   int local_rank = 0;
   int local_size = 1;
   MpiKind mpi_kind = MpiKind::kUnknown;  // whose library joins hosts
+  bool mpi_kind_is_sure = true;          // and no other one can
 
   // "NAME=value NAME=value": what the launcher calls this run. The same on all ranks of the run.
   std::string run_id;

@@ -2,8 +2,8 @@
 //
 // Place in the stack: an interface, below everything that uses it. The engine's relay
 // (kernels/engine/relay.h) sends what the hosts must agree on, and transfers of
-// kernels/collectives/backends/wire send tensors. On one host there is no wire. A wire over MPI is not built
-// yet; tests have one of socket pairs.
+// kernels/collectives/backends/wire send tensors. On one host there is no wire. There is one over MPI
+// (kernels/mpi/mpi_wire.h); tests also have one of socket pairs.
 #ifndef TF_SMDDP_KERNELS_COMMON_WIRE_H_
 #define TF_SMDDP_KERNELS_COMMON_WIRE_H_
 

@@ -69,8 +69,8 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
   if (!communicator_->wired()) return;
   gather_ = std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), group_->index(),
                                              group_->size(), ChunkBytes(*communicator_));
-  hierarchical_ = std::make_unique<HierarchicalTransfer>(
-      &communicator_->wire(), communicator_->id(), communicator_->hosts(), communicator_->job().rank());
+  hierarchical_ = std::make_unique<HierarchicalTransfer>(&communicator_->wire(), communicator_->id(),
+                                                         communicator_->hosts(), communicator_->job().rank());
   transfers_ = {hierarchical_.get(), gather_.get()};
 }
 

@@ -98,7 +98,7 @@ class BatchRunner {
   // Only where the communicator has ranks on other hosts.
   std::unique_ptr<GatherTransfer> gather_;
   std::unique_ptr<HierarchicalTransfer> hierarchical_;
-  std::vector<Transfer*> transfers_;        // in the order in which they run
+  std::vector<Transfer*> transfers_;  // in the order in which they run
 
   // Of the batch under way.
   LogReader::Batch batch_;

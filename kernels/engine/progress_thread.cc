@@ -22,6 +22,7 @@ constexpr std::chrono::microseconds kRingFollows{1};
 
 // How long a caller waits for news.
 constexpr std::chrono::microseconds kSpin{100};
+constexpr std::chrono::microseconds kSpinOverWire{500};  // if other hosts must answer
 
 // Steps of a caller that is about to leave.
 constexpr int kLastSteps = 3;
@@ -87,7 +88,8 @@ ProgressThread::ProgressThread(MemberState* state, Submission* submission, Failu
       // It spins only where there are cores besides one for each rank's computing.
       spin_(SpinTime(communicator_->job(), 2 * communicator_->job().local_size() + 1,
                      std::chrono::microseconds(30))),
-      waiting_(SpinTime(communicator_->job(), communicator_->job().local_size(), kSpin)),
+      waiting_(SpinTime(communicator_->job(), communicator_->job().local_size(),
+                        communicator_->wired() ? kSpinOverWire : kSpin)),
       passing_(SpinTime(communicator_->job(), communicator_->job().local_size(), kSpin)),
       thread_(StartThread("smddp-progress", [this] { Run(); })) {}
 

@@ -177,12 +177,12 @@ void Relay::Decide(RelayMessage decision) {
   }
   const auto found = reported_.find(Key{decision.key_hash, decision.key, decision.ticket});
   // There is none when this rank has left.
-  const PendingTable::Shared own =
-      found == reported_.end() ? nullptr : state_->pending.Find(found->second);
+  const PendingTable::Shared own = found == reported_.end() ? nullptr : state_->pending.Find(found->second);
   held_.push_back(std::move(decision));
   if (own != nullptr) held_bytes_ += own->bytes;
   const bool alone = own != nullptr && own->request.seals_at_once;
-  if (alone || held_bytes_ >= static_cast<std::uint64_t>(communicator_->config().bucket_cap_bytes)) SealOpen();
+  if (alone || held_bytes_ >= static_cast<std::uint64_t>(communicator_->config().bucket_cap_bytes))
+    SealOpen();
 }
 
 bool Relay::SealOpen() {

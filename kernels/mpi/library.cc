@@ -19,6 +19,7 @@ class LibraryOf final : public Library {
  public:
   Status Load(void* file);
 
+  bool IsOpenMpi() const override { return std::is_same_v<Abi, OpenMpiAbi>; }
   bool Initialized() override { return Flag(initialized_); }
   bool Finalized() override { return Flag(finalized_); }
   Status Initialize() override {

@@ -34,6 +34,9 @@ class Library {
 
   virtual ~Library() = default;
 
+  // Whether this is Open MPI; otherwise it is of MPICH's family.
+  virtual bool IsOpenMpi() const = 0;
+
   // "Open MPI v4.1.4 (/usr/lib/x86_64-linux-gnu/libmpi.so.40)". Set by Open.
   const std::string& description() const { return description_; }
 

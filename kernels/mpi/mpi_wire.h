@@ -98,7 +98,7 @@ class MpiWire : public Wire {
   bool stopped_ = false;
   std::deque<Outgoing> sends_;  // that MPI has, but has not ended
   std::deque<Incoming> receives_;
-  std::map<int, std::string> parts_;         // of messages whose further parts are to come, by sender
+  std::map<int, std::string> parts_;  // of messages whose further parts are to come, by sender
   std::map<Movement, Moving> moving_;
   Movement next_movement_ = 1;
   const std::uint32_t* receiver_ = nullptr;  // the communicator whose thread polls, and need not be woken

@@ -57,13 +57,21 @@ Status Runtime::Open(const Config& config, const std::string& prefix) {
   for (const std::string& file : FilesToTry(config, prefix)) {
     Status status;
     library_ = Library::Open(file, &status);
-    if (library_ != nullptr) return {};
+    if (library_ != nullptr) status = CheckKind(config);
+    if (status.ok()) return {};
     tried += (tried.empty() ? "" : "; ") + status.message();
   }
   return Internal(
       "the ranks are on several hosts, which MPI joins, and no MPI library can be opened: " + tried +
       ". Install the one whose mpirun or srun starts the job, or set SMDDP_MPI_LIBRARY "
       "to the path of its libmpi.so");
+}
+
+// Under another family's launcher, MPI_Init_thread ends the process, or makes it rank 0 of 1.
+Status Runtime::CheckKind(const Config& config) const {
+  if (config.mpi_kind == MpiKind::kUnknown || !config.mpi_kind_is_sure) return {};
+  if (library_->IsOpenMpi() == (config.mpi_kind == MpiKind::kOpenMpi)) return {};
+  return Internal(library_->description() + " is not the library of " + config.launcher);
 }
 
 Status Runtime::Initialize(const Config& config) {

@@ -35,6 +35,7 @@ class Runtime {
  private:
   Runtime() = default;
   Status Open(const Config& config, const std::string& prefix);
+  Status CheckKind(const Config& config) const;
   Status Initialize(const Config& config);
   Status CheckThreads();
   Status CheckWorld(const Config& config);

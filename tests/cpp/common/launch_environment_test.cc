@@ -204,6 +204,9 @@ TEST(LaunchEnvironment, SeveralHosts) {
   expect_second_of_two(Both(slurm, {{"PMIX_NAMESPACE", "slurm.1"}}), MpiKind::kOpenMpi);
   expect_second_of_two(Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}}),
                        MpiKind::kUnknown);
+  expect_second_of_two(
+      Both(OpenMpi(0, 2), Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}})),
+      MpiKind::kOpenMpi);
   ExpectLaunchError(Both(Torchrun(0, 4), {{"LOCAL_WORLD_SIZE", "2"}}),
                     "LOCAL_WORLD_SIZE=2 of WORLD_SIZE=4: the ranks are on several hosts, which MPI joins, "
                     "and torchrun starts no MPI");

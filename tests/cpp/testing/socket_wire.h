@@ -107,7 +107,7 @@ class SocketWire : public Wire {
   std::condition_variable wake_;
   std::mt19937 random_;
   std::map<Key, std::deque<Message>> arrived_messages_;
-  std::vector<std::deque<Outgoing>> outgoing_;  // by peer
+  std::vector<std::deque<Outgoing>> outgoing_;               // by peer
   std::map<std::pair<int, std::uint32_t>, Stream> streams_;  // by sender and number
   std::set<Movement> moving_;                                // receives that have not ended
   Movement next_movement_ = 1;

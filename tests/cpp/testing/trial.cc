@@ -84,15 +84,15 @@ int IndexOf(const std::vector<int>& values, int value) {
   return static_cast<int>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-// What the participants' inputs are reduced to. Between hosts an allreduce has a partial result for each, if all
-// members take part, and none for an average of integers.
+// What the participants' inputs are reduced to. Between hosts an allreduce has a partial result for each, if
+// all members take part, and none for an average of integers.
 std::vector<unsigned char> ReducedPeriod(const Trial& trial, const std::vector<int>& participants,
                                          const std::vector<int>& host_of) {
   constexpr auto kCount = static_cast<std::size_t>(kPeriod);
   std::map<int, std::vector<std::vector<unsigned char>>> by_host;
   const bool exact = trial.op == ReduceOp::kAverage && !IsInexact(trial.dtype);
-  const bool hierarchical = trial.kind == CollectiveKind::kAllreduce && !exact &&
-                            participants.size() == host_of.size();
+  const bool hierarchical =
+      trial.kind == CollectiveKind::kAllreduce && !exact && participants.size() == host_of.size();
   for (const int each : participants) {
     const int host = hierarchical ? host_of[static_cast<std::size_t>(each)] : 0;
     by_host[host].push_back(PeriodOf(trial, each));

@@ -64,5 +64,5 @@ else:
     raise AssertionError("shapes that differ are an error on all ranks")
 note(sdp.allreduce(tf.fill([100], float(RANK)), 0, 1).numpy())
 
-line = f"{sys.argv[1]}: rank {RANK} of {SIZE}, local {sdp.local_rank()} of {sdp.local_size()}, {digest.hexdigest()}\n"
-os.write(1, line.encode())
+place = f"rank {RANK} of {SIZE}, local {sdp.local_rank()} of {sdp.local_size()}"
+os.write(1, f"{sys.argv[1]}: {place}, {digest.hexdigest()}\n".encode())

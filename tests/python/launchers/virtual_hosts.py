@@ -1,7 +1,7 @@
 """Several hosts on this machine: network namespaces with names of their own, joined by a bridge.
 
-Each host has a network interface `eth0`, whose rate can be limited, and its own host name. Processes and files
-are those of the machine. It needs root.
+Each host has a network interface `eth0`, whose rate can be limited, and its own host name. Processes and
+files are those of the machine. It needs root.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from typing import Dict, List, Optional, Sequence
 
 _NETWORK = "10.213.77"
-# A launcher starts its helper on a host by `AGENT HOST COMMAND…`, as by ssh, which has a shell run the command.
+# A launcher starts its helper on a host by `AGENT HOST COMMAND…`, as by ssh: a shell runs the command.
 _AGENT = """#!/bin/bash
 while [ "${1#-}" != "$1" ]; do shift; done  # options of ssh
 host=$1
@@ -48,7 +48,7 @@ class VirtualHosts:
         self.agent = self._folder / "agent"
         self._undo = contextlib.ExitStack()
 
-    def __enter__(self) -> "VirtualHosts":
+    def __enter__(self) -> VirtualHosts:
         with contextlib.ExitStack() as undo:
             self._make(undo)
             self._undo = undo.pop_all()

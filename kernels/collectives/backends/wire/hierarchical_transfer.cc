@@ -10,11 +10,12 @@
 namespace tf_smddp {
 namespace {
 
-// Pieces of a rank that are under way at a time.
-constexpr std::size_t kSlots = 4;
-
+// Pieces of a rank that are under way at a time, and their sizes. Measured with two hosts of one rank, 25 MB,
+// Open MPI 4 over TCP: of what a plain stream gives on a link of 1 Gbit/s, 79 % with 4 pieces of 1 MiB, 93 %
+// with 8 of 512 KiB, 99 % with 16 of 256 KiB; 84 % of a link of 5 Gbit/s, where 32 of 128 KiB give 69 %.
+constexpr std::size_t kSlots = 16;
 constexpr std::uint64_t kLeastPieceBytes = 128 << 10;
-constexpr std::uint64_t kMostPieceBytes = 1 << 20;
+constexpr std::uint64_t kMostPieceBytes = 256 << 10;
 
 // A piece of so many bytes goes in one round.
 constexpr std::uint64_t kWholeBytes = 16 << 10;
@@ -34,7 +35,9 @@ bool IsBroadcast(const ResolvedRequest& request) {
 
 HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicator,
                                            std::vector<std::vector<int>> hosts, int rank)
-    : wire_(wire), stream_(static_cast<int>(communicator % (Wire::kStreams / 2) * 2)), hosts_(std::move(hosts)) {
+    : wire_(wire),
+      stream_(static_cast<int>(communicator % (Wire::kStreams / 2) * 2)),
+      hosts_(std::move(hosts)) {
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     const std::vector<int>& ranks = hosts_[host];
     most_ranks_ = std::max<std::uint64_t>(most_ranks_, ranks.size());
@@ -138,8 +141,7 @@ void HierarchicalTransfer::Begin(std::uint64_t piece) {
   // Each begins with the host behind its own, so that not all send to one at a time.
   for (std::size_t step = 1; step < hosts_.size(); ++step) {
     const std::size_t host = (host_ + step) % hosts_.size();
-    const PiecePlan::Part part =
-        slot.whole ? own : PiecePlan::PartOf(slot.bytes, hosts_.size(), host);
+    const PiecePlan::Part part = slot.whole ? own : PiecePlan::PartOf(slot.bytes, hosts_.size(), host);
     if (part.bytes == 0) continue;
     slot.sends.push_back(wire_->BeginSend(CarrierOn(host, piece), stream_, slot.partial + part.begin,
                                           part.bytes, slot.memory));

@@ -1,7 +1,7 @@
 // HierarchicalTransfer: moves allreduces and broadcasts between hosts, each byte as often as it must.
 //
-// The tensors of a batch are cut into pieces. On each host one rank *carries* a piece: they take turns, so all
-// links of a host are in use at a time. The carriers of a piece on the H hosts do this:
+// The tensors of a batch are cut into pieces. On each host one rank *carries* a piece: they take turns, so
+// all links of a host are in use at a time. The carriers of a piece on the H hosts do this:
 //
 //   1. Each reduces the inputs of its own host, out of the arenas, into one partial result.
 //   2. It sends part h of that to the carrier on host h, for each h.
@@ -11,8 +11,8 @@
 //
 // A host sends 2 (H - 1) / H of the bytes of a tensor, however many ranks it has, which is the least that is
 // possible. What is small goes in one round, not two: each carrier sends all of its partial result to all
-// others. A part is reduced in one place, so the result is bitwise the same on all ranks, and from run to run.
-// Of a broadcast, what counts in 3 is the root's host alone.
+// others. A part is reduced in one place, so the result is bitwise the same on all ranks, and from run to
+// run. Of a broadcast, what counts in 3 is the root's host alone.
 //
 // Up to kSlots pieces of a rank are under way at a time: while one crosses, the next is reduced. Two streams
 // of the wire carry rounds 2 and 4. Pieces enter each round in their order, so sends and receives meet.
@@ -80,8 +80,8 @@ class HierarchicalTransfer : public Transfer {
   Wire* const wire_;
   const int stream_;  // of the first round; the second has the next one
   const std::vector<std::vector<int>> hosts_;
-  std::size_t host_ = 0;         // this one
-  std::uint64_t index_ = 0;      // of this rank among those of its host
+  std::size_t host_ = 0;          // this one
+  std::uint64_t index_ = 0;       // of this rank among those of its host
   std::uint64_t most_ranks_ = 0;  // of a host
   std::uint64_t num_ranks_ = 0;
   std::uint64_t memory_bytes_ = 0;

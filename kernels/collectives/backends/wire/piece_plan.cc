@@ -22,9 +22,8 @@ std::vector<PiecePlan::Segment> PiecePlan::SegmentsOf(std::uint64_t piece, Part 
   const std::uint64_t base = piece * piece_bytes_;
   const std::uint64_t begin = base + part.begin, end = begin + part.bytes;
   std::vector<Segment> segments;
-  auto item = std::upper_bound(items_.begin(), items_.end(), begin, [](std::uint64_t byte, const Item& each) {
-    return byte < each.first_byte;
-  });
+  auto item = std::upper_bound(items_.begin(), items_.end(), begin,
+                               [](std::uint64_t byte, const Item& each) { return byte < each.first_byte; });
   if (item != items_.begin()) --item;
   for (; item != items_.end() && item->first_byte < end; ++item) {
     const std::uint64_t last = item->first_byte + item->count * item->element_bytes;

@@ -1,0 +1,140 @@
+"""Jobs of several hosts, which MPI joins. The hosts are network namespaces of this machine."""
+
+import pathlib
+import re
+import sys
+
+import mpi_launchers
+import pytest
+from foreign_jobs import ROOT, digits
+from virtual_hosts import VirtualHosts, mpirun
+
+COLLECTIVES = pathlib.Path(__file__).parent / "collectives_job.py"
+PROGRAMS = {
+    "openmpi4": lambda: mpi_launchers.open_mpi()[0],
+    "openmpi5": lambda: str(ROOT / ".venv" / "openmpi" / "bin" / "mpirun"),
+    "mpich": lambda: mpi_launchers.mpich()[0],
+}
+
+
+def launch(kind, hosts, counts, words):
+    """The words that run a command as a job, on the first host."""
+    ranks = dict(zip(hosts.names, counts, strict=True))
+    return hosts.on(hosts.names[0], [*mpirun(kind, hosts, ranks, PROGRAMS[kind]()), *words])
+
+
+@pytest.mark.parametrize(
+    "kind, counts",
+    [
+        ("openmpi4", (2, 1)),
+        pytest.param("mpich", (2, 2), marks=pytest.mark.long),
+        pytest.param("openmpi5", (1, 1), marks=pytest.mark.long),
+        pytest.param("openmpi4", (3, 2, 1), marks=pytest.mark.long),
+        pytest.param("mpich", (3, 2, 1), marks=pytest.mark.long),
+        pytest.param("openmpi5", (3, 2, 1), marks=pytest.mark.long),
+    ],
+)
+def test_collectives(bench, kind, counts):
+    with VirtualHosts(len(counts)) as hosts:
+        ended = bench.run(*launch(kind, hosts, counts, [sys.executable, COLLECTIVES, "all"]))
+    assert ended.code == 0, ended.output
+    size = sum(counts)
+    lines = ended.lines("all: ")
+    assert len(lines) == size, ended.output
+    places = [f"local {local} of {count}" for count in counts for local in range(count)]
+    for rank, (line, place) in enumerate(zip(lines, places, strict=True)):
+        assert line.startswith(f"all: rank {rank} of {size}, {place}, "), ended.output
+    assert len({line.split()[-1] for line in lines}) == 1, (
+        f"the ranks have different results:\n{ended.output}"
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", list(PROGRAMS))
+def test_digits(bench, kind):
+    with VirtualHosts(2) as hosts:
+        ended = bench.run(*launch(kind, hosts, (1, 1), digits()))
+    assert ended.code == 0, ended.output
+    assert "weights        equal to the bit on all ranks" in ended.output, ended.output
+
+
+# Each allreduce is of 8 MB, which each of H hosts must send 2 (H - 1) / H times.
+TRAFFIC = """
+import tensorflow as tf
+import tf_smddp as sdp
+sdp.init()
+for _ in range(10):
+    sdp.allreduce(tf.ones(2_000_000), 0, 1)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("counts", [(1, 1), (3, 2), (2, 2, 1)])
+def test_a_host_sends_each_byte_as_often_as_it_must(bench, counts):
+    job = bench.folder / "traffic.py"
+    job.write_text(TRAFFIC)
+    with VirtualHosts(len(counts)) as hosts:
+        before = [hosts.sent_bytes(name) for name in hosts.names]
+        ended = bench.run(*launch("openmpi4", hosts, counts, [sys.executable, job]))
+        sent = [hosts.sent_bytes(name) - old for name, old in zip(hosts.names, before, strict=True)]
+    assert ended.code == 0, ended.output
+    least = 10 * 8e6 * 2 * (len(counts) - 1) / len(counts)
+    # Ethernet, IP and TCP put 66 bytes before 1,448 of data; the rest is the launcher's and the start.
+    for each in sent:
+        assert 0.98 * least < each < 1.02 * least * 1514 / 1448 + 2e6, (sent, least)
+
+
+WAITS = """
+import os, sys, time
+import tensorflow as tf
+import tf_smddp as sdp
+sdp.init()
+sdp.allreduce(tf.ones(10), 0, 1)
+os.write(1, f"ready: {sdp.rank()} {os.getpid()}\\n".encode())
+if sdp.rank() == 1:
+    time.sleep(100)
+try:
+    sdp.allreduce(tf.ones(10), 0, 1)
+except tf.errors.InternalError as error:
+    os.write(1, f"error on {sdp.rank()}: {error.message}\\n".encode())
+    sys.exit(3)
+"""
+
+
+def test_a_rank_that_ends_on_another_host(bench):
+    # MPI's launchers end all processes when one dies; this one ends by itself, with an error.
+    job = bench.folder / "waits.py"
+    job.write_text(WAITS.replace("time.sleep(100)", 'raise ValueError("out of data")'))
+    with VirtualHosts(2) as hosts:
+        ended = bench.run(*launch("openmpi4", hosts, (1, 1), [sys.executable, job]))
+    assert ended.code != 0, ended.output
+    assert re.search(r"error on 0: .*rank 1.*ValueError: out of data", ended.output), ended.output
+
+
+def test_a_library_that_is_not_the_launchers(bench):
+    words = [sys.executable, bench.who, "who"]
+    library = pathlib.Path(sys.executable).parent.parent / "lib" / "libmpi.so.12"
+    with VirtualHosts(2) as hosts:
+        ended = bench.run(*launch("openmpi4", hosts, (1, 1), words), SMDDP_MPI_LIBRARY=str(library))
+    assert ended.code != 0, ended.output
+    assert f"{library}) is not the library of Open MPI's mpirun" in ended.output, ended.output
+
+
+def test_ranks_that_mpi_does_not_know(bench):
+    words = ["env", "SMDDP_RANK=0", "SMDDP_SIZE=4", "SMDDP_LOCAL_RANK=0", "SMDDP_LOCAL_SIZE=1"]
+    words += [sys.executable, bench.who, "who"]
+    with VirtualHosts(2) as hosts:
+        ended = bench.run(*launch("openmpi4", hosts, (1, 1), words), SMDDP_JOB_ID="a-run")
+    assert ended.code != 0, ended.output
+    assert "MPI says that this is rank 0 of 2, and smddprun that it is rank 0 of 4" in ended.output, (
+        ended.output
+    )
+    assert "set SMDDP_MPI_LIBRARY to the path of the launcher's libmpi.so" in ended.output, ended.output
+
+
+def test_no_library(bench):
+    words = [sys.executable, bench.who, "who"]
+    with VirtualHosts(2) as hosts:
+        ended = bench.run(*launch("openmpi4", hosts, (1, 1), words), SMDDP_MPI_LIBRARY="/nowhere/libmpi.so")
+    assert ended.code != 0, ended.output
+    assert "no MPI library can be opened: /nowhere/libmpi.so: cannot open" in ended.output, ended.output
