@@ -171,7 +171,8 @@ Status JobEngine::RemoveCommunicator(CommunicatorId id) {
 
 std::vector<int> JobEngine::RanksOf(CommunicatorId id) {
   const Inside inside(&inside_);
-  return CheckUsable().ok() ? communicators_->RanksOf(id) : std::vector<int>();
+  // Also after an abort: whoever asks gets its error where a request is submitted.
+  return Engine::CheckUsable().ok() ? communicators_->RanksOf(id) : std::vector<int>();
 }
 
 Status JobEngine::Leave(CommunicatorId id) {

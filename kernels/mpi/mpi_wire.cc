@@ -135,7 +135,7 @@ RankId MpiWire::Lost() {
 Wire::Movement MpiWire::BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                                   std::shared_ptr<void> owner) {
   std::lock_guard<std::mutex> lock(runtime_->mu());
-  if (stopped_) return 0;
+  if (stopped_ || runtime_->closed()) return 0;
   Moving moving{to.value(), std::move(owner), {}};
   const Status status = runtime_->library().Send(communicator_, data, static_cast<int>(bytes), to.value(),
                                                  kFirstStreamTag + stream, &moving.request);
@@ -145,8 +145,7 @@ Wire::Movement MpiWire::BeginSend(RankId to, int stream, const void* data, std::
 Wire::Movement MpiWire::BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
                                      std::shared_ptr<void> owner) {
   std::lock_guard<std::mutex> lock(runtime_->mu());
-  if (stopped_) return 0;
-  if (stopped_) return 0;
+  if (stopped_ || runtime_->closed()) return 0;
   Moving moving{from.value(), std::move(owner), {}};
   const Status status = runtime_->library().Receive(communicator_, data, static_cast<int>(bytes),
                                                     from.value(), kFirstStreamTag + stream, &moving.request);
@@ -165,7 +164,7 @@ Wire::Movement MpiWire::Begun(const Status& status, Moving moving) {
 
 bool MpiWire::Ended(Movement movement) {
   std::unique_lock<std::mutex> lock(runtime_->mu(), std::try_to_lock);
-  if (!lock.owns_lock() || stopped_) return false;
+  if (!lock.owns_lock() || stopped_ || runtime_->closed()) return false;
   const auto found = moving_.find(movement);
   if (found == moving_.end()) return false;
   bool done = false;
@@ -196,7 +195,7 @@ void MpiWire::Run() {
 // which the caller receives.
 bool MpiWire::TryPoll(const std::uint32_t* receiver) {
   std::unique_lock<std::mutex> lock(runtime_->mu(), std::try_to_lock);
-  if (!lock.owns_lock() || stopped_) return false;
+  if (!lock.owns_lock() || stopped_ || runtime_->closed()) return false;
   receiver_ = receiver;
   bool moved = PostSends();
   moved |= EndSends();

@@ -93,6 +93,7 @@ Status Runtime::Initialize(const Config& config) {
       std::unique_lock<std::mutex> waiting(main_thread->mu);
       main_thread->wake.wait(waiting, [] { return main_thread->finalize; });
       std::lock_guard<std::mutex> lock(mu_);
+      closed_ = true;
       library_->Finalize();
       main_thread->finalized.set_value();
     }).detach();

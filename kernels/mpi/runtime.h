@@ -27,6 +27,8 @@ class Runtime {
 
   // Held by the thread that calls MPI.
   std::mutex& mu() { return mu_; }
+  // Whether MPI must not be called any more, since the process exits. With mu() held.
+  bool closed() const { return closed_; }
   Library& library() { return *library_; }
 
   // Calls Test until the request has ended. Errors: also Internal, after `deadline`. Not with mu() held.
@@ -44,6 +46,7 @@ class Runtime {
   std::unique_ptr<Library> library_;
   bool stuck_ = false;  // in MPI_Init_thread, for good
   std::mutex mu_;
+  bool closed_ = false;  // guarded by mu_
 };
 
 }  // namespace tf_smddp::mpi
