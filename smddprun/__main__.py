@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 import smddprun
-from smddprun import command, environment, options
+from smddprun import command, environment, hosts, options
 
 _USAGE = 2
 _CANNOT_START = 1
@@ -39,6 +39,9 @@ def main(arguments: Sequence[str] | None = None, *, whole_host: bool = False) ->
             return 0
         environ = environment.with_exports(os.environ, chosen.exports)
         words = command.resolve(chosen.command, environ)
+        several_hosts = _hosts_of(chosen)
+        if several_hosts:
+            return _launch_on_hosts(several_hosts, chosen, words, environ)
         if chosen.num_ranks is None and environment.outer_launcher(environ):
             _replace_this_process(words, environ)
         if chosen.num_ranks is None and whole_host:
@@ -50,6 +53,43 @@ def main(arguments: Sequence[str] | None = None, *, whole_host: bool = False) ->
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:  # the launcher had not taken over the signals yet, and had started nothing
         return 128 + signal.SIGINT
+
+
+def _hosts_of(chosen: options.Options) -> list[hosts.Host]:
+    """Returns the hosts of the job; none when all ranks are on this one."""
+    if chosen.hosts is not None:
+        named = hosts.parse_list("-H", chosen.hosts)
+    elif chosen.hostfile is not None:
+        try:
+            with open(chosen.hostfile, encoding="utf-8") as file:
+                named = hosts.parse_file(chosen.hostfile, file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise options.UsageError(f"--hostfile {chosen.hostfile!r} cannot be read: {error}") from error
+    else:
+        return []
+    return hosts.deal(named, chosen.num_ranks)
+
+
+def _launch_on_hosts(
+    dealt: list[hosts.Host], chosen: options.Options, words: list[str], environ: Mapping[str, str]
+) -> int:
+    """Becomes MPI's launcher; if the only host is this one, runs the job without."""
+    from smddprun import cores, mpi
+
+    if len(dealt) == 1 and hosts.is_this_one(dealt[0]):
+        return _launch(chosen._replace(num_ranks=dealt[0].slots), words, environ)
+    threads = chosen.threads_per_rank or cores.fair_share(cores.usable(), dealt[0].slots)
+    job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
+    job_environ = environment.with_exports(job_environ, chosen.exports)
+    try:
+        program, family = mpi.find_launcher(job_environ)
+    except mpi.LauncherError as error:
+        return _fail(str(error), _CANNOT_START)
+    launch = mpi.launch_words(program, family, dealt, chosen, job_environ, words)
+    if chosen.verbose:
+        print(f"smddprun: {' '.join(launch)}", file=sys.stderr)
+    _replace_this_process(launch, mpi.launch_environment(family, chosen, job_environ))
+    raise AssertionError("execve does not return")
 
 
 def single_node() -> int:

@@ -12,11 +12,13 @@ from typing import Any, Callable, NamedTuple
 HELP = """\
 usage: smddprun -np N [options] command [arguments of the command...]
 
-Starts N ranks of a tf_smddp program on this host and ends when all of them have ended.
+Starts N ranks of a tf_smddp program, on this host or on those that -H names, and ends when all have ended.
 smddpsinglenode is the same command, but starts a rank for each GPU of this host unless -np is given;
 without GPUs, a rank for each two cores.
 
   -np N, -n N, --num-proc N   number of ranks (default: 1)
+  -H HOST:N,..., --hosts ...  start N ranks on each of these hosts, through the MPI that is installed there
+  --hostfile FILE             likewise; a line for each host: 'host1 slots=8'
   --threads-per-rank N        threads for each rank (default: a fair share of this host's cores)
   -x NAME[=VALUE]             set NAME for the ranks; -x NAME does nothing, since ranks inherit all variables
   --output-dir DIR            write each rank's output to DIR/rank-<rank>.stdout and .stderr as well
@@ -37,6 +39,7 @@ examples:
   smddprun -np 4 --output-dir logs python train.py
   smddprun -np 2 --threads-per-rank 8 -x TF_CPP_MIN_LOG_LEVEL=2 python -m trainer.main
   smddprun -np 2 bash -c 'ulimit -c unlimited; exec python train.py'
+  smddprun -H host1:8,host2:8 python train.py
 
 The exit code is that of the rank that failed first (128 + the signal's number if a signal ended it), 0 if all
 ranks succeeded, 2 for a mistake on the command line, 124 after --timeout, 126 for a command that cannot be
@@ -58,6 +61,8 @@ class Options(NamedTuple):
     command: tuple[str, ...] = ()
     num_ranks: int | None = None
     threads_per_rank: int | None = None
+    hosts: str | None = None
+    hostfile: str | None = None
     exports: tuple[tuple[str, str | None], ...] = ()
     output_dir: str | None = None
     tag_output: bool | None = None
@@ -95,7 +100,14 @@ def _export(option: str, text: str) -> tuple[str, str | None]:
 
 def _path(option: str, text: str) -> str:
     if not text:
-        raise UsageError(f"{option} '': give the path of a directory")
+        kind = "a file" if option == "--hostfile" else "a directory"
+        raise UsageError(f"{option} '': give the path of {kind}")
+    return text
+
+
+def _hosts(option: str, text: str) -> str:
+    if not text:
+        raise UsageError(f"{option} '': name the hosts and their numbers of ranks, as in '{option} host1:8'")
     return text
 
 
@@ -105,6 +117,9 @@ _VALUES: dict[str, tuple[str, Callable]] = {
     "-np": _NUM_PROC,
     "-n": _NUM_PROC,
     "--num-proc": _NUM_PROC,
+    "-H": ("hosts", _hosts),
+    "--hosts": ("hosts", _hosts),
+    "--hostfile": ("hostfile", _path),
     "--threads-per-rank": ("threads_per_rank", _count),
     "-x": ("exports", _export),
     "--output-dir": ("output_dir", _path),
@@ -167,6 +182,8 @@ def parse(arguments: list[str]) -> Options:
             raise UsageError(
                 f"unknown option {word!r}; see smddprun --help (options of the command go after the command)"
             )
+    if "hosts" in fields and "hostfile" in fields:
+        raise UsageError("-H and --hostfile both name the hosts; leave out one of them")
     if not rest:
         raise UsageError("no command given; for example: smddprun -np 2 python train.py")
     return Options(command=tuple(rest), exports=tuple(exports), **fields)

@@ -13,6 +13,8 @@ WITH_VALUE = {
     "-n": ("3", {"num_ranks": 3}),
     "--num-proc": ("4", {"num_ranks": 4}),
     "--threads-per-rank": ("8", {"threads_per_rank": 8}),
+    "-H": ("a:2,b", {"hosts": "a:2,b"}),
+    "--hosts": ("a:2,b", {"hosts": "a:2,b"}),
     "--output-dir": ("logs", {"output_dir": "logs"}),
     "--grace": ("0.5", {"grace": 0.5}),
     "--timeout": ("60", {"timeout": 60.0}),

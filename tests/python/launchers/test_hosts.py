@@ -1,13 +1,14 @@
 """Jobs of several hosts, which MPI joins. The hosts are network namespaces of this machine."""
 
+import os
 import pathlib
 import re
 import sys
 
 import mpi_launchers
 import pytest
-from foreign_jobs import ROOT, digits
-from virtual_hosts import VirtualHosts, mpirun
+from foreign_jobs import ROOT, check_who, digits
+from virtual_hosts import VirtualHosts, agent_variables, mpirun
 
 COLLECTIVES = pathlib.Path(__file__).parent / "collectives_job.py"
 PROGRAMS = {
@@ -56,6 +57,17 @@ def test_digits(bench, kind):
         ended = bench.run(*launch(kind, hosts, (1, 1), digits()))
     assert ended.code == 0, ended.output
     assert "weights        equal to the bit on all ranks" in ended.output, ended.output
+
+
+@pytest.mark.parametrize("family", ["mpich", pytest.param("openmpi4", marks=pytest.mark.long)])
+def test_smddprun(bench, family):
+    """The ranks of the hosts that -H names, through the MPI that is first in PATH."""
+    path = os.pathsep.join([str(pathlib.Path(PROGRAMS[family]()).parent), os.environ["PATH"]])
+    words = [sys.executable, "-m", "smddprun", "-H", "h0:2,h1:1"]
+    words += ["--no-tag-output", sys.executable, bench.who, "smddprun"]
+    with VirtualHosts(2) as hosts:
+        changes = {"PATH": path, **agent_variables(family, hosts)}
+        check_who(bench.run(*hosts.on("h0", words), **changes), "smddprun", 3)
 
 
 # Each allreduce is of 8 MB, which each of H hosts must send 2 (H - 1) / H times.

@@ -132,3 +132,16 @@ def mpirun(kind: str, hosts: VirtualHosts, ranks: Dict[str, int], program: str) 
     else:
         agent = ["--prtemca", "plm_ssh_agent", str(hosts.agent), "--prtemca", "prte_if_include", "eth0"]
     return [program, *options, *agent]
+
+
+def agent_variables(kind: str, hosts: VirtualHosts) -> Dict[str, str]:
+    """Returns the variables by which MPI's launcher finds the hosts, as `mpirun` has them in options."""
+    if kind == "mpich":
+        agent = {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(hosts.agent)}
+        return {**agent, "HYDRA_IFACE": "eth0"}
+    return {
+        "OMPI_MCA_plm_rsh_agent": str(hosts.agent),
+        "OMPI_MCA_oob_tcp_if_include": "eth0",
+        "OMPI_MCA_btl_tcp_if_include": "eth0",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }

@@ -1,0 +1,98 @@
+"""The hosts of a job, as `-H` and `--hostfile` name them. Pure, but for `is_this_one`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from smddprun.options import MAX_RANKS, UsageError
+
+
+class Host(NamedTuple):
+    """A host, and the number of ranks that it has room for."""
+
+    name: str
+    slots: int
+
+
+def parse_list(option: str, text: str) -> list[Host]:
+    """Parses "host1:8,host2:8". A host without a number has one slot; one that is named again has more.
+
+    Raises:
+      UsageError: for an empty name, or a number that is none.
+    """
+    return _merged(_host(option, part) for part in text.split(","))
+
+
+def parse_file(path: str, lines: Iterable[str]) -> list[Host]:
+    """Parses the lines of a hostfile: "host slots=8", "host:8" or "host". "#" begins a comment.
+
+    Other settings of Open MPI's hostfiles, such as `max_slots`, do not matter here.
+
+    Raises:
+      UsageError: for a line that is none of these, or no line at all.
+    """
+    found = []
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        place = f"--hostfile {path!r}, line {number},"
+        settings = dict(word.partition("=")[::2] for word in words[1:])
+        slots = settings.get("slots")
+        found.append(_host(place, words[0] if slots is None else f"{words[0]}:{slots}"))
+    if not found:
+        raise UsageError(f"--hostfile {path!r} names no host; write a line such as 'host1 slots=8' for each")
+    return _merged(found)
+
+
+def _host(place: str, text: str) -> Host:
+    name, colon, slots = text.strip().rpartition(":")
+    if not colon:
+        name, slots = slots, "1"
+    if not name:
+        raise UsageError(f"{place} {text!r}: give a host's name and its number of ranks, as in 'host1:8'")
+    if not (slots.isascii() and slots.isdecimal()) or len(slots) > 9 or not 1 <= int(slots) <= MAX_RANKS:
+        raise UsageError(f"{place} {text!r}: after the colon, give a whole number from 1 to {MAX_RANKS}")
+    return Host(name, int(slots))
+
+
+def _merged(hosts: Iterable[Host]) -> list[Host]:
+    slots: dict[str, int] = {}
+    for host in hosts:
+        slots[host.name] = slots.get(host.name, 0) + host.slots
+    return [Host(name, count) for name, count in slots.items()]
+
+
+def is_this_one(host: Host) -> bool:
+    """Whether the name is one of this host's."""
+    own = socket.gethostname()
+    return host.name in {"localhost", "127.0.0.1", "::1", own, own.partition(".")[0]}
+
+
+def deal(hosts: Iterable[Host], num_ranks: int | None) -> list[Host]:
+    """Returns the hosts with the ranks that each gets: the first ones are filled first.
+
+    Args:
+      hosts: the hosts with their slots.
+      num_ranks: of the job; None for as many as there are slots.
+
+    Raises:
+      UsageError: if there are more ranks than slots.
+    """
+    named = list(hosts)
+    slots = sum(host.slots for host in named)
+    left = slots if num_ranks is None else num_ranks
+    if left > slots:
+        raise UsageError(
+            f"-np {left}: the hosts have {slots} slots; name more hosts, or more ranks for each, "
+            f"as in '-H {named[0].name}:{named[0].slots + left - slots}'"
+        )
+    dealt = []
+    for host in named:
+        count = min(host.slots, left)
+        left -= count
+        if count > 0:
+            dealt.append(Host(host.name, count))
+    return dealt

@@ -1,0 +1,120 @@
+"""The hosts of a job, and the words that start their ranks through MPI's launcher."""
+
+import os
+
+import pytest
+
+from smddprun import hosts, mpi, options
+from smddprun.hosts import Host
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("a:2,b:3", [Host("a", 2), Host("b", 3)]),
+        ("a", [Host("a", 1)]),
+        ("a,b,a", [Host("a", 2), Host("b", 1)]),
+        (" a:1 , b:2", [Host("a", 1), Host("b", 2)]),
+        ("10.0.0.1:8", [Host("10.0.0.1", 8)]),
+    ],
+)
+def test_a_list(text, expected):
+    assert hosts.parse_list("-H", text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a,", ":2", "a:", "a:x", "a:0", "a:-1", "a:4097", "a:٢"])
+def test_a_list_that_is_none(text):
+    with pytest.raises(options.UsageError, match="-H "):
+        hosts.parse_list("-H", text)
+
+
+def test_a_hostfile():
+    lines = ["# our hosts", "a slots=2 max_slots=4", "", "b:3  # the new one", "c", "a slots=1"]
+    assert hosts.parse_file("f", lines) == [Host("a", 3), Host("b", 3), Host("c", 1)]
+
+
+@pytest.mark.parametrize("line", ["a slots=x", "a slots=", "slots=2 a slots=0"])
+def test_a_hostfile_with_a_mistake(line):
+    with pytest.raises(options.UsageError, match="--hostfile 'f', line 2"):
+        hosts.parse_file("f", ["a", line])
+
+
+def test_an_empty_hostfile():
+    with pytest.raises(options.UsageError, match="'f' names no host"):
+        hosts.parse_file("f", ["# nobody"])
+
+
+def test_the_first_hosts_are_filled_first():
+    named = [Host("a", 2), Host("b", 2), Host("c", 2)]
+    assert hosts.deal(named, None) == named
+    assert hosts.deal(named, 3) == [Host("a", 2), Host("b", 1)]
+    with pytest.raises(options.UsageError, match="-np 7: the hosts have 6 slots"):
+        hosts.deal(named, 7)
+
+
+def test_options():
+    chosen = options.parse(["-np", "4", "-H", "a:2,b:2", "python", "train.py"])
+    assert (chosen.num_ranks, chosen.hosts, chosen.hostfile) == (4, "a:2,b:2", None)
+    assert options.parse(["--hosts=a", "x"]).hosts == "a"
+    assert options.parse(["--hostfile", "f", "x"]).hostfile == "f"
+    for wrong in (["-H", "", "x"], ["--hostfile", "", "x"], ["-H", "a", "--hostfile", "f", "x"], ["-H"]):
+        with pytest.raises(options.UsageError, match=r"-H|--hostfile"):
+            options.parse(wrong)
+
+
+DEALT = [Host("a", 2), Host("b", 1)]
+ENVIRON = {"PATH": "/bin", "TF_X": "1", "SSH_CLIENT": "me", "PWD": "/", "BASH_FUNC_f%%": "() {", "_": "x"}
+
+
+def test_the_words_for_open_mpi():
+    chosen = options.parse(["-H", "x", "--timeout", "9.4", "python"])
+    words = mpi.launch_words("/usr/bin/mpirun", "Open MPI", DEALT, chosen, ENVIRON, ["python", "t.py"])
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    assert words == [
+        *("/usr/bin/mpirun", "-np", "3", "-H", "a:2,b:1", "--bind-to", "none", "--map-by", "slot"),
+        *root,
+        *("--tag-output", "--timeout", "9", "-x", "PATH", "-x", "TF_X", "python", "t.py"),
+    ]
+    assert mpi.launch_environment("Open MPI", chosen, ENVIRON) == ENVIRON
+
+
+def test_the_words_for_hydra():
+    chosen = options.parse(["-H", "x", "--timeout", "9.4", "--no-tag-output", "python"])
+    words = mpi.launch_words("/usr/bin/mpiexec", "Hydra", DEALT, chosen, ENVIRON, ["python", "t.py"])
+    assert words == ["/usr/bin/mpiexec", "-np", "3", "-hosts", "a:2,b:1", "python", "t.py"]
+    assert mpi.launch_environment("Hydra", chosen, ENVIRON)["MPIEXEC_TIMEOUT"] == "9"
+
+
+def test_an_option_that_several_hosts_do_not_have():
+    chosen = options.parse(["-H", "x", "--output-dir", "d", "python"])
+    with pytest.raises(options.UsageError, match="--output-dir is for ranks of this host"):
+        mpi.launch_words("/usr/bin/mpirun", "Open MPI", DEALT, chosen, ENVIRON, ["python"])
+
+
+def launcher(folder, text, name="mpirun"):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "shown, family",
+    [
+        ("mpirun (Open MPI) 4.1.4", "Open MPI"),
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to ...", "Open MPI"),
+        ("HYDRA build details:\n    Version: 5.0.2", "Hydra"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.19", "Hydra"),
+    ],
+)
+def test_the_family_of_the_launcher(tmp_path, shown, family):
+    path = launcher(tmp_path, f"printf '%s\\n' '{shown}'")
+    assert mpi.find_launcher({"PATH": str(tmp_path)}) == (path, family)
+
+
+def test_no_launcher(tmp_path):
+    with pytest.raises(mpi.LauncherError, match="no mpirun or mpiexec in PATH"):
+        mpi.find_launcher({"PATH": str(tmp_path)})
+    launcher(tmp_path, "echo something else", "mpiexec")
+    with pytest.raises(mpi.LauncherError, match=r"of no MPI that smddprun knows \('something else'"):
+        mpi.find_launcher({"PATH": str(tmp_path)})
