@@ -119,11 +119,18 @@ Status ValidateConfig(const Config& config) {
       CheckRange("SMDDP_BOOTSTRAP_TIMEOUT", config.bootstrap_timeout_seconds, 1, 86400),
       CheckRange("SMDDP_STALL_WARNING, in milliseconds,", config.stall_warning_ms, 0, kLongestStall),
       CheckRange("SMDDP_STALL_TIMEOUT, in milliseconds,", config.stall_timeout_ms, 0, kLongestStall),
+      CheckRange("SMDDP_HOST_TIMEOUT, in milliseconds,", config.host_timeout_ms, 0, kLongestStall),
       CheckRange("SMDDP_LOG_LEVEL", config.log_level, 0, 4),
       CheckRange("SMDDP_TEST_TRANSFER_DELAY_MS", config.test_transfer_delay_ms, 0, 60'000),
   };
   for (const Status& check : checks) {
     if (!check.ok()) return check;
+  }
+  // Hosts give a sign of life every second.
+  if (config.host_timeout_ms != 0 && config.host_timeout_ms < 3000) {
+    return InvalidArgument("SMDDP_HOST_TIMEOUT, in milliseconds, is " +
+                           std::to_string(config.host_timeout_ms) +
+                           "; give 3 seconds or more, or 0 for never");
   }
   if ((config.table_slots & (config.table_slots - 1)) != 0) {
     return InvalidArgument("SMDDP_TABLE_SLOTS=" + std::to_string(config.table_slots) +
@@ -149,6 +156,7 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) status = ReadInt(lookup, "SMDDP_BOOTSTRAP_TIMEOUT", &config->bootstrap_timeout_seconds);
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_WARNING", &config->stall_warning_ms);
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_TIMEOUT", &config->stall_timeout_ms);
+  if (status.ok()) status = ReadSeconds(lookup, "SMDDP_HOST_TIMEOUT", &config->host_timeout_ms);
   if (status.ok()) status = ReadSwitch(lookup, "SMDDP_NCCL", &config->nccl);
   if (status.ok()) status = ReadSwitch(lookup, "SMDDP_GPU_IPC", &config->gpu_ipc);
   ReadText(lookup, "SMDDP_NCCL_LIBRARY", &config->nccl_library);

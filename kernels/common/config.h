@@ -51,6 +51,7 @@ struct Config {
   bool arena_bytes_given = false;  // the user chose arena_bytes, which no limit of the system lowers then
   int bootstrap_timeout_seconds = 120;
   std::int64_t stall_warning_ms = 60'000;     // a longer wait for other ranks is logged; 0 for never
+  std::int64_t host_timeout_ms = 30'000;      // a host that is silent for so long is lost; 0 for never
   std::int64_t stall_timeout_ms = 1'800'000;  // a longer wait without progress ends the job; 0 for never
   bool nccl = true;                           // tensors of GPUs are reduced by NCCL, where it is there
   bool gpu_ipc = true;                        // and those of a GPU that ranks share, there

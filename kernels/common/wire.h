@@ -50,8 +50,12 @@ class Wire {
   // Takes the next message of `channel`. It never waits; false when there is none. Any thread.
   virtual bool Receive(Channel channel, Message* message) = 0;
 
-  // Returns a rank to which the connection was lost, or no rank. Any thread.
-  virtual RankId Lost() = 0;
+  // Returns a rank to which the connection was lost, and why it is thought so; or no rank. Any thread.
+  struct Loss {
+    RankId rank;
+    std::string reason;  // "the rank on host2 has said nothing for 30 s"
+  };
+  virtual Loss Lost() = 0;
 
   // Memory that moves between two ranks of different hosts, in no message. The n-th send of a rank to another
   // one in a stream meets the n-th receive there from it, and has as many bytes. BeginSend and BeginReceive

@@ -295,13 +295,13 @@ void Relay::NoteShutDown(RankId rank) {
 
 void Relay::CheckConnections() {
   if (communicator_->id() != kWorld) return;
-  const RankId lost = communicator_->wire().Lost();
-  if (!lost.valid() || communicator_->job().aborted()) return;
+  const Wire::Loss loss = communicator_->wire().Lost();
+  if (!loss.rank.valid() || communicator_->job().aborted()) return;
   const RankMask shut_down(group_->segment().known_shut_down().load(std::memory_order_seq_cst));
-  if (shut_down.Contains(lost)) return;
-  communicator_->job().Abort(
-      "the connection to rank " + std::to_string(lost.value()) +
-      " on another host was lost: the rank or its host has died, or the network failed");
+  if (shut_down.Contains(loss.rank)) return;
+  communicator_->job().Abort("the connection to rank " + std::to_string(loss.rank.value()) +
+                             " on another host was lost (" + loss.reason +
+                             "): the rank or its host has died, or the network failed");
 }
 
 }  // namespace tf_smddp

@@ -18,6 +18,7 @@ struct alignas(16) Frame {
 };
 
 constexpr int kTag = 1;
+constexpr int kBeatTag = 2;
 constexpr int kFirstStreamTag = 16;  // MPI has tags up to 32,767 at least
 static_assert(kFirstStreamTag + Wire::kStreams <= 32'768);
 
@@ -29,6 +30,11 @@ constexpr std::chrono::microseconds kLongest{1000};
 
 // For what is sent at the end.
 constexpr std::chrono::seconds kFlushPatience{5};
+
+constexpr std::chrono::seconds kBeat{1};
+
+// A thread that did not run for so long was stopped, with the whole job perhaps.
+constexpr std::chrono::seconds kWasStopped{2};
 
 // MPI has so many messages of ours at most; testing each of them takes time.
 constexpr std::size_t kMostSends = 64;
@@ -64,8 +70,24 @@ Status MpiWire::Open(const std::string& prefix, Config* config, std::unique_ptr<
   const Logger logger(static_cast<LogLevel>(config->log_level), config->rank);
   logger.Log(LogLevel::kInfo, "ranks on " + std::to_string(hosts.ranks.size()) + " hosts, joined by " +
                                   runtime->library().description());
-  wire->reset(new MpiWire(runtime, *communicator, config->rank, std::move(hosts)));
+  wire->reset(new MpiWire(runtime, *communicator, *config, std::move(hosts)));
   return {};
+}
+
+MpiWire::MpiWire(Runtime* runtime, Handle communicator, const Config& config, Hosts hosts)
+    : runtime_(runtime),
+      communicator_(communicator),
+      rank_(config.rank),
+      hosts_(std::move(hosts)),
+      host_timeout_(std::chrono::milliseconds(config.host_timeout_ms)),
+      first_beat_timeout_(
+          std::max<Clock::duration>(host_timeout_, std::chrono::seconds(config.bootstrap_timeout_seconds))) {
+  const std::vector<std::vector<int>>& ranks = hosts_.ranks;
+  for (std::size_t host = 0; host < ranks.size(); ++host) {
+    if (ranks[host].front() != rank_) continue;
+    beats_to_ = ranks[(host + 1) % ranks.size()].front();
+    beats_from_ = ranks[(host + ranks.size() - 1) % ranks.size()].front();
+  }
 }
 
 void MpiWire::Stop() {
@@ -81,15 +103,17 @@ void MpiWire::Stop() {
     TryPoll();
     std::this_thread::sleep_for(kShortest);
   }
-  // What MPI has not taken, it may still read.
+  // MPI may still use what has not ended. So it is never freed.
   std::lock_guard<std::mutex> lock(runtime_->mu());
   stopped_ = true;
-  if (!sends_.empty()) new std::deque<Outgoing>(std::move(sends_));
+  if (!sends_.empty()) new std::list<Outgoing>(std::move(sends_));
+  if (!receives_.empty()) new std::deque<Incoming>(std::move(receives_));
   if (!moving_.empty()) new std::map<Movement, Moving>(std::move(moving_));
 }
 
 void MpiWire::Start(std::function<void(std::uint32_t communicator)> arrived) {
   arrived_ = std::move(arrived);
+  next_beat_ = heard_ = last_run_ = Clock::now();
   thread_ = StartThread("smddp-mpi", [this] { Run(); });
 }
 
@@ -127,7 +151,7 @@ bool MpiWire::Receive(Channel channel, Message* message) {
   return false;
 }
 
-RankId MpiWire::Lost() {
+Wire::Loss MpiWire::Lost() {
   std::lock_guard<std::mutex> lock(mu_);
   return lost_;
 }
@@ -155,7 +179,7 @@ Wire::Movement MpiWire::BeginReceive(RankId from, int stream, void* data, std::u
 // With the runtime's mutex held. What could not begin never ends: the job does, since its peer is lost.
 Wire::Movement MpiWire::Begun(const Status& status, Moving moving) {
   if (!status.ok()) {
-    Lose(moving.peer, status);
+    Lose(moving.peer, status.message());
     return 0;
   }
   moving_.emplace(next_movement_, std::move(moving));
@@ -169,7 +193,7 @@ bool MpiWire::Ended(Movement movement) {
   if (found == moving_.end()) return false;
   bool done = false;
   const Status status = runtime_->library().Test(&found->second.request, &done);
-  if (!status.ok()) Lose(found->second.peer, status);
+  if (!status.ok()) Lose(found->second.peer, status.message());
   if (!status.ok() || !done) return false;
   moving_.erase(found);
   return true;
@@ -179,6 +203,7 @@ void MpiWire::Run() {
   std::chrono::microseconds sleep = kShortest;
   for (;;) {
     const bool moved = TryPoll();
+    CheckSilence(Clock::now());
     std::set<std::uint32_t> to_ring;
     {
       std::unique_lock<std::mutex> lock(mu_);
@@ -201,7 +226,56 @@ bool MpiWire::TryPoll(const std::uint32_t* receiver) {
   moved |= EndSends();
   moved |= TakeIncoming();
   moved |= EndReceives();
+  Beat();
   return moved || !moving_.empty();
+}
+
+// Sends a beat if it is time, and takes those that have come.
+void MpiWire::Beat() {
+  const Clock::time_point now = Clock::now();
+  if (beats_to_ < 0 || now < next_beat_) return;
+  next_beat_ = now + kBeat;
+  sends_.push_back({beats_to_, std::string(), {}});
+  Outgoing& beat = sends_.back();
+  const Status status =
+      runtime_->library().Send(communicator_, beat.bytes.data(), 0, beats_to_, kBeatTag, &beat.request);
+  if (!status.ok()) {
+    Lose(beats_to_, status.message());
+    sends_.pop_back();
+  }
+  for (bool there = true; there;) {
+    int from = -1, bytes = 0;
+    if (!runtime_->library().Probe(communicator_, kBeatTag, &there, &from, &bytes).ok() || !there) return;
+    heard_ = now;
+    heard_any_ = true;
+    receives_.push_back({from, std::string(), {}});
+    Incoming& taken = receives_.back();
+    if (!runtime_->library().Receive(communicator_, nullptr, 0, from, kBeatTag, &taken.request).ok()) {
+      receives_.pop_back();
+      return;
+    }
+  }
+}
+
+// The wire's thread calls it after each poll.
+void MpiWire::CheckSilence(Clock::time_point now) {
+  if (beats_from_ < 0 || host_timeout_ == Clock::duration::zero()) return;
+  Clock::time_point heard;
+  bool heard_any = false;
+  {
+    std::lock_guard<std::mutex> inside(runtime_->mu());
+    if (now - last_run_ > kWasStopped) heard_ = now;
+    heard = heard_;
+    heard_any = heard_any_;
+  }
+  last_run_ = now;
+  const Clock::duration limit = heard_any ? host_timeout_ : first_beat_timeout_;
+  if (now - heard <= limit) return;
+  std::size_t host = 0;
+  while (hosts_.ranks[host].front() != beats_from_) ++host;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
+  Lose(beats_from_,
+       hosts_.names[host] + " has been silent for " + std::to_string(seconds) + " s, SMDDP_HOST_TIMEOUT");
 }
 
 bool MpiWire::PostSends() {
@@ -218,7 +292,7 @@ bool MpiWire::PostSends() {
     const Status status = runtime_->library().Send(
         communicator_, send.bytes.data(), static_cast<int>(send.bytes.size()), send.to, kTag, &send.request);
     if (status.ok()) continue;
-    Lose(send.to, status);
+    Lose(send.to, status.message());
     sends_.pop_back();
   }
   return moved;
@@ -229,7 +303,7 @@ bool MpiWire::EndSends() {
   for (auto send = sends_.begin(); send != sends_.end();) {
     bool done = false;
     const Status status = runtime_->library().Test(&send->request, &done);
-    if (!status.ok()) Lose(send->to, status);
+    if (!status.ok()) Lose(send->to, status.message());
     send = done || !status.ok() ? sends_.erase(send) : std::next(send);
   }
   return sends_.size() < before;
@@ -249,7 +323,7 @@ bool MpiWire::TakeIncoming() {
     status = runtime_->library().Receive(communicator_, taken.bytes.data(), bytes, taken.from, kTag,
                                          &taken.request);
     if (status.ok()) continue;
-    Lose(taken.from, status);
+    Lose(taken.from, status.message());
     receives_.pop_back();
     return moved;
   }
@@ -261,7 +335,7 @@ bool MpiWire::EndReceives() {
   while (!receives_.empty()) {
     bool done = false;
     const Status status = runtime_->library().Test(&receives_.front().request, &done);
-    if (!status.ok()) Lose(receives_.front().from, status);
+    if (!status.ok()) Lose(receives_.front().from, status.message());
     if (status.ok() && !done) return moved;
     if (done) Take(std::move(receives_.front()));
     receives_.pop_front();
@@ -290,10 +364,10 @@ void MpiWire::Deliver(int from, Key channel, std::string bytes, bool wake) {
   wake_.notify_all();
 }
 
-void MpiWire::Lose(int rank, const Status&) {
+void MpiWire::Lose(int rank, const std::string& reason) {
   std::lock_guard<std::mutex> lock(mu_);
-  if (lost_.valid()) return;
-  lost_ = RankId(rank);
+  if (lost_.rank.valid()) return;
+  lost_ = {RankId(rank), reason};
   to_ring_.insert(0);
   wake_.notify_all();
 }
@@ -302,7 +376,7 @@ void MpiWire::Lose(int rank, const Status&) {
 bool MpiWire::Sending() {
   std::lock_guard<std::mutex> inside(runtime_->mu());
   std::lock_guard<std::mutex> lock(mu_);
-  return !lost_.valid() && (!queue_.empty() || !sends_.empty());
+  return !lost_.rank.valid() && (!queue_.empty() || !sends_.empty());
 }
 
 }  // namespace tf_smddp::mpi

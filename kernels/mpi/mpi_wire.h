@@ -6,6 +6,9 @@
 // Receive do, if no other thread is inside MPI, and a thread of the wire does, for those who do not wait.
 // That one calls it every 50 µs while messages come and go, and up to 1 ms apart when there are none.
 //
+// The first rank of each host sends a *beat* to that of the next host every second, and misses those of the
+// host before. A host from which none comes for SMDDP_HOST_TIMEOUT is lost.
+//
 // On MPI's side there is a communicator for each wire. A message is one or more messages of MPI, each with a
 // Frame before it.
 #ifndef TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
@@ -15,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -48,7 +52,7 @@ class MpiWire : public Wire {
   void Stop() override;
   void Send(RankId to, Channel channel, std::string bytes) override;
   bool Receive(Channel channel, Message* message) override;
-  RankId Lost() override;
+  Loss Lost() override;
   Movement BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                      std::shared_ptr<void> owner) override;
   Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
@@ -73,8 +77,7 @@ class MpiWire : public Wire {
     Handle request;
   };
 
-  MpiWire(Runtime* runtime, Handle communicator, int rank, Hosts hosts)
-      : runtime_(runtime), communicator_(communicator), rank_(rank), hosts_(std::move(hosts)) {}
+  MpiWire(Runtime* runtime, Handle communicator, const Config& config, Hosts hosts);
 
   void Run();
   bool TryPoll(const std::uint32_t* receiver = nullptr);
@@ -82,9 +85,11 @@ class MpiWire : public Wire {
   bool EndSends();
   bool TakeIncoming();
   bool EndReceives();
+  void Beat();
+  void CheckSilence(Clock::time_point now);
   void Take(Incoming incoming);
   void Deliver(int from, Key channel, std::string bytes, bool wake);
-  void Lose(int rank, const Status& why);
+  void Lose(int rank, const std::string& reason);
   Movement Begun(const Status& status, Moving moving);
   bool Sending();
 
@@ -92,11 +97,18 @@ class MpiWire : public Wire {
   const Handle communicator_;
   const int rank_;
   const Hosts hosts_;
+  const Clock::duration host_timeout_;  // 0: none
+  const Clock::duration first_beat_timeout_;
+  // The first ranks of the next host and of the one before; -1 unless this rank is a first one.
+  int beats_to_ = -1, beats_from_ = -1;
   std::function<void(std::uint32_t)> arrived_;
 
   // Guarded by the runtime's mutex.
   bool stopped_ = false;
-  std::deque<Outgoing> sends_;  // that MPI has, but has not ended
+  Clock::time_point next_beat_;
+  Clock::time_point heard_;  // the last beat
+  bool heard_any_ = false;
+  std::list<Outgoing> sends_;  // that MPI has, but has not ended; it reads their bytes where they are
   std::deque<Incoming> receives_;
   std::map<int, std::string> parts_;  // of messages whose further parts are to come, by sender
   std::map<Movement, Moving> moving_;
@@ -108,9 +120,10 @@ class MpiWire : public Wire {
   std::deque<Outgoing> queue_;  // to be given to MPI
   std::map<Key, std::deque<Message>> arrived_messages_;
   std::set<std::uint32_t> to_ring_;  // communicators for which messages have come
-  RankId lost_;
+  Loss lost_;
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses the others
+  Clock::time_point last_run_;  // the thread's
+  std::thread thread_;          // last: it uses the others
 };
 
 }  // namespace tf_smddp::mpi

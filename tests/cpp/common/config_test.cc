@@ -151,6 +151,7 @@ TEST(Config, ErrorsNameTheVariableAndTheValue) {
   ExpectConfigError({{"SMDDP_CHUNK_BYTES", "1030"}}, "SMDDP_CHUNK_BYTES=1030 is not a multiple of 128");
   ExpectConfigError({{"SMDDP_TABLE_SLOTS", "100"}}, "SMDDP_TABLE_SLOTS=100 is not a power of two");
   ExpectConfigError({{"SMDDP_TEST_TRANSFER_DELAY_MS", "-1"}}, "SMDDP_TEST_TRANSFER_DELAY_MS=-1 is outside");
+  ExpectConfigError({{"SMDDP_HOST_TIMEOUT", "2"}}, "is 2000; give 3 seconds or more, or 0 for never");
   ExpectConfigError({{"SMDDP_LOG_LEVEL", "loud"}}, "SMDDP_LOG_LEVEL='loud' is not one of debug, info");
 }
 

@@ -182,9 +182,9 @@ void SocketWire::Match(Stream* stream) {
   }
 }
 
-RankId SocketWire::Lost() {
+Wire::Loss SocketWire::Lost() {
   std::lock_guard<std::mutex> lock(mu_);
-  return lost_;
+  return {lost_, "it was closed"};
 }
 
 // Messages to one peer go in their order; those to different peers overtake each other.

@@ -61,7 +61,7 @@ class SocketWire : public Wire {
   void Stop() override;
   void Send(RankId to, Channel channel, std::string bytes) override;
   bool Receive(Channel channel, Message* message) override;
-  RankId Lost() override;
+  Loss Lost() override;
   Movement BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                      std::shared_ptr<void> owner) override;
   Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import sys
+import time
 
 import mpi_launchers
 import pytest
@@ -16,6 +17,14 @@ PROGRAMS = {
     "openmpi5": lambda: str(ROOT / ".venv" / "openmpi" / "bin" / "mpirun"),
     "mpich": lambda: mpi_launchers.mpich()[0],
 }
+
+
+def wait_for(running, condition, seconds):
+    """Waits until a condition on a command's output holds."""
+    deadline = time.monotonic() + seconds
+    while not condition(running.output()):
+        assert time.monotonic() < deadline, running.output()
+        time.sleep(0.05)
 
 
 def launch(kind, hosts, counts, words):
@@ -96,15 +105,14 @@ def test_a_host_sends_each_byte_as_often_as_it_must(bench, counts):
         assert 0.98 * least < each < 1.02 * least * 1514 / 1448 + 2e6, (sent, least)
 
 
-WAITS = """
-import os, sys, time
+ONE_FAILS = """
+import os, sys
 import tensorflow as tf
 import tf_smddp as sdp
 sdp.init()
 sdp.allreduce(tf.ones(10), 0, 1)
-os.write(1, f"ready: {sdp.rank()} {os.getpid()}\\n".encode())
 if sdp.rank() == 1:
-    time.sleep(100)
+    raise ValueError("out of data")
 try:
     sdp.allreduce(tf.ones(10), 0, 1)
 except tf.errors.InternalError as error:
@@ -114,9 +122,9 @@ except tf.errors.InternalError as error:
 
 
 def test_a_rank_that_ends_on_another_host(bench):
-    # MPI's launchers end all processes when one dies; this one ends by itself, with an error.
-    job = bench.folder / "waits.py"
-    job.write_text(WAITS.replace("time.sleep(100)", 'raise ValueError("out of data")'))
+    # MPI's launchers end all processes when one is killed; this one ends by itself, with an error.
+    job = bench.folder / "one_fails.py"
+    job.write_text(ONE_FAILS)
     with VirtualHosts(2) as hosts:
         ended = bench.run(*launch("openmpi4", hosts, (1, 1), [sys.executable, job]))
     assert ended.code != 0, ended.output
@@ -150,3 +158,69 @@ def test_no_library(bench):
         ended = bench.run(*launch("openmpi4", hosts, (1, 1), words), SMDDP_MPI_LIBRARY="/nowhere/libmpi.so")
     assert ended.code != 0, ended.output
     assert "no MPI library can be opened: /nowhere/libmpi.so: cannot open" in ended.output, ended.output
+
+
+STEPS = """
+import os, sys, time
+import tensorflow as tf
+import tf_smddp as sdp
+sdp.init()
+x = tf.ones(COUNT)
+for step in range(100_000):
+    try:
+        sdp.allreduce(x, 0, 1)
+    except tf.errors.InternalError as error:
+        os.write(1, f"error on {sdp.rank()}: {error.message}\\n".encode())
+        sys.exit(3)
+    if step == 10:
+        os.write(1, f"steps: {sdp.rank()}\\n".encode())
+"""
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(3_000_000, marks=pytest.mark.long)])
+def test_a_link_that_goes_down(bench, count):
+    job = bench.folder / "steps.py"
+    job.write_text(STEPS.replace("COUNT", str(count)))
+    with VirtualHosts(2) as hosts:
+        words = launch("openmpi4", hosts, (1, 1), [sys.executable, job])
+        running = bench.start(*words, SMDDP_HOST_TIMEOUT="3")
+        wait_for(running, lambda output: output.count("steps: ") == 2, 60)
+        hosts.cut("h1")
+        # 3 s without a beat, which are a second apart.
+        wait_for(running, lambda output: "error on 0" in output, 3 + 1 + 2)
+        hosts.mend("h1")  # or mpirun would not reach the other host
+        ended = running.finish()
+    assert ended.code != 0, ended.output
+    assert "the connection to rank 1 on another host was lost (h1 has been silent for 3 s" in ended.output
+
+
+WITH_MPI4PY = """
+import os
+from mpi4py import MPI
+import tensorflow as tf
+import tf_smddp as sdp
+world = MPI.COMM_WORLD
+for _ in range(2):
+    sdp.init()
+    for _ in range(20):
+        ranks = world.allreduce(1)
+        mean = sdp.allreduce(tf.fill([100_000], float(sdp.rank())), 0, 1).numpy()[-1]
+    sdp.shutdown()
+world.Barrier()
+os.write(1, f"shared: rank {world.rank}, {ranks} ranks, mean {mean}, {MPI.Is_finalized()}\\n".encode())
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["openmpi4", "mpich"])
+def test_a_program_that_uses_mpi_itself(bench, kind):
+    job = bench.folder / "shared.py"
+    job.write_text(WITH_MPI4PY)
+    family = "openmpi" if kind == "openmpi4" else "mpich"
+    with VirtualHosts(2) as hosts:
+        # mpi4py looks where the system does.
+        changes = {"MPI4PY_MPIABI": family, "LD_LIBRARY_PATH": str(pathlib.Path(sys.prefix) / "lib")}
+        ended = bench.run(*launch(kind, hosts, (1, 1), [sys.executable, job]), **changes)
+    assert ended.code == 0, ended.output
+    expected = [f"shared: rank {rank}, 2 ranks, mean 0.5, False" for rank in range(2)]
+    assert ended.lines("shared: ") == expected, ended.output

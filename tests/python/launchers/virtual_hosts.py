@@ -109,6 +109,10 @@ class VirtualHosts:
         """Takes a host's link down."""
         _run("ip", "-n", self._switch, "link", "set", f"to-{name}", "down")
 
+    def mend(self, name: str) -> None:
+        """Takes it up again."""
+        _run("ip", "-n", self._switch, "link", "set", f"to-{name}", "up")
+
 
 def mpirun(kind: str, hosts: VirtualHosts, ranks: Dict[str, int], program: str) -> List[str]:
     """Returns the words that start ranks on the hosts, to be run on the first one.
