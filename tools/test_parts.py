@@ -208,7 +208,9 @@ def run_set_up(options: Options) -> Result:
     """
     log, start = open_log("set-up"), time.monotonic()
     env = dict(os.environ, TF_SMDDP_BAZEL_STARTUP_ARGS=f"--output_base={ROOT / '.cache' / 'bazel-install'}")
-    environments = [".venv/bench/.requirements", ".venv/openmpi/.requirements"]
+    environments = [".venv/bench/.requirements"]
+    if options.everything:
+        environments.append(".venv/openmpi/.requirements")
     environments += [f".venv/tf-{version}/.installed" for version in options.tensorflows]
     for version in gpu_tensorflows(options):
         environments += [f".venv/gpu-{version}/{made}" for made in (".installed", ".pretend_gpu")]
