@@ -140,6 +140,7 @@ def test_a_library_that_is_not_the_launchers(bench):
     assert f"{library}) is not the library of Open MPI's mpirun" in ended.output, ended.output
 
 
+@pytest.mark.long
 def test_ranks_that_mpi_does_not_know(bench):
     words = ["env", "SMDDP_RANK=0", "SMDDP_SIZE=4", "SMDDP_LOCAL_RANK=0", "SMDDP_LOCAL_SIZE=1"]
     words += [sys.executable, bench.who, "who"]
@@ -152,6 +153,7 @@ def test_ranks_that_mpi_does_not_know(bench):
     assert "set SMDDP_MPI_LIBRARY to the path of the launcher's libmpi.so" in ended.output, ended.output
 
 
+@pytest.mark.long
 def test_no_library(bench):
     words = [sys.executable, bench.who, "who"]
     with VirtualHosts(2) as hosts:
