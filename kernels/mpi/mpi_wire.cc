@@ -189,8 +189,10 @@ Wire::Movement MpiWire::Begun(const Status& status, Moving moving) {
 bool MpiWire::Ended(Movement movement) {
   std::unique_lock<std::mutex> lock(runtime_->mu(), std::try_to_lock);
   if (!lock.owns_lock() || stopped_ || runtime_->closed()) return false;
+  asked_ = Clock::now();
+  if (movement == 0) return false;
   const auto found = moving_.find(movement);
-  if (found == moving_.end()) return false;
+  if (found == moving_.end()) return true;
   bool done = false;
   const Status status = runtime_->library().Test(&found->second.request, &done);
   if (!status.ok()) Lose(found->second.peer, status.message());
@@ -227,7 +229,19 @@ bool MpiWire::TryPoll(const std::uint32_t* receiver) {
   moved |= TakeIncoming();
   moved |= EndReceives();
   Beat();
+  EndForgotten();
   return moved || !moving_.empty();
+}
+
+// Nobody asks for the last sends of a batch, which others may wait for: ends them.
+void MpiWire::EndForgotten() {
+  if (moving_.empty() || Clock::now() - asked_ < kLongest) return;
+  for (auto each = moving_.begin(); each != moving_.end();) {
+    bool done = false;
+    const Status status = runtime_->library().Test(&each->second.request, &done);
+    if (!status.ok()) Lose(each->second.peer, status.message());
+    each = done ? moving_.erase(each) : std::next(each);
+  }
 }
 
 // Sends a beat if it is time, and takes those that have come.

@@ -85,6 +85,7 @@ class MpiWire : public Wire {
   bool EndSends();
   bool TakeIncoming();
   bool EndReceives();
+  void EndForgotten();
   void Beat();
   void CheckSilence(Clock::time_point now);
   void Take(Incoming incoming);
@@ -113,6 +114,7 @@ class MpiWire : public Wire {
   std::map<int, std::string> parts_;  // of messages whose further parts are to come, by sender
   std::map<Movement, Moving> moving_;
   Movement next_movement_ = 1;
+  Clock::time_point asked_;                  // the last call of Ended
   const std::uint32_t* receiver_ = nullptr;  // the communicator whose thread polls, and need not be woken
 
   std::mutex mu_;  // guards everything below; may be taken inside the runtime's, not the other way round
