@@ -4,92 +4,11 @@
 #include <cstring>
 
 #include "kernels/common/integer_text.h"
+#include "kernels/common/launch_families.h"
 #include "kernels/common/slurm_tasks.h"
 
 namespace tf_smddp {
 namespace {
-
-struct Family {
-  const char* launcher;
-  const char* rank;
-  const char* size;
-  const char* local_rank;
-  const char* local_size;
-  // Variables that are the same on all ranks of a run and may differ from another run's.
-  std::vector<const char*> run_ids;
-  // Whether any one of run_ids distinguishes the run from all other running ones.
-  bool run_ids_suffice;
-  // Whether some of the names without the others are an error. Only the launcher uses such names.
-  bool some_is_an_error;
-  // Whether MPI can join its processes, and whose.
-  bool joins_hosts;
-  MpiKind mpi_kind;
-};
-
-// Each run has its own random key, ports and namespace. Newer versions of mpirun set fewer of them.
-const Family kOpenMpi = {"Open MPI's mpirun",
-                         "OMPI_COMM_WORLD_RANK",
-                         "OMPI_COMM_WORLD_SIZE",
-                         "OMPI_COMM_WORLD_LOCAL_RANK",
-                         "OMPI_COMM_WORLD_LOCAL_SIZE",
-                         {"PMIX_NAMESPACE", "PMIX_SERVER_URI2", "PMIX_SERVER_URI4", "PMIX_SERVER_URI41",
-                          "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"},
-                         true,
-                         true,
-                         true,
-                         MpiKind::kOpenMpi};
-// With PMI_FD instead of PMI_PORT, which is the default, no variable distinguishes two runs. conda
-// environments export some PMI_*, so some of the names without the others are no error.
-const Family kHydra = {"the mpiexec of MPICH or Intel MPI",
-                       "PMI_RANK",
-                       "PMI_SIZE",
-                       "MPI_LOCALRANKID",
-                       "MPI_LOCALNRANKS",
-                       {"PMI_PORT"},
-                       true,
-                       false,
-                       true,
-                       MpiKind::kMpich};
-const Family kMvapich = {"MVAPICH2's mpirun",
-                         "MV2_COMM_WORLD_RANK",
-                         "MV2_COMM_WORLD_SIZE",
-                         "MV2_COMM_WORLD_LOCAL_RANK",
-                         "MV2_COMM_WORLD_LOCAL_SIZE",
-                         {"PMI_PORT"},
-                         true,
-                         true,
-                         true,
-                         MpiKind::kMpich};
-// Other programs use the names RANK and WORLD_SIZE, too. By default the run id is "none", and the port is the
-// same in all runs.
-const Family kTorchrun = {"torchrun",
-                          "RANK",
-                          "WORLD_SIZE",
-                          "LOCAL_RANK",
-                          "LOCAL_WORLD_SIZE",
-                          {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"},
-                          false,
-                          false,
-                          false,
-                          MpiKind::kUnknown};
-// horovodrun listens at this port during the run.
-const Family kHorovodrun = {"horovodrun",
-                            "HOROVOD_RANK",
-                            "HOROVOD_SIZE",
-                            "HOROVOD_LOCAL_RANK",
-                            "HOROVOD_LOCAL_SIZE",
-                            {"HOROVOD_GLOO_RENDEZVOUS_PORT", "HOROVOD_GLOO_RENDEZVOUS_ADDR"},
-                            true,
-                            true,
-                            false,
-                            MpiKind::kUnknown};
-
-// The order of precedence.
-const Family* const kFamilies[] = {&kOpenMpi, &kHydra, &kMvapich, &kTorchrun, &kHorovodrun};
-
-// A requeued job keeps its id, and SLURM_RESTART_COUNT grows.
-const char* const kSlurmRunIds[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
-                                    "SLURM_CLUSTER_NAME", "SLURM_SRUN_COMM_PORT"};
 
 // The values of a family, and the names of its variables for messages.
 struct Reading {
@@ -132,7 +51,7 @@ Status ReadNumbers(const Lookup& lookup, const Family& family, Reading* reading)
   Launch& launch = reading->launch;
   launch.launcher = family.launcher;
   launch.mpi_kind = family.mpi_kind;
-  reading->joins_hosts = family.joins_hosts;
+  reading->joins_hosts = family.mpi_kind != MpiKind::kUnknown;
   Status status = Number(lookup, family.rank, family.launcher, &launch.rank);
   if (status.ok()) status = Number(lookup, family.size, family.launcher, &launch.size);
   if (status.ok()) status = Number(lookup, family.local_rank, family.launcher, &launch.local_rank);
