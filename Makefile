@@ -81,7 +81,7 @@ model: .venv/lint/.requirements  ## Explore the model of the engine's protocol, 
 	@$(PY) tools/run_tests.py model
 
 .PHONY: python-test
-python-test: launchers .venv/openmpi/.requirements $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests
+python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests
 	@$(PY) tools/run_tests.py jobs launchers spmd overlap $(TEST_TF:%=--tf=%)
 
 .PHONY: gpu-test

@@ -6,7 +6,7 @@
 // Receive do, if no other thread is inside MPI, and a thread of the wire does, for those who do not wait.
 // That one calls it every 50 µs while messages come and go, and up to 1 ms apart when there are none.
 //
-// The first rank of each host sends a *beat* to that of the next host every second, and misses those of the
+// The first rank of each host sends a *beat* to that of the next host every second, and expects those of the
 // host before. A host from which none comes for SMDDP_HOST_TIMEOUT is lost.
 //
 // On MPI's side there is a communicator for each wire. A message is one or more messages of MPI, each with a

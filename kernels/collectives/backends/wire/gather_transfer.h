@@ -4,8 +4,8 @@
 // ranks of its host have sent. Then the ranks of each host do what they do on one host, with the inputs that
 // have come as those of the others: a chunk at a time for all outputs of the host, or each its own output. So
 // the inputs are added in the order of the ranks, and results are bitwise the same as on one host. Bytes: N
-// ranks on H hosts of equal size send N (N - N / H) inputs, which suits small requests. Nothing better for
-// large ones is built yet.
+// ranks on H hosts of equal size send N (N - N / H) inputs. Allreduces and broadcasts of all members go by
+// HierarchicalTransfer, which sends less.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_GATHER_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_GATHER_TRANSFER_H_
 
