@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/common/collective_info.h"
+#include "kernels/control/readiness_table.h"
 
 namespace tf_smddp {
 namespace {
@@ -16,6 +17,15 @@ std::size_t CountAll(const std::vector<std::vector<int>>& members) {
 
 bool HasRank(const std::vector<RelayPart>& parts, RankId rank) {
   return std::any_of(parts.begin(), parts.end(), [rank](const RelayPart& part) { return part.rank == rank; });
+}
+
+// The text of the error when two hosts wait for each other.
+std::string DescribeCrossing(int rank, const Manifest& manifest, int other_rank, const Manifest& other) {
+  return "too many collectives without an order are under way at once on several hosts: rank " +
+         std::to_string(rank) + " waits with " + DescribeManifest(manifest) + ", rank " +
+         std::to_string(other_rank) + " with " + DescribeManifest(other) +
+         ", and each has no room for the other's. Reduce tensors in groups (grouped_allreduce, "
+         "DistributedGradientTape), or in functions of their own";
 }
 
 }  // namespace
@@ -72,6 +82,12 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
     entry.manifest = message.manifest;
     entry.launch = message;
     entry.launch.kind = RelayMessage::kLaunch;
+    if (const Entry* const other = FindInSamePlace(key)) {
+      return Fail(0,
+                  DescribeCrossing(entry.launch.parts.front().rank.value(), entry.manifest,
+                                   other->launch.parts.front().rank.value(), other->manifest),
+                  out);
+    }
   } else if (!SameManifest(entry.manifest, message.manifest)) {
     return Fail(0,
                 DescribeDisagreement("", entry.launch.parts.front().rank.value(), entry.manifest,
@@ -85,6 +101,24 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
   Entry ready = std::move(entry);
   waiting_.erase(found);
   Launch(ready, out);
+}
+
+// Returns a request that waits for this one's host in the place where this one waits for the other's, if
+// there is one: neither can be launched any more (Note [Places between hosts] in kernels/engine/pending.h).
+const HostOrder::Entry* HostOrder::FindInSamePlace(const Key& key) const {
+  const auto& [hash, text, ticket] = key;
+  for (auto each = waiting_.lower_bound(Key{hash, text, 0}); each != waiting_.end(); ++each) {
+    const auto& [other_hash, other_text, other_ticket] = each->first;
+    if (other_hash != hash || other_text != text) return nullptr;
+    if (other_ticket == ticket ||
+        other_ticket % Place::kMostGenerations != ticket % Place::kMostGenerations) {
+      continue;
+    }
+    for (std::size_t host = 0; host < active_.size(); ++host) {
+      if (each->second.ready[host] && active_[host] > 0) return &each->second;
+    }
+  }
+  return nullptr;
 }
 
 // A host that has no members any more is not waited for.

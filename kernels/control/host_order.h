@@ -38,6 +38,7 @@ class HostOrder {
 
   void TakeReady(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out);
   bool AllReady(const Entry& entry) const;
+  const Entry* FindInSamePlace(const Key& key) const;
   void Launch(const Entry& entry, std::vector<RelayMessage>* out);
   void Fail(std::uint64_t origin, const std::string& text, std::vector<RelayMessage>* out);
 

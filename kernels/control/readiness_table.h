@@ -9,8 +9,8 @@
 // slot has a few *generations*, which tickets use in turn, so that a rank may enter the next use of a key
 // while slower ranks still finish the last one. On one host two are enough. Where there are several hosts, a
 // host may claim a generation for one ticket while another host claims its own for another, and each would
-// wait for the other; so there are more, and a rank enters no ticket before an earlier one of the same
-// generation (kernels/engine/pending.h). A generation is used in four steps:
+// wait for the other. So there are more (Note [Places between hosts] in kernels/engine/pending.h). A
+// generation is used in four steps:
 //
 //   claim        The first rank to arrive takes the generation from free to writing(ticket), writes the
 //                manifest, and sets open(ticket).

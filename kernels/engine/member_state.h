@@ -41,7 +41,7 @@ struct MemberState {
                      },
                      [communicator] { return communicator->job().aborted(); }}),
         pending(/*in_turn=*/communicator->wired()),
-        sequencer(memory, &communicator->group().segment().failure(), communicator->wired()) {}
+        sequencer(memory, &communicator->group().segment().failure()) {}
   ~MemberState() { handle->End(); }
 
   Communicator* const communicator;

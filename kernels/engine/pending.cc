@@ -36,9 +36,9 @@ PendingTable::Added PendingTable::Add(const Shared& pending, bool ready) {
   return Added::kEntered;
 }
 
-// Whether nothing of its key must enter before it (Note [In turn]).
+// Whether nothing of its key must enter before it (Note [Places between hosts]).
 bool PendingTable::IsNext(const PendingRequest& pending) const {
-  if (!in_turn_ || pending.request.pairing.kind == Pairing::kGroup) return true;
+  if (!InTurn(pending)) return true;
   const auto found = next_.find(pending.slot);
   // A ticket that cannot follow is the first one of an incarnation, or was deferred after it had entered.
   const std::uint64_t first = TicketOf(pending.incarnation, 0);
@@ -46,7 +46,7 @@ bool PendingTable::IsNext(const PendingRequest& pending) const {
 }
 
 void PendingTable::MarkEntered(const PendingRequest& pending) {
-  if (!in_turn_ || pending.request.pairing.kind == Pairing::kGroup) return;
+  if (!InTurn(pending)) return;
   std::uint64_t& next = next_[pending.slot];
   next = std::max(next, pending.ticket + 1);
 }
@@ -90,7 +90,7 @@ PendingTable::Shared PendingTable::EnterDeferred(std::size_t* cursor) {
       return same_place(other) && other->ticket < deferred_[i]->ticket;
     };
     if (entered_.count(place) != 0 || !IsNext(*deferred_[i])) continue;
-    if (in_turn_
+    if (InTurn(*deferred_[i])
             ? std::any_of(deferred_.begin(), deferred_.end(), earlier)
             : std::any_of(deferred_.begin(), deferred_.begin() + static_cast<std::ptrdiff_t>(i), same_place))
       continue;

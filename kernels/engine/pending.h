@@ -3,10 +3,12 @@
 // Place in the stack: local to a rank; no shared memory. A request is either entered (by place in the
 // readiness table) or deferred (its place serves another ticket, or its input is being copied).
 //
-// Note [In turn]: in a communicator of several hosts, requests of one place enter in the order of their
-// tickets on every rank, or two hosts could claim their generations for different tickets. A request that
-// does not pair by a group's ticket waits for the one before it of its key. Of groups, Sequencer lets no more
-// be under way than a slot has generations, so no two of them need the same place.
+// Note [Places between hosts]: two hosts must not claim the same place of their tables for different tickets,
+// or each would wait for the other for ever.
+//   - A request that does not pair by a group's ticket waits for the one before it of its key, on every rank.
+//   - Groups of one step have no order. So there are more places for them than a step has groups under way at
+//     once: 4,096 for the first tensors of groups, 2,048 for the second, and so on. If that does not do, the
+//     head of the hosts sees the two tickets, and fails the step (kernels/control/host_order.h).
 #ifndef TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 #define TF_SMDDP_KERNELS_ENGINE_PENDING_H_
 
@@ -59,7 +61,7 @@ Status FillError(const PendingRequest& pending);
 
 class PendingTable {
  public:
-  // `in_turn`: see Note [In turn].
+  // `in_turn`: see Note [Places between hosts].
   explicit PendingTable(bool in_turn) : in_turn_(in_turn) {}
 
   // The pointer is shared, because an abort may take a request out of the table while the thread that
@@ -117,6 +119,9 @@ class PendingTable {
   using Entered = std::unordered_map<std::uint64_t, Shared>;
 
   Shared Remove(Entered::iterator entry);
+  bool InTurn(const PendingRequest& pending) const {
+    return in_turn_ && pending.request.pairing.kind != Pairing::kGroup;
+  }
   bool IsNext(const PendingRequest& pending) const;
   void MarkEntered(const PendingRequest& pending);
   void CountBytes(const PendingRequest& pending) {

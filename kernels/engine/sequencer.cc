@@ -1,6 +1,13 @@
 #include "kernels/engine/sequencer.h"
 
 namespace tf_smddp {
+namespace {
+
+// The places of the first tensors of groups between hosts; those of the n-th are an n-th as many, but at
+// least Place::kMostGenerations (Note [Places between hosts] in pending.h).
+constexpr std::uint64_t kGroupPlaces = 4096;
+
+}  // namespace
 
 Status Sequencer::CheckOwed(StepId step) {
   while (!owed_.empty() && memory_->WasDelivered(owed_.front().origin))
@@ -37,16 +44,6 @@ Status Sequencer::DrawTicket(StepId step, std::uint64_t* ticket) {
   if (memory_->HasFailed(step, &origin, &text)) return Internal(text);
   Status status = CheckOwed(step);
   if (!status.ok()) return status;
-  if (wired_ && step != kNoStep) {
-    const std::uint64_t next = TicketOf(incarnation_, next_ticket_);
-    for (const auto& [earlier, group] : groups_) {
-      if (IncarnationOf(earlier) != incarnation_ || next - earlier < kMostGroups) continue;
-      return FailedPrecondition(
-          "more than " + std::to_string(kMostGroups) +
-          " sets of gradients are under way at once in one process set of a job on several "
-          "hosts; reduce them in fewer groups, or in steps of their own");
-    }
-  }
   *ticket = Number(&next_ticket_);
   if (step != kNoStep) groups_[*ticket].step = step;
   return {};
@@ -128,10 +125,14 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
   return {};
 }
 
-std::string Sequencer::KeyOf(const Pairing& pairing) {
+std::string Sequencer::KeyOf(const Pairing& pairing, bool wired) {
   switch (pairing.kind) {
-    case Pairing::kGroup:
-      return "group/" + std::to_string(pairing.param_index);
+    case Pairing::kGroup: {
+      const std::string key = "group/" + std::to_string(pairing.param_index);
+      const std::uint64_t keys = kGroupPlaces / Place::kMostGenerations / (pairing.param_index + 1);
+      if (!wired || keys < 2) return key;
+      return key + '/' + std::to_string(NumberOf(pairing.ticket) / Place::kMostGenerations % keys);
+    }
     case Pairing::kSequence:
       return "sequence";
     case Pairing::kOutOfBand:

@@ -39,13 +39,8 @@ namespace tf_smddp {
 
 class Sequencer {
  public:
-  // The most groups of steps that may be under way at once where there are several hosts (Note [In turn] in
-  // pending.h).
-  static constexpr std::uint64_t kMostGroups = Place::kMostGenerations;
-
-  // Both outlive it. The record is only read. `wired`: there are several hosts.
-  Sequencer(FailureMemory* memory, const FailureRecord* record, bool wired = false)
-      : memory_(memory), record_(record), wired_(wired) {}
+  // Both outlive it. The record is only read.
+  Sequencer(FailureMemory* memory, const FailureRecord* record) : memory_(memory), record_(record) {}
 
   struct Position {
     std::uint64_t ticket = 0;  // within the key; its incarnation is in the upper bits
@@ -54,8 +49,7 @@ class Sequencer {
   };
 
   // Draws the next ticket, for a group of step `step`. May wait (Note [Turns]). Errors: Internal when the
-  // step has failed or this rank is owed a failure; FailedPrecondition when more than kMostGroups would be
-  // under way. Any thread but the engine's own.
+  // step has failed or this rank is owed a failure. Any thread but the engine's own.
   Status DrawTicket(StepId step, std::uint64_t* ticket);
 
   // Gives `request` its position. May wait (Note [Turns]). On OK the caller is *inside* the incarnation until
@@ -99,8 +93,9 @@ class Sequencer {
   // The incarnation of what is submitted now. Any thread.
   std::uint64_t incarnation();
 
-  // Returns the key of requests with this pairing.
-  static std::string KeyOf(const Pairing& pairing);
+  // Returns the key of requests with this pairing. `wired`: there are several hosts; a group's tickets then
+  // use several keys in turn (Note [Places between hosts] in pending.h).
+  static std::string KeyOf(const Pairing& pairing, bool wired);
 
   // Progress thread only: the end of an incarnation, in this order.
 
@@ -140,7 +135,6 @@ class Sequencer {
 
   FailureMemory* const memory_;
   const FailureRecord* const record_;
-  const bool wired_;
   std::mutex mu_;  // guards everything below
   std::condition_variable turned_;
   bool closed_ = false;

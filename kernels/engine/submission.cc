@@ -62,7 +62,8 @@ std::uint64_t Submission::Submit(Request&& request) {
   pending->bytes = InputBytes(pending->request);
   pending->submitted = submitted;
   PendingTable::Added added = PendingTable::Added::kClosed;
-  status = state_->group->table().FindSlot(Sequencer::KeyOf(pending->request.pairing), &pending->slot);
+  const std::string key = Sequencer::KeyOf(pending->request.pairing, state_->communicator->wired());
+  status = state_->group->table().FindSlot(key, &pending->slot);
   if (status.ok()) {
     pending->generation = state_->group->table().PlaceOf(pending->slot, pending->ticket).generation;
     status = PlaceData(pending.get());
@@ -75,7 +76,7 @@ std::uint64_t Submission::Submit(Request&& request) {
   }
   state_->sequencer.Exit(incarnation);
   if (added == PendingTable::Added::kEntered) {
-    // The next request of its key may have waited for this one (Note [In turn] in pending.h).
+    // The next request of its key may have waited for this one (Note [Places between hosts] in pending.h).
     if (state_->communicator->wired() && state_->pending.has_deferred()) state_->group->RingSelf();
     return id;
   }

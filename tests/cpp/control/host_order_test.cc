@@ -1,10 +1,12 @@
 #include "kernels/control/host_order.h"
 
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/control/readiness_table.h"
 
 namespace tf_smddp {
 namespace {
@@ -107,6 +109,25 @@ TEST_F(HostOrderTest, AHostWithOneMemberLeftIsWaitedFor) {
   Take(1, Ready(1, {1}));
   EXPECT_EQ(Take(0, Left(2)).size(), 1u);
   EXPECT_EQ(Take(0, Ready(1, {0})).size(), 1u);
+}
+
+TEST_F(HostOrderTest, HostsThatWaitForEachOtherInOnePlaceFail) {
+  EXPECT_TRUE(Take(0, Ready(1, {0, 2})).empty());
+  EXPECT_TRUE(Take(1, Ready(2, {1})).empty());
+  const Messages out = Take(1, Ready(1 + Place::kMostGenerations, {1}));
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kFail);
+  for (const char* text : {"rank 1 waits with allreduce", "rank 0 with allreduce", "grouped_allreduce"}) {
+    EXPECT_NE(out[0].text.find(text), std::string::npos) << out[0].text;
+  }
+}
+
+TEST_F(HostOrderTest, AHostWhoseMembersHaveLeftKeepsNoPlace) {
+  Take(1, Ready(1, {1}));
+  Take(1, Left(1));
+  const Messages out = Take(0, Ready(1 + Place::kMostGenerations, {0, 2}));
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kLaunch);
 }
 
 TEST_F(HostOrderTest, WhatNeedsARankThatHasLeftFails) {

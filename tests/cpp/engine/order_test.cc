@@ -94,6 +94,16 @@ TEST(Order, ManyGroupsOfTheSameShapesAtOnce) {
   }
 }
 
+TEST(Order, HundredsOfGroupsOfOneTensorAtOnce) {
+  for (const int size : {2, 3}) {
+    RunRanks(size, [&](int rank, Engine& engine) {
+      for (unsigned round = 0; round < 3; ++round) {
+        RunGroupsAtOnce(engine, rank, size, kSanitized ? 100 : 500, 1, 3, round);
+      }
+    });
+  }
+}
+
 TEST(Order, TheSequencePairsInOrderOfSubmission) {
   const int size = 3, rounds = 200;
   RunRanks(size, [&](int rank, Engine& engine) {

@@ -89,14 +89,33 @@ TEST_F(SequencerTest, KeysOfDifferentPairingsDiffer) {
   Pairing pairing;
   for (const auto kind : {Pairing::kGroup, Pairing::kSequence, Pairing::kOutOfBand, Pairing::kName}) {
     pairing.kind = kind;
-    keys.insert(Sequencer::KeyOf(pairing));
+    keys.insert(Sequencer::KeyOf(pairing, /*wired=*/false));
   }
   pairing.name = "loss";
-  keys.insert(Sequencer::KeyOf(pairing));
+  keys.insert(Sequencer::KeyOf(pairing, /*wired=*/false));
   pairing.kind = Pairing::kGroup;
   pairing.param_index = 1;
-  keys.insert(Sequencer::KeyOf(pairing));
+  keys.insert(Sequencer::KeyOf(pairing, /*wired=*/false));
   EXPECT_EQ(keys.size(), 6u);
+}
+
+// Note [Places between hosts] in pending.h.
+TEST_F(SequencerTest, BetweenHostsAGroupsTensorsHaveSoManyPlaces) {
+  const auto places = [](std::uint32_t param_index) {
+    std::set<std::pair<std::string, std::uint64_t>> distinct;
+    Pairing pairing;
+    pairing.kind = Pairing::kGroup;
+    pairing.param_index = param_index;
+    for (std::uint64_t number = 0; number < 10'000; ++number) {
+      pairing.ticket = TicketOf(3, number);
+      distinct.emplace(Sequencer::KeyOf(pairing, /*wired=*/true), number % Place::kMostGenerations);
+    }
+    return distinct.size();
+  };
+  EXPECT_EQ(places(0), 4096u);
+  EXPECT_EQ(places(1), 2048u);
+  EXPECT_EQ(places(160), 16u);
+  EXPECT_EQ(places(100'000), 16u);
 }
 
 TEST_F(SequencerTest, OutOfBandHasASequenceOfItsOwn) {
