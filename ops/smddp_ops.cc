@@ -94,8 +94,8 @@ labels: Nothing, or one vector of strings that replace the names below. Eager ex
   keeps a kernel for each new value of an attribute.
 output: The reduction. It has the shape of the input, and is bitwise the same on all ranks.
 reduce_op: How elements are combined. bool has only 'min' (and) and 'max' (or); complex types have neither.
-compression: The format in which elements of type float cross a link between GPUs; the same on all ranks. On the host
-  it has no effect.
+compression: The format in which sums and averages of type float cross a link between GPUs, or between hosts; the same
+  on all ranks.
 param_index: The index of the tensor in its group, from 0.
 num_params: The number of tensors in the group.
 tensor_name: Messages show it, and the tensor pairs by it if the ticket is -1; if it is empty, the node's name stands

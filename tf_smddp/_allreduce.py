@@ -47,9 +47,9 @@ def allreduce(
             and of a floating, complex or integer type, or bool. `tf.IndexedSlices` are made dense first.
         param_index: which tensor of the group this is, 0 <= param_index < num_params.
         num_params: how many tensors the group has.
-        compression: one of `Compression`'s, the same on all ranks: in which format float32 tensors of GPUs
-            cross the links between them; it changes no value on the host. Or your own compressor, which is
-            applied around the op.
+        compression: one of `Compression`'s, the same on all ranks: in which format sums and averages of
+            float32 tensors cross between hosts, or between GPUs; on one host of CPUs it changes no value. Or
+            your own compressor, which is applied around the op.
         op: how to combine; None is AVERAGE. Not all are defined for bool and complex types, see `ReduceOp`.
         name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
             there the default is the node's name.

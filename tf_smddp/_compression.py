@@ -1,9 +1,9 @@
 """Compression: how a tensor may be compressed on its way over a network.
 
-Our three compressors are a hint. Where NCCL reduces float32 tensors of GPUs, they cross the links in the
-format of 16 bits that it names, and are reduced in it. Ranks that read each other's memory on the host reduce
-them in float32. Their methods cast if users call them. A user's own compressor is applied before and after
-the op.
+Our three compressors are a hint. Between hosts, and where NCCL reduces tensors of GPUs, sums and averages of
+float32 tensors cross in the format of 16 bits that it names. Ranks that read each other's memory on one host
+reduce them in float32. Their methods cast if users call them. A user's own compressor is applied before and
+after the op.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ struct BFloat16Element : WidenedElement<std::uint16_t, float> {
   }
 };
 
-// An int32 whose average is taken. A double holds the sum of 64 of them exactly (38 bits). Its rounded
-// quotient truncates to the right integer: a quotient that is no integer is at least 1/64 away from the next
+// An int32 whose average is taken. A double holds the sum of 16,384 of them exactly (46 bits). Its rounded
+// quotient truncates to the right integer: a quotient that is no integer is at least 2^-14 away from the next
 // integer, and the rounding error of values below 2^31 is below 2^-22.
 struct ExactInt32Element : WidenedElement<std::int32_t, double> {
   template <class D>
@@ -142,8 +142,8 @@ struct ExactUInt32Element : WidenedElement<std::uint32_t, double> {
   static constexpr std::uint32_t kTop = 0x80000000u;
 };
 
-// An integer of 8 or 16 bits whose average is taken. The argument is the same: the sum has 22 bits, which a
-// float holds, and the error is below 2^-8.
+// An integer of 8 or 16 bits whose average is taken. The argument is the same for 16,384 of 8 bits, and for
+// 256 of 16 bits: their sum has 24 bits at most, which a float holds.
 template <typename T>
 struct ExactNarrowElement : WidenedElement<T, float> {
   using Lane = T;

@@ -45,12 +45,6 @@ constexpr const FindKernel* kKernels[] = {
 #undef TF_SMDDP_KERNELS
 };
 
-// The choice cannot change while the process runs, so it is made once.
-const ReduceTargetInfo& BestTarget() {
-  static const ReduceTargetInfo best = RunnableReduceTargets().front();
-  return best;
-}
-
 }  // namespace
 
 void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const void* const* inputs,
@@ -70,9 +64,9 @@ void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const 
 
 void Reduce(const Reduction& reduction, const void* const* inputs, int num_inputs, void* const* outputs,
             int num_outputs, std::size_t count) {
-  ReduceOn(BestTarget(), reduction, inputs, num_inputs, outputs, num_outputs, count);
+  ReduceOn(BestReduceTarget(), reduction, inputs, num_inputs, outputs, num_outputs, count);
 }
 
-const char* ReduceTarget() { return BestTarget().name; }
+const char* ReduceTarget() { return BestReduceTarget().name; }
 
 }  // namespace tf_smddp

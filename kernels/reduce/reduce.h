@@ -45,7 +45,8 @@ struct Reduction {
 //   * Subnormals are kept and rounding is to nearest even, whatever the calling thread has set (TensorFlow's
 //     threads flush subnormals to zero, ours don't).
 //   * With one input and factors of 1 the outputs are copies of it, bit for bit, whatever the operation.
-// Units and shapes: `count` is in elements; 1 <= num_inputs <= 64; 1 <= num_outputs <= 64. Pointers need only
+// Units and shapes: `count` is in elements; 1 <= num_inputs <= 16,384, but 256 for the
+// average of integers of 16 bits; 1 <= num_outputs <= 64. Pointers need only
 // the element type's natural alignment (of a part, for complex numbers). count may be 0.
 // Aliasing: an output may be exactly the same pointer as any input (element e is read from all inputs before
 // it is written to any output); partial overlap is not allowed.

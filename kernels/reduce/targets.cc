@@ -58,4 +58,10 @@ std::vector<ReduceTargetInfo> RunnableReduceTargets() {
   return targets;
 }
 
+// The choice cannot change while the process runs, so it is made once.
+const ReduceTargetInfo& BestReduceTarget() {
+  static const ReduceTargetInfo best = RunnableReduceTargets().front();
+  return best;
+}
+
 }  // namespace tf_smddp

@@ -5,6 +5,7 @@
 #define TF_SMDDP_KERNELS_REDUCE_TARGETS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "kernels/reduce/kernel.h"
@@ -20,9 +21,18 @@ struct ReduceTargetInfo {
 // Returns them, the best one first; there is always one. Each call asks the CPU. Any thread.
 std::vector<ReduceTargetInfo> RunnableReduceTargets();
 
+// Returns the best one, without asking again. Any thread.
+const ReduceTargetInfo& BestReduceTarget();
+
 // Does what Reduce (reduce.h) does, on the given target. Any thread.
 void ReduceOn(const ReduceTargetInfo& target, const Reduction& reduction, const void* const* inputs,
               int num_inputs, void* const* outputs, int num_outputs, std::size_t count);
+
+// Do what convert.h says, on the given target. Any thread.
+void FloatsToHalvesOn(const ReduceTargetInfo& target, DType half, const float* from, std::uint16_t* to,
+                      std::size_t count);
+void HalvesToFloatsOn(const ReduceTargetInfo& target, DType half, const std::uint16_t* from, float* to,
+                      std::size_t count);
 
 }  // namespace tf_smddp
 

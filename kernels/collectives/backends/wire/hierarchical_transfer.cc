@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/common/config.h"
+#include "kernels/reduce/convert.h"
 #include "kernels/reduce/reduce.h"
 
 namespace tf_smddp {
@@ -29,6 +30,41 @@ constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
 
 bool IsBroadcast(const ResolvedRequest& request) {
   return request.call.operation.kind == CollectiveKind::kBroadcast;
+}
+
+// The type in which elements cross.
+DType TypeOnWire(const ResolvedRequest& request) {
+  const Operation& operation = request.call.operation;
+  const bool adds = operation.op == ReduceOp::kSum || operation.op == ReduceOp::kAverage;
+  if (IsBroadcast(request) || operation.dtype != DType::kFloat32 || !adds) return operation.dtype;
+  switch (operation.compression) {
+    case Compression::kNone:
+      return operation.dtype;
+    case Compression::kFloat16:
+      return DType::kFloat16;
+    case Compression::kBFloat16:
+      return DType::kBFloat16;
+  }
+  __builtin_unreachable();
+}
+
+bool IsCompressed(const ResolvedRequest& request) {
+  return TypeOnWire(request) != request.call.operation.dtype;
+}
+
+// Reduces float32 into 16 bits of `type`, in blocks that stay in the L1 cache.
+void ReduceCompressed(const Reduction& reduction, const void** inputs, int num_inputs, DType type, void* to,
+                      std::uint64_t count) {
+  constexpr std::uint64_t kBlock = 2048;
+  alignas(64) float reduced[kBlock];
+  void* const output = reduced;
+  auto* halves = static_cast<std::uint16_t*>(to);
+  for (std::uint64_t begin = 0; begin < count; begin += kBlock) {
+    const std::uint64_t block = std::min(kBlock, count - begin);
+    Reduce(reduction, inputs, num_inputs, &output, 1, block);
+    FloatsToHalves(type, reduced, halves + begin, block);
+    for (int i = 0; i < num_inputs; ++i) inputs[i] = static_cast<const float*>(inputs[i]) + block;
+  }
 }
 
 }  // namespace
@@ -65,7 +101,7 @@ std::uint64_t HierarchicalTransfer::Plan(std::vector<const ResolvedRequest*> req
   requests_ = std::move(requests);
   plan_.Clear();
   for (const ResolvedRequest* request : requests_) {
-    plan_.Add(request->call.count(), DTypeBytes(request->call.operation.dtype));
+    plan_.Add(request->call.count(), DTypeBytes(TypeOnWire(*request)));
   }
   // So many that the links of all ranks are busy from the beginning.
   const std::uint64_t even = RoundUp(plan_.bytes() / (most_ranks_ * kSlots), PiecePlan::kGranule);
@@ -210,6 +246,12 @@ void HierarchicalTransfer::ReduceHere(Slot* slot) {
     for (const void* const input : request.inputs) {
       if (input != nullptr) from[inputs++] = static_cast<const std::byte*>(input) + offset;
     }
+    if (IsCompressed(request)) {
+      ReduceCompressed({operation.dtype, operation.op, operation.prescale, operation.postscale,
+                        /*past_cache=*/false, static_cast<int>(num_ranks_)},
+                       from, inputs, TypeOnWire(request), to, segment.count);
+      continue;
+    }
     const ReduceOp op = operation.op == ReduceOp::kAverage ? ReduceOp::kSum : operation.op;
     Reduce({operation.dtype, op, operation.prescale}, from, inputs, &to, 1, segment.count);
   }
@@ -234,9 +276,10 @@ void HierarchicalTransfer::ReduceHosts(Slot* slot) {
       std::memcpy(to, from[host], segment.count * DTypeBytes(operation.dtype));
       continue;
     }
-    Reduce({operation.dtype, operation.op, 1.0, operation.postscale, /*past_cache=*/false,
-            static_cast<int>(num_ranks_)},
-           from.data(), static_cast<int>(from.size()), &to, 1, segment.count);
+    Reduction reduction = {operation.dtype,     operation.op,         1.0,
+                           operation.postscale, /*past_cache=*/false, static_cast<int>(num_ranks_)};
+    if (IsCompressed(request)) reduction = {TypeOnWire(request), ReduceOp::kSum};
+    Reduce(reduction, from.data(), static_cast<int>(from.size()), &to, 1, segment.count);
   }
 }
 
@@ -253,6 +296,13 @@ void HierarchicalTransfer::WriteOut(Slot* slot) {
       if (output != nullptr) to[outputs++] = static_cast<std::byte*>(output) + offset;
     }
     const void* const from = slot->result + segment.offset;
+    if (IsCompressed(request)) {
+      for (int i = 0; i < outputs; ++i) {
+        HalvesToFloats(TypeOnWire(request), static_cast<const std::uint16_t*>(from),
+                       static_cast<float*>(to[i]), segment.count);
+      }
+      continue;
+    }
     Reduce({operation.dtype, ReduceOp::kSum, 1.0, 1.0, past_cache}, &from, 1, to, outputs, segment.count);
   }
 }

@@ -14,6 +14,10 @@
 // others. A part is reduced in one place, so the result is bitwise the same on all ranks, and from run to
 // run. Of a broadcast, what counts in 3 is the root's host alone.
 //
+// Compression: partial results and results of float32 cross in 16 bits if the request says so, and if it is a
+// sum or an average. Factors and divisor are applied in float32 before that, so what crosses is in the range
+// of the result. Step 3 adds in float32.
+//
 // Up to kSlots pieces of a rank are under way at a time: while one crosses, the next is reduced. Two streams
 // of the wire carry rounds 2 and 4. Pieces enter each round in their order, so sends and receives meet.
 //
