@@ -6,6 +6,10 @@ std::uint64_t Collective::InputCount(const Call& call, ParticipantId) const { re
 
 std::uint64_t Collective::OutputCount(const Call& call, ParticipantId) const { return call.count(); }
 
+Shard Collective::PartFor(const Call& call, ParticipantId sender, ParticipantId) const {
+  return {0, InputCount(call, sender)};
+}
+
 std::vector<std::int64_t> Collective::OutputRows(const Call& call, ParticipantId) const {
   return {static_cast<std::int64_t>(call.num_rows)};
 }

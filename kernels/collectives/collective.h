@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/collectives/mover.h"
+#include "kernels/collectives/shard.h"
 #include "kernels/common/collective_info.h"
 #include "kernels/common/operation.h"
 #include "kernels/common/status.h"
@@ -76,6 +77,9 @@ class Collective {
   // The elements of a participant's input and output.
   virtual std::uint64_t InputCount(const Call& call, ParticipantId participant) const;
   virtual std::uint64_t OutputCount(const Call& call, ParticipantId participant) const;
+
+  // The elements of `sender`'s input from which `receiver` makes its output. The default is all of them.
+  virtual Shard PartFor(const Call& call, ParticipantId sender, ParticipantId receiver) const;
 
   // The rows of a participant's output, in parts by where they come from (see AllocateOutput in
   // kernels/engine/request.h). For kOwnOutput only.

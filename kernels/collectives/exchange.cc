@@ -28,6 +28,11 @@ std::vector<std::int64_t> Exchange::OutputRows(const Call& call, ParticipantId p
   return rows;
 }
 
+Shard Exchange::PartFor(const Call& call, ParticipantId sender, ParticipantId receiver) const {
+  const Shard rows = RowsFor(call, sender, receiver);
+  return {rows.begin * call.row_count, rows.count * call.row_count};
+}
+
 std::uint64_t Exchange::OutputCount(const Call& call, ParticipantId participant) const {
   std::uint64_t rows = 0;
   for (const ParticipantId sender : FirstIds<ParticipantId>(call.num_ranks))

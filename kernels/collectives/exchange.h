@@ -21,6 +21,7 @@ class Exchange : public Collective {
  public:
   Reach reach() const override { return Reach::kOwnOutput; }
   std::uint64_t OutputCount(const Call& call, ParticipantId participant) const override;
+  Shard PartFor(const Call& call, ParticipantId sender, ParticipantId receiver) const override;
   std::vector<std::int64_t> OutputRows(const Call& call, ParticipantId participant) const override;
   void Direct(const Call& call, ParticipantId self, const void* const* inputs, void* const* outputs,
               std::uint64_t begin, std::uint64_t count) const override;

@@ -38,6 +38,10 @@ class Reducescatter final : public Collective {
     return ElementsOf(call, participant).count;
   }
 
+  Shard PartFor(const Call& call, ParticipantId, ParticipantId receiver) const override {
+    return ElementsOf(call, receiver);
+  }
+
   std::vector<std::int64_t> OutputRows(const Call& call, ParticipantId participant) const override {
     return {static_cast<std::int64_t>(RowsOf(call, participant).count)};
   }

@@ -67,8 +67,9 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
            JobOf(*state)),
       transfers_{&nccl_, &ipc_, &chunks_, &own_outputs_, &staged_} {
   if (!communicator_->wired()) return;
-  gather_ = std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), group_->index(),
-                                             group_->size(), ChunkBytes(*communicator_));
+  gather_ =
+      std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), communicator_->hosts(),
+                                       communicator_->job().rank(), ChunkBytes(*communicator_));
   hierarchical_ = std::make_unique<HierarchicalTransfer>(&communicator_->wire(), communicator_->id(),
                                                          communicator_->hosts(), communicator_->job().rank());
   transfers_ = {hierarchical_.get(), gather_.get()};

@@ -1,7 +1,9 @@
 #include "kernels/collectives/backends/wire/gather_transfer.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace tf_smddp {
 namespace {
@@ -10,22 +12,38 @@ namespace {
 struct alignas(16) Header {
   std::uint64_t incarnation;
   std::uint64_t number;
+  std::uint64_t
+      others;  // ranks of the receiver's host that need the message, too: bits of their places there
+  std::uint64_t source;  // the rank whose input it is
 };
 
-// What the participant brings that others read.
-std::uint64_t SentBytes(const ResolvedRequest& request, ParticipantId participant) {
+// The part of `sender`'s input that `receiver` reads.
+Shard PartFor(const ResolvedRequest& request, ParticipantId sender, ParticipantId receiver) {
   const Call& call = request.call;
-  if (call.root.valid() && participant != call.root) return 0;
-  return request.collective->InputCount(call, participant) * DTypeBytes(call.operation.dtype);
+  if (call.root.valid() && sender != call.root) return {0, 0};
+  return request.collective->PartFor(call, sender, receiver);
+}
+
+const std::vector<int>& HostOf(const std::vector<std::vector<int>>& hosts, int rank) {
+  std::size_t host = 0;
+  while (!std::binary_search(hosts[host].begin(), hosts[host].end(), rank)) ++host;
+  return hosts[host];
+}
+
+int PlaceOf(const std::vector<int>& ranks, RankId rank) {
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank.value()) - ranks.begin());
 }
 
 }  // namespace
 
-GatherTransfer::GatherTransfer(Wire* wire, std::uint32_t communicator, int index, int size,
-                               std::uint64_t chunk_bytes)
+GatherTransfer::GatherTransfer(Wire* wire, std::uint32_t communicator, std::vector<std::vector<int>> hosts,
+                               int rank, std::uint64_t chunk_bytes)
     : wire_(wire),
       channel_{communicator, Wire::Channel::kData},
-      chunks_(index, size, chunk_bytes),
+      hosts_(std::move(hosts)),
+      rank_(rank),
+      here_(HostOf(hosts_, rank)),
+      chunks_(PlaceOf(here_, RankId(rank)), static_cast<int>(here_.size()), chunk_bytes),
       own_outputs_(chunk_bytes) {}
 
 void GatherTransfer::Reset() {
@@ -65,25 +83,74 @@ std::uint64_t GatherTransfer::Plan(std::vector<const ResolvedRequest*> requests,
   return units;
 }
 
+// Sends each participant on another host its part; but what all of a host need, once.
 void GatherTransfer::Send(const ResolvedRequest& request, std::uint64_t number) {
-  const std::uint64_t bytes = SentBytes(request, request.self);
-  if (bytes == 0) return;
-  const Header header = {incarnation_, number};
-  std::string message(sizeof header + bytes, '\0');
+  for (const std::vector<int>& host : hosts_) {
+    if (&host == &here_) continue;
+    MemberMask needing;  // by their places on that host
+    std::vector<ParticipantId> receivers;
+    std::vector<Shard> parts;
+    for (const ParticipantId each : FirstIds<ParticipantId>(request.call.num_ranks)) {
+      const RankId rank = request.ranks[each.index()];
+      if (!std::binary_search(host.begin(), host.end(), rank.value())) continue;
+      const Shard part = PartFor(request, request.self, each);
+      if (part.count == 0) continue;
+      needing |= MemberMask::Of(MemberId(PlaceOf(host, rank)));
+      receivers.push_back(each);
+      parts.push_back(part);
+    }
+    const bool all_the_same = std::all_of(parts.begin(), parts.end(), [&parts](const Shard& part) {
+      return part.begin == parts.front().begin && part.count == parts.front().count;
+    });
+    if (receivers.empty()) continue;
+    if (all_the_same) {
+      // The senders take turns in whom they choose.
+      const ParticipantId chosen = receivers[request.self.index() % receivers.size()];
+      const RankId to = request.ranks[chosen.index()];
+      SendPart(request, number, to, parts.front(), needing.Without(MemberId(PlaceOf(host, to))));
+      continue;
+    }
+    for (std::size_t i = 0; i < receivers.size(); ++i) {
+      SendPart(request, number, request.ranks[receivers[i].index()], parts[i], MemberMask());
+    }
+  }
+}
+
+void GatherTransfer::SendPart(const ResolvedRequest& request, std::uint64_t number, RankId to, Shard part,
+                              MemberMask others) {
+  const std::uint64_t element_bytes = DTypeBytes(request.call.operation.dtype);
+  const Header header = {incarnation_, number, others.bits(), static_cast<std::uint64_t>(rank_)};
+  std::string message(sizeof header + part.count * element_bytes, '\0');
   std::memcpy(message.data(), &header, sizeof header);
-  std::memcpy(message.data() + sizeof header, request.inputs[request.self.index()], bytes);
-  for (std::size_t each = 0; each < request.ranks.size(); ++each) {
-    if (!request.members[each].valid()) wire_->Send(request.ranks[each], channel_, message);
+  std::memcpy(
+      message.data() + sizeof header,
+      static_cast<const std::byte*>(request.inputs[request.self.index()]) + part.begin * element_bytes,
+      part.count * element_bytes);
+  wire_->Send(to, channel_, std::move(message));
+}
+
+// Sends a message on to the ranks of this host that it names.
+void GatherTransfer::Forward(const Wire::Message& message) {
+  Header header;
+  if (message.bytes.size() < sizeof header) return;
+  std::memcpy(&header, message.bytes.data(), sizeof header);
+  const MemberMask all = MemberMask::FirstN(static_cast<int>(here_.size()));
+  const MemberMask others = all & MemberMask(std::exchange(header.others, 0));
+  for (const MemberId each : others) {
+    std::string copy = message.bytes;
+    std::memcpy(copy.data(), &header, sizeof header);
+    wire_->Send(RankId(here_[static_cast<std::size_t>(each.value())]), channel_, std::move(copy));
   }
 }
 
 void GatherTransfer::Expect(std::size_t index, std::uint64_t number) {
   const ResolvedRequest& request = requests_[index];
   for (const ParticipantId each : FirstIds<ParticipantId>(request.call.num_ranks)) {
-    const std::uint64_t bytes = SentBytes(request, each);
-    if (request.members[each.index()].valid() || bytes == 0) continue;
+    const Shard part = PartFor(request, each, request.self);
+    if (request.members[each.index()].valid() || part.count == 0) continue;
+    const std::uint64_t element_bytes = DTypeBytes(request.call.operation.dtype);
     const Source source{incarnation_, number, request.ranks[each.index()].value()};
-    wanted_[source] = {index, each, bytes};
+    wanted_[source] = {index, each, part.begin * element_bytes, part.count * element_bytes};
     if (const auto early = early_.find(source); early != early_.end()) {
       Take({request.ranks[each.index()], std::move(early->second)});
       early_.erase(early);
@@ -96,7 +163,7 @@ bool GatherTransfer::Take(Wire::Message message) {
   Header header;
   if (message.bytes.size() < sizeof header) return false;
   std::memcpy(&header, message.bytes.data(), sizeof header);
-  const Source source{header.incarnation, header.number, message.from.value()};
+  const Source source{header.incarnation, header.number, static_cast<int>(header.source)};
   // What comes after its batch has ended is not needed any more: other ranks of this host have done it.
   if (source < Source{incarnation_, first_number_, 0}) return false;
   const auto wanted = wanted_.find(source);
@@ -106,8 +173,10 @@ bool GatherTransfer::Take(Wire::Message message) {
   }
   if (message.bytes.size() != sizeof header + wanted->second.bytes) return false;
   messages_.push_back(std::move(message.bytes));
+  // Where the whole input would begin. Only the part is read.
+  const auto part = reinterpret_cast<std::uintptr_t>(messages_.back().data() + sizeof header);
   requests_[wanted->second.request].inputs[wanted->second.participant.index()] =
-      messages_.back().data() + sizeof header;
+      reinterpret_cast<const void*>(part - wanted->second.begin);
   wanted_.erase(wanted);
   return true;
 }
@@ -115,7 +184,10 @@ bool GatherTransfer::Take(Wire::Message message) {
 bool GatherTransfer::Receive() {
   bool moved = false;
   Wire::Message message;
-  while (!wanted_.empty() && wire_->Receive(channel_, &message)) moved |= Take(std::move(message));
+  while (!wanted_.empty() && wire_->Receive(channel_, &message)) {
+    Forward(message);
+    moved |= Take(std::move(message));
+  }
   return moved;
 }
 

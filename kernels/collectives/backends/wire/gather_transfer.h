@@ -1,11 +1,15 @@
 // GatherTransfer: moves requests whose participants are on several hosts.
 //
-// Steps: each rank sends its input to every participant on another host, and waits for theirs, and until all
-// ranks of its host have sent. Then the ranks of each host do what they do on one host, with the inputs that
-// have come as those of the others: a chunk at a time for all outputs of the host, or each its own output. So
-// the inputs are added in the order of the ranks, and results are bitwise the same as on one host. Bytes: N
-// ranks on H hosts of equal size send N (N - N / H) inputs. Allreduces and broadcasts of all members go by
-// HierarchicalTransfer, which sends less.
+// Steps: each rank sends the ranks on other hosts what they need of its input, and waits for what it needs
+// itself, and until all ranks of its host have sent. Then the ranks of each host do what they do on one host,
+// with what has come as the inputs of the others: a chunk at a time for all outputs of the host, or each its
+// own output. So the inputs are added in the order of the ranks, and results are bitwise the same as on one
+// host.
+//
+// What all ranks of a host need goes there once, to one of them, which forwards it to the others: of an
+// allgather, a host with n of N ranks sends n (H - 1) inputs. What only one rank needs goes to that rank: of
+// a reduce-scatter or an all-to-all, a rank sends N - n shards. Allreduces and broadcasts of all members go
+// by HierarchicalTransfer, which sends less.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_GATHER_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_GATHER_TRANSFER_H_
 
@@ -26,9 +30,9 @@ namespace tf_smddp {
 
 class GatherTransfer : public Transfer {
  public:
-  // `communicator` is its number; `index` is this rank's in its group, which has `size` members. `wire`
-  // outlives this.
-  GatherTransfer(Wire* wire, std::uint32_t communicator, int index, int size, std::uint64_t chunk_bytes);
+  // `communicator` is its number, `hosts` are its ranks by host, and this is rank `rank`. `wire` outlives it.
+  GatherTransfer(Wire* wire, std::uint32_t communicator, std::vector<std::vector<int>> hosts, int rank,
+                 std::uint64_t chunk_bytes);
 
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
@@ -42,16 +46,22 @@ class GatherTransfer : public Transfer {
   struct Wanted {
     std::size_t request;
     ParticipantId participant;
-    std::uint64_t bytes;
+    std::uint64_t begin, bytes;  // of the part of its input
   };
 
   void Send(const ResolvedRequest& request, std::uint64_t number);
+  void SendPart(const ResolvedRequest& request, std::uint64_t number, RankId to, Shard part,
+                MemberMask others);
+  void Forward(const Wire::Message& message);
   void Expect(std::size_t index, std::uint64_t number);
   bool Receive();
   bool Take(Wire::Message message);
 
   Wire* const wire_;
   const Wire::Channel channel_;
+  const std::vector<std::vector<int>> hosts_;
+  const int rank_;
+  const std::vector<int>& here_;  // the ranks of this host
   ChunkTransfer chunks_;
   OwnOutputTransfer own_outputs_;
 
