@@ -141,6 +141,9 @@ void HostOrder::Launch(const Entry& entry, std::vector<RelayMessage>* out) {
     return Fail(0, DescribeManifest(entry.manifest) + ": a rank that it needs has left the process set", out);
   }
   out->push_back(entry.launch);
+  std::vector<RelayPart>& parts = out->back().parts;
+  std::sort(parts.begin(), parts.end(),
+            [](const RelayPart& a, const RelayPart& b) { return a.rank < b.rank; });
 }
 
 void HostOrder::Fail(std::uint64_t origin, const std::string& text, std::vector<RelayMessage>* out) {

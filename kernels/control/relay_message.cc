@@ -2,6 +2,9 @@
 
 #include <cstring>
 #include <type_traits>
+#include <utility>
+
+#include "kernels/common/launch_environment.h"
 
 namespace tf_smddp {
 namespace {
@@ -59,14 +62,56 @@ class Reader {
   std::size_t at_ = 0;
 };
 
-bool GetPart(Reader* reader, RelayPart* part) {
-  std::uint64_t splits = 0;
-  if (!reader->GetRank(&part->rank) || !reader->Get(&part->rows) ||
-      !reader->GetCount(&splits, sizeof(std::uint64_t))) {
-    return false;
+// Parts of ranks at equal distances, which bring the same: those of a host, or of a job, are mostly one run.
+struct Run {
+  std::int32_t first;
+  std::int32_t step;  // from one rank to the next
+  std::uint64_t ranks;
+  std::uint64_t rows;
+};
+
+// How many parts from `begin` on are a run.
+std::size_t RunLength(const std::vector<RelayPart>& parts, std::size_t begin) {
+  const RelayPart& first = parts[begin];
+  if (!first.splits.empty() || begin + 1 == parts.size()) return 1;
+  const int step = parts[begin + 1].rank.value() - first.rank.value();
+  std::size_t length = 1;
+  for (std::size_t i = begin + 1; i < parts.size(); ++i, ++length) {
+    const bool next = parts[i].rank.value() - parts[i - 1].rank.value() == step;
+    if (!next || parts[i].rows != first.rows || !parts[i].splits.empty()) break;
   }
-  part->splits.resize(splits);
-  for (std::uint64_t& rows : part->splits) reader->Get(&rows);
+  return length;
+}
+
+void PutParts(const std::vector<RelayPart>& parts, Writer* writer) {
+  std::vector<std::size_t> begins;
+  for (std::size_t i = 0; i < parts.size(); i += RunLength(parts, i)) begins.push_back(i);
+  writer->Put(static_cast<std::uint64_t>(begins.size()));
+  for (const std::size_t begin : begins) {
+    const RelayPart& part = parts[begin];
+    const std::size_t length = RunLength(parts, begin);
+    const int step = length > 1 ? parts[begin + 1].rank.value() - part.rank.value() : 0;
+    writer->Put(Run{part.rank.value(), step, length, part.rows});
+    writer->Put(static_cast<std::uint64_t>(part.splits.size()));
+    for (const std::uint64_t rows : part.splits) writer->Put(rows);
+  }
+}
+
+bool GetRun(Reader* reader, std::vector<RelayPart>* parts) {
+  Run run{};
+  std::uint64_t splits = 0;
+  if (!reader->Get(&run) || !reader->GetCount(&splits, sizeof(std::uint64_t))) return false;
+  if (run.ranks < 1 || run.ranks > static_cast<std::uint64_t>(kMaxRanks) - parts->size()) return false;
+  RelayPart part;
+  part.rows = run.rows;
+  part.splits.resize(splits);
+  for (std::uint64_t& rows : part.splits) reader->Get(&rows);
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(run.ranks); ++i) {
+    const std::int64_t rank = run.first + i * run.step;
+    if (rank < 0 || rank >= kMaxRanks) return false;
+    part.rank = RankId(static_cast<int>(rank));
+    parts->push_back(part);
+  }
   return true;
 }
 
@@ -76,13 +121,7 @@ void Put(const RelayMessage& message, Writer* writer) {
   writer->Put(message.key_hash);
   writer->PutText(message.key);
   writer->Put(message.manifest);
-  writer->Put(static_cast<std::uint64_t>(message.parts.size()));
-  for (const RelayPart& part : message.parts) {
-    writer->Put(static_cast<std::int32_t>(part.rank.value()));
-    writer->Put(part.rows);
-    writer->Put(static_cast<std::uint64_t>(part.splits.size()));
-    for (const std::uint64_t rows : part.splits) writer->Put(rows);
-  }
+  PutParts(message.parts, writer);
   writer->Put(message.incarnation);
   writer->Put(message.origin);
   writer->PutText(message.text);
@@ -91,16 +130,15 @@ void Put(const RelayMessage& message, Writer* writer) {
 }
 
 bool Get(Reader* reader, RelayMessage* message) {
-  std::uint64_t parts = 0;
+  std::uint64_t runs = 0;
   std::uint8_t seals = 0;
   if (!reader->Get(&message->kind) || !reader->Get(&message->ticket) || !reader->Get(&message->key_hash) ||
       !reader->GetText(&message->key) || !reader->Get(&message->manifest) ||
-      !reader->GetCount(&parts, sizeof(std::int32_t) + 2 * sizeof(std::uint64_t))) {
+      !reader->GetCount(&runs, sizeof(Run))) {
     return false;
   }
-  message->parts.resize(parts);
-  for (RelayPart& part : message->parts) {
-    if (!GetPart(reader, &part)) return false;
+  for (; runs > 0; --runs) {
+    if (!GetRun(reader, &message->parts)) return false;
   }
   if (!reader->Get(&message->incarnation) || !reader->Get(&message->origin) ||
       !reader->GetText(&message->text) || !reader->GetRank(&message->rank) || !reader->Get(&seals)) {

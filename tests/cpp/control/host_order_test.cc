@@ -58,7 +58,7 @@ TEST_F(HostOrderTest, LaunchesWhenAllHostsAreReadyInTheOrderInWhichTheyBecomeSo)
   EXPECT_EQ(first[0].kind, RelayMessage::kLaunch);
   EXPECT_EQ(first[0].ticket, 2u);
   ASSERT_EQ(first[0].parts.size(), 3u);
-  EXPECT_EQ(first[0].parts[2].rank, RankId(1));
+  EXPECT_EQ(first[0].parts[1].rank, RankId(1));  // in the order of the ranks
   const Messages second = Take(1, Ready(1, {1}));
   ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].ticket, 1u);
@@ -168,6 +168,44 @@ TEST(RelayMessage, IsTheSameAfterItsWay) {
   EXPECT_EQ(decoded.text, "a text");
   EXPECT_EQ(decoded.rank, RankId(13));
   EXPECT_TRUE(decoded.seals);
+}
+
+// What ranks at equal distances bring alike takes no more bytes for more ranks.
+TEST(RelayMessage, KeepsThePartsOfManyRanksInFewBytes) {
+  const auto sizes = [](int ranks, int step) {
+    RelayMessage message;
+    for (int i = 0; i < ranks; ++i) message.parts.push_back({RankId(3 + i * step), 5, {}});
+    const std::string bytes = Encode({message});
+    std::vector<RelayMessage> decoded;
+    EXPECT_TRUE(Decode(bytes, &decoded));
+    EXPECT_EQ(decoded[0].parts.size(), static_cast<std::size_t>(ranks));
+    EXPECT_EQ(decoded[0].parts.back().rank, RankId(3 + (ranks - 1) * step));
+    EXPECT_EQ(decoded[0].parts.back().rows, 5u);
+    return bytes.size();
+  };
+  EXPECT_EQ(sizes(1000, 1), sizes(2, 1));
+  EXPECT_EQ(sizes(1000, 16), sizes(2, 1));
+}
+
+TEST(RelayMessage, PartsThatDifferComeAsTheyWere) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 100; ++round) {
+    RelayMessage message;
+    for (int rank = 0; rank < 40; ++rank) {
+      if (random() % 4 == 0) continue;
+      RelayPart part{RankId(rank), random() % 3 == 0 ? 7u : 5u, {}};
+      if (random() % 8 == 0) part.splits.resize(random() % 3 + 1, rank);
+      message.parts.push_back(part);
+    }
+    std::vector<RelayMessage> decoded;
+    ASSERT_TRUE(Decode(Encode({message}), &decoded));
+    ASSERT_EQ(decoded[0].parts.size(), message.parts.size());
+    for (std::size_t i = 0; i < message.parts.size(); ++i) {
+      EXPECT_EQ(decoded[0].parts[i].rank, message.parts[i].rank);
+      EXPECT_EQ(decoded[0].parts[i].rows, message.parts[i].rows);
+      EXPECT_EQ(decoded[0].parts[i].splits, message.parts[i].splits);
+    }
+  }
 }
 
 TEST(RelayMessage, CutOrLongerBytesAreNone) {
