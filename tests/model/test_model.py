@@ -46,10 +46,18 @@ LONG = {
     "one_key_unsealed",
     "aborts_and_fails",
     "thread_and_peers",
+    "hosts_fail",
+    "three_hosts_fail",
 }
 
 # Broken variants that `make test` looks for, too: one of each kind. The others matter when a model changes.
-ALWAYS_FOUND = {"FINISHES_AHEAD", "NOT_EXCUSED", "OWED_RING_TAKEN_LATE", "WITHDRAWS_UNASKED"}
+ALWAYS_FOUND = {
+    "FINISHES_AHEAD",
+    "NOT_EXCUSED",
+    "OWED_RING_TAKEN_LATE",
+    "WITHDRAWS_UNASKED",
+    "FAILS_AT_ONCE",
+}
 
 # What each change to the protocol breaks: the scenario that finds it, smaller where a smaller one does.
 MUTATIONS: Dict[str, Tuple[str, ...]] = {
@@ -110,13 +118,31 @@ LANE_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "OLD_FORGOTTEN": ("MEMBERS=2", "OPERATIONS=2"),
 }
 
+# ... and hosts.pml.
+HOST_SCENARIOS: Dict[str, Tuple[str, ...]] = {
+    "hosts_fail": ("REQUESTS=3", "FAILURES=1"),
+    "hosts_fail_twice": ("FAILURES=2",),
+    "three_hosts": ("HOSTS=3",),
+    "three_hosts_fail": ("HOSTS=3", "FAILURES=1"),
+    "hosts_in_turn": ("REQUESTS=3", "PLACES=1", "IN_TURN=1", "FAILURES=1"),
+    "hosts_cross": ("REQUESTS=3", "PLACES=1", "FAILURES=1"),
+    "hosts_abort": ("FAILURES=1", "ABORT=1"),
+}
+HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
+    "FAILS_AT_ONCE": ("FAILURES=1",),
+    "FAILS_BY_ITSELF": ("FAILURES=1",),
+    "TAKES_WHAT_IS_OLD": ("FAILURES=1",),
+    "CROSSES": ("PLACES=1",),
+}
+
 
 SOURCES = {
     **dict.fromkeys([*THREAD_SCENARIOS, *THREAD_MUTATIONS], "progress_thread"),
     **dict.fromkeys([*LANE_SCENARIOS, *LANE_MUTATIONS], "express_lane"),
+    **dict.fromkeys([*HOST_SCENARIOS, *HOST_MUTATIONS], "hosts"),
 }
-ALL_SCENARIOS = {**SCENARIOS, **THREAD_SCENARIOS, **LANE_SCENARIOS}
-ALL_MUTATIONS = {**MUTATIONS, **THREAD_MUTATIONS, **LANE_MUTATIONS}
+ALL_SCENARIOS = {**SCENARIOS, **THREAD_SCENARIOS, **LANE_SCENARIOS, **HOST_SCENARIOS}
+ALL_MUTATIONS = {**MUTATIONS, **THREAD_MUTATIONS, **LANE_MUTATIONS, **HOST_MUTATIONS}
 
 
 @pytest.fixture(scope="module")

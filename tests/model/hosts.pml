@@ -1,0 +1,250 @@
+/* kernels/engine/relay.{h,cc} and kernels/control/host_order.{h,cc}: the order that one host decides for all, failed steps, and
+   an abort. A host is one process: its members, which arrive, fail and abort, and its relay. What happens between the members
+   of a host is in engine.pml. Every step is a call of Relay::Step for one message or one request; channels are the wire. */
+
+/* Each incarnation has so many requests on each host. */
+#ifndef HOSTS
+#define HOSTS 2
+#endif
+#ifndef REQUESTS
+#define REQUESTS 2
+#endif
+/* The places for them in each host's table. */
+#ifndef PLACES
+#define PLACES REQUESTS
+#endif
+/* Requests of a sequence enter in the order of their tickets; of a group (0) in any. */
+#ifndef IN_TURN
+#define IN_TURN 0
+#endif
+/* So many times a member of some host fails its step. */
+#ifndef FAILURES
+#define FAILURES 0
+#endif
+/* 1: some host aborts the job. */
+#ifndef ABORT
+#define ABORT 0
+#endif
+/* Requests that cross fail an incarnation, too. Nobody arrives after the last one. */
+#if IN_TURN == 0 && PLACES < REQUESTS
+#define INCARNATIONS (FAILURES + 2)
+#else
+#define INCARNATIONS (FAILURES + 1)
+#endif
+
+#define ALL ((1 << HOSTS) - 1)
+#define QUEUE 8
+
+/* Messages. */
+#define READY 1
+#define FAILED 2
+#define LAUNCH 3
+#define FAIL 4
+chan to_head[HOSTS] = [QUEUE] of { byte, byte, byte }; /* kind, ticket, incarnation */
+chan to_host[HOSTS] = [QUEUE] of { byte, byte, byte };
+
+/* A request on a host. */
+#define NEW 0
+#define ARRIVED 1
+#define REPORTED 2
+#define LAUNCHED 3
+#define DONE 4
+byte state[HOSTS * REQUESTS];
+#define S(h, t) state[(h) * REQUESTS + (t)]
+
+byte incarnation[HOSTS];
+byte failing[HOSTS]; /* failures that the head has decided, and that the host has not obeyed */
+bit aborted[HOSTS];
+byte failures;
+
+/* By incarnation and request: the hosts that have sent their part of the data, and the end that the first host saw. */
+#define AT(i, t) ((i) * REQUESTS + (t))
+byte sent[INCARNATIONS * REQUESTS];
+byte ended[INCARNATIONS * REQUESTS];
+#define WELL 1
+#define BADLY 2
+
+/* All hosts see the same end of a request, unless the job is aborted. */
+inline End(t, how) {
+  assert(ended[AT(incarnation[h], t)] == 0 || ended[AT(incarnation[h], t)] == how);
+  ended[AT(incarnation[h], t)] = how
+}
+
+/* Note [Places between hosts] in kernels/engine/pending.h. */
+#define USES(h, t) (S(h, t) >= ARRIVED && S(h, t) <= LAUNCHED)
+#define SAME(t, u) ((t) != (u) && (t) % PLACES == (u) % PLACES)
+#if REQUESTS == 2
+#define ANY(CONDITION) (CONDITION(0) || CONDITION(1))
+#else
+#define ANY(CONDITION) (CONDITION(0) || CONDITION(1) || CONDITION(2))
+#endif
+#define BUSY0(u) (SAME(0, u) && USES(h, u))
+#define BUSY1(u) (SAME(1, u) && USES(h, u))
+#define BUSY2(u) (SAME(2, u) && USES(h, u))
+#define RUNS (incarnation[h] < INCARNATIONS && !aborted[h])
+#define TURN(t) (IN_TURN == 0 || (t) == 0 || S(h, (t) - (t > 0)) != NEW)
+
+#define IS_LAUNCHED(u) (S(h, u) == LAUNCHED)
+
+/* The last member of the host arrives at request `t`; the relay reports it; its data have come from all hosts. */
+#define OF_REQUEST(t, BUSY)                                                        \
+  :: atomic { RUNS && S(h, t) == NEW && TURN(t) && !ANY(BUSY) -> S(h, t) = ARRIVED } \
+  :: atomic { RUNS && S(h, t) == ARRIVED ->                                          \
+       S(h, t) = REPORTED; to_head[h] ! READY, t, incarnation[h] }                   \
+  :: atomic { RUNS && S(h, t) == LAUNCHED && sent[AT(incarnation[h], t)] == ALL ->   \
+       S(h, t) = DONE; End(t, WELL) }
+
+inline Obey() {
+  if
+  :: kind == LAUNCH ->
+    assert(about == incarnation[h] && S(h, ticket) == REPORTED);
+    S(h, ticket) = LAUNCHED;
+    sent[AT(about, ticket)] = sent[AT(about, ticket)] | 1 << h
+  :: kind == FAIL -> failing[h]++
+  fi
+}
+
+/* FailWhenDrained: what was launched before has completed. What has not been launched gets the error. */
+inline FailHere() {
+  ticket = 0;
+  do
+  :: ticket < REQUESTS ->
+    if
+    :: S(h, ticket) >= ARRIVED && S(h, ticket) <= LAUNCHED -> End(ticket, BADLY)
+    :: else
+    fi;
+    S(h, ticket) = NEW;
+    ticket++
+  :: else -> break
+  od;
+  ticket = 0;
+  incarnation[h]++
+}
+
+proctype Host(byte h) {
+  byte kind, ticket, about;
+  do
+  OF_REQUEST(0, BUSY0)
+  OF_REQUEST(1, BUSY1)
+#if REQUESTS == 3
+  OF_REQUEST(2, BUSY2)
+#endif
+  :: atomic { RUNS && failures < FAILURES ->
+       failures++;
+       to_head[h] ! FAILED, 0, incarnation[h];
+#ifdef BUG_FAILS_BY_ITSELF
+       FailHere()
+#endif
+     }
+  :: atomic { !aborted[h] && nempty(to_host[h]) ->
+       to_host[h] ? kind, ticket, about;
+       Obey();
+       kind = 0; ticket = 0; about = 0 }
+#ifdef BUG_FAILS_AT_ONCE
+  :: atomic { !aborted[h] && failing[h] > 0 -> failing[h]--; FailHere() }
+#else
+  :: atomic { !aborted[h] && failing[h] > 0 && !ANY(IS_LAUNCHED) -> failing[h]--; FailHere() }
+#endif
+#if ABORT
+  :: (aborted[0] || aborted[HOSTS - 1]) && !aborted[h] -> aborted[h] = 1
+#endif
+  od
+}
+
+/* The head's HostOrder. `order` is its incarnation. */
+byte order;
+byte waiting[REQUESTS]; /* the hosts that are ready */
+
+inline Publish(what, t) {
+  to_host[0] ! what, t, order;
+  to_host[1] ! what, t, order;
+#if HOSTS == 3
+  to_host[2] ! what, t, order;
+#endif
+}
+
+inline FailAll() {
+  Publish(FAIL, 0);
+  order++;
+  waiting[0] = 0;
+#if REQUESTS == 3
+  waiting[2] = 0;
+#endif
+  waiting[1] = 0
+}
+
+#define CROSSES(u) (SAME(ticket, u) && waiting[u] != 0)
+
+inline Take(host) {
+  if
+#ifdef BUG_TAKES_WHAT_IS_OLD
+  :: kind == READY ->
+#else
+  :: kind == READY && about == order ->
+#endif
+    waiting[ticket] = waiting[ticket] | 1 << host;
+    if
+    :: waiting[ticket] == ALL -> waiting[ticket] = 0; Publish(LAUNCH, ticket)
+#ifndef BUG_CROSSES
+    :: waiting[ticket] != ALL && ANY(CROSSES) ->
+      assert(IN_TURN == 0 && PLACES < REQUESTS);
+      FailAll()
+#endif
+    :: else
+    fi
+  :: kind == FAILED && about == order -> FailAll()
+  :: else
+  fi;
+  kind = 0; ticket = 0; about = 0
+}
+
+proctype Head() {
+  byte kind, ticket, about;
+  do
+  :: atomic { to_head[0] ? kind, ticket, about -> Take(0) }
+  :: atomic { to_head[1] ? kind, ticket, about -> Take(1) }
+#if HOSTS == 3
+  :: atomic { to_head[2] ? kind, ticket, about -> Take(2) }
+#endif
+  od
+}
+
+#if ABORT
+proctype Aborter() {
+  if
+  :: aborted[0] = 1
+  :: aborted[HOSTS - 1] = 1
+  fi
+}
+#endif
+
+/* When nothing can happen any more, all hosts are in the same incarnation, and have all results; or all are aborted. */
+#define ALL_DONE(h) (S(h, 0) == DONE && S(h, 1) == DONE && S(h, REQUESTS - 1) == DONE)
+#define AT_REST(h) (incarnation[h] == order && failing[h] == 0 && empty(to_host[h]) && empty(to_head[h]) && \
+    (ALL_DONE(h) || order == INCARNATIONS))
+
+proctype Quiescence() {
+  atomic {
+    timeout ->
+#if ABORT
+    assert(aborted[0] && aborted[HOSTS - 1] && aborted[1])
+#else
+    assert(AT_REST(0) && AT_REST(1) && AT_REST(HOSTS - 1))
+#endif
+  }
+}
+
+init {
+  atomic {
+    run Host(0);
+    run Host(1);
+#if HOSTS == 3
+    run Host(2);
+#endif
+    run Head();
+#if ABORT
+    run Aborter();
+#endif
+    run Quiescence()
+  }
+}
