@@ -48,7 +48,7 @@ Under mpirun, and without -np, smddprun executes the command in its place, since
 """
 
 # A larger number is taken for a typing error.
-MAX_RANKS = 4096
+MAX_RANKS = 16384
 
 
 class UsageError(Exception):

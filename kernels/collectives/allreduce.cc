@@ -14,6 +14,7 @@
 // writes. If every participant reduced everything for itself, it would read N times the tensor.
 #include <algorithm>
 
+#include "kernels/collectives/addresses.h"
 #include "kernels/collectives/collective.h"
 #include "kernels/collectives/shard.h"
 #include "kernels/common/config.h"
@@ -34,7 +35,7 @@ class Allreduce final : public Collective {
   void Direct(const Call& call, ParticipantId, const void* const* inputs, void* const* outputs,
               std::uint64_t begin, std::uint64_t count) const override {
     const std::uint64_t offset = begin * DTypeBytes(call.operation.dtype);
-    const void* from[kMaxLocalRanks];
+    Addresses from(call.num_ranks);
     void* to[kMaxLocalRanks];
     int num_outputs = 0;
     for (int each = 0; each < call.num_ranks; ++each) {
@@ -44,7 +45,7 @@ class Allreduce final : public Collective {
     const bool past_cache = call.count() * DTypeBytes(call.operation.dtype) >= kPastCacheBytes;
     Reduce({call.operation.dtype, call.operation.op, call.operation.prescale, call.operation.postscale,
             past_cache},
-           from, call.num_ranks, to, num_outputs, count);
+           from.data(), call.num_ranks, to, num_outputs, count);
   }
 
   void DirectOwn(const Call& call, const void* const* inputs, void* output) const override {

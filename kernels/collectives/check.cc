@@ -34,6 +34,9 @@ Status CheckReduction(const Operation& operation) {
   return {};
 }
 
+// Their sum must fit the type in which it is added (kernels/reduce/reduce.h).
+constexpr std::size_t kMostShortsAveraged = 256;
+
 // "0 to 3", or "0, 2" where ranks are left out.
 std::string List(const std::vector<int>& ranks) {
   if (ranks.size() > 1 && ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size())) {
@@ -52,6 +55,12 @@ Status Collective::Check(const Arguments& arguments) const {
   if (info.Is(kReduces)) {
     Status status = CheckReduction(operation);
     if (!status.ok()) return status;
+    const bool shorts = operation.dtype == DType::kInt16 || operation.dtype == DType::kUInt16;
+    if (shorts && operation.op == ReduceOp::kAverage && arguments.ranks.size() > kMostShortsAveraged) {
+      return InvalidArgument(std::string(info.name) + " with the average of " + DTypeName(operation.dtype) +
+                             " over " + std::to_string(arguments.ranks.size()) + " ranks, more than " +
+                             std::to_string(kMostShortsAveraged) + "; cast to int32 first");
+    }
   }
   if (info.Is(kHasRoot) &&
       !std::binary_search(arguments.ranks.begin(), arguments.ranks.end(), operation.root.value())) {

@@ -12,6 +12,7 @@
 // that are a row longer may need one chunk more, in which the others have nothing to do.
 #include <algorithm>
 
+#include "kernels/collectives/addresses.h"
 #include "kernels/collectives/collective.h"
 #include "kernels/collectives/shard.h"
 #include "kernels/common/config.h"
@@ -50,13 +51,13 @@ class Reducescatter final : public Collective {
               std::uint64_t begin, std::uint64_t count) const override {
     const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
     const std::uint64_t offset = (ElementsOf(call, self).begin + begin) * element_bytes;
-    const void* from[kMaxLocalRanks];
+    Addresses from(call.num_ranks);
     for (int each = 0; each < call.num_ranks; ++each) {
       from[each] = static_cast<const std::byte*>(inputs[each]) + offset;
     }
     void* to = static_cast<std::byte*>(outputs[self.index()]) + begin * element_bytes;
-    Reduce({call.operation.dtype, call.operation.op, call.operation.prescale, call.operation.postscale}, from,
-           call.num_ranks, &to, 1, count);
+    Reduce({call.operation.dtype, call.operation.op, call.operation.prescale, call.operation.postscale},
+           from.data(), call.num_ranks, &to, 1, count);
   }
 
   std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const override {

@@ -104,7 +104,7 @@ Status CheckMultiple(const char* name, std::int64_t value, std::int64_t unit) {
 Status ValidateConfig(const Config& config) {
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
   const Status checks[] = {
-      CheckRange("SMDDP_SIZE", config.size, 1, 1 << 20),
+      CheckRange("SMDDP_SIZE", config.size, 1, kMaxRanks),
       CheckRange("SMDDP_RANK", config.rank, 0, config.size - 1),
       CheckRange("SMDDP_LOCAL_SIZE", config.local_size, 1, kMaxLocalRanks),
       CheckRange("SMDDP_LOCAL_RANK", config.local_rank, 0, config.local_size - 1),

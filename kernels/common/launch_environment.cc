@@ -191,7 +191,7 @@ Status CheckRange(const std::string& name, int value, int low, int high) {
 Status Check(const Reading& reading) {
   const Launch& launch = reading.launch;
   const std::string local_size = reading.local_size_name;
-  Status status = CheckRange(reading.size_name, launch.size, 1, 1 << 20);
+  Status status = CheckRange(reading.size_name, launch.size, 1, kMaxRanks);
   if (status.ok()) status = CheckRange(reading.rank_name, launch.rank, 0, launch.size - 1);
   if (status.ok()) status = CheckRange(local_size, launch.local_size, 1, launch.size);
   if (status.ok()) status = CheckRange(reading.local_rank_name, launch.local_rank, 0, launch.local_size - 1);
@@ -209,10 +209,6 @@ Status Check(const Reading& reading) {
                            "=" + std::to_string(launch.size) +
                            ": the ranks are on several hosts, which MPI joins, and " + launch.launcher +
                            " starts no MPI; start the job with mpirun, mpiexec or srun");
-  }
-  if (launch.local_size != launch.size && launch.size > kMaxLocalRanks) {
-    return InvalidArgument(reading.size_name + "=" + std::to_string(launch.size) + " is more than " +
-                           std::to_string(kMaxLocalRanks) + ", the largest number of ranks of this version");
   }
   if (launch.local_size > kMaxLocalRanks) {
     return InvalidArgument(local_size + "=" + std::to_string(launch.local_size) + " is more than " +

@@ -30,6 +30,9 @@ using Lookup = std::function<const char*(const char*)>;
 // Largest number of ranks on one host.
 inline constexpr int kMaxLocalRanks = 64;
 
+// And in a job.
+inline constexpr int kMaxRanks = 16'384;
+
 // Which library of MPI a launcher belongs to.
 enum class MpiKind { kUnknown, kOpenMpi, kMpich };
 

@@ -1,5 +1,5 @@
-// IdMask: a set of ids below 64, in one 64-bit word. RankMask holds ranks of the job, MemberMask members of a
-// communicator.
+// IdMask: a set of ids below 64, in one 64-bit word. MemberMask holds members of a communicator on one host;
+// ranks of a job may be more (rank_set.h).
 //
 // Place in the stack: the bottom. It is a value: shared memory holds the word, as
 // std::atomic<std::uint64_t>, and bits() and the constructor convert between the two. Nothing in here
@@ -92,7 +92,6 @@ class IdMask {
   std::uint64_t bits_ = 0;
 };
 
-using RankMask = IdMask<RankId>;
 using MemberMask = IdMask<MemberId>;
 
 }  // namespace tf_smddp

@@ -86,10 +86,13 @@ class CommunicatorSegment {
   // Mask of the members that the end of an incarnation waits for: the active members, and those that are
   // about to leave but still use the table.
   std::atomic<std::uint64_t>& draining() { return fixed_->draining; }
-  // Masks of ranks of the job, on all hosts, of which the hosts know alike that they have shut down, or left
-  // the communicator. Only when there are ranks on other hosts.
-  std::atomic<std::uint64_t>& known_shut_down() { return fixed_->known_shut_down; }
-  std::atomic<std::uint64_t>& known_left() { return fixed_->known_left; }
+  // What the hosts know alike; the relay writes it. Only when there are ranks on other hosts.
+  // The number of the ranks of all hosts that have shut down.
+  std::atomic<std::uint64_t>& num_shut_down() { return fixed_->num_shut_down; }
+  // 1 when a rank of another host has shut down that had not left the communicator.
+  std::atomic<std::uint64_t>& outside_shut_down() { return fixed_->outside_shut_down; }
+  // 1 + a rank of another host that has left the communicator; 0 when none has.
+  std::atomic<std::uint64_t>& outside_left() { return fixed_->outside_left; }
   // 1 while the relay waits for generations of the table to be retired; whoever retires one then rings it.
   std::atomic<std::uint32_t>& relay_waits() { return fixed_->relay_waits; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
@@ -108,8 +111,9 @@ class CommunicatorSegment {
     FailureRecord failure;
     alignas(64) std::atomic<std::uint64_t> active;
     std::atomic<std::uint64_t> draining;
-    std::atomic<std::uint64_t> known_shut_down;
-    std::atomic<std::uint64_t> known_left;
+    std::atomic<std::uint64_t> num_shut_down;
+    std::atomic<std::uint64_t> outside_shut_down;
+    std::atomic<std::uint64_t> outside_left;
     std::atomic<std::uint32_t> relay_waits;
     nccl::Meeting nccl_meeting;
     ipc::Board ipc_board;

@@ -73,9 +73,11 @@ class ProgressRecord {
     return false;
   }
 
-  // Mask of the ranks that this rank has waited for so long that its stall watch will report it, or is about
-  // to; 0 when there are none. Only the rank's stall watch writes it (kernels/engine/stall_watch.h).
+  // Mask of the local ranks that this rank has waited for so long that its stall watch will report it, or is
+  // about to; 0 when there are none. waits_outside: 1 when that is so of a rank of another host. Only the
+  // rank's stall watch writes them (kernels/engine/stall_watch.h).
   std::atomic<std::uint64_t>& waits_for() { return waits_for_; }
+  std::atomic<std::uint64_t>& waits_outside() { return waits_outside_; }
 
   // Not 0 while the calls of compiled programs block all threads of a pool of this rank's; another number
   // whenever they are other calls. Only the rank itself writes it (kernels/engine/starvation.h).
@@ -95,6 +97,7 @@ class ProgressRecord {
   std::atomic<std::uint64_t> submitted_;
   std::atomic<std::uint64_t> ended_;
   std::atomic<std::uint64_t> waits_for_;
+  std::atomic<std::uint64_t> waits_outside_;
   std::atomic<std::uint64_t> starved_;
   Entry entries_[kEntries];
 };

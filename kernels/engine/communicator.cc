@@ -15,9 +15,7 @@ Communicator::Communicator(Job* job, CommunicatorId id, std::vector<int> ranks)
     std::set_intersection(host.begin(), host.end(), ranks_.begin(), ranks_.end(),
                           std::back_inserter(members));
     if (members.empty()) continue;
-    if (&host != &job->local_ranks()) {
-      for (const int rank : members) outside_ranks_ |= RankMask::Of(RankId(rank)).bits();
-    }
+    if (&host != &job->local_ranks()) outside_ranks_ |= RankSet(members);
     hosts_.push_back(std::move(members));
   }
 }
@@ -60,28 +58,25 @@ std::uint64_t Communicator::ShutDownMask() {
   for (int member = 0; member < group_->size(); ++member) {
     if (group_->HasShutDown(member)) members |= MemberMask::Of(MemberId(member));
   }
-  if (wired()) {
-    CommunicatorSegment& segment = group_->segment();
-    const std::uint64_t shut_down = segment.known_shut_down().load(std::memory_order_seq_cst) &
-                                    ~segment.known_left().load(std::memory_order_seq_cst);
-    if ((shut_down & outside_ranks_) != 0) members |= MemberMask::Of(segment.outside());
+  CommunicatorSegment& segment = group_->segment();
+  if (wired() && segment.outside_shut_down().load(std::memory_order_seq_cst) != 0) {
+    members |= MemberMask::Of(segment.outside());
   }
   return members.bits();
 }
 
 bool Communicator::AllAreKnownToHaveShutDown() {
-  const std::uint64_t known = group_->segment().known_shut_down().load(std::memory_order_seq_cst);
-  return RankMask(known).size() == size();
+  const std::uint64_t known = group_->segment().num_shut_down().load(std::memory_order_seq_cst);
+  return known == static_cast<std::uint64_t>(size());
 }
 
-std::uint64_t Communicator::ToRanks(std::uint64_t members) const {
-  RankMask ranks;
+RankSet Communicator::ToRanks(std::uint64_t members) const {
+  RankSet ranks;
   for (int member = 0; member < group_->size(); ++member) {
-    if (MemberMask(members).Contains(MemberId(member)))
-      ranks |= RankMask::Of(RankId(group_->rank_of(member)));
+    if (MemberMask(members).Contains(MemberId(member))) ranks.Add(RankId(group_->rank_of(member)));
   }
-  if (wired() && MemberMask(members).Contains(MemberId(group_->size()))) ranks |= RankMask(outside_ranks_);
-  return ranks.bits();
+  if (wired() && MemberMask(members).Contains(group_->segment().outside())) ranks |= outside_ranks_;
+  return ranks;
 }
 
 std::string Communicator::Names(std::uint64_t members) const { return RankList(ToRanks(members)); }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/common/rank_mask.h"
+#include "kernels/common/rank_set.h"
 #include "kernels/common/wire.h"
 #include "kernels/engine/job.h"
 #include "kernels/engine/local_group.h"
@@ -61,9 +62,9 @@ class Communicator {
   // Returns whether all hosts know that all ranks have shut down. Only when wired(). Any thread.
   bool AllAreKnownToHaveShutDown();
 
-  // Converts a mask of members into a mask of ranks of the job; outside() stands for all ranks of other
-  // hosts. Ignores bits that are no member's.
-  std::uint64_t ToRanks(std::uint64_t members) const;
+  // Converts a mask of members into a set of ranks of the job; outside() stands for all ranks of other hosts.
+  // Ignores bits that are no member's.
+  RankSet ToRanks(std::uint64_t members) const;
 
   // Writes a line for debugging that names the process set.
   void LogDebug(const std::string& text) const;
@@ -78,7 +79,7 @@ class Communicator {
   const CommunicatorId id_;
   const std::vector<int> ranks_;
   std::vector<std::vector<int>> hosts_;
-  std::uint64_t outside_ranks_ = 0;  // mask of the ranks on other hosts
+  RankSet outside_ranks_;  // those on other hosts
   std::unique_ptr<LocalGroup> group_;
 };
 

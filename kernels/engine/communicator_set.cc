@@ -12,16 +12,6 @@
 #include "kernels/engine/communicator_checks.h"
 
 namespace tf_smddp {
-namespace {
-
-std::string List(const std::vector<int>& ranks) {
-  std::uint64_t mask = 0;
-  for (const int rank : ranks) mask |= std::uint64_t{1} << rank;
-  return RankList(mask);
-}
-
-}  // namespace
-
 CommunicatorSet::CommunicatorSet(Job* job, CompletionThread* completions, StallWatch* stalls,
                                  Timeline* timeline)
     : job_(job), completions_(completions), stalls_(stalls), timeline_(timeline), memory_(job->rank()) {}
@@ -55,7 +45,7 @@ Status CommunicatorSet::Join(CommunicatorId id, Known* known) {
 void CommunicatorSet::Add(CommunicatorId id, Known known) {
   if (known.membership != nullptr) known.membership->communicator().Begin();
   job_->logger().Log(LogLevel::kDebug,
-                     "process set " + std::to_string(id) + " of " + List(known.ranks) +
+                     "process set " + std::to_string(id) + " of " + RankList(RankSet(known.ranks)) +
                          (known.membership != nullptr ? " joined" : " made, without this rank"));
   std::lock_guard<std::mutex> lock(mu_);
   known_[id] = std::move(known);
@@ -65,9 +55,11 @@ Status CommunicatorSet::CheckNobodyHasLeft() {
   Communicator& world = Find(kWorld)->communicator();
   CommunicatorSegment& segment = world.group().segment();
   const MemberMask active(segment.active().load(std::memory_order_seq_cst));
-  const std::uint64_t gone = world.ToRanks((MemberMask::FirstN(world.group().size()) - active).bits()) |
-                             segment.known_left().load(std::memory_order_seq_cst);
-  if (gone == 0) return {};
+  RankSet gone = world.ToRanks((MemberMask::FirstN(world.group().size()) - active).bits());
+  if (const std::uint64_t left = segment.outside_left().load(std::memory_order_seq_cst); left != 0) {
+    gone.Add(RankId(static_cast<int>(left) - 1));
+  }
+  if (gone.empty()) return {};
   return FailedPrecondition("process sets are made and removed by all ranks, but " + RankList(gone) +
                             " left the set of all ranks");
 }
@@ -104,7 +96,7 @@ Status CommunicatorSet::Create(std::vector<int> ranks, CommunicatorId* id) {
     Find(kWorld)->failures().FailStep(kNoStep, status.message());  // the others wait in Agree, or will
     return status;
   }
-  status = Agree(" of " + List(known.ranks), next_id_, known);
+  status = Agree(" of " + RankList(RankSet(known.ranks)), next_id_, known);
   if (!status.ok()) return status;
   *id = next_id_++;
   Add(*id, std::move(known));
@@ -165,7 +157,7 @@ Status CommunicatorSet::AwaitLetGo(int region) {
   const std::uint64_t bit = std::uint64_t{1} << job_->local_rank();
   // The last rank clears the region. No rank can use it again meanwhile, since all wait below.
   if ((let_go.fetch_or(bit, std::memory_order_seq_cst) | bit) ==
-      RankMask::FirstN(job_->local_size()).bits()) {
+      MemberMask::FirstN(job_->local_size()).bits()) {
     Status status = job_->segment().ClearCommunicator(region);
     if (!status.ok()) job_->Abort("rank " + std::to_string(job_->rank()) + ": " + status.message());
     let_go.store(0, std::memory_order_seq_cst);
@@ -230,7 +222,7 @@ Status CommunicatorSet::WhyNot(CommunicatorId id) {
   const std::vector<int> ranks = RanksOf(id);
   if (ranks.empty()) return NoSuchCommunicator(id);
   return InvalidArgument("rank " + std::to_string(job_->rank()) + " is not in process set " +
-                         std::to_string(id) + ", which has " + List(ranks));
+                         std::to_string(id) + ", which has " + RankList(RankSet(ranks)));
 }
 
 void CommunicatorSet::Ring(CommunicatorId id) {

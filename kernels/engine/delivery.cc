@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/collectives/collective.h"
-#include "kernels/common/rank_mask.h"
+#include "kernels/common/rank_set.h"
 #include "kernels/engine/own_callbacks.h"
 
 namespace tf_smddp {
@@ -102,7 +102,7 @@ bool Delivery::HasEnded(const PendingRequest& pending) {
   waiting.members = communicator->ToRanks(~std::uint64_t{0});
   // NCCL's calls wait for those of the other ranks; copies, and kernels of ours, do not.
   const bool copied = pending.output_bounce != nullptr || pending.cost.ipc;
-  waiting.missing = copied ? RankMask::Of(RankId(communicator->job().rank())).bits() : waiting.members;
+  waiting.missing = copied ? RankSet({communicator->job().rank()}) : waiting.members;
   state_->stalls->EndedButForWriting(std::move(waiting), writing);
   return false;
 }

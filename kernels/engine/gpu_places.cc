@@ -47,20 +47,20 @@ void GpuPlaces::Look(const Request& request, const Manifest& manifest) {
   if (device == nullptr || looked_.exchange(true, std::memory_order_relaxed)) return;
   LocalGroup& group = communicator_->group();
   const std::uint64_t active = group.segment().active().load(std::memory_order_seq_cst);
-  std::uint64_t sharing = 0, on_gpus = 0, on_host = 0;  // bits of ranks
+  RankSet sharing, on_gpus, on_host;
   for (int member = 0; member < group.size(); ++member) {
     if ((active >> member & 1) == 0) continue;  // it has left, and perhaps before this request
-    const int rank = group.rank_of(member);
-    const std::uint64_t gpu = Told(communicator_->job().LocalRankOf(rank)).load(std::memory_order_seq_cst);
-    const std::uint64_t bit = std::uint64_t{1} << rank;
-    (gpu == kUnknownGpu ? on_host : on_gpus) |= bit;
-    if (gpu == device->id()) sharing |= bit;
+    const RankId rank(group.rank_of(member));
+    const std::uint64_t gpu =
+        Told(communicator_->job().LocalRankOf(rank.value())).load(std::memory_order_seq_cst);
+    (gpu == kUnknownGpu ? on_host : on_gpus).Add(rank);
+    if (gpu == device->id()) sharing.Add(rank);
   }
-  if ((sharing & (sharing - 1)) != 0) {
+  if (sharing.size() > 1) {
     Warn(kShared, RankList(sharing) + " share " + device->Describe() +
                       ", which is slower than a GPU for each rank; " + kRemedy + ", if there are as many");
   }
-  if (on_host != 0) {
+  if (!on_host.empty()) {
     Warn(kMixed, "the tensor of " + DescribeManifest(manifest) + " lies on a GPU on " + RankList(on_gpus) +
                      ", and in the host's memory on " + RankList(on_host) +
                      ", so it is reduced in the host's memory; give all ranks a GPU, or none: look at " +

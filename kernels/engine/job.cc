@@ -99,16 +99,4 @@ void Job::TellOtherHosts(const std::string& text) {
   }
 }
 
-std::string RankList(std::uint64_t mask) {
-  std::string text = (mask & (mask - 1)) == 0 ? "rank " : "ranks ";
-  bool first = true;
-  for (int rank = 0; rank < kMaxLocalRanks; ++rank) {
-    if ((mask >> rank & 1) == 0) continue;
-    if (!first) text += ", ";
-    text += std::to_string(rank);
-    first = false;
-  }
-  return text;
-}
-
 }  // namespace tf_smddp

@@ -84,9 +84,6 @@ class Job {
   std::vector<ArenaView> views_;  // by local rank
 };
 
-// "rank 2", "ranks 0, 2": the set bits of `mask`.
-std::string RankList(std::uint64_t mask);
-
 }  // namespace tf_smddp
 
 #endif  // TF_SMDDP_KERNELS_ENGINE_JOB_H_

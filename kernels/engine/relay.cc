@@ -215,7 +215,10 @@ void Relay::Obey(const RelayMessage& message) {
       segment.relay_waits().store(1, std::memory_order_seq_cst);
       return;
     case RelayMessage::kLeft:
-      segment.known_left().fetch_or(RankMask::Of(message.rank).bits(), std::memory_order_seq_cst);
+      known_left_.Add(message.rank);
+      if (communicator_->job().LocalRankOf(message.rank.value()) < 0) {
+        segment.outside_left().store(message.rank.index() + 1, std::memory_order_seq_cst);
+      }
       return;
     case RelayMessage::kShutDown:
       // A request that waits for the rank may be about to fail.
@@ -289,7 +292,12 @@ bool Relay::FailWhenDrained() {
 }
 
 void Relay::NoteShutDown(RankId rank) {
-  group_->segment().known_shut_down().fetch_or(RankMask::Of(rank).bits(), std::memory_order_seq_cst);
+  if (!known_shut_down_.Add(rank)) return;
+  CommunicatorSegment& segment = group_->segment();
+  if (communicator_->job().LocalRankOf(rank.value()) < 0 && !known_left_.Contains(rank)) {
+    segment.outside_shut_down().store(1, std::memory_order_seq_cst);
+  }
+  segment.num_shut_down().fetch_add(1, std::memory_order_seq_cst);
   group_->RingAll();
 }
 
@@ -297,8 +305,7 @@ void Relay::CheckConnections() {
   if (communicator_->id() != kWorld) return;
   const Wire::Loss loss = communicator_->wire().Lost();
   if (!loss.rank.valid() || communicator_->job().aborted()) return;
-  const RankMask shut_down(group_->segment().known_shut_down().load(std::memory_order_seq_cst));
-  if (shut_down.Contains(loss.rank)) return;
+  if (known_shut_down_.Contains(loss.rank)) return;
   communicator_->job().Abort("the connection to rank " + std::to_string(loss.rank.value()) +
                              " on another host was lost (" + loss.reason +
                              "): the rank or its host has died, or the network failed");

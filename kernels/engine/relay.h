@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "kernels/common/clock.h"
+#include "kernels/common/rank_set.h"
 #include "kernels/control/host_order.h"
 #include "kernels/control/relay_message.h"
 #include "kernels/engine/member_state.h"
@@ -97,6 +98,8 @@ class Relay {
   std::deque<RelayMessage> failing_;
   MemberMask active_;     // members that the head knows as active
   MemberMask shut_down_;  // members that the head knows to have shut down
+  // Ranks of all hosts of which the head has said so.
+  RankSet known_left_, known_shut_down_;
 };
 
 }  // namespace tf_smddp

@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "kernels/common/decimal_text.h"
-#include "kernels/engine/job.h"
 
 namespace tf_smddp {
 namespace {
@@ -17,7 +16,7 @@ constexpr double kBusyShare = 0.1;
 
 bool IsStopped(const AbsentRank& absent) { return absent.state == 'T' || absent.state == 't'; }
 
-bool WaitsForDevice(const AbsentRank& absent) { return (absent.waits_for >> absent.rank & 1) != 0; }
+bool WaitsForDevice(const AbsentRank& absent) { return absent.waits_for.Contains(RankId(absent.rank)); }
 
 std::string Name(const Manifest& manifest, CommunicatorId communicator) {
   std::string text = DescribeManifest(manifest);
@@ -71,7 +70,7 @@ std::string Submissions(const AbsentRank& absent) {
   if (absent.pending == 0) return text + ", which is done";
   text += ", and waits";
   if (WaitsForDevice(absent)) return text + " for its device";
-  return absent.waits_for == 0 ? text : text + " for " + RankList(absent.waits_for);
+  return absent.waits_for.empty() ? text : text + " for " + RankList(absent.waits_for);
 }
 
 std::string Cause(const StallReport& report, const AbsentRank& absent) {
@@ -87,13 +86,13 @@ std::string Cause(const StallReport& report, const AbsentRank& absent) {
     return rank + " still prepares its first step (data, compilation), or its script calls no collective";
   }
   if (WaitsForDevice(absent)) return rank + " waits for its device; its own warning says more";
-  if (absent.pending > 0 && (absent.waits_for >> report.rank & 1) != 0) {
+  if (absent.pending > 0 && absent.waits_for.Contains(RankId(report.rank))) {
     return "the ranks run different collectives, or the same ones in different orders: rank " +
            std::to_string(report.rank) + " is at " +
            Name(report.requests.front().manifest, report.requests.front().communicator) + ", " + rank +
            " at " + Name(absent.last, absent.communicator);
   }
-  if (absent.pending > 0 && absent.waits_for != 0) {
+  if (absent.pending > 0 && !absent.waits_for.empty()) {
     return rank + " is held up itself by " + RankList(absent.waits_for);
   }
   if (absent.pending > 0) return rank + " is at another collective";
@@ -120,14 +119,14 @@ std::string DescribeSeconds(double seconds) {
 }
 
 std::string DescribeStall(const StallReport& report) {
-  std::uint64_t ranks = 0;
-  for (const AbsentRank& absent : report.absent) ranks |= std::uint64_t{1} << absent.rank;
+  RankSet ranks;
+  for (const AbsentRank& absent : report.absent) ranks.Add(RankId(absent.rank));
   const std::string& device = report.requests.front().device;
   std::string text =
       "rank " + std::to_string(report.rank) + " has waited " + DescribeSeconds(report.seconds) + " for ";
-  if (!device.empty()) text += device + (ranks != 0 ? ", and perhaps for " : "");
-  if (ranks != 0) text += RankList(ranks);
-  text += (device.empty() || ranks == 0 ? " at " : ", at ") + Requests(report.requests);
+  if (!device.empty()) text += device + (ranks.empty() ? "" : ", and perhaps for ");
+  if (!ranks.empty()) text += RankList(ranks);
+  text += (device.empty() || ranks.empty() ? " at " : ", at ") + Requests(report.requests);
   if (!device.empty()) text += ", whose calls of NCCL or copies are on a stream there";
   if (report.requests.front().ready) text += ", which all ranks have submitted";
   text += ".";
@@ -150,7 +149,7 @@ std::string DescribeStall(const StallReport& report) {
       std::min_element(report.absent.begin(), report.absent.end(),
                        [&](const AbsentRank& a, const AbsentRank& b) { return weight(a) < weight(b); });
   if (!device.empty() && (culprit == report.absent.end() || weight(*culprit) > 1)) {
-    text += " Likely cause: " + DeviceCause(device, ranks != 0) + ".";
+    text += " Likely cause: " + DeviceCause(device, !ranks.empty()) + ".";
   } else if (culprit != report.absent.end()) {
     text += " Likely cause: " + Cause(report, *culprit) + ".";
   }

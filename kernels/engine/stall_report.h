@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/rank_set.h"
 #include "kernels/control/manifest.h"
 #include "kernels/engine/request.h"
 
@@ -36,7 +37,7 @@ struct AbsentRank {
   CommunicatorId communicator = kWorld;  // of that
   double last_seconds = 0;               // how long ago that was
   std::uint64_t pending = 0;             // its requests that have not ended
-  std::uint64_t waits_for = 0;  // bits of the ranks that it says it waits for; its own: for its device
+  RankSet waits_for;                     // the ranks that it says it waits for; itself: for its device
 };
 
 struct StallReport {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/common/process.h"
+#include "kernels/common/rank_mask.h"
 #include "kernels/common/thread.h"
 
 namespace tf_smddp {
@@ -45,15 +46,10 @@ std::int64_t CoarseNanoseconds() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-std::uint64_t MissingOf(const std::vector<StallWatch::Waiting>& waiting) {
-  std::uint64_t missing = 0;
+RankSet MissingOf(const std::vector<StallWatch::Waiting>& waiting) {
+  RankSet missing;
   for (const StallWatch::Waiting& each : waiting) missing |= each.missing;
   return missing;
-}
-
-template <typename Body>
-void ForEachRank(std::uint64_t ranks, Body body) {
-  for (; ranks != 0; ranks &= ranks - 1) body(__builtin_ctzll(ranks));
 }
 
 }  // namespace
@@ -66,7 +62,11 @@ StallWatch::StallWatch(Job* job)
       patience_(Patience(warning_, timeout_)),
       interval_(std::clamp(patience_ / kLooks, kShortestInterval, kLongestInterval)),
       sees_processes_(job->peer(job->local_rank()).pid == ::getpid()),
-      seen_(static_cast<std::size_t>(job->size())) {}
+      seen_(static_cast<std::size_t>(job->size())) {
+  for (const std::vector<int>& host : job->hosts()) {
+    if (&host != &job->local_ranks()) outside_ |= RankSet(host);
+  }
+}
 
 StallWatch::~StallWatch() { Stop(); }
 
@@ -148,7 +148,7 @@ void StallWatch::Look() {
   CollectWriting(before, &waiting);
   std::stable_sort(waiting.begin(), waiting.end(),
                    [](const Waiting& a, const Waiting& b) { return a.submitted < b.submitted; });
-  own_.waits_for().store(MissingOf(waiting), std::memory_order_seq_cst);
+  Publish(MissingOf(waiting));
   while (!waiting.empty() && waiting.back().submitted > now - patience_) waiting.pop_back();
   if (waiting.empty()) return EndStall(now);
   if (!stalled_) {
@@ -159,17 +159,17 @@ void StallWatch::Look() {
     next_warning_ = warning_;
   }
   ++looks_;
-  const std::uint64_t awaited = Closure(MissingOf(waiting));
-  ForEachRank(awaited, [&](int rank) { LookAt(rank, now); });
+  const RankSet awaited = Closure(MissingOf(waiting));
+  for (const RankId rank : awaited.ranks()) LookAt(rank, now);
   const std::string text = DescribeStall(MakeReport(waiting, now));
   CheckTimeout(awaited, text, now);
   // Not at the first look: it takes two to see what a rank uses of a core.
   if (warning_ == kNever || now - since_ < next_warning_ || looks_ == 1 || job_->aborted()) return;
   while (next_warning_ <= now - since_) next_warning_ *= 2;
-  std::uint64_t members = 0;
+  RankSet members;
   for (const Waiting& each : waiting) members |= each.members;
   // Nobody else knows of a device that holds up this rank alone.
-  const bool report = MissingOf(waiting) == OwnBit() || IsReporter(members);
+  const bool report = MissingOf(waiting) == RankSet({job_->rank()}) || IsReporter(members);
   warned_ = warned_ || report;
   job_->logger().Log(report ? LogLevel::kWarning : LogLevel::kDebug, text);
 }
@@ -184,26 +184,47 @@ void StallWatch::EndStall(Clock::time_point now) {
   for (Seen& seen : seen_) seen.watched = false;
 }
 
+void StallWatch::Publish(const RankSet& missing) {
+  MemberMask here;  // by local rank
+  bool outside = false;
+  for (const RankId rank : missing.ranks()) {
+    const int local = job_->LocalRankOf(rank.value());
+    here |= MemberMask::Of(MemberId(local));
+    outside = outside || local < 0;
+  }
+  own_.waits_outside().store(outside ? 1 : 0, std::memory_order_seq_cst);
+  own_.waits_for().store(here.bits(), std::memory_order_seq_cst);
+}
+
+// What it publishes of ranks of other hosts stands for all of them.
+RankSet StallWatch::WaitedForBy(int local) const {
+  ProgressRecord& record = job_->segment().rank(local).progress;
+  RankSet ranks;
+  const MemberMask published(record.waits_for().load(std::memory_order_seq_cst));
+  const MemberMask here = MemberMask::FirstN(job_->local_size()) & published;  // others cannot be
+  for (const MemberId each : here) ranks.Add(RankId(job_->RankOf(each.value())));
+  if (record.waits_outside().load(std::memory_order_seq_cst) != 0) ranks |= outside_;
+  return ranks;
+}
+
 // `ranks`, and those for which they wait, and so on.
-std::uint64_t StallWatch::Closure(std::uint64_t ranks) {
-  for (std::uint64_t before = 0; before != ranks;) {
+RankSet StallWatch::Closure(RankSet ranks) const {
+  for (RankSet before; before != ranks;) {
     before = ranks;
-    ForEachRank(before, [&](int rank) {
-      const int local = job_->LocalRankOf(rank);
-      if (local >= 0)
-        ranks |= job_->segment().rank(local).progress.waits_for().load(std::memory_order_seq_cst);
-    });
-    if (job_->size() < 64) ranks &= (std::uint64_t{1} << job_->size()) - 1;  // others cannot be
+    for (const RankId rank : before.ranks()) {
+      const int local = job_->LocalRankOf(rank.value());
+      if (local >= 0) ranks |= WaitedForBy(local);
+    }
   }
   return ranks;
 }
 
 // Takes note of what `rank` does, and whether it has made progress since the last look.
-void StallWatch::LookAt(int rank, Clock::time_point now) {
-  const int local = job_->LocalRankOf(rank);
+void StallWatch::LookAt(RankId rank, Clock::time_point now) {
+  const int local = job_->LocalRankOf(rank.value());
   if (local < 0) return LookAtOtherHost(rank, now);
   const ProgressRecord& record = job_->segment().rank(local).progress;
-  Seen& seen = seen_[static_cast<std::size_t>(rank)];
+  Seen& seen = seen_[rank.index()];
   const std::uint64_t submitted = record.submitted(), ended = record.ended();
   ProcessStat stat;
   const bool has_stat = sees_processes_ && ReadProcessStat(job_->peer(local).pid, &stat);
@@ -237,8 +258,8 @@ void StallWatch::LookAt(int rank, Clock::time_point now) {
 
 // What a rank of another host does is not seen from here. It counts as without progress while this rank
 // waits.
-void StallWatch::LookAtOtherHost(int rank, Clock::time_point now) {
-  Seen& seen = seen_[static_cast<std::size_t>(rank)];
+void StallWatch::LookAtOtherHost(RankId rank, Clock::time_point now) {
+  Seen& seen = seen_[rank.index()];
   if (!seen.watched) {
     seen = Seen();
     seen.watched = true;
@@ -249,31 +270,29 @@ void StallWatch::LookAtOtherHost(int rank, Clock::time_point now) {
 }
 
 // Note [Progress].
-void StallWatch::CheckTimeout(std::uint64_t ranks, const std::string& text, Clock::time_point now) {
+void StallWatch::CheckTimeout(const RankSet& ranks, const std::string& text, Clock::time_point now) {
   if (timeout_ == kNever) return;
-  bool progress = false;
-  ForEachRank(ranks, [&](int rank) {
-    const Seen& seen = seen_[static_cast<std::size_t>(rank)];
+  for (const RankId rank : ranks.ranks()) {
+    const Seen& seen = seen_[rank.index()];
     // Its use of the CPU takes two looks to see.
-    if (seen.looks < 2 || now - seen.progress < timeout_) progress = true;
-  });
-  if (progress) return;
+    if (seen.looks < 2 || now - seen.progress < timeout_) return;
+  }
   job_->Abort("no progress for " + DescribeSeconds(Seconds(timeout_)) + " (SMDDP_STALL_TIMEOUT): " + text);
 }
 
 // Whether this rank is the one of `members` to write the warning.
-bool StallWatch::IsReporter(std::uint64_t members) const {
-  bool lower = false;
-  ForEachRank(members & (OwnBit() - 1), [&](int rank) {
-    const int local = job_->LocalRankOf(rank);
-    if (local < 0) return;  // each host has a reporter of its own
-    if (job_->segment().rank(local).progress.waits_for().load(std::memory_order_seq_cst) == 0) return;
+bool StallWatch::IsReporter(const RankSet& members) const {
+  for (const RankId rank : members.ranks()) {
+    if (rank.value() >= job_->rank()) break;
+    const int local = job_->LocalRankOf(rank.value());
+    if (local < 0) continue;  // each host has a reporter of its own
+    if (WaitedForBy(local).empty()) continue;
     ProcessStat stat;
     const bool stopped = sees_processes_ && ReadProcessStat(job_->peer(local).pid, &stat) &&
                          (stat.state == 'T' || stat.state == 't');
-    lower = lower || !stopped;
-  });
-  return !lower;
+    if (!stopped) return false;
+  }
+  return true;
 }
 
 StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now) {
@@ -282,13 +301,17 @@ StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::t
   report.seconds = Seconds(now - waiting.front().submitted);
   report.timeout_seconds = Seconds(timeout_);
   for (const Waiting& each : waiting) report.requests.push_back(each.request);
-  ForEachRank(MissingOf(waiting) & ~OwnBit(), [&](int rank) {
-    const Seen& seen = seen_[static_cast<std::size_t>(rank)];
+  for (const RankId rank : MissingOf(waiting).ranks()) {
+    if (rank.value() == job_->rank()) continue;
+    const Seen& seen = seen_[rank.index()];
     AbsentRank absent;
-    absent.rank = rank;
-    const int local = job_->LocalRankOf(rank);
+    absent.rank = rank.value();
+    const int local = job_->LocalRankOf(rank.value());
     absent.on_this_host = local >= 0;
-    if (local < 0) return report.absent.push_back(absent);
+    if (local < 0) {
+      report.absent.push_back(absent);
+      continue;
+    }
     ProgressRecord& record = job_->segment().rank(local).progress;
     absent.pid = sees_processes_ ? job_->peer(local).pid : 0;
     absent.state = seen.state;
@@ -301,9 +324,9 @@ StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::t
       absent.last_seconds = static_cast<double>(Nanoseconds(now.time_since_epoch()) - last.when_ns) * 1e-9;
     }
     absent.pending = record.submitted() - record.ended();
-    absent.waits_for = record.waits_for().load(std::memory_order_seq_cst);
+    absent.waits_for = WaitedForBy(local);
     report.absent.push_back(absent);
-  });
+  }
   return report;
 }
 

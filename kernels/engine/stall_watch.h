@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "kernels/common/clock.h"
+#include "kernels/common/rank_set.h"
 #include "kernels/common/status.h"
 #include "kernels/control/progress_record.h"
 #include "kernels/engine/job.h"
@@ -44,8 +45,8 @@ class StallWatch {
   struct Waiting {
     StalledRequest request;
     Clock::time_point submitted;
-    std::uint64_t members = 0;  // mask of the ranks of its communicator
-    std::uint64_t missing = 0;  // mask of the ranks that it waits for, or may; its own bit: for its device
+    RankSet members;  // the ranks of its communicator
+    RankSet missing;  // the ranks that it waits for, or may; itself: for its device
   };
 
   // The requests that were submitted at `before` or earlier.
@@ -85,16 +86,17 @@ class StallWatch {
   };
 
   void Run();
-  std::uint64_t OwnBit() const { return std::uint64_t{1} << job_->rank(); }
   bool Idle() const;
   void Look();
   void EndStall(Clock::time_point now);
   void CollectWriting(Clock::time_point before, std::vector<Waiting>* waiting);
-  std::uint64_t Closure(std::uint64_t ranks);
-  void LookAt(int rank, Clock::time_point now);
-  void LookAtOtherHost(int rank, Clock::time_point now);
-  void CheckTimeout(std::uint64_t ranks, const std::string& text, Clock::time_point now);
-  bool IsReporter(std::uint64_t members) const;
+  void Publish(const RankSet& missing);
+  RankSet WaitedForBy(int local) const;
+  RankSet Closure(RankSet ranks) const;
+  void LookAt(RankId rank, Clock::time_point now);
+  void LookAtOtherHost(RankId rank, Clock::time_point now);
+  void CheckTimeout(const RankSet& ranks, const std::string& text, Clock::time_point now);
+  bool IsReporter(const RankSet& members) const;
   StallReport MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now);
 
   Job* const job_;
@@ -103,6 +105,7 @@ class StallWatch {
   const Clock::duration patience_;           // until a wait counts as a stall
   const Clock::duration interval_;           // between two looks
   const bool sees_processes_;                // the peers' pids mean something to this process
+  RankSet outside_;                          // the ranks of other hosts
   Collect collect_;
 
   // The stall that lasts. Watch thread only.

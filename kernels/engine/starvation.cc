@@ -10,19 +10,20 @@ void Starvation::Starved(std::uint64_t number, const std::vector<CommunicatorId>
   std::lock_guard<std::mutex> lock(mu_);
   job_->segment().rank(job_->local_rank()).progress.starved().store(number, std::memory_order_seq_cst);
   std::vector<std::uint64_t> published;
-  std::uint64_t starved = 0;  // mask of ranks
+  RankSet starved;
   for (int local = 0; local < job_->local_size(); ++local) {
     published.push_back(job_->segment().rank(local).progress.starved().load(std::memory_order_seq_cst));
-    if (published.back() != 0) starved |= std::uint64_t{1} << job_->RankOf(local);
+    if (published.back() != 0) starved.Add(RankId(job_->RankOf(local)));
   }
-  std::uint64_t culprits = 0;  // the starved ranks that this rank waits for
+  RankSet culprits;  // the starved ranks that this rank waits for
   for (const CommunicatorId call : calls) {
-    std::uint64_t missing = 0;
+    RankSet missing;
     for (const StallWatch::Waiting& each : waiting) {
       const bool for_ranks = !each.request.ready && each.request.device.empty();
-      if (each.request.communicator == call && for_ranks) missing |= each.missing & starved;
+      if (each.request.communicator == call && for_ranks) missing |= each.missing;
     }
-    if (missing == 0) {  // this call may end
+    missing &= starved;
+    if (missing.empty()) {  // this call may end
       seen_.clear();
       return;
     }

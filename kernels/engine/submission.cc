@@ -315,9 +315,10 @@ std::uint64_t Submission::Missing(const PendingRequest& pending, bool entered) {
 void Submission::CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting) {
   const auto add = [&](const Manifest& manifest, Clock::time_point since, std::uint64_t missing, bool ready,
                        const std::string& device) {
-    if (since > before || state_->communicator->ToRanks(missing) == 0) return;
+    if (since > before) return;
     StallWatch::Waiting each;
     each.missing = state_->communicator->ToRanks(missing);
+    if (each.missing.empty()) return;
     each.members = state_->communicator->ToRanks(~std::uint64_t{0});
     each.submitted = since;
     each.request = {manifest, state_->communicator->id(), ready, device};

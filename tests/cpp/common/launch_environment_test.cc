@@ -210,9 +210,18 @@ TEST(LaunchEnvironment, SeveralHosts) {
   ExpectLaunchError(Both(Torchrun(0, 4), {{"LOCAL_WORLD_SIZE", "2"}}),
                     "LOCAL_WORLD_SIZE=2 of WORLD_SIZE=4: the ranks are on several hosts, which MPI joins, "
                     "and torchrun starts no MPI");
-  ExpectLaunchError(
-      Both(OpenMpi(3, 128), {{"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-      "OMPI_COMM_WORLD_SIZE=128 is more than 64");
+}
+
+TEST(LaunchEnvironment, MoreRanksThanOneHostTakes) {
+  const Environment on_host = {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "64"}};
+  Launch launch;
+  const Status status = Read(Both(OpenMpi(130, 192), on_host), &launch);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(launch.size, 192);
+  EXPECT_EQ(launch.local_size, 64);
+  ExpectLaunchError(Both(OpenMpi(130, 192), Both(on_host, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "65"}})),
+                    "OMPI_COMM_WORLD_LOCAL_SIZE=65 is more than 64");
+  ExpectLaunchError(Both(OpenMpi(130, 16'385), on_host), "OMPI_COMM_WORLD_SIZE=16385 is outside [1, 16384]");
 }
 
 TEST(LaunchEnvironment, TheOrderOfPrecedence) {

@@ -18,7 +18,7 @@ static_assert(!std::is_convertible_v<int, RankId> && !std::is_convertible_v<Rank
 static_assert(!std::is_constructible_v<RankId, MemberId> && !std::is_constructible_v<MemberId, RankId>);
 static_assert(!std::is_constructible_v<MemberId, ParticipantId>);
 static_assert(!std::is_convertible_v<std::uint64_t, MemberMask>);
-static_assert(!std::is_constructible_v<MemberMask, RankMask>);
+static_assert(!std::is_constructible_v<MemberMask, IdMask<RankId>>);
 
 // All functions are constexpr.
 static_assert(MemberMask::FirstN(3).Without(MemberId(1)).CountBelow(MemberId(2)) == 1);

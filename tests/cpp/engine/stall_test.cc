@@ -82,7 +82,7 @@ TEST(StallReport, ARankThatHasSubmittedNothing) {
 
 TEST(StallReport, RanksThatWaitForEachOther) {
   AbsentRank absent = Absent('S', 1);
-  absent.waits_for = 1;
+  absent.waits_for = RankSet({0});
   ExpectParts(DescribeStall(ReportAbout(absent)),
               {"sleeps (0 % of a core)", "61 s ago, and waits for rank 0.",
                "Likely cause: the ranks run different collectives, or the same ones in different orders: "
@@ -92,7 +92,7 @@ TEST(StallReport, RanksThatWaitForEachOther) {
 
 TEST(StallReport, ARankThatWaitsForAnother) {
   AbsentRank absent = Absent('S', 1);
-  absent.waits_for = 1 << 3;
+  absent.waits_for = RankSet({3});
   absent.communicator = 5;
   ExpectParts(DescribeStall(ReportAbout(absent)), {"[4] in process set 5 61 s ago, and waits for rank 3.",
                                                    "Likely cause: rank 2 is held up itself by rank 3."});
@@ -100,7 +100,7 @@ TEST(StallReport, ARankThatWaitsForAnother) {
 
 TEST(StallReport, ARankThatWaitsForItsDevice) {
   AbsentRank absent = Absent('S', 1);
-  absent.waits_for = 1 << 2;
+  absent.waits_for = RankSet({2});
   ExpectParts(DescribeStall(ReportAbout(absent)),
               {"[4] 61 s ago, and waits for its device.",
                "Likely cause: rank 2 waits for its device; its own warning says more."});

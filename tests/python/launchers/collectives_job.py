@@ -49,12 +49,39 @@ def gradients(*tensors):
     return [sdp.allreduce(tensor, index, len(tensors)) for index, tensor in enumerate(tensors)]
 
 
+@tf.function
+def separately(*tensors):
+    """Each is a group of its own, and none waits for another one."""
+    return [sdp.allreduce(tensor, 0, 1) for tensor in tensors]
+
+
+@tf.function
+def loop(start, steps):
+    """More groups in one step than a table has places for."""
+    total = start
+    for _ in tf.range(steps):
+        total = sdp.allreduce(total, 0, 1, op=sdp.ReduceOp.SUM) / SIZE
+    return total
+
+
 sets = [inputs(7 + 5_000 * index, 2 + index) for index in range(40)]
 for _ in range(3):
     results = gradients(*[tf.constant(each[RANK]) for each in sets])
     for each, result in zip(sets, results, strict=True):
         np.testing.assert_allclose(result.numpy(), np.mean(each, axis=0, dtype=np.float64), atol=1e-5)
         note(result.numpy())
+for each, result in zip(sets, separately(*[tf.constant(each[RANK]) for each in sets]), strict=True):
+    np.testing.assert_allclose(result.numpy(), np.mean(each, axis=0, dtype=np.float64), atol=1e-5)
+    note(result.numpy())
+np.testing.assert_allclose(
+    loop(tf.fill([10], float(RANK)), tf.constant(100)).numpy(), np.full(10, (SIZE - 1) / 2), rtol=1e-5
+)
+
+for compression, error in ((sdp.Compression.fp16, 2**-10), (sdp.Compression.bf16, 2**-7)):
+    mine = inputs(100_003, 3)
+    mean = sdp.allreduce(tf.constant(mine[RANK]), 0, 1, compression=compression).numpy()
+    np.testing.assert_allclose(mean, np.mean(mine, axis=0, dtype=np.float64), rtol=error, atol=4 * error)
+    note(mean)
 
 try:
     sdp.allreduce(tf.zeros(10 + RANK), 0, 1)

@@ -79,29 +79,44 @@ def test_smddprun(bench, family):
         check_who(bench.run(*hosts.on("h0", words), **changes), "smddprun", 3)
 
 
-# Each allreduce is of 8 MB, which each of H hosts must send 2 (H - 1) / H times.
+# Each rank has 8 MB, ten times.
 TRAFFIC = """
 import tensorflow as tf
 import tf_smddp as sdp
 sdp.init()
 for _ in range(10):
-    sdp.allreduce(tf.ones(2_000_000), 0, 1)
+    CALL
 """
+ALLREDUCE = "sdp.allreduce(tf.ones(2_000_000), 0, 1)"
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("counts", [(1, 1), (3, 2), (2, 2, 1)])
-def test_a_host_sends_each_byte_as_often_as_it_must(bench, counts):
+@pytest.mark.parametrize(
+    "counts, call, inputs",
+    [
+        # Each of H hosts must send 2 (H - 1) / H times what it gets, whatever the number of its ranks.
+        ((1, 1), ALLREDUCE, (1, 1)),
+        ((3, 2), ALLREDUCE, (1, 1)),
+        ((2, 2, 1), ALLREDUCE, (4 / 3, 4 / 3, 4 / 3)),
+        ((2, 1), ALLREDUCE.replace(" 1)", " 1, compression=sdp.Compression.fp16)"), (1 / 2, 1 / 2)),
+        # The inputs of its ranks, once for each other host.
+        ((3, 2), "sdp.allgather(tf.ones(2_000_000))", (3, 2)),
+        ((2, 1, 1), "sdp.allgather(tf.ones(2_000_000))", (4, 2, 2)),
+        # A shard for each rank of another host.
+        ((3, 2), "sdp.alltoall(tf.ones(2_000_000))", (3 * 2 / 5, 2 * 3 / 5)),
+        ((3, 2), "sdp.reducescatter(tf.ones(2_000_000))", (3 * 2 / 5, 2 * 3 / 5)),
+    ],
+)
+def test_a_host_sends_each_byte_as_often_as_it_must(bench, counts, call, inputs):
     job = bench.folder / "traffic.py"
-    job.write_text(TRAFFIC)
+    job.write_text(TRAFFIC.replace("CALL", call))
     with VirtualHosts(len(counts)) as hosts:
         before = [hosts.sent_bytes(name) for name in hosts.names]
         ended = bench.run(*launch("openmpi4", hosts, counts, [sys.executable, job]))
         sent = [hosts.sent_bytes(name) - old for name, old in zip(hosts.names, before, strict=True)]
     assert ended.code == 0, ended.output
-    least = 10 * 8e6 * 2 * (len(counts) - 1) / len(counts)
     # Ethernet, IP and TCP put 66 bytes before 1,448 of data; the rest is the launcher's and the start.
-    for each in sent:
+    for each, least in zip(sent, [10 * 8e6 * number for number in inputs], strict=True):
         assert 0.98 * least < each < 1.02 * least * 1514 / 1448 + 2e6, (sent, least)
 
 
