@@ -14,7 +14,8 @@ import pytest
 def main() -> int:
     """Returns pytest's exit code of this rank."""
     folder = pathlib.Path(sys.argv[1])
-    rank = int(os.environ.get("SMDDP_RANK", "0"))
+    # smddprun's variable; on several hosts mpirun's.
+    rank = int(os.environ.get("SMDDP_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
     if rank != 0:
         # The descriptors, not sys.stdout: TensorFlow and the engine write to them directly.
         log = os.open(folder / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

@@ -157,6 +157,12 @@ bool BatchRunner::ResolveOne(Item* item) {
       status = BounceOutput(resolved, item->pending.get(), &output);
     // It is no damage when this rank has no room.
     if (!status.ok()) status = ErrorOfStep(status, status.message());
+    if (!status.ok() && status.code() != StatusCode::kDeviceLost && gather_ != nullptr) {
+      item->failed = std::exchange(status, Status());
+      item->thrown_away.resize(resolved.collective->OutputCount(resolved.call, resolved.self) *
+                               DTypeBytes(resolved.call.operation.dtype));
+      output = item->thrown_away.data();
+    }
   }
   if (!status.ok()) {
     // The other hosts have launched it, too, and would wait for this rank's part.
@@ -242,7 +248,22 @@ void BatchRunner::Complete(Requests* done) {
   for (Transfer* transfer : transfers_) transfer->Complete();
   Charge();
   LogEnd();
+  for (auto item = items_.begin(); item != items_.end();) {
+    if (item->failed.ok()) {
+      ++item;
+      continue;
+    }
+    FailAlone(*item);
+    batch_.erase(batch_.begin() + (item - items_.begin()));
+    item = items_.erase(item);
+  }
   TakeAll(batch_, done);
+}
+
+// What has failed here alone stays pending until the incarnation ends, which is about to fail.
+void BatchRunner::FailAlone(const Item& item) {
+  failures_->FailRequest(*item.pending, item.failed);
+  if (group_->table().Acknowledge(item.pending->place(), group_->index())) group_->RingAll();
 }
 
 bool BatchRunner::polls() const {

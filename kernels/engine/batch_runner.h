@@ -10,6 +10,7 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_
 #define TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -72,6 +73,10 @@ class BatchRunner {
     PendingTable::Shared pending;
     ResolvedRequest resolved;
     Transfer* transfer = nullptr;
+    // Between hosts, a request whose output this rank could not allocate runs all the same, into memory that
+    // is thrown away, since the other ranks need this rank's part. It fails here when they have theirs.
+    Status failed;
+    std::vector<std::byte> thrown_away;
   };
 
   bool ResolveAll(const LogReader::Batch& batch);
@@ -83,6 +88,7 @@ class BatchRunner {
   Transfer* TransferOf(const ResolvedRequest& resolved);
   bool StepTransfers();
   void TakeAll(const LogReader::Batch& batch, Requests* done);
+  void FailAlone(const Item& item);
   void Charge();
   void LogEnd() const;
 

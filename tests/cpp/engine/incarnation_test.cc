@@ -249,6 +249,42 @@ TEST(Incarnation, ARankIsOwedTheFailure) {
   });
 }
 
+// On one host it fails the step of all. Between hosts the others have their outputs, and fail a step later.
+TEST(Incarnation, AnOutputThatOneRankCannotAllocate) {
+  constexpr std::size_t kCount = 5'000, kSize = 3;
+  RunRanks(kSize, [](int rank, Engine& engine) {
+    ASSERT_TRUE(GoodStep(engine, 0).ok());
+    std::vector<float> data(kCount, static_cast<float>(rank)), output(kSize * kCount);
+    Request request = MakeRequest(CollectiveKind::kAllgather, DType::kFloat32, ReduceOp::kSum, data.data(),
+                                  nullptr, kCount);
+    request.allocate = [&](const std::vector<std::int64_t>&, void** to) {
+      *to = output.data();
+      return rank == 1 ? Internal("no room here") : Status();
+    };
+    int failures = 0;
+    {
+      Step step(engine);
+      step.Submit(std::move(request));
+      const Status status = step.End();
+      if (!status.ok()) ++failures;
+      if (rank == 1) {
+        EXPECT_NE(status.message().find("no room here"), std::string::npos) << status.message();
+      } else if (status.ok()) {
+        EXPECT_EQ(output.back(), static_cast<float>(kSize - 1));
+      }
+    }
+    for (int turn = 1; turn < 4;) {
+      const Status status = GoodStep(engine, turn);
+      if (status.ok()) {
+        ++turn;
+      } else {
+        ASSERT_EQ(++failures, 1) << status.message();
+      }
+    }
+    EXPECT_EQ(failures, 1);
+  });
+}
+
 // A rank that is owed a failure fails itself in that very step, before it has touched the engine.
 TEST(Incarnation, ARankThatIsOwedFailsByItself) {
   for (std::size_t how = 0; how < 5; ++how) {
