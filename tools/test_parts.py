@@ -79,15 +79,21 @@ def run_spmd(
     limit_s: int,
     options: Sequence[str],
     more_env: Optional[Dict[str, str]] = None,
+    hosts: Optional[str] = None,
 ) -> Result:
-    """The SPMD suite at one size, or what `options` of pytest select of it."""
+    """The SPMD suite at one size, or what `options` of pytest select of it.
+
+    `hosts`: "2,1" for 2 ranks on one host, and 1 on another one; None for one host.
+    """
     log, start = open_log(name), time.monotonic()
     folder = result_folder(name)
+    if hosts is None:
+        launcher = [str(python.parent / "smddprun"), "-np", str(size)]
+    else:
+        launcher = [str(python), str(ROOT / "tools" / "spmd_on_hosts.py"), hosts]
     code = run(
         [
-            str(python.parent / "smddprun"),
-            "-np",
-            str(size),
+            *launcher,
             str(python),
             str(ROOT / "tools" / "spmd_pytest.py"),
             str(folder),
@@ -263,12 +269,16 @@ def spmd(options: Options) -> List[Run]:
             (first, 2, selection("not long")),
             (last, 3, [*selection("not long and not one_tensorflow"), "--half-of-the-modes"]),
         ]
-    return [
+    parts = [
         functools.partial(
             run_spmd, f"spmd tf-{version} np-{size}", venv_python(version), size, 1500, selected
         )
         for version, size, selected in runs
     ]
+    if options.everything:
+        name = f"spmd tf-{first} hosts-2+1"
+        parts.append(functools.partial(run_spmd, name, venv_python(first), 3, 1500, [], hosts="2,1"))
+    return parts
 
 
 def selected_nowhere(results: List[Result]) -> List[Result]:

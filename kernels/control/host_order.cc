@@ -5,6 +5,7 @@
 
 #include "kernels/common/collective_info.h"
 #include "kernels/control/readiness_table.h"
+#include "kernels/control/ticket.h"
 
 namespace tf_smddp {
 namespace {
@@ -19,6 +20,14 @@ bool HasRank(const std::vector<RelayPart>& parts, RankId rank) {
   return std::any_of(parts.begin(), parts.end(), [rank](const RelayPart& part) { return part.rank == rank; });
 }
 
+std::string WhereOf(const std::string& key, const std::string& number) {
+  const std::string by_name = "name/";
+  if (key == "sequence") return "at collective " + number;
+  if (key == "out of band") return "at out-of-band collective " + number;
+  if (key.compare(0, by_name.size(), by_name) != 0) return "in group execution " + number;
+  return "at use " + number + " of '" + key.substr(by_name.size()) + "'";
+}
+
 // The text of the error when two hosts wait for each other.
 std::string DescribeCrossing(int rank, const Manifest& manifest, int other_rank, const Manifest& other) {
   return "too many collectives without an order are under way at once on several hosts: rank " +
@@ -30,11 +39,11 @@ std::string DescribeCrossing(int rank, const Manifest& manifest, int other_rank,
 
 }  // namespace
 
-std::string DescribeDisagreement(const std::string& where, int rank, const Manifest& manifest, int other_rank,
-                                 const Manifest& other) {
-  return "the ranks run different collectives" + where + ": rank " + std::to_string(rank) + " has " +
-         DescribeManifest(manifest) + "; rank " + std::to_string(other_rank) + " has " +
-         DescribeManifest(other) +
+std::string DescribeDisagreement(const std::string& key, std::uint64_t ticket, int rank,
+                                 const Manifest& manifest, int other_rank, const Manifest& other) {
+  return "the ranks run different collectives " + WhereOf(key, std::to_string(NumberOf(ticket))) +
+         " (counted from 0): rank " + std::to_string(rank) + " has " + DescribeManifest(manifest) +
+         "; rank " + std::to_string(other_rank) + " has " + DescribeManifest(other) +
          ". All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
          "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the "
          "model or the batch differs between ranks";
@@ -90,8 +99,8 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
     }
   } else if (!SameManifest(entry.manifest, message.manifest)) {
     return Fail(0,
-                DescribeDisagreement("", entry.launch.parts.front().rank.value(), entry.manifest,
-                                     message.parts.front().rank.value(), message.manifest),
+                DescribeDisagreement(message.key, message.ticket, entry.launch.parts.front().rank.value(),
+                                     entry.manifest, message.parts.front().rank.value(), message.manifest),
                 out);
   } else {
     entry.launch.parts.insert(entry.launch.parts.end(), message.parts.begin(), message.parts.end());

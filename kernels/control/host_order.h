@@ -16,9 +16,10 @@
 
 namespace tf_smddp {
 
-// The text of the error when ranks run different collectives. `where` is empty, or begins with a space.
-std::string DescribeDisagreement(const std::string& where, int rank, const Manifest& manifest, int other_rank,
-                                 const Manifest& other);
+// The text of the error when ranks run different collectives under one key (of Sequencer::KeyOf in
+// kernels/engine) and ticket.
+std::string DescribeDisagreement(const std::string& key, std::uint64_t ticket, int rank,
+                                 const Manifest& manifest, int other_rank, const Manifest& other);
 
 class HostOrder {
  public:

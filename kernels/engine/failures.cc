@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/control/host_order.h"
-#include "kernels/engine/ticket.h"
+#include "kernels/control/ticket.h"
 
 namespace tf_smddp {
 
@@ -42,18 +42,12 @@ void Failures::FailRequest(const PendingRequest& pending, const Status& status) 
 }
 
 void Failures::FailOnMismatch(const PendingRequest& pending, const Manifest& others, int other_member) {
-  const Pairing& pairing = pending.request.pairing;
-  const std::string number = std::to_string(NumberOf(pending.ticket));
-  std::string where;
-  if (pairing.kind == Pairing::kGroup) where = "in group execution " + number;
-  if (pairing.kind == Pairing::kSequence) where = "at collective " + number;
-  if (pairing.kind == Pairing::kOutOfBand) where = "at out-of-band collective " + number;
-  if (pairing.kind == Pairing::kName) where = "at use " + number + " of '" + pairing.name + "'";
   const int other_rank =
       other_member >= 0 && other_member < state_->group->size() ? state_->group->rank_of(other_member) : -1;
   Fail(pending.incarnation, pending.request.step,
-       DescribeDisagreement(" " + where + " (counted from 0)", state_->communicator->job().rank(),
-                            pending.manifest, other_rank, others));
+       DescribeDisagreement(Sequencer::KeyOf(pending.request.pairing, state_->communicator->wired()),
+                            pending.ticket, state_->communicator->job().rank(), pending.manifest, other_rank,
+                            others));
 }
 
 void Failures::Cancel(std::uint64_t id, const std::string& reason) {

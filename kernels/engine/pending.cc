@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/engine/ticket.h"
+#include "kernels/control/ticket.h"
 
 namespace tf_smddp {
 

@@ -31,9 +31,9 @@
 #include "kernels/common/status.h"
 #include "kernels/control/failure_record.h"
 #include "kernels/control/readiness_table.h"
+#include "kernels/control/ticket.h"
 #include "kernels/engine/failure_memory.h"
 #include "kernels/engine/request.h"
-#include "kernels/engine/ticket.h"
 
 namespace tf_smddp {
 

@@ -1,4 +1,4 @@
-"""Compression.fp16 and bf16 round what NCCL moves, and nothing else; a user's own is applied as written."""
+"""Compression.fp16 and bf16 round what crosses a link, and nothing else; own ones are applied as written."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ FINE = 1.0 + 2.0**-20
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("compression", OURS)
-def test_fp16_and_bf16_round_what_nccl_moves(size, compression):
+def test_fp16_and_bf16_round_what_crosses_a_link(size, compression):
     rounded = values.roundings > 0 and compression is not sdp.Compression.none
     fine = 1.0 if rounded else FINE
     x = tf.constant([FINE, 1024.0])

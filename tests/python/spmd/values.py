@@ -90,7 +90,8 @@ def offset_of(rows: List[int], rank: int) -> int:
     return sum(rows[:rank])
 
 
-# How many times a value is rounded; not at all where the host reduces. conftest.py sets it where NCCL does.
+# How many times a value is rounded; not at all where one host reduces. conftest.py sets it where NCCL does,
+# or several hosts.
 roundings = 0
 
 _MANTISSA_BITS = {
@@ -104,7 +105,7 @@ _MANTISSA_BITS = {
 
 
 def assert_equal(result: tf.Tensor, expected: np.ndarray, what: object = "") -> None:
-    """To the bit, in value, type and shape; but for what NCCL rounds."""
+    """To the bit, in value, type and shape; but for what NCCL rounds, or each host."""
     found = result.numpy() if hasattr(result, "numpy") else np.asarray(result)
     assert found.dtype == expected.dtype, what
     assert found.shape == expected.shape, what

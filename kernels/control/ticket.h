@@ -1,8 +1,8 @@
 // What a ticket is made of.
 //
-// Place in the stack: below engine/sequencer.h, which draws tickets, and engine/pending.h.
-#ifndef TF_SMDDP_KERNELS_ENGINE_TICKET_H_
-#define TF_SMDDP_KERNELS_ENGINE_TICKET_H_
+// Place in the stack: the bottom of control/; kernels/engine/sequencer.h draws tickets.
+#ifndef TF_SMDDP_KERNELS_CONTROL_TICKET_H_
+#define TF_SMDDP_KERNELS_CONTROL_TICKET_H_
 
 #include <cstdint>
 
@@ -24,4 +24,4 @@ inline std::uint64_t NumberOf(std::uint64_t ticket) {
 
 }  // namespace tf_smddp
 
-#endif  // TF_SMDDP_KERNELS_ENGINE_TICKET_H_
+#endif  // TF_SMDDP_KERNELS_CONTROL_TICKET_H_
