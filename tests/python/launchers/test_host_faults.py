@@ -1,0 +1,133 @@
+"""Ranks and links of another host that fail. The hosts are network namespaces of this machine."""
+
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+from test_hosts import launch, wait_for
+from virtual_hosts import VirtualHosts
+
+# What keeps MPI's launcher from ending the other ranks when one dies, so that they get to say what they saw.
+KEEP_THE_OTHERS = {"openmpi4": ["--enable-recovery"], "mpich": ["-disable-auto-cleanup"]}
+# What a test allows beside the limits that the documents give, since this machine may be busy.
+SLACK = 5
+
+JOB = """
+import os, sys, time
+import tensorflow as tf
+import tf_smddp as sdp
+time.sleep(LATE if os.uname().nodename == "h1" else 0)
+try:
+    sdp.init()
+    x = tf.ones(COUNT)
+    for step in range(100_000):
+        sdp.allreduce(x, 0, 1)
+        if step == 10:
+            os.write(1, f"pid of {sdp.rank()}: {os.getpid()}\\n".encode())
+            time.sleep(IDLE)
+        if step == STEPS:
+            break
+except (tf.errors.InternalError, RuntimeError) as error:
+    os.write(1, f"error on {os.uname().nodename}: {error}\\n".encode())
+    os._exit(3)
+os.write(1, f"well: {sdp.rank()}\\n".encode())
+"""
+
+
+def job(bench, count=1, idle=0, late=0, steps=100_000):
+    """Writes the job of the test: allreduces of `count` elements, with `idle` seconds after the tenth."""
+    text = JOB
+    for name, value in {"COUNT": count, "IDLE": idle, "LATE": late, "STEPS": steps}.items():
+        text = text.replace(name, str(value))
+    path = bench.folder / "job.py"
+    path.write_text(text)
+    return [sys.executable, path]
+
+
+def start(bench, kind, hosts, words, **changes):
+    """Starts the job with two ranks on each host, and without the launcher's way to end all of them."""
+    command = launch(kind, hosts, (2, 2), words)
+    program = next(index for index, word in enumerate(command) if "exec " in word)
+    # `hosts.on` has made one word for the shell of all that follows.
+    first, rest = command[program].split(" ", 2)[1:]
+    command[program] = f"exec {first} {' '.join(KEEP_THE_OTHERS[kind])} {rest}"
+    return bench.start(*command, **changes)
+
+
+def pid_of(running, rank):
+    """Waits until a rank has said its process number."""
+    wait_for(running, lambda output: f"pid of {rank}: " in output, 60)
+    return int(re.search(rf"pid of {rank}: (\d+)", running.output()).group(1))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", list(KEEP_THE_OTHERS))
+@pytest.mark.parametrize("count, idle", [(1, 0), (3_000_000, 0), (1, 4)], ids=["small", "large", "idle"])
+def test_a_rank_of_another_host_is_killed(bench, kind, count, idle):
+    with VirtualHosts(2) as hosts:
+        running = start(bench, kind, hosts, job(bench, count, idle))
+        pids = [pid_of(running, rank) for rank in range(4)]
+        os.kill(pids[3], signal.SIGKILL)
+        wait_for(running, lambda output: output.count("error on ") == 3, idle + 5 + SLACK)
+        output = running.output()
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        running.process.terminate()
+        running.finish()
+    assert len(re.findall(r"error on h[01]: .*rank 3", output)) == 3, output
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [1, 3_000_000])
+def test_the_first_rank_of_another_host_is_stopped(bench, count):
+    with VirtualHosts(2) as hosts:
+        words = launch("openmpi4", hosts, (1, 1), job(bench, count))
+        running = bench.start(*words, SMDDP_HOST_TIMEOUT="3")
+        pids = [pid_of(running, rank) for rank in range(2)]
+        os.kill(pids[1], signal.SIGSTOP)
+        wait_for(running, lambda output: "error on h0" in output, 3 + 1 + SLACK)
+        os.kill(pids[1], signal.SIGKILL)
+        ended = running.finish()
+    assert ended.code != 0, ended.output
+    assert "the connection to rank 1 on another host was lost (h1 has been silent for 3 s" in ended.output
+
+
+@pytest.mark.long
+def test_a_link_goes_down_while_all_are_idle(bench):
+    with VirtualHosts(2) as hosts:
+        words = launch("openmpi4", hosts, (1, 1), job(bench, idle=12))
+        running = bench.start(*words, SMDDP_HOST_TIMEOUT="3")
+        pid_of(running, 0), pid_of(running, 1)
+        hosts.cut("h1")
+        # The log says so at once, and the next collective fails.
+        wait_for(running, lambda output: "[tf_smddp rank 0 error] the connection to" in output, 3 + 1 + SLACK)
+        wait_for(running, lambda output: "error on h0" in output, 12 + SLACK)
+        hosts.mend("h1")
+        ended = running.finish()
+    assert ended.code != 0, ended.output
+
+
+@pytest.mark.long
+def test_a_host_that_comes_late_is_waited_for(bench):
+    with VirtualHosts(2) as hosts:
+        began = time.monotonic()
+        ended = bench.run(*launch("openmpi4", hosts, (1, 1), job(bench, late=10, steps=20)))
+    assert ended.code == 0, ended.output
+    assert ended.lines("well: ") == ["well: 0", "well: 1"], ended.output
+    assert time.monotonic() - began > 10
+
+
+def test_a_host_that_comes_too_late_is_an_error(bench):
+    with VirtualHosts(2) as hosts:
+        words = launch("openmpi4", hosts, (1, 1), job(bench, late=60, steps=20))
+        running = bench.start(*words, SMDDP_BOOTSTRAP_TIMEOUT="3")
+        wait_for(running, lambda output: "error on h0" in output, 30)
+        ended = running.finish(30)
+    assert ended.code != 0, ended.output
+    assert re.search(r"error on h0: .*SMDDP_BOOTSTRAP_TIMEOUT", ended.output), ended.output
