@@ -24,7 +24,8 @@ without GPUs, a rank for each two cores.
   --output-dir DIR            write each rank's output to DIR/rank-<rank>.stdout and .stderr as well
   --tag-output                begin each line with its rank, as in '[1] ...' (default with 2 ranks or more)
   --no-tag-output             do not tag lines
-  --grace SECONDS             when a rank fails, give the others this time to end by themselves (default: 5)
+  --grace SECONDS             when a rank fails, give the others this time to end by themselves (default: 5);
+                              for ranks of this host
   --timeout SECONDS           end the job after this time, with exit code 124 (default: no limit)
   -v, --verbose               report what is started, and how each rank ends
   --version, -h, --help       print the version, or this text
@@ -48,6 +49,9 @@ Under mpirun, and without -np, smddprun executes the command in its place, since
 """
 
 # A larger number is taken for a typing error.
+# For how long the other ranks may end by themselves when one fails, without --grace.
+GRACE_SECONDS = 5.0
+
 MAX_RANKS = 4096
 
 
@@ -66,7 +70,7 @@ class Options(NamedTuple):
     exports: tuple[tuple[str, str | None], ...] = ()
     output_dir: str | None = None
     tag_output: bool | None = None
-    grace: float = 5.0
+    grace: float | None = None
     timeout: float | None = None
     verbose: bool = False
     show: str | None = None  # "help" or "version", which is to be printed instead

@@ -30,7 +30,7 @@ FLAGS = {
 
 def test_defaults():
     assert parse(["train.py"]) == Options(command=("train.py",))
-    assert Options().num_ranks is None and Options().grace == 5.0 and Options().timeout is None
+    assert Options().num_ranks is None and Options().grace is None and Options().timeout is None
 
 
 @pytest.mark.parametrize("option", WITH_VALUE)
