@@ -16,7 +16,7 @@ Starts N ranks of a tf_smddp program, on this host or on those that -H names, an
 smddpsinglenode is the same command, but starts a rank for each GPU of this host unless -np is given;
 without GPUs, a rank for each two cores.
 
-  -np N, -n N, --num-proc N   number of ranks (default: 1)
+  -np N, --num-proc N         number of ranks (default: 1)
   -H HOST:N,..., --hosts ...  start N ranks on each of these hosts, through the MPI that is installed there
   --hostfile FILE             likewise; a line for each host: 'host1 slots=8'
   --threads-per-rank N        threads for each rank (default: a fair share of this host's cores)
@@ -46,12 +46,13 @@ The exit code is that of the rank that failed first (128 + the signal's number i
 ranks succeeded, 2 for a mistake on the command line, 124 after --timeout, 126 for a command that cannot be
 executed, 127 for one that is not found.
 Under mpirun, and without -np, smddprun executes the command in its place, since mpirun has started the ranks.
+Elsewhere -n is refused: it counted hosts in SMDDP's smddprun, and counts ranks in other launchers.
 """
 
-# A larger number is taken for a typing error.
 # For how long the other ranks may end by themselves when one fails, without --grace.
 GRACE_SECONDS = 5.0
 
+# A larger number is taken for a typing error.
 MAX_RANKS = 4096
 
 
@@ -64,6 +65,7 @@ class Options(NamedTuple):
 
     command: tuple[str, ...] = ()
     num_ranks: int | None = None
+    nodes: int | None = None  # -n of SMDDP's launcher; see `refuse_nodes`
     threads_per_rank: int | None = None
     hosts: str | None = None
     hostfile: str | None = None
@@ -119,7 +121,7 @@ _NUM_PROC = ("num_ranks", _count)
 # Options that take a value, each with its field and converter.
 _VALUES: dict[str, tuple[str, Callable]] = {
     "-np": _NUM_PROC,
-    "-n": _NUM_PROC,
+    "-n": ("nodes", _count),
     "--num-proc": _NUM_PROC,
     "-H": ("hosts", _hosts),
     "--hosts": ("hosts", _hosts),
@@ -140,6 +142,23 @@ _FLAGS: dict[str, tuple[str, object]] = {
     "--help": ("show", "help"),
     "--version": ("show", "version"),
 }
+
+
+def refuse_nodes(chosen: Options) -> None:
+    """Refuses `-n`, whose number would be misread by half of those who write it.
+
+    `smddprun -n 16` of SMDDP started ranks on 16 hosts, and `mpirun -n 16` starts 16 ranks. Only in a process
+    that an MPI launcher has started does the number not matter, since no rank is started there.
+
+    Raises:
+      UsageError: if `-n` was given.
+    """
+    if chosen.nodes is not None:
+        raise UsageError(
+            f"-n {chosen.nodes}: it counted hosts in SMDDP's smddprun, and counts ranks elsewhere; give "
+            f"'-np {chosen.nodes}' for {chosen.nodes} ranks on this host, or name the hosts and the ranks of "
+            "each, as in '-H host1:8,host2:8'"
+        )
 
 
 def parse(arguments: list[str]) -> Options:
