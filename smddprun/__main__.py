@@ -38,6 +38,10 @@ def main(arguments: Sequence[str] | None = None, *, whole_host: bool = False) ->
             )
             return 0
         environ = environment.with_exports(os.environ, chosen.exports)
+        if chosen.check:
+            from smddprun.check import checker
+
+            return checker.run(chosen, _hosts_of(chosen), environ)
         words = command.resolve(chosen.command, environ)
         several_hosts = _hosts_of(chosen)
         if not several_hosts and chosen.num_ranks is None and environment.outer_launcher(environ):

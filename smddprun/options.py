@@ -11,6 +11,7 @@ from typing import Any, Callable, NamedTuple
 
 HELP = """\
 usage: smddprun -np N [options] command [arguments of the command...]
+       smddprun --check [-H HOST,... | --hostfile FILE] [-x NAME=VALUE] [--timeout SECONDS]
 
 Starts N ranks of a tf_smddp program, on this host or on those that -H names, and ends when all have ended.
 smddpsinglenode is the same command, but starts a rank for each GPU of this host unless -np is given;
@@ -28,6 +29,8 @@ without GPUs, a rank for each two cores.
                               for ranks of this host
   --timeout SECONDS           end the job after this time, with exit code 124 (default: no limit)
   -v, --verbose               report what is started, and how each rank ends
+  --check                     run no command: say what this host or the named ones have, test them with two
+                              ranks or one on each host, and name each problem with its remedy
   --version, -h, --help       print the version, or this text
   --                          end of the options
 
@@ -41,6 +44,7 @@ examples:
   smddprun -np 2 --threads-per-rank 8 -x TF_CPP_MIN_LOG_LEVEL=2 python -m trainer.main
   smddprun -np 2 bash -c 'ulimit -c unlimited; exec python train.py'
   smddprun -H host1:8,host2:8 python train.py
+  smddprun --check
 
 The exit code is that of the rank that failed first (128 + the signal's number if a signal ended it), 0 if all
 ranks succeeded, 2 for a mistake on the command line, 124 after --timeout, 126 for a command that cannot be
@@ -75,6 +79,7 @@ class Options(NamedTuple):
     grace: float | None = None
     timeout: float | None = None
     verbose: bool = False
+    check: bool = False  # there is no command then
     show: str | None = None  # "help" or "version", which is to be printed instead
 
 
@@ -138,6 +143,7 @@ _FLAGS: dict[str, tuple[str, object]] = {
     "--verbose": ("verbose", True),
     "--tag-output": ("tag_output", True),
     "--no-tag-output": ("tag_output", False),
+    "--check": ("check", True),
     "-h": ("show", "help"),
     "--help": ("show", "help"),
     "--version": ("show", "version"),
@@ -161,6 +167,25 @@ def refuse_nodes(chosen: Options) -> None:
         )
 
 
+# What --check cannot have beside it, and how it is written.
+_NOT_BESIDE_CHECK = {
+    "num_ranks": "-np",
+    "nodes": "-n",
+    "threads_per_rank": "--threads-per-rank",
+    "output_dir": "--output-dir",
+    "tag_output": "--tag-output or --no-tag-output",
+    "grace": "--grace",
+}
+
+
+def _refuse_beside_check(fields: dict[str, Any], rest: list[str]) -> None:
+    if rest:
+        raise UsageError(f"--check runs no command; leave out {rest[0]!r}")
+    for field, option in _NOT_BESIDE_CHECK.items():
+        if field in fields:
+            raise UsageError(f"--check starts ranks of its own; leave out {option}")
+
+
 def parse(arguments: list[str]) -> Options:
     """Parses the words after the program's name.
 
@@ -171,7 +196,7 @@ def parse(arguments: list[str]) -> Options:
       arguments: `sys.argv[1:]`.
 
     Returns:
-      The options. The command is never empty unless `show` is set.
+      The options. The command is never empty unless `show` or `check` is set.
 
     Raises:
       UsageError: for an unknown option, a missing or wrong value, or no command.
@@ -207,6 +232,8 @@ def parse(arguments: list[str]) -> Options:
             )
     if "hosts" in fields and "hostfile" in fields:
         raise UsageError("-H and --hostfile both name the hosts; leave out one of them")
-    if not rest:
+    if fields.get("check"):
+        _refuse_beside_check(fields, rest)
+    elif not rest:
         raise UsageError("no command given; for example: smddprun -np 2 python train.py")
     return Options(command=tuple(rest), exports=tuple(exports), **fields)
