@@ -38,12 +38,17 @@ def main(arguments: Sequence[str] | None = None, *, whole_host: bool = False) ->
             )
             return 0
         environ = environment.with_exports(os.environ, chosen.exports)
+        if chosen.check:
+            from smddprun.check import checker
+
+            return checker.run(chosen, _hosts_of(chosen), environ)
         words = command.resolve(chosen.command, environ)
         several_hosts = _hosts_of(chosen)
+        if not several_hosts and chosen.num_ranks is None and environment.outer_launcher(environ):
+            _replace_this_process(words, environ)
+        options.refuse_nodes(chosen)
         if several_hosts:
             return _launch_on_hosts(several_hosts, chosen, words, environ)
-        if chosen.num_ranks is None and environment.outer_launcher(environ):
-            _replace_this_process(words, environ)
         if chosen.num_ranks is None and whole_host:
             chosen = chosen._replace(num_ranks=_ranks_of_this_host(environ))
         return _launch(chosen, words, environ)

@@ -1,4 +1,4 @@
-"""The cores that this process may use, and how they are divided among ranks."""
+"""The cores that this process may use, how they are divided among ranks, and the limits of its cgroups."""
 
 from __future__ import annotations
 
@@ -40,39 +40,56 @@ def parse_cfs(quota: str, period: str) -> float | None:
     return int(quota) / int(period) if int(quota) > 0 else None
 
 
-def parse_membership(text: str) -> list[tuple[str, str]]:
-    """Reads `/proc/self/cgroup`: (controller's directory, path in it) of each hierarchy that limits CPU."""
+def parse_membership(text: str, controller: str = "cpu") -> list[tuple[str, str]]:
+    """Reads `/proc/self/cgroup`: (directory, path in it) of each hierarchy that has the controller."""
     places = []
     for line in text.splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0" and not controllers:
             places.append((_CGROUP_ROOT, path))
-        elif "cpu" in controllers.split(","):
-            places += [(f"{_CGROUP_ROOT}/{name}", path) for name in {controllers, "cpu"}]
+        elif controller in controllers.split(","):
+            places += [(f"{_CGROUP_ROOT}/{name}", path) for name in {controllers, controller}]
     return places
 
 
-def quota() -> float | None:
-    """The smallest CPU quota of this process's cgroups, in cores, or None without a limit.
+def groups(controller: str) -> list[str]:
+    """The directories of this process's control groups that may limit it: every level up to the root.
 
-    A group's limit holds for all groups inside it, so every level up to the root is read.
+    A group's limit holds for all groups inside it.
     """
-    limits: list[float] = []
-    for root, path in parse_membership(_read("/proc/self/cgroup") or ""):
+    directories = []
+    for root, path in parse_membership(_read("/proc/self/cgroup") or "", controller):
         parts = [part for part in path.split("/") if part]
-        for depth in range(len(parts) + 1):
-            directory = "/".join([root, *parts[:depth]])
-            cpu_max = _read(f"{directory}/cpu.max")
-            if cpu_max:
-                limits.append(parse_cpu_max(cpu_max) or float("inf"))
-            cfs_quota, cfs_period = (
-                _read(f"{directory}/cpu.cfs_quota_us"),
-                _read(f"{directory}/cpu.cfs_period_us"),
-            )
-            if cfs_quota and cfs_period:
-                limits.append(parse_cfs(cfs_quota, cfs_period) or float("inf"))
+        directories += ["/".join([root, *parts[:depth]]) for depth in range(len(parts) + 1)]
+    return directories
+
+
+def quota() -> float | None:
+    """The smallest CPU quota of this process's cgroups, in cores, or None without a limit."""
+    limits: list[float] = []
+    for directory in groups("cpu"):
+        cpu_max = _read(f"{directory}/cpu.max")
+        if cpu_max:
+            limits.append(parse_cpu_max(cpu_max) or float("inf"))
+        cfs_quota, cfs_period = (
+            _read(f"{directory}/cpu.cfs_quota_us"),
+            _read(f"{directory}/cpu.cfs_period_us"),
+        )
+        if cfs_quota and cfs_period:
+            limits.append(parse_cfs(cfs_quota, cfs_period) or float("inf"))
     smallest = min(limits, default=float("inf"))
     return None if smallest == float("inf") else smallest
+
+
+def memory_limit() -> int | None:
+    """The smallest memory limit of this process's cgroups, in bytes, or None without a limit."""
+    limits = []
+    for directory in groups("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(f"{directory}/{name}") or ""
+            if text.isdecimal():  # "max" is no limit
+                limits.append(int(text))
+    return min(limits, default=None)
 
 
 def usable() -> int:

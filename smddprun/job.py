@@ -21,7 +21,7 @@ from smddprun.escalation import SIGNALS, Escalation, Step
 from smddprun.guard import Guard
 from smddprun.leftovers import Sweep, describe
 from smddprun.lines import Tail
-from smddprun.options import Options
+from smddprun.options import GRACE_SECONDS, Options
 from smddprun.outputs import Outputs
 from smddprun.ranks import Rank, signal_name
 from smddprun.signals import STOPPING, SignalPipe
@@ -223,7 +223,7 @@ class Job:
             self._selector.unregister(rank.pidfd)
         if self._options.verbose:
             self.say(f"rank {rank.place.rank} ended: {rank.exit}")
-        grace = self._options.grace
+        grace = GRACE_SECONDS if self._options.grace is None else self._options.grace
         if self._stopped_by:
             self._escalation.begin(rank.ended_at, max(grace, STOP_GRACE_SECONDS))
         elif failed:

@@ -82,7 +82,13 @@ def launch_words(
     """
     if chosen.output_dir is not None:
         raise UsageError(
-            "--output-dir is for ranks of this host; with several hosts, write files in the script"
+            f"--output-dir {chosen.output_dir!r} is for ranks of this host; with several hosts, write files "
+            "in the script"
+        )
+    if chosen.grace is not None:
+        raise UsageError(
+            f"--grace {chosen.grace:g} is for ranks of this host; with several hosts, MPI's launcher ends "
+            "the others when a rank fails: leave --grace out"
         )
     where = ",".join(f"{host.name}:{host.slots}" for host in hosts)
     total = str(sum(host.slots for host in hosts))

@@ -11,12 +11,13 @@ from typing import Any, Callable, NamedTuple
 
 HELP = """\
 usage: smddprun -np N [options] command [arguments of the command...]
+       smddprun --check [-H HOST,... | --hostfile FILE] [-x NAME=VALUE] [--timeout SECONDS]
 
 Starts N ranks of a tf_smddp program, on this host or on those that -H names, and ends when all have ended.
 smddpsinglenode is the same command, but starts a rank for each GPU of this host unless -np is given;
 without GPUs, a rank for each two cores.
 
-  -np N, -n N, --num-proc N   number of ranks (default: 1)
+  -np N, --num-proc N         number of ranks (default: 1)
   -H HOST:N,..., --hosts ...  start N ranks on each of these hosts, through the MPI that is installed there
   --hostfile FILE             likewise; a line for each host: 'host1 slots=8'
   --threads-per-rank N        threads for each rank (default: a fair share of this host's cores)
@@ -24,9 +25,12 @@ without GPUs, a rank for each two cores.
   --output-dir DIR            write each rank's output to DIR/rank-<rank>.stdout and .stderr as well
   --tag-output                begin each line with its rank, as in '[1] ...' (default with 2 ranks or more)
   --no-tag-output             do not tag lines
-  --grace SECONDS             when a rank fails, give the others this time to end by themselves (default: 5)
+  --grace SECONDS             when a rank fails, give the others this time to end by themselves (default: 5);
+                              for ranks of this host
   --timeout SECONDS           end the job after this time, with exit code 124 (default: no limit)
   -v, --verbose               report what is started, and how each rank ends
+  --check                     run no command: say what this host or the named ones have, test them with two
+                              ranks or one on each host, and name each problem with its remedy
   --version, -h, --help       print the version, or this text
   --                          end of the options
 
@@ -40,12 +44,17 @@ examples:
   smddprun -np 2 --threads-per-rank 8 -x TF_CPP_MIN_LOG_LEVEL=2 python -m trainer.main
   smddprun -np 2 bash -c 'ulimit -c unlimited; exec python train.py'
   smddprun -H host1:8,host2:8 python train.py
+  smddprun --check
 
 The exit code is that of the rank that failed first (128 + the signal's number if a signal ended it), 0 if all
 ranks succeeded, 2 for a mistake on the command line, 124 after --timeout, 126 for a command that cannot be
 executed, 127 for one that is not found.
 Under mpirun, and without -np, smddprun executes the command in its place, since mpirun has started the ranks.
+Elsewhere -n is refused: it counted hosts in SMDDP's smddprun, and counts ranks in other launchers.
 """
+
+# For how long the other ranks may end by themselves when one fails, without --grace.
+GRACE_SECONDS = 5.0
 
 # A larger number is taken for a typing error.
 MAX_RANKS = 16384
@@ -60,15 +69,17 @@ class Options(NamedTuple):
 
     command: tuple[str, ...] = ()
     num_ranks: int | None = None
+    nodes: int | None = None  # -n of SMDDP's launcher; see `refuse_nodes`
     threads_per_rank: int | None = None
     hosts: str | None = None
     hostfile: str | None = None
     exports: tuple[tuple[str, str | None], ...] = ()
     output_dir: str | None = None
     tag_output: bool | None = None
-    grace: float = 5.0
+    grace: float | None = None
     timeout: float | None = None
     verbose: bool = False
+    check: bool = False  # there is no command then
     show: str | None = None  # "help" or "version", which is to be printed instead
 
 
@@ -115,7 +126,7 @@ _NUM_PROC = ("num_ranks", _count)
 # Options that take a value, each with its field and converter.
 _VALUES: dict[str, tuple[str, Callable]] = {
     "-np": _NUM_PROC,
-    "-n": _NUM_PROC,
+    "-n": ("nodes", _count),
     "--num-proc": _NUM_PROC,
     "-H": ("hosts", _hosts),
     "--hosts": ("hosts", _hosts),
@@ -132,10 +143,47 @@ _FLAGS: dict[str, tuple[str, object]] = {
     "--verbose": ("verbose", True),
     "--tag-output": ("tag_output", True),
     "--no-tag-output": ("tag_output", False),
+    "--check": ("check", True),
     "-h": ("show", "help"),
     "--help": ("show", "help"),
     "--version": ("show", "version"),
 }
+
+
+def refuse_nodes(chosen: Options) -> None:
+    """Refuses `-n`, whose number would be misread by half of those who write it.
+
+    `smddprun -n 16` of SMDDP started ranks on 16 hosts, and `mpirun -n 16` starts 16 ranks. Only in a process
+    that an MPI launcher has started does the number not matter, since no rank is started there.
+
+    Raises:
+      UsageError: if `-n` was given.
+    """
+    if chosen.nodes is not None:
+        raise UsageError(
+            f"-n {chosen.nodes}: it counted hosts in SMDDP's smddprun, and counts ranks elsewhere; give "
+            f"'-np {chosen.nodes}' for {chosen.nodes} ranks on this host, or name the hosts and the ranks of "
+            "each, as in '-H host1:8,host2:8'"
+        )
+
+
+# What --check cannot have beside it, and how it is written.
+_NOT_BESIDE_CHECK = {
+    "num_ranks": "-np",
+    "nodes": "-n",
+    "threads_per_rank": "--threads-per-rank",
+    "output_dir": "--output-dir",
+    "tag_output": "--tag-output or --no-tag-output",
+    "grace": "--grace",
+}
+
+
+def _refuse_beside_check(fields: dict[str, Any], rest: list[str]) -> None:
+    if rest:
+        raise UsageError(f"--check runs no command; leave out {rest[0]!r}")
+    for field, option in _NOT_BESIDE_CHECK.items():
+        if field in fields:
+            raise UsageError(f"--check starts ranks of its own; leave out {option}")
 
 
 def parse(arguments: list[str]) -> Options:
@@ -148,7 +196,7 @@ def parse(arguments: list[str]) -> Options:
       arguments: `sys.argv[1:]`.
 
     Returns:
-      The options. The command is never empty unless `show` is set.
+      The options. The command is never empty unless `show` or `check` is set.
 
     Raises:
       UsageError: for an unknown option, a missing or wrong value, or no command.
@@ -184,6 +232,8 @@ def parse(arguments: list[str]) -> Options:
             )
     if "hosts" in fields and "hostfile" in fields:
         raise UsageError("-H and --hostfile both name the hosts; leave out one of them")
-    if not rest:
+    if fields.get("check"):
+        _refuse_beside_check(fields, rest)
+    elif not rest:
         raise UsageError("no command given; for example: smddprun -np 2 python train.py")
     return Options(command=tuple(rest), exports=tuple(exports), **fields)

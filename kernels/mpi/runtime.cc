@@ -41,14 +41,23 @@ Status Runtime::Get(const Config& config, const std::string& prefix, Runtime** r
   std::lock_guard<std::mutex> lock(mu);
   if (the == nullptr) {
     std::unique_ptr<Runtime> opening(new Runtime);
-    Status status = opening->Open(config, prefix);
-    if (!status.ok()) return status;
+    const Status status = opening->Open(config, prefix);
+    if (!status.ok()) {
+      return Internal("the ranks are on several hosts, which MPI joins, and " + status.message());
+    }
     the = opening.release();
   }
   Status status = the->Initialize(config);
   if (status.ok()) status = the->CheckThreads();
   if (status.ok()) status = the->CheckWorld(config);
   if (status.ok()) *runtime = the;
+  return status;
+}
+
+Status Runtime::Find(const Config& config, const std::string& prefix, std::string* description) {
+  Runtime finding;
+  Status status = finding.Open(config, prefix);
+  if (status.ok()) *description = finding.library_->description();
   return status;
 }
 
@@ -61,10 +70,9 @@ Status Runtime::Open(const Config& config, const std::string& prefix) {
     if (status.ok()) return {};
     tried += (tried.empty() ? "" : "; ") + status.message();
   }
-  return Internal(
-      "the ranks are on several hosts, which MPI joins, and no MPI library can be opened: " + tried +
-      ". Install the one whose mpirun or srun starts the job, or set SMDDP_MPI_LIBRARY "
-      "to the path of its libmpi.so");
+  return Internal("no MPI library can be opened: " + tried +
+                  ". Install the one whose mpirun or srun starts the job, or set SMDDP_MPI_LIBRARY to the "
+                  "path of its libmpi.so");
 }
 
 // Under another family's launcher, MPI_Init_thread ends the process, or makes it rank 0 of 1.

@@ -25,6 +25,10 @@ class Runtime {
   // InvalidArgument (MPI and the launcher do not agree on this process's rank).
   static Status Get(const Config& config, const std::string& prefix, Runtime** runtime);
 
+  // Sets *description to the version and the path of the library that Get would open. It initialises nothing.
+  // Errors: Internal (no library).
+  static Status Find(const Config& config, const std::string& prefix, std::string* description);
+
   // Held by the thread that calls MPI.
   std::mutex& mu() { return mu_; }
   // Whether MPI must not be called any more, since the process exits. With mu() held.

@@ -13,6 +13,7 @@
 #include "kernels/common/utf8.h"
 #include "kernels/engine/statistics.h"
 #include "kernels/tf/eager_ops.h"
+#include "kernels/tf/found_libraries.h"
 #include "kernels/tf/global_engine.h"
 #include "kernels/tf/gpu_tensors.h"
 #include "kernels/tf/interrupt.h"
@@ -129,6 +130,16 @@ TF_SMDDP_EXPORT int tf_smddp_start_timeline(const char* path, char* error, std::
 TF_SMDDP_EXPORT int tf_smddp_stop_timeline(char* error, std::size_t error_bytes) {
   const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
   return engine == nullptr ? 0 : Report(engine->StopTimeline(), error, error_bytes);
+}
+
+// Writes what FindLibraries finds, cut to fit; on an error its message. Also before init().
+TF_SMDDP_EXPORT int tf_smddp_find_libraries(const char* nccl_library, const char* prefix, char* text,
+                                            std::size_t text_bytes) {
+  std::string lines;
+  const Status status = ::tf_smddp::FindLibraries(nccl_library, prefix, &lines);
+  if (!status.ok()) return Report(status, text, text_bytes);
+  if (text_bytes > 0) ::tf_smddp::CopyUtf8(::tf_smddp::ValidUtf8(lines), text, text_bytes);
+  return 0;
 }
 
 // 1 if the ops have kernels for GPUs, which they have where a driver for GPUs is.

@@ -118,6 +118,18 @@ def test_with_np_the_launcher_launches_even_under_mpi(launcher):
     assert sorted(result.lines) == ["[0] 0", "[1] 1"]
 
 
+def test_a_number_of_hosts_is_ignored_under_mpi_and_refused_elsewhere(launcher):
+    command = ("-n", 16, "-x", "A=x", "bash", "-c", "echo $$ $SMDDP_RANK- $A")
+    running = launcher.start(*command, env=MPI)
+    result = running.finish()
+    assert (result.code, result.lines, result.stderr) == (0, [f"{running.pid} - x"], b"")
+    for more in ([], ["-np", 2], ["-H", "localhost:2"], ["-H", "a:1,b:1"]):
+        for environ in (MPI if more else {}, {}):
+            result = launcher.run(*more, *command, env=environ)
+            assert (result.code, result.stdout) == (2, b""), result.messages
+            assert result.messages.startswith("smddprun: -n 16: it counted hosts"), result.messages
+
+
 def test_in_a_rank_the_launcher_is_transparent_too(launcher):
     result = launcher.run(
         "-np", 2, sys.executable, "-m", "smddprun", "bash", "-c", "echo $SMDDP_RANK of $SMDDP_SIZE"

@@ -85,13 +85,35 @@ def test_the_words_for_hydra():
     assert mpi.launch_environment("Hydra", chosen, ENVIRON)["MPIEXEC_TIMEOUT"] == "9"
 
 
-def test_an_option_that_several_hosts_do_not_have():
-    chosen = options.parse(["-H", "x", "--output-dir", "d", "python"])
-    with pytest.raises(options.UsageError, match="--output-dir is for ranks of this host"):
-        mpi.launch_words("/usr/bin/mpirun", "Open MPI", DEALT, chosen, ENVIRON, ["python"])
+@pytest.mark.parametrize("family", ["Open MPI", "Hydra"])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--output-dir", "d"], "--output-dir 'd' is for ranks of this host"),
+        (["--grace", "5"], "--grace 5 is for ranks of this host.*leave --grace out"),
+        (["--grace", "0"], "--grace 0 is for ranks of this host"),
+    ],
+)
+def test_an_option_that_several_hosts_do_not_have(words, message, family):
+    chosen = options.parse(["-H", "x", *words, "python"])
+    with pytest.raises(options.UsageError, match=message):
+        mpi.launch_words("/usr/bin/mpirun", family, DEALT, chosen, ENVIRON, ["python"])
 
 
-def launcher(folder, text, name="mpirun"):
+def test_grace_for_several_hosts_is_a_mistake_on_the_command_line(launcher, tmp_path):
+    mpirun(tmp_path, "echo 'mpirun (Open MPI) 4.1.4'")
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    result = launcher.run("-H", "a:1,b:1", "--grace", 5, "bash", "-c", ":", env={"PATH": path})
+    assert (result.code, result.lines) == (2, []), result.messages
+    assert result.messages.startswith("smddprun: --grace 5 is for ranks of this host"), result.messages
+
+
+def test_grace_is_for_this_host_also_if_that_is_named(launcher):
+    result = launcher.run("-H", "localhost:2", "--grace", 5, "bash", "-c", "echo $SMDDP_SIZE")
+    assert (result.code, sorted(result.lines)) == (0, ["[0] 2", "[1] 2"]), result.messages
+
+
+def mpirun(folder, text, name="mpirun"):
     path = folder / name
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -108,13 +130,13 @@ def launcher(folder, text, name="mpirun"):
     ],
 )
 def test_the_family_of_the_launcher(tmp_path, shown, family):
-    path = launcher(tmp_path, f"printf '%s\\n' '{shown}'")
+    path = mpirun(tmp_path, f"printf '%s\\n' '{shown}'")
     assert mpi.find_launcher({"PATH": str(tmp_path)}) == (path, family)
 
 
 def test_no_launcher(tmp_path):
     with pytest.raises(mpi.LauncherError, match="no mpirun or mpiexec in PATH"):
         mpi.find_launcher({"PATH": str(tmp_path)})
-    launcher(tmp_path, "echo something else", "mpiexec")
+    mpirun(tmp_path, "echo something else", "mpiexec")
     with pytest.raises(mpi.LauncherError, match=r"of no MPI that smddprun knows \('something else'"):
         mpi.find_launcher({"PATH": str(tmp_path)})

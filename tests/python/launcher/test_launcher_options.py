@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smddprun.options import HELP, MAX_RANKS, Options, UsageError, parse
+from smddprun.options import HELP, MAX_RANKS, Options, UsageError, parse, refuse_nodes
 
 WITH_VALUE = {
     "-np": ("2", {"num_ranks": 2}),
-    "-n": ("3", {"num_ranks": 3}),
+    "-n": ("3", {"nodes": 3}),
     "--num-proc": ("4", {"num_ranks": 4}),
     "--threads-per-rank": ("8", {"threads_per_rank": 8}),
     "-H": ("a:2,b", {"hosts": "a:2,b"}),
@@ -30,7 +30,7 @@ FLAGS = {
 
 def test_defaults():
     assert parse(["train.py"]) == Options(command=("train.py",))
-    assert Options().num_ranks is None and Options().grace == 5.0 and Options().timeout is None
+    assert Options().num_ranks is None and Options().grace is None and Options().timeout is None
 
 
 @pytest.mark.parametrize("option", WITH_VALUE)
@@ -56,7 +56,7 @@ def test_every_pair_of_options_in_both_orders():
             assert parse([*words[first], *words[second], "cmd"]) == expected
 
 
-@pytest.mark.parametrize("option", [o for o in WITH_VALUE if o not in ("-n", "--num-proc")] + list(FLAGS))
+@pytest.mark.parametrize("option", [*WITH_VALUE, *FLAGS])
 def test_every_option_is_in_the_help(option):
     assert option in HELP
 
@@ -73,6 +73,15 @@ def test_words_after_the_command_are_never_ours(arguments, command):
     assert parse(["--", command, *arguments]).command == (command, *arguments)
 
 
+def test_a_number_of_hosts_is_refused_with_both_readings():
+    refuse_nodes(parse(["-np", "2", "cmd"]))
+    with pytest.raises(UsageError) as error:
+        refuse_nodes(parse(["-n", "16", "cmd"]))
+    for part in ("-n 16", "hosts", "'-np 16'", "-H host1:8"):
+        assert part in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 def test_a_command_that_begins_with_a_dash():
     assert parse(["-np", "2", "--", "-odd", "-np"]).command == ("-odd", "-np")
     assert parse(["-"]).command == ("-",)
@@ -87,7 +96,7 @@ def test_help_and_version_need_no_command(word, show):
 @pytest.mark.parametrize(
     "text", ["0", "-1", "abc", "", "1.5", "2x", " 2", "+2", "٣", "²", str(MAX_RANKS + 1), "9" * 5000]
 )
-@pytest.mark.parametrize("option", ["-np", "--num-proc", "--threads-per-rank"])
+@pytest.mark.parametrize("option", ["-np", "-n", "--num-proc", "--threads-per-rank"])
 def test_wrong_count_names_option_value_and_remedy(option, text):
     with pytest.raises(UsageError) as error:
         parse([option, text, "cmd"])

@@ -79,6 +79,28 @@ def test_smddprun(bench, family):
         check_who(bench.run(*hosts.on("h0", words), **changes), "smddprun", 3)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["mpich", "openmpi4"])
+def test_smddprun_check(bench, family):
+    """A report of each host, and a self test with a rank on each."""
+    path = os.pathsep.join([str(pathlib.Path(PROGRAMS[family]()).parent), os.environ["PATH"]])
+    words = [sys.executable, "-m", "smddprun", "--check", "-H", "h0:2,h1:2", "--timeout", "120"]
+    with VirtualHosts(2) as hosts:
+        changes = {"PATH": path, **agent_variables(family, hosts)}
+        ended = bench.run(*hosts.on("h0", words), **changes)
+    assert ended.code == 0, ended.output
+    reports = [line for line in ended.output.splitlines() if line.endswith(":")]
+    assert reports == ["h0:", "h1:", "all hosts:"], ended.output
+    library = "MPICH Version" if family == "mpich" else "Open MPI v4"
+    assert len(ended.lines(f"  MPI library     {library}")) == 2, ended.output
+    for address in (hosts.address("h0"), hosts.address("h1")):
+        assert f"eth0: up, {address}, " in ended.output, ended.output
+    expected = [
+        "  self test       2 ranks on h0 (CPU:0), h1 (CPU:0): init, allreduce and broadcast are right"
+    ]
+    assert ended.lines("  self test") == expected, ended.output
+
+
 # Each rank has 8 MB, ten times.
 TRAFFIC = """
 import tensorflow as tf

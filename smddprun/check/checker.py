@@ -1,0 +1,171 @@
+"""Runs `smddprun --check`: a report on each host, and then a self test. docs/launcher.md describes it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from smddprun import environment, hosts, mpi
+from smddprun.check import findings, host_report, programs, self_tests
+from smddprun.check.findings import Finding, Report
+from smddprun.options import Options, UsageError
+
+DEFAULT_LIMIT = 180.0
+# MPI's launcher has this time to end the ranks, beyond the limit.
+_LAUNCHER_SECONDS = 10.0
+_AT_ONCE = 8
+
+
+def run(chosen: Options, named: Sequence[hosts.Host], environ: Mapping[str, str]) -> int:
+    """Checks this host, or the hosts that were named, and prints what is found.
+
+    Args:
+      chosen: the options; --timeout is the limit of each step.
+      named: the hosts; none for this one.
+      environ: the environment of the ranks.
+
+    Returns:
+      The exit code: 0 if there is no problem, else 1.
+
+    Raises:
+      UsageError: if a launcher has started this process as a rank.
+    """
+    rank = environment.outer_launcher(environ)
+    if rank is not None:
+        raise UsageError(
+            f"--check starts ranks by itself, and {rank}={environ[rank]} says that this process is one; run "
+            "it outside of mpirun, srun and smddprun"
+        )
+    previous = signal.signal(signal.SIGTERM, _raise_exit)
+    try:
+        return _run(chosen, named, environ)
+    except BlockingIOError as error:
+        _print(f"smddprun: the check cannot start a process: {error.strerror}; look at 'ulimit -u'")
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _run(chosen: Options, named: Sequence[hosts.Host], environ: Mapping[str, str]) -> int:
+    limit = DEFAULT_LIMIT if chosen.timeout is None else chosen.timeout
+    # A host's report starts up to three programs, one after the other.
+    own = {host_report.LIMIT: f"{max(1.0, limit / 3):g}"}
+    environ = {"TF_CPP_MIN_LOG_LEVEL": "2", **environ, **own}
+    final = self_tests.environment(environ, limit)
+    if not named or (len(named) == 1 and hosts.is_this_one(named[0])):
+        reports = [_report_here(environ, limit)]
+        problems = _show_reports(reports)
+        words, count = self_tests.words_on_this_host(limit), self_tests.RANKS_ON_ONE_HOST
+        return _conclude(problems + _test(reports, words, final, count, limit, chosen.verbose))
+    try:
+        launcher = mpi.find_launcher(environ)
+    except mpi.LauncherError as error:
+        problems = _show_reports([_report_here(environ, limit)])
+        return _conclude(
+            problems + _show([Finding("several hosts", str(error), "have MPI's mpirun or mpiexec in PATH")])
+        )
+    _print(f"through {launcher[0]} ({launcher[1]})")
+    reports = _reports_of(launcher, named, environ, limit)
+    problems = _show_reports(reports)
+    words = self_tests.words_on(launcher, named, final, limit)
+    final = mpi.launch_environment(launcher[1], Options(timeout=limit), final)
+    count = max(len(named), self_tests.RANKS_ON_ONE_HOST)
+    return _conclude(problems + _test(reports, words, final, count, limit, chosen.verbose))
+
+
+def _test(
+    reports: Sequence[Report],
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    count: int,
+    limit: float,
+    verbose: bool,
+) -> int:
+    """Runs the self test, unless it cannot start. Returns the number of problems."""
+    stopped = [report.host for report in reports if not report.can_start]
+    if stopped:
+        return _show([Finding("self test", f"not run, since no job can start on {', '.join(stopped)}")])
+    return _show(self_tests.run(words, environ, count, limit, verbose))
+
+
+def _report_here(environ: Mapping[str, str], limit: float) -> Report:
+    words = programs.words_of(host_report.__name__)
+    remedy = "run 'python -c \"import smddprun.check.host_report\"' to see why, and mend that first"
+    return _report_from(socket.gethostname(), programs.run(words, environ, limit), limit, remedy)
+
+
+def _reports_of(
+    launcher: tuple[str, str], named: Sequence[hosts.Host], environ: Mapping[str, str], limit: float
+) -> list[Report]:
+    """Returns the reports of all hosts. Each is a job of its own, so that one that fails is known by name."""
+    chosen = Options(tag_output=False, timeout=limit)
+    final = mpi.launch_environment(launcher[1], chosen, environ)
+    reports = []
+    for begin in range(0, len(named), _AT_ONCE):
+        some = named[begin : begin + _AT_ONCE]
+        running: list[programs.Program] = []
+        try:
+            for host in some:
+                where, own = [hosts.Host(host.name, 1)], programs.words_of(host_report.__name__)
+                words = mpi.launch_words(*launcher, where, chosen, environ, own)
+                running.append(programs.Program(words, final, limit + _LAUNCHER_SECONDS))
+            ended = [program.finish() for program in running]
+        except BaseException:
+            for program in running:
+                program.end()
+            raise
+        for host, each in zip(some, ended):
+            remedy = (
+                f"see that 'ssh {host.name} true' needs no password, and that {host.name} has Python and "
+                "smddprun under the same paths"
+            )
+            reports.append(_report_from(host.name, each, limit, remedy))
+    return reports
+
+
+def _report_from(host: str, ended: programs.Ended, limit: float, remedy: str) -> Report:
+    """Returns the report that a program has written, or one that says that there is none."""
+    contents = findings.decode(host_report.KIND, ended.output)
+    if contents:
+        return findings.report_of(contents[0])
+    text = f"none came from {host}: {ended.why(limit)}\n{ended.excerpt()}".rstrip()
+    failed = Finding("report", text, remedy)
+    return Report(host, (failed,), {})
+
+
+def _show_reports(reports: Sequence[Report]) -> int:
+    """Prints the reports, and in what the hosts differ. Returns the number of problems."""
+    problems = 0
+    for report in reports:
+        _print(f"{report.host}:")
+        problems += _show(report.findings)
+    if len(reports) > 1:
+        _print("all hosts:")
+    return problems + _show(findings.disagreements(reports))
+
+
+def _show(found: Sequence[Finding]) -> int:
+    for line in findings.lines_of(found):
+        _print(line)
+    return sum(each.is_problem for each in found)
+
+
+def _conclude(problems: int) -> int:
+    if problems == 0:
+        _print("no problem was found")
+        return 0
+    _print(
+        f"{problems} problem{'s' if problems > 1 else ''}: the lines that begin with '!', and their remedies"
+    )
+    return 1
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _raise_exit(number: int, frame: FrameType | None) -> None:
+    """Ends this process by an exception, so that the programs that it has started are ended, too."""
+    raise SystemExit(128 + number)

@@ -1,0 +1,138 @@
+"""Starts the programs of `smddprun --check`, with a time limit for each."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, NamedTuple
+
+import smddprun
+
+_FOLDER = str(pathlib.Path(smddprun.__file__).resolve().parent.parent)
+# The working folder may be the source tree of tf_smddp, which has no compiled library; so it is left out.
+_START = (
+    "import importlib, sys; sys.path[:] = [each for each in sys.path if each]; sys.path.append({folder!r}); "
+    "sys.exit(importlib.import_module({module!r}).main())"
+)
+# How long a program that is told to end may take.
+_ENDING_SECONDS = 10.0
+# The last line of a traceback, which launchers may have tagged.
+_ERROR = re.compile(r"(?<![\w.])[\w.]*(?:Error|Exception): .*")
+_FIRST_LINES, _LAST_LINES = 6, 8
+
+
+def words_of(module: str) -> list[str]:
+    """Returns the words that run `main` of a module of smddprun, as 'smddprun.…', in a Python like this."""
+    return [sys.executable, "-c", _START.format(folder=_FOLDER, module=module)]
+
+
+class Ended(NamedTuple):
+    """How a program has ended. `code` is None if it took too long, and was ended."""
+
+    code: int | None
+    output: str
+    errors: str
+
+    def why(self, limit: float) -> str:
+        """Says in a few words how it failed."""
+        if self.code is None:
+            return f"it had not ended after {limit:g} s"
+        return f"exit code {self.code}" if self.code >= 0 else f"ended by signal {-self.code}"
+
+    def lines(self) -> list[str]:
+        """All that it has written, stderr first, without empty lines."""
+        return [line.rstrip() for line in (self.errors + "\n" + self.output).splitlines() if line.strip()]
+
+    def excerpt(self) -> str:
+        """What a person needs of its output: the last error of Python, or else its first and last lines."""
+        lines = self.lines()
+        errors = [match.group() for match in map(_ERROR.search, lines) if match]
+        if errors:
+            return errors[-1]
+        if len(lines) > _FIRST_LINES + _LAST_LINES:
+            lines = [*lines[:_FIRST_LINES], "...", *lines[-_LAST_LINES:]]
+        return "\n".join(f"| {line}" for line in lines)
+
+
+class Program:
+    """A running program. Its output goes to files: a pipe would be held open by what it leaves behind."""
+
+    def __init__(self, words: Sequence[str], environ: Mapping[str, str], limit: float) -> None:
+        """Starts it.
+
+        Args:
+          words: the program and its arguments.
+          environ: its environment.
+          limit: in seconds from now; a program that takes longer is ended.
+
+        Raises:
+          OSError: it cannot be started.
+        """
+        self._limit = limit
+        self._ends_at = time.monotonic() + limit
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115, closed in `finish` and `end`
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            self._process = subprocess.Popen(
+                words, env=dict(environ), stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._errors
+            )
+        except OSError:
+            self._close()
+            raise
+
+    def finish(self) -> Ended:
+        """Waits for its end, and ends it at the limit."""
+        code: int | None
+        try:
+            code = self._process.wait(max(0.0, self._ends_at - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._end_process()
+            code = None
+        ended = Ended(code, _text(self._output), _text(self._errors))
+        self._close()
+        return ended
+
+    def end(self) -> None:
+        """Ends it, if it has not ended; for a check that is given up."""
+        self._end_process()
+        self._close()
+
+    def _end_process(self) -> None:
+        if self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _close(self) -> None:
+        self._output.close()
+        self._errors.close()
+
+
+def run(words: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended:
+    """Runs a program to its end; one that cannot be started has exit code 127, and its error says why.
+
+    A signal that ends this process by an exception ends the program first.
+    """
+    try:
+        program = Program(words, environ, limit)
+    except OSError as error:
+        return Ended(127, "", f"{words[0]}: {error.strerror}")
+    try:
+        return program.finish()
+    except BaseException:
+        program.end()
+        raise
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
