@@ -56,6 +56,11 @@ class Options(NamedTuple):
     everything: bool
     tensorflows: List[str]
 
+    @property
+    def limit_s(self) -> int:
+        """How long one row of the table may take; a part that hangs must not take CI's 90 minutes."""
+        return 7200 if self.everything else 2700
+
 
 def run_pytest(name: str, python: pathlib.Path, arguments: List[str], limit_s: int) -> Result:
     """One pytest process. It starts in an empty folder: in the root, `tf_smddp` would be the source tree."""
@@ -220,7 +225,7 @@ def run_set_up(options: Options) -> Result:
     environments += [f".venv/tf-{version}/.installed" for version in options.tensorflows]
     for version in gpu_tensorflows(options):
         environments += [f".venv/gpu-{version}/{made}" for made in (".installed", ".pretend_gpu")]
-    code = run(["make", "--no-print-directory", *environments], log, 1800, cwd=ROOT, env=env)
+    code = run(["make", "--no-print-directory", *environments], log, options.limit_s, cwd=ROOT, env=env)
     run([sys.executable, str(ROOT / "tools" / "run_bazel.py"), "shutdown"], log, 60, cwd=ROOT, env=env)
     return finish("set-up", {}, code, start, log)
 
@@ -239,7 +244,9 @@ def jobs(options: Options) -> List[Run]:
             str(PYTHON_TESTS),
         ]
         runs.append(
-            functools.partial(run_pytest, f"jobs tf-{version}", venv_python(version), arguments, 1800)
+            functools.partial(
+                run_pytest, f"jobs tf-{version}", venv_python(version), arguments, options.limit_s
+            )
         )
     return runs
 
@@ -248,7 +255,7 @@ def overlap(options: Options) -> List[Run]:
     """How much of slow transfers a step waits for."""
     versions = options.tensorflows if options.everything else options.tensorflows[:1]
     return [
-        functools.partial(run_pytest, f"overlap tf-{v}", venv_python(v), [str(OVERLAP)], 300)
+        functools.partial(run_pytest, f"overlap tf-{v}", venv_python(v), [str(OVERLAP)], options.limit_s)
         for v in versions
     ]
 
@@ -271,13 +278,15 @@ def spmd(options: Options) -> List[Run]:
         ]
     parts = [
         functools.partial(
-            run_spmd, f"spmd tf-{version} np-{size}", venv_python(version), size, 1500, selected
+            run_spmd, f"spmd tf-{version} np-{size}", venv_python(version), size, options.limit_s, selected
         )
         for version, size, selected in runs
     ]
     if options.everything:
         name = f"spmd tf-{first} hosts-2+1"
-        parts.append(functools.partial(run_spmd, name, venv_python(first), 3, 1500, [], hosts="2,1"))
+        parts.append(
+            functools.partial(run_spmd, name, venv_python(first), 3, options.limit_s, [], hosts="2,1")
+        )
     return parts
 
 
@@ -296,7 +305,7 @@ def launchers(options: Options) -> List[Run]:
     python = venv_python(options.tensorflows[0])
     some = selection("" if options.everything else "not long")
     return [
-        functools.partial(run_pytest, folder, python, [*some, str(PYTHON_TESTS / folder)], 900)
+        functools.partial(run_pytest, folder, python, [*some, str(PYTHON_TESTS / folder)], options.limit_s)
         for folder in ("launcher", "launchers")
     ]
 
@@ -337,7 +346,7 @@ def gpu(options: Options) -> List[Run]:
             f"gpu tf-{version}",
             venv_python(version, "gpu"),
             [*selection("" if options.everything else "not long"), str(PYTHON_TESTS / "gpu")],
-            900,
+            options.limit_s,
         )
         for version in gpu_tensorflows(options)
     ]
@@ -355,7 +364,7 @@ def gpu(options: Options) -> List[Run]:
             f"gpu spmd tf-{version} np-{size} {way} {policy}",
             venv_python(version, "gpu"),
             size,
-            1500,
+            options.limit_s,
             [*some, "--collectives-on-gpu"],
             {**pretend_gpu_env(version, policies[policy]), **ways[way]},
         )
@@ -370,24 +379,24 @@ def runs_of(part: str, options: Options) -> List[Run]:
         return [run_lint]
     if part == "layering":
         folders = [str(ROOT / "tests" / name) for name in ("layering", "tools")]
-        return [functools.partial(lint_pytest, "layering", arguments=folders, limit_s=300)]
+        return [functools.partial(lint_pytest, "layering", arguments=folders, limit_s=options.limit_s)]
     if part == "cpp":
         some = ["--build_tests_only", "--test_tag_filters=long_sanitized,both"]
         flags = ["--config=all"] if options.everything else [] if options.quick else some
-        return [functools.partial(run_cpp, "cpp", flags, 3600)]
+        return [functools.partial(run_cpp, "cpp", flags, options.limit_s)]
     if part == "asan":
         flags = ["--config=asan", *(["--config=all_asan"] if options.everything else [])]
-        return [functools.partial(run_cpp, "cpp asan+ubsan", flags, 3600)]
+        return [functools.partial(run_cpp, "cpp asan+ubsan", flags, options.limit_s)]
     if part == "tsan":
         flags = [*tsan_flags(), *(["--config=all_tsan"] if options.everything else [])]
-        return [functools.partial(run_cpp, "cpp tsan", flags, 3600)]
+        return [functools.partial(run_cpp, "cpp tsan", flags, options.limit_s)]
     if part == "model":
         tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
-        return [functools.partial(lint_pytest, "model", arguments=tests, limit_s=4200)]
+        return [functools.partial(lint_pytest, "model", arguments=tests, limit_s=options.limit_s)]
     if part == "bench":
         tests = [str(ROOT / "tests" / "benchmarks")]
         return [
-            functools.partial(lint_pytest, "benchmarks", arguments=tests, limit_s=300),
+            functools.partial(lint_pytest, "benchmarks", arguments=tests, limit_s=options.limit_s),
             functools.partial(run_bench, options),
         ]
     if part == "set-up":

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -133,28 +132,36 @@ const auto kDivide = [](auto a, auto b) {
 const auto kAbsolute = [](auto a) { return a < 0 ? Wrapping(decltype(a){}) - Wrapping(a) : Wrapping(a); };
 
 template <class T>
-bool Compare(const std::string& how, T a, T b) {
-  const bool unordered = a != a || b != b;
-  if (how == "num") return !unordered;
-  if (how == "nan") return unordered;
-  if (how == "eq") return a == b;
-  if (how == "ne") return a != b && !unordered;
-  if (how == "lt" || how == "lo") return a < b;
-  if (how == "le" || how == "ls") return a <= b;
-  if (how == "gt" || how == "hi") return a > b;
-  if (how == "ge" || how == "hs") return a >= b;
-  return unordered || Compare(how.substr(0, 2), a, b);  // "equ", "neu", "ltu", ...
+using Comparison = bool (*)(T a, T b);
+
+// Returns null if there is no such comparison. "equ", "neu" and so on also hold if an operand is NaN.
+template <class T>
+Comparison<T> ComparisonOf(const std::string& how) {
+  if (how == "num") return [](T a, T b) { return a == a && b == b; };
+  if (how == "nan") return [](T a, T b) { return a != a || b != b; };
+  if (how == "eq") return [](T a, T b) { return a == b; };
+  if (how == "ne") return [](T a, T b) { return a < b || a > b; };
+  if (how == "lt" || how == "lo") return [](T a, T b) { return a < b; };
+  if (how == "le" || how == "ls") return [](T a, T b) { return a <= b; };
+  if (how == "gt" || how == "hi") return [](T a, T b) { return a > b; };
+  if (how == "ge" || how == "hs") return [](T a, T b) { return a >= b; };
+  if (how == "equ") return [](T a, T b) { return !(a < b || a > b); };
+  if (how == "neu") return [](T a, T b) { return !(a == b); };
+  if (how == "ltu") return [](T a, T b) { return !(a >= b); };
+  if (how == "leu") return [](T a, T b) { return !(a > b); };
+  if (how == "gtu") return [](T a, T b) { return !(a <= b); };
+  if (how == "geu") return [](T a, T b) { return !(a < b); };
+  return nullptr;
 }
 
 PtxStep SetPredicate(const PtxInstruction& instruction, const Places& at) {
-  static const char* const kKnown[] = {"num", "nan", "eq", "ne",  "lt",  "le",  "gt",  "ge",  "lo",
-                                       "ls",  "hi",  "hs", "equ", "neu", "ltu", "leu", "gtu", "geu"};
   const std::string how = instruction.name[1];
-  if (std::find(std::begin(kKnown), std::end(kKnown), how) == std::end(kKnown)) return nullptr;
   return WithType(instruction.name.back(), [=](auto t) -> PtxStep {
     using T = decltype(t);
+    const Comparison<T> compare = ComparisonOf<T>(how);
+    if (compare == nullptr) return nullptr;
     return [=](PtxThread& thread) {
-      Set<bool>(thread, at[0], Compare(how, Get<T>(thread, at[1]), Get<T>(thread, at[2])));
+      Set<bool>(thread, at[0], compare(Get<T>(thread, at[1]), Get<T>(thread, at[2])));
     };
   });
 }
