@@ -25,6 +25,11 @@ def pytest_addoption(parser):
     )
 
 
+def number_of_ranks():
+    """How many ranks run these tests, as smddprun or Open MPI's mpirun says; 1 without a launcher."""
+    return int(os.environ.get("SMDDP_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
+
+
 def keras_version():
     """The major version of `tf.keras`, without importing TensorFlow; None if there is no Keras."""
     if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
@@ -56,7 +61,7 @@ def in_half_of_the_modes(item):
 
 
 def pytest_collection_modifyitems(config, items):
-    ranks, keras = int(os.environ.get("SMDDP_SIZE", "1")), keras_version()
+    ranks, keras = number_of_ranks(), keras_version()
     here = [runs_here(item, ranks, keras) for item in items]
     if config.getoption("--half-of-the-modes"):
         here = [runs and in_half_of_the_modes(item) for item, runs in zip(items, here)]
