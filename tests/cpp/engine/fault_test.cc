@@ -183,10 +183,13 @@ class Witness {
   std::deque<Core> cores_;
 };
 
+// Ours alone: other jobs of this machine have files there, too.
 std::vector<std::string> SharedMemoryFiles() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.push_back(entry.path());
-  std::sort(names.begin(), names.end());
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    const std::string path = entry.path();
+    if (path.find("smddp") != std::string::npos) names.push_back(path);
+  }
   return names;
 }
 
@@ -201,7 +204,6 @@ void RunFault(int size, int victim, Phase phase, Fate fate, unsigned seed) {
                ", rank " + std::to_string(victim) + " of " + std::to_string(size) + ", seed " +
                std::to_string(seed));
   std::mt19937 random(seed);
-  const std::vector<std::string> files = SharedMemoryFiles();
   const std::chrono::microseconds delay(random() % (phase == Phase::kShutdown    ? 2000
                                                     : phase == Phase::kBootstrap ? 4000
                                                                                  : 15000));
@@ -257,7 +259,7 @@ void RunFault(int size, int victim, Phase phase, Fate fate, unsigned seed) {
       EXPECT_EQ(status, 0) << "rank " << rank;
     }
   }
-  EXPECT_EQ(SharedMemoryFiles(), files);
+  EXPECT_EQ(SharedMemoryFiles(), std::vector<std::string>());
   if (phase == Phase::kBootstrap && victim == 0) {
     std::filesystem::remove_all(ranks.directory());  // a launcher's task when rank 0 dies early
   }
