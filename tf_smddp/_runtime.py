@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any, Callable, List, Sequence
 
-from tf_smddp import _interrupt, _library
+from tf_smddp import _interrupt, _library, _process_manager
 from tf_smddp._autograph import not_converted
 
 _ERROR_BYTES = 4096
@@ -47,7 +47,8 @@ def init() -> None:
                 "tf_smddp.init() was called a second time. Call it once, at the start of the script, or only "
                 "if tf_smddp.is_initialized() is False. To initialize again, call tf_smddp.shutdown() first."
             )
-        call_in_thread(_lib.tf_smddp_init, _library.nccl_library().encode(), os.fsencode(sys.prefix))
+        with _process_manager.running(_lib):
+            call_in_thread(_lib.tf_smddp_init, _library.nccl_library().encode(), os.fsencode(sys.prefix))
         if _interrupt.take_over() and _lib.tf_smddp_watch_interrupts() != 0:
             _interrupt.give_back()  # the log says why
         if _owner_pid is None:

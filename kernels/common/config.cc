@@ -76,6 +76,7 @@ Status ReadRanks(const Lookup& lookup, Config* config) {
   config->local_size = launch.local_size;
   config->mpi_kind = launch.mpi_kind;
   config->mpi_kind_is_sure = launch.mpi_kind_is_sure;
+  config->process_manager = std::move(launch.process_manager);
   config->launcher = std::move(launch.launcher);
   config->run_id = std::move(launch.run_id);
   config->rank_variables = std::move(launch.rank_variables);

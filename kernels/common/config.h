@@ -27,8 +27,9 @@ struct Config {
   int local_rank = 0;
   int local_size = 1;
   std::string launcher;  // the name, for messages, of what started this process; empty when nothing did
-  MpiKind mpi_kind = MpiKind::kUnknown;  // see Launch
-  bool mpi_kind_is_sure = true;          // likewise
+  MpiKind mpi_kind = MpiKind::kUnknown;   // see Launch
+  bool mpi_kind_is_sure = true;           // likewise
+  ProcessManagerAddress process_manager;  // likewise
 
   // The place where the ranks of this host meet (control/rendezvous.h) follows from these.
   std::string rendezvous;                   // a directory that was made for this run; empty when none was

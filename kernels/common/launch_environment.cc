@@ -18,7 +18,7 @@ struct Reading {
   std::string local_rank_name = "SMDDP_LOCAL_RANK";
   std::string local_size_name = "SMDDP_LOCAL_SIZE";
   bool complete = false;
-  bool joins_hosts = true;
+  bool has_process_manager = false;  // which MPI's library finds
 };
 
 // An empty value counts as not set: users set it to remove a variable.
@@ -51,7 +51,7 @@ Status ReadNumbers(const Lookup& lookup, const Family& family, Reading* reading)
   Launch& launch = reading->launch;
   launch.launcher = family.launcher;
   launch.mpi_kind = family.mpi_kind;
-  reading->joins_hosts = family.mpi_kind != MpiKind::kUnknown;
+  reading->has_process_manager = family.mpi_kind != MpiKind::kUnknown;
   Status status = Number(lookup, family.rank, family.launcher, &launch.rank);
   if (status.ok()) status = Number(lookup, family.size, family.launcher, &launch.size);
   if (status.ok()) status = Number(lookup, family.local_rank, family.launcher, &launch.local_rank);
@@ -97,9 +97,11 @@ Status ReadSlurm(const Lookup& lookup, Reading* reading) {
   if (NonEmpty(lookup, kSize) == nullptr) return {};
   Launch& launch = reading->launch;
   launch.launcher = "Slurm's srun";
+  // With --mpi=pmix, and with --mpi=pmi2, which MPICH's library knows; with --mpi=none it is neither.
+  const bool pmix = NonEmpty(lookup, "PMIX_NAMESPACE") != nullptr;
+  reading->has_process_manager = pmix || NonEmpty(lookup, "PMI_FD") != nullptr;
   launch.mpi_kind_is_sure = false;
-  // With --mpi=pmix; MPICH's library knows --mpi=pmi2.
-  launch.mpi_kind = NonEmpty(lookup, "PMIX_NAMESPACE") != nullptr ? MpiKind::kOpenMpi : MpiKind::kMpich;
+  launch.mpi_kind = pmix ? MpiKind::kOpenMpi : MpiKind::kMpich;
   Status status = Number(lookup, kSize, launch.launcher, &launch.size);
   if (!status.ok()) return status;
   reading->rank_name = "SLURM_PROCID";
@@ -204,12 +206,6 @@ Status Check(const Reading& reading) {
                            " differs from " + reading.rank_name + "=" + std::to_string(launch.rank) +
                            ", though all " + std::to_string(launch.size) + " ranks are on one host");
   }
-  if (launch.local_size != launch.size && !reading.joins_hosts) {
-    return InvalidArgument(local_size + "=" + std::to_string(launch.local_size) + " of " + reading.size_name +
-                           "=" + std::to_string(launch.size) +
-                           ": the ranks are on several hosts, which MPI joins, and " + launch.launcher +
-                           " starts no MPI; start the job with mpirun, mpiexec or srun");
-  }
   if (launch.local_size > kMaxLocalRanks) {
     return InvalidArgument(local_size + "=" + std::to_string(launch.local_size) + " is more than " +
                            std::to_string(kMaxLocalRanks) + ", the largest number of ranks on one host");
@@ -217,9 +213,26 @@ Status Check(const Reading& reading) {
   return {};
 }
 
-// Takes the run id from another family with the same rank and size: a script may have set the variables of
-// one launcher from those of another. torchrun itself is excluded, since it may run inside such a launcher.
-void BorrowRunId(const std::vector<Reading>& readings, const Lookup& lookup, Launch* launch) {
+// Sees to a process manager for MPI, if the ranks are on several hosts and the launcher brings none.
+Status AddProcessManager(const Lookup& lookup, Reading* reading) {
+  Launch& launch = reading->launch;
+  if (launch.local_size == launch.size || reading->has_process_manager) return {};
+  launch.mpi_kind = MpiKind::kMpich;  // it has the protocol of MPICH's family
+  launch.mpi_kind_is_sure = true;
+  const Status status = ReadProcessManagerAddress(lookup, &launch.process_manager);
+  if (status.ok()) return {};
+  return InvalidArgument(reading->local_size_name + "=" + std::to_string(launch.local_size) + " of " +
+                         reading->size_name + "=" + std::to_string(launch.size) +
+                         ": the ranks are on several hosts, which MPI joins, and " + launch.launcher +
+                         " brings no process manager for it: " + status.message() +
+                         ", or start the job with mpirun or mpiexec");
+}
+
+// Takes the run id and the MPI from another family with the same rank and size: a script may have set the
+// variables of one launcher from those of another. torchrun itself is excluded, since it may run inside such
+// a launcher.
+void BorrowRun(const std::vector<Reading>& readings, const Lookup& lookup, Reading* reading) {
+  Launch* const launch = &reading->launch;
   if (launch->size == 1 || NonEmpty(lookup, "TORCHELASTIC_RUN_ID") != nullptr) return;
   for (const Reading& other : readings) {
     const Launch& theirs = other.launch;
@@ -227,6 +240,9 @@ void BorrowRunId(const std::vector<Reading>& readings, const Lookup& lookup, Lau
     if (theirs.run_id.empty() || !theirs.rank_variables.empty()) continue;
     launch->run_id = theirs.run_id;
     launch->rank_variables.clear();
+    launch->mpi_kind = theirs.mpi_kind;
+    launch->mpi_kind_is_sure = theirs.mpi_kind_is_sure;
+    reading->has_process_manager = other.has_process_manager;
     return;
   }
 }
@@ -289,7 +305,7 @@ Status Choose(const Lookup& lookup, Reading* chosen) {
     }
     // Slurm started the chosen launcher, so errors in Slurm's variables do not matter.
     if (status.ok() && slurm.complete) complete.push_back(slurm);
-    if (!chosen->launch.rank_variables.empty()) BorrowRunId(complete, lookup, &chosen->launch);
+    if (!chosen->launch.rank_variables.empty()) BorrowRun(complete, lookup, chosen);
     return {};
   }
   if (status.ok() && slurm.complete) *chosen = slurm;
@@ -308,7 +324,8 @@ Status ReadLaunch(const Lookup& lookup, Launch* launch) {
     // Another launcher's variables can only name the run and its MPI here, so errors in them do not matter.
     Reading other;
     if (Choose(lookup, &other).ok()) {
-      BorrowRunId({other}, lookup, &reading.launch);
+      BorrowRun({other}, lookup, &reading);
+      reading.has_process_manager = other.has_process_manager;
       reading.launch.mpi_kind = other.launch.mpi_kind;
       reading.launch.mpi_kind_is_sure = other.launch.mpi_kind_is_sure;
     }
@@ -318,6 +335,7 @@ Status ReadLaunch(const Lookup& lookup, Launch* launch) {
   }
   if (status.ok()) status = Override(lookup, &reading);
   if (status.ok()) status = Check(reading);
+  if (status.ok()) status = AddProcessManager(lookup, &reading);
   if (status.ok()) *launch = std::move(reading.launch);
   return status;
 }

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/process_manager_address.h"
 #include "kernels/common/status.h"
 
 namespace tf_smddp {
@@ -47,6 +48,9 @@ struct Launch {
   int local_size = 1;
   MpiKind mpi_kind = MpiKind::kUnknown;  // whose library joins hosts
   bool mpi_kind_is_sure = true;          // and no other one can
+
+  // Set if the ranks are on several hosts, and the launcher brings no process manager for MPI.
+  ProcessManagerAddress process_manager;
 
   // "NAME=value NAME=value": what the launcher calls this run. The same on all ranks of the run.
   std::string run_id;

@@ -79,7 +79,11 @@ Status Runtime::Open(const Config& config, const std::string& prefix) {
 Status Runtime::CheckKind(const Config& config) const {
   if (config.mpi_kind == MpiKind::kUnknown || !config.mpi_kind_is_sure) return {};
   if (library_->IsOpenMpi() == (config.mpi_kind == MpiKind::kOpenMpi)) return {};
-  return Internal(library_->description() + " is not the library of " + config.launcher);
+  if (config.process_manager.host.empty()) {
+    return Internal(library_->description() + " is not the library of " + config.launcher);
+  }
+  return Internal(library_->description() + " is not of MPICH's family, which jobs of " + config.launcher +
+                  " need over several hosts (pip install mpich)");
 }
 
 Status Runtime::Initialize(const Config& config) {
@@ -154,10 +158,15 @@ Status Runtime::CheckWorld(const Config& config) {
   int rank = -1, size = 0;
   const Status status = library_->World(&rank, &size);
   if (!status.ok() || (rank == config.rank && size == config.size)) return status;
-  return InvalidArgument("MPI says that this is rank " + std::to_string(rank) + " of " +
-                         std::to_string(size) + ", and " + config.launcher + " that it is rank " +
-                         std::to_string(config.rank) + " of " + std::to_string(config.size) + ". " +
-                         library_->description() +
+  const std::string difference = "MPI says that this is rank " + std::to_string(rank) + " of " +
+                                 std::to_string(size) + ", and " + config.launcher + " that it is rank " +
+                                 std::to_string(config.rank) + " of " + std::to_string(config.size) + ". ";
+  if (!config.process_manager.host.empty()) {
+    return InvalidArgument(difference +
+                           "Here MPI knows the ranks only if tf_smddp.init() initialises it: call it before "
+                           "mpi4py.MPI is imported");
+  }
+  return InvalidArgument(difference + library_->description() +
                          " is probably not the launcher's own library: start the job with the mpirun or "
                          "mpiexec of that MPI, or set SMDDP_MPI_LIBRARY to the path of the launcher's "
                          "libmpi.so");

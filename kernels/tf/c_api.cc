@@ -51,6 +51,24 @@ TF_SMDDP_EXPORT int tf_smddp_init(const char* nccl_library, const char* prefix, 
   return Report(::tf_smddp::StartGlobalEngine(nccl_library, prefix), error, error_bytes);
 }
 
+// Writes what rank 0's process manager for MPI, and the ranks that look for it, must know (see Launch), as
+// lines: host, port, rank, size, SMDDP_BOOTSTRAP_TIMEOUT, the run's id. An empty text if none is needed; on
+// an error its message. Before init().
+TF_SMDDP_EXPORT int tf_smddp_process_manager(char* text, std::size_t text_bytes) {
+  Config config;
+  const Status status = ::tf_smddp::ReadConfig(&config);
+  if (!status.ok()) return Report(status, text, text_bytes);
+  const ::tf_smddp::ProcessManagerAddress& address = config.process_manager;
+  std::string lines;
+  if (!address.host.empty()) {
+    lines = address.host + "\n" + std::to_string(address.port) + "\n" + std::to_string(config.rank) + "\n" +
+            std::to_string(config.size) + "\n" + std::to_string(config.bootstrap_timeout_seconds) + "\n" +
+            config.run_id;
+  }
+  if (text_bytes > 0) ::tf_smddp::CopyUtf8(::tf_smddp::ValidUtf8(lines), text, text_bytes);
+  return 0;
+}
+
 TF_SMDDP_EXPORT int tf_smddp_shutdown(char* error, std::size_t error_bytes) {
   const Status status = ::tf_smddp::StopGlobalEngine();
   if (::tf_smddp::GlobalEngine() == nullptr) ::tf_smddp::Step::ForgetAll();

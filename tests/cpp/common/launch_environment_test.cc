@@ -200,16 +200,81 @@ TEST(LaunchEnvironment, SeveralHosts) {
                        MpiKind::kMpich);
   const Environment slurm = Both(
       Slurm(3, 4), {{"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}});
-  expect_second_of_two(slurm, MpiKind::kMpich);
+  expect_second_of_two(Both(slurm, {{"PMI_FD", "7"}}), MpiKind::kMpich);
   expect_second_of_two(Both(slurm, {{"PMIX_NAMESPACE", "slurm.1"}}), MpiKind::kOpenMpi);
-  expect_second_of_two(Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}}),
-                       MpiKind::kUnknown);
   expect_second_of_two(
       Both(OpenMpi(0, 2), Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}})),
       MpiKind::kOpenMpi);
-  ExpectLaunchError(Both(Torchrun(0, 4), {{"LOCAL_WORLD_SIZE", "2"}}),
-                    "LOCAL_WORLD_SIZE=2 of WORLD_SIZE=4: the ranks are on several hosts, which MPI joins, "
-                    "and torchrun starts no MPI");
+}
+
+// "HOST:PORT" of the process manager that rank 3 of 4, the second of two on its host, finds.
+std::string ProcessManagerOf(const Environment& environment) {
+  Launch launch;
+  const Status status = Read(environment, &launch);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(launch.rank, 3);
+  const ProcessManagerAddress& address = launch.process_manager;
+  if (address.host.empty()) return "";
+  EXPECT_EQ(launch.mpi_kind, MpiKind::kMpich);
+  EXPECT_TRUE(launch.mpi_kind_is_sure);
+  return address.host + ":" + std::to_string(address.port);
+}
+
+TEST(LaunchEnvironment, AProcessManagerWhereTheLauncherBringsNone) {
+  const Environment master = {{"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}};
+  const Environment torchrun = Both(Torchrun(3, 4), {{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}});
+  const Environment slurm = Both(
+      Slurm(3, 4), {{"SLURM_NODEID", "1"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}});
+  const Environment nodes = {{"SLURM_STEP_NODELIST", "node[03-04]"}};
+  const Environment ours = Both(Ours(3, 4), {{"SMDDP_LOCAL_RANK", "1"}, {"SMDDP_LOCAL_SIZE", "2"}});
+
+  EXPECT_EQ(ProcessManagerOf(Both(torchrun, master)), "n1:29501");
+  EXPECT_EQ(ProcessManagerOf(Both(ours, master)), "n1:29501");
+  EXPECT_EQ(ProcessManagerOf(Both(slurm, nodes)), "node03:61195");  // job 12, step 3
+  EXPECT_EQ(ProcessManagerOf(Both(Both(slurm, nodes), master)), "n1:29501");
+  EXPECT_EQ(ProcessManagerOf(Both(Both(slurm, nodes), {{"MASTER_ADDR", "n1"}})), "n1:61195");
+  // The agents of torchrun may be tasks of Slurm, which brings a process manager for them, not for the ranks.
+  EXPECT_EQ(ProcessManagerOf(Both(Both(torchrun, master), {{"PMI_FD", "7"}})), "n1:29501");
+  // A script has set torchrun's variables, or ours, from Slurm's.
+  const Environment pmi2 = Both(slurm, {{"PMI_FD", "7"}});
+  EXPECT_EQ(ProcessManagerOf(Both(Without(torchrun, "TORCHELASTIC_RUN_ID"), pmi2)), "");
+  EXPECT_EQ(ProcessManagerOf(Both(ours, pmi2)), "");
+  EXPECT_EQ(ProcessManagerOf(Both(ours, Both(slurm, nodes))), "node03:61195");
+
+  // On one host there is no need.
+  EXPECT_EQ(ProcessManagerOf(Torchrun(3, 4)), "");
+  EXPECT_EQ(ProcessManagerOf(Both(Slurm(3, 4), nodes)), "");
+}
+
+TEST(LaunchEnvironment, AProcessManagerWithoutAPlace) {
+  const Environment torchrun = Both(Torchrun(3, 4), {{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}});
+  ExpectLaunchError(
+      torchrun,
+      "LOCAL_WORLD_SIZE=2 of WORLD_SIZE=4: the ranks are on several hosts, which MPI joins, and "
+      "torchrun brings no process manager for it: set MASTER_ADDR to the name of rank 0's host");
+  ExpectLaunchError(Both(Without(torchrun, "MASTER_PORT"), {{"MASTER_ADDR", "n1"}}),
+                    "MASTER_PORT is not set though MASTER_ADDR is");
+  for (const char* port : {"0", "65535", "-1"}) {
+    ExpectLaunchError(Both(torchrun, {{"MASTER_ADDR", "n1"}, {"MASTER_PORT", port}}),
+                      std::string("MASTER_PORT=") + port + " is outside [1, 65534]");
+  }
+  ExpectLaunchError(Both(torchrun, {{"MASTER_ADDR", "n1"}, {"MASTER_PORT", "x"}}), "MASTER_PORT='x'");
+}
+
+TEST(FirstSlurmHost, OfEachNotation) {
+  const std::map<std::string, std::string> first = {
+      {"", ""},
+      {"one", "one"},
+      {"one,two", "one"},
+      {"n[1-3]", "n1"},
+      {"n[01-03,7],other", "n01"},
+      {"n[7,9]", "n7"},
+      {"n[12]", "n12"},
+      {"rack[2-3]n[05-06]", "rack2n05"},
+      {"n[1-2]-ib", "n1-ib"},
+      {"n[1", "n1"},
+  };
+  for (const auto& [nodes, host] : first) EXPECT_EQ(FirstSlurmHost(nodes), host) << nodes;
 }
 
 TEST(LaunchEnvironment, MoreRanksThanOneHostTakes) {

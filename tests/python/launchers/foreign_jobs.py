@@ -95,6 +95,7 @@ class Bench:
         self.who = self.folder / "who.py"
         self.who.write_text(WHO)
         self._mark = uuid.uuid4().hex
+        self._shared_memory = _mpich_files()
         self._commands: List[Command] = []
 
     def environ(self, **changes: str) -> dict[str, str]:
@@ -152,9 +153,16 @@ class Bench:
             command.close()
         places = self.meeting_places()
         shutil.rmtree(self.folder)
+        # MPICH leaves its own behind when a rank is killed, and they would fill /dev/shm.
+        for path in _mpich_files() - self._shared_memory:
+            path.unlink(missing_ok=True)
         if kind is None:
             assert left == [], "processes were left"
             assert places == [], "a meeting place was left"
+
+
+def _mpich_files() -> set[pathlib.Path]:
+    return set(pathlib.Path("/dev/shm").glob("mpich_shm_*"))
 
 
 def digits(*arguments: object) -> List[str]:

@@ -17,7 +17,7 @@ from typing import Dict, List, Optional, Sequence
 _NETWORK = "10.213.77"
 # MPICH's transport, UCX, takes the hosts for one, since they share this machine's kernel and file systems: it
 # would read other ranks' memory, as it cannot between hosts.
-_UCX = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+UCX = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
 # A launcher starts its helper on a host by `AGENT HOST COMMAND…`, as by ssh: a shell runs the command.
 _AGENT = """#!/bin/bash
 while [ "${1#-}" != "$1" ]; do shift; done  # options of ssh
@@ -130,7 +130,7 @@ def mpirun(kind: str, hosts: VirtualHosts, ranks: Dict[str, int], program: str) 
     total = str(sum(ranks.values()))
     if kind == "mpich":
         agent = ["-launcher", "ssh", "-launcher-exec", str(hosts.agent)]
-        ucx = [word for name, value in _UCX.items() for word in ("-genv", name, value)]
+        ucx = [word for name, value in UCX.items() for word in ("-genv", name, value)]
         return [program, *agent, *ucx, "-iface", "eth0", "-hosts", where, "-np", total]
     options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-H", where, "-np", total]
     options += ["--mca", "btl", "self,vader,tcp" if kind == "openmpi4" else "self,sm,tcp"]
@@ -146,7 +146,7 @@ def agent_variables(kind: str, hosts: VirtualHosts) -> Dict[str, str]:
     """Returns the variables by which MPI's launcher finds the hosts, as `mpirun` has them in options."""
     if kind == "mpich":
         agent = {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(hosts.agent)}
-        return {**agent, **_UCX, "HYDRA_IFACE": "eth0"}
+        return {**agent, **UCX, "HYDRA_IFACE": "eth0"}
     return {
         "OMPI_MCA_plm_rsh_agent": str(hosts.agent),
         "OMPI_MCA_oob_tcp_if_include": "eth0",
