@@ -61,7 +61,7 @@ test: .venv/lint/.requirements launchers  ## What CI runs: every kind of test, a
 	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: test-all
-test-all: .venv/lint/.requirements launchers  ## Every test in every variant (more than an hour)
+test-all: .venv/lint/.requirements launchers  ## Every test in every variant (100 minutes)
 	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test

@@ -14,6 +14,8 @@ if [ "${1:-}" = launchers ]; then
   command -v srun >/dev/null || required+=(slurm-client)
   command -v slurmctld >/dev/null || required+=(slurmctld)
   command -v slurmd >/dev/null || required+=(slurmd)
+  # Slurm opens its libpmix.so for srun --mpi=pmix.
+  dpkg-query --show libpmix-dev >/dev/null 2>&1 || required+=(libpmix-dev)
   command -v munged >/dev/null || required+=(munge)
   command -v ip >/dev/null || required+=(iproute2)
 else

@@ -1,6 +1,7 @@
-"""A Slurm cluster of one node, of this user, in a directory of its own: controller, node daemon and munge.
+"""A Slurm cluster of this user, in a directory of its own: controller, node daemons and munge.
 
-It uses none of the machine's own configuration and ports, no systemd, no cgroups, and no other user.
+The nodes are virtual hosts, or this machine is the only one. It uses none of the machine's own configuration
+and ports, no systemd, no cgroups, and no other user.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import socket
 import subprocess
 import tempfile
 import time
-from typing import Dict, List
+from typing import Dict, List, Optional
+
+from virtual_hosts import VirtualHosts
 
 _START_SECONDS = 60.0
 _CONFIGURATION = """
 ClusterName=smddp
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={controller}
 SlurmctldPort={controller_port}
 SlurmdPort={node_port}
 SlurmUser={user}
@@ -28,9 +31,10 @@ AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+TmpFS={folder}/tmp-%n
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -40,35 +44,55 @@ MpiDefault=none
 KillWait=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-# The node has more CPUs than the machine, so that jobs need not wait for each other.
+# A node has more CPUs than the machine, so that jobs need not wait for each other.
 SlurmdParameters=config_overrides
-NodeName=node NodeHostname={host} NodeAddr=127.0.0.1 CPUs=16 State=UNKNOWN
-PartitionName=test Nodes=node Default=YES MaxTime=10 State=UP
+{nodes}
+PartitionName=test Nodes=ALL Default=YES MaxTime=10 State=UP
 """
 
 
 class SlurmCluster:
-    """The running cluster. Use it as a context manager."""
+    """The running cluster. Use it as a context manager.
 
-    def __init__(self) -> None:
+    Args:
+      hosts: The virtual hosts that are its nodes, with the controller on the first one; by default this
+        machine is its only node.
+    """
+
+    def __init__(self, hosts: Optional[VirtualHosts] = None) -> None:
+        self._hosts = hosts
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
         # munged refuses a socket that other users cannot reach.
         self._folder.chmod(0o755)
         self._daemons: List[subprocess.Popen] = []
-        for name in ("state", "spool"):
-            (self._folder / name).mkdir()
+        (self._folder / "state").mkdir()
         key = self._folder / "munge.key"
         key.touch(0o600)
         key.write_bytes(os.urandom(128))
         controller_port, node_port = free_ports(2)
+        # The names of the nodes, and each one's host name and address.
+        self._nodes = {"node": (socket.gethostname().split(".")[0], "127.0.0.1")}
+        if hosts is not None:
+            self._nodes = {name: (name, hosts.address(name)) for name in hosts.names}
+        self._first = next(iter(self._nodes))
+        host, address = self._nodes[self._first]
         configuration = _CONFIGURATION.format(
             folder=self._folder,
-            host=socket.gethostname().split(".")[0],
+            controller=f"{host}({address})",
+            nodes="\n".join(
+                f"NodeName={node} NodeHostname={host} NodeAddr={address} CPUs=16 State=UNKNOWN"
+                for node, (host, address) in self._nodes.items()
+            ),
             user=getpass.getuser(),
             controller_port=controller_port,
             node_port=node_port,
         )
         (self._folder / "slurm.conf").write_text(configuration)
+        # Nothing here uses cgroups, but slurmd looks for them, and a virtual host has none mounted.
+        (self._folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        for node in self._nodes:
+            (self._folder / f"spool-{node}").mkdir()
+            (self._folder / f"tmp-{node}").mkdir()
 
     @property
     def environ(self) -> Dict[str, str]:
@@ -78,8 +102,9 @@ class SlurmCluster:
     def __enter__(self) -> SlurmCluster:
         try:
             self._start_munge()
-            self._start("slurmctld", "-D", "-c")
-            self._start("slurmd", "-D", "-N", "node")
+            self._start("slurmctld", "-D", "-c", host=self._first)
+            for node in self._nodes:
+                self._start("slurmd", "-D", "-N", node, host=node)
             self._wait_until_idle()
         except BaseException:
             self._stop()
@@ -101,14 +126,17 @@ class SlurmCluster:
         self._start("munged", "--foreground", "--force", "--num-threads=2", *files)
         self._wait_for(lambda: (self._folder / "munge.socket").exists(), "munged listens")
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def _start(self, name: str, *arguments: str, host: str = "") -> None:
         path = shutil.which(name, path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin{os.pathsep}/sbin")
         if path is None:
             raise FileNotFoundError(f"{name} is not installed; tools/setup_system.sh launchers installs it")
-        with open(self._folder / f"{name}.out", "wb") as output:
+        words = [path, *arguments]
+        if self._hosts is not None and host:
+            words = self._hosts.on(host, words)
+        with open(self._folder / f"{name}-{host}.out", "wb") as output:
             self._daemons.append(
                 subprocess.Popen(
-                    [path, *arguments],
+                    words,
                     env={**os.environ, **self.environ},
                     cwd=self._folder,
                     stdin=subprocess.DEVNULL,
@@ -119,14 +147,16 @@ class SlurmCluster:
             )
 
     def _wait_until_idle(self) -> None:
-        def state() -> str:
-            command = ["sinfo", "--noheader", "--format=%t"]
+        def states() -> List[str]:
+            command = ["sinfo", "--noheader", "--Node", "--format=%t"]
+            if self._hosts is not None:
+                command = self._hosts.on(self._first, command)
             environ = {**os.environ, **self.environ}
             return subprocess.run(
                 command, env=environ, capture_output=True, text=True, timeout=30, check=False
-            ).stdout.strip()
+            ).stdout.split()
 
-        self._wait_for(lambda: state() == "idle", "the node is idle")
+        self._wait_for(lambda: states() == ["idle"] * len(self._nodes), "all nodes are idle")
 
     def _wait_for(self, condition, what: str) -> None:
         deadline = time.monotonic() + _START_SECONDS
