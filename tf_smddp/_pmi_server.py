@@ -8,7 +8,8 @@ of the others. `mpiexec` and Slurm's pmi2 are such managers; torchrun and a plai
 protocol is PMI-1 of MPICH's family, lines of NAME=VALUE ("PMI: A Scalable Parallel Process-Management
 Interface", Balaji et al., EuroMPI 2010; the lines are those of MPICH's "simple" PMI).
 
-It listens until all ranks have come, and ends when all have gone, but for a while after its parent's end.
+It listens until all ranks have connected. After the end of rank 0, its parent, it ends when all connections
+are closed, or 15 seconds later.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ async def _listen(manager: ProcessManager, port: int) -> asyncio.AbstractServer:
 
 async def _run(port: int, size: int, job: str) -> None:
     parent = os.getppid()
-    # Each rank has a connection, and shells set the limit that can be raised to 1,024 by default.
+    # Each rank has a connection, and a process may open 1,024 files by default.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     manager = ProcessManager(size, job)

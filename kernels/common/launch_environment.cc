@@ -228,6 +228,12 @@ Status AddProcessManager(const Lookup& lookup, Reading* reading) {
                          ", or start the job with mpirun or mpiexec");
 }
 
+void TakeMpi(const Reading& from, Reading* to) {
+  to->launch.mpi_kind = from.launch.mpi_kind;
+  to->launch.mpi_kind_is_sure = from.launch.mpi_kind_is_sure;
+  to->has_process_manager = from.has_process_manager;
+}
+
 // Takes the run id and the MPI from another family with the same rank and size: a script may have set the
 // variables of one launcher from those of another. torchrun itself is excluded, since it may run inside such
 // a launcher.
@@ -240,9 +246,7 @@ void BorrowRun(const std::vector<Reading>& readings, const Lookup& lookup, Readi
     if (theirs.run_id.empty() || !theirs.rank_variables.empty()) continue;
     launch->run_id = theirs.run_id;
     launch->rank_variables.clear();
-    launch->mpi_kind = theirs.mpi_kind;
-    launch->mpi_kind_is_sure = theirs.mpi_kind_is_sure;
-    reading->has_process_manager = other.has_process_manager;
+    TakeMpi(other, reading);
     return;
   }
 }
@@ -325,9 +329,7 @@ Status ReadLaunch(const Lookup& lookup, Launch* launch) {
     Reading other;
     if (Choose(lookup, &other).ok()) {
       BorrowRun({other}, lookup, &reading);
-      reading.has_process_manager = other.has_process_manager;
-      reading.launch.mpi_kind = other.launch.mpi_kind;
-      reading.launch.mpi_kind_is_sure = other.launch.mpi_kind_is_sure;
+      TakeMpi(other, &reading);
     }
   } else {
     status = Choose(lookup, &reading);

@@ -133,7 +133,6 @@ for thread in threads:
 report("values", values)
 report("errors", errors)
 """
-# TensorFlow 2.15 runs no part of a compiled program there.
 CALLS_ON_INTRA_OP_POOL = not tf.__version__.startswith("2.15.")
 
 
@@ -163,7 +162,10 @@ def test_calls_that_fill_the_inter_op_pool_end_the_job():
     expect_refusal(job, "inter", "TF_NUM_INTEROP_THREADS", 2)
 
 
-@pytest.mark.skipif(not CALLS_ON_INTRA_OP_POOL, reason="this TensorFlow blocks no thread of that pool")
+@pytest.mark.skipif(
+    not CALLS_ON_INTRA_OP_POOL,
+    reason="TensorFlow 2.15 runs no part of a compiled program on its intra-op pool: no call can fill it",
+)
 def test_calls_that_fill_the_intra_op_pool_end_the_job():
     job = run_threads(threads=2, intra_op=1, large=True, direct=True, pause=1.0, steps=10_000)
     expect_refusal(job, "intra", "TF_NUM_INTRAOP_THREADS", 1)
