@@ -10,6 +10,7 @@
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 
-export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}
-# srun gives a step the cores of its job; without this, it might bind each rank to one of them.
-exec srun --cpu-bind=none python "$@"
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
+export TF_NUM_INTRAOP_THREADS=$OMP_NUM_THREADS
+# srun does not take the number of cores from the job, and might bind each rank to one of them.
+exec srun --cpus-per-task="$OMP_NUM_THREADS" --cpu-bind=none python "$@"
