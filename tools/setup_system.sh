@@ -15,7 +15,7 @@ if [ "${1:-}" = launchers ]; then
   command -v slurmctld >/dev/null || required+=(slurmctld)
   command -v slurmd >/dev/null || required+=(slurmd)
   # Slurm opens its libpmix.so for srun --mpi=pmix.
-  dpkg-query --show libpmix-dev >/dev/null 2>&1 || required+=(libpmix-dev)
+  compgen -G '/usr/lib/*/pmix2/lib/libpmix.so' >/dev/null || required+=(libpmix-dev)
   command -v munged >/dev/null || required+=(munge)
   command -v ip >/dev/null || required+=(iproute2)
 else
