@@ -1,6 +1,9 @@
 // The engine alone, without TensorFlow: forks the ranks of a job on this host, and measures its allreduce.
+// With
+// --ranks=0 the ranks have been started by a launcher, on one host or on several.
 //
 //     bazel run -c opt //benchmarks/cpp:engine_sweep -- --ranks=2 --sizes=4,1048576
+//     mpirun -H host1,host2 engine_sweep --ranks=0 --sizes=4,1048576
 //
 // Tensors lie in the ranks' arenas. A tensor, or a gradient set, is one group, as the op makes it.
 #include <stdlib.h>
@@ -21,8 +24,10 @@
 #include "benchmarks/cpp/fork_ranks.h"
 #include "benchmarks/cpp/options.h"
 #include "benchmarks/cpp/sweep.h"
+#include "kernels/common/config.h"
 #include "kernels/common/futex.h"
 #include "kernels/engine/engine.h"
+#include "kernels/mpi/mpi_wire.h"
 
 namespace tf_smddp::benchmarks {
 namespace {
@@ -31,8 +36,8 @@ constexpr int kMaxRanks = 64;
 constexpr std::uint64_t kSpareArenaBytes = 64 << 20;  // for the engine's own use of it
 constexpr std::chrono::milliseconds kNap{100};
 
-// Shared memory in which the ranks synchronize between blocks. They do not use the engine for that, so that
-// its state is that of the measurement alone.
+// Shared memory in which forked ranks synchronize between blocks. They do not use the engine for that, so
+// that its state is that of the measurement alone.
 struct Meeting {
   std::atomic<std::uint32_t> arrived{0}, round{0};
   double values[kMaxRanks] = {};
@@ -115,6 +120,10 @@ class EngineContestant final : public Contestant {
   }
 
   void Barrier() override {
+    if (meeting_ == nullptr) {
+      Max(0);
+      return;
+    }
     const std::uint32_t round = meeting_->round.load();
     if (meeting_->arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(size())) {
       meeting_->arrived.store(0);
@@ -126,6 +135,7 @@ class EngineContestant final : public Contestant {
   }
 
   double Max(double value) override {
+    if (meeting_ == nullptr) return MaxByEngine(value);
     meeting_->values[rank()] = value;
     Barrier();
     double largest = 0;
@@ -134,9 +144,27 @@ class EngineContestant final : public Contestant {
     return largest;
   }
 
+  double MaxByEngine(double value) {
+    std::atomic<std::uint32_t> running{1};
+    Request request;
+    request.operation.dtype = DType::kFloat64;
+    request.operation.op = ReduceOp::kMax;
+    request.shape = {1};
+    request.input = &value;
+    request.output = &value;
+    request.done = [&running](const Status& status) {
+      if (!status.ok()) Fail("allreduce", status.message());
+      running.store(0);
+      FutexWakeAll(running);
+    };
+    engine_->Submit(std::move(request));
+    while (running.load() != 0) FutexWait(running, 1, kNap);
+    return value;
+  }
+
  private:
   const std::unique_ptr<Engine> engine_;
-  Meeting* const meeting_;
+  Meeting* const meeting_;    // nullptr: the ranks are not forked
   std::uint64_t ticket_ = 0;  // of the group that is submitted
   std::atomic<std::uint32_t> pending_{0};
   std::atomic<bool> ended_{false};
@@ -162,6 +190,22 @@ void RunRank(int rank, const Options& options, const std::string& directory, Mee
   RunSweep(contestant, options);
 }
 
+void RunLaunched(const Options& options) {
+  ::alarm(static_cast<unsigned>(options.time_limit_seconds));
+  Config config;
+  Status status = ReadConfig(&config);
+  if (!status.ok()) Fail("settings", status.message());
+  config.arena_bytes = static_cast<std::int64_t>(ArenaBytes(options));
+  std::unique_ptr<Wire> wire;
+  if (config.local_size < config.size) status = mpi::MpiWire::Open(/*prefix=*/"", &config, &wire);
+  if (!status.ok()) Fail("wire", status.message());
+  std::unique_ptr<Engine> engine;
+  status = Engine::Start(config, std::make_shared<MappingCache>(), &engine, nullptr, std::move(wire));
+  if (!status.ok()) Fail("start", status.message());
+  EngineContestant contestant(std::move(engine), /*meeting=*/nullptr);
+  RunSweep(contestant, options);
+}
+
 int RunJob(const Options& options) {
   void* const page =
       ::mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -180,8 +224,12 @@ int RunJob(const Options& options) {
 
 int main(int argc, char** argv) {
   const auto options = tf_smddp::benchmarks::ParseOptions(argc, argv);
+  if (options.ranks == 0) {
+    tf_smddp::benchmarks::RunLaunched(options);
+    return 0;
+  }
   if (options.ranks < 2 || options.ranks > tf_smddp::benchmarks::kMaxRanks) {
-    std::fprintf(stderr, "engine_sweep: --ranks must be 2 to %d\n", tf_smddp::benchmarks::kMaxRanks);
+    std::fprintf(stderr, "engine_sweep: --ranks must be 0, or 2 to %d\n", tf_smddp::benchmarks::kMaxRanks);
     return 2;
   }
   return tf_smddp::benchmarks::RunJob(options);

@@ -15,7 +15,7 @@ struct Options {
   double block_seconds = 0.02;     // --block-seconds=S: a block repeats its work for this long
   bool in_place = true;            // --in-place=0: the output is another tensor
   std::string output;              // --output=FILE: JSON lines; empty: standard output
-  int ranks = 2;                   // --ranks=N, if the program starts the ranks itself
+  int ranks = 2;                   // --ranks=N, if the program starts the ranks itself; 0: it does not
   int time_limit_seconds = 600;    // --time-limit=S: the program is ended after this time
 };
 

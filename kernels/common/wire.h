@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/clock.h"
 #include "kernels/common/rank_id.h"
 
 namespace tf_smddp {
@@ -47,6 +48,10 @@ class Wire {
   // the calls. It never waits. A message to a rank that has ended is dropped. Any thread.
   virtual void Send(RankId to, Channel channel, std::string bytes) = 0;
 
+  // Likewise, but the message is only queued: a thread of the wire sends it within some milliseconds. For
+  // threads that must not be held up by a network that has failed. Any thread.
+  virtual void Post(RankId to, Channel channel, std::string bytes) = 0;
+
   // Takes the next message of `channel`. It never waits; false when there is none. Any thread.
   virtual bool Receive(Channel channel, Message* message) = 0;
 
@@ -56,6 +61,15 @@ class Wire {
     std::string reason;  // "the rank on host2 has said nothing for 30 s"
   };
   virtual Loss Lost() = 0;
+
+  // Returns why the network is thought to have failed without a word: a host has been silent for longer than
+  // SMDDP_HOST_TIMEOUT, or a call of the network's library has not returned; "" while all is well. It never
+  // waits, not for a call that does not return either. One thread, about every second.
+  virtual std::string Silent() = 0;
+
+  // Returns for how long the thread that calls the network's library has been in that call; 0 while none is.
+  // Any thread.
+  virtual Clock::duration CallLasts() const = 0;
 
   // Memory that moves between two ranks of different hosts, in no message. The n-th send of a rank to another
   // one in a stream meets the n-th receive there from it, and has as many bytes. BeginSend and BeginReceive
@@ -71,6 +85,12 @@ class Wire {
   // Returns whether a movement has ended. When it has, it is not asked again. It never waits. Any thread.
   virtual bool Ended(Movement movement) = 0;
 };
+
+// The text of the error that ends a job when the connection to a rank was lost.
+inline std::string DescribeLoss(const Wire::Loss& loss) {
+  return "the connection to rank " + std::to_string(loss.rank.value()) + " on another host was lost (" +
+         loss.reason + "): the rank or its host has died, or the network failed";
+}
 
 }  // namespace tf_smddp
 

@@ -95,7 +95,7 @@ void Job::TellOtherHosts(const std::string& text) {
   message.text = text;
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     if (host == host_) continue;
-    wire_->Send(RankId(hosts_[host].front()), {0, Wire::Channel::kOrder}, Encode({message}));
+    wire_->Post(RankId(hosts_[host].front()), {0, Wire::Channel::kOrder}, Encode({message}));
   }
 }
 

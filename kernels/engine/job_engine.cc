@@ -255,11 +255,11 @@ void JobEngine::LeaveJob() {
     std::lock_guard<std::mutex> lock(ring_mu_);
     may_ring_ = false;
   }
-  watcher_.reset();
   stalls_->Stop();  // it looks at the communicators
   communicators_.reset();
   completions_.reset();  // after the progress threads, which feed it
   if (wire_ != nullptr) wire_->Stop();
+  watcher_.reset();  // until here, a thread may be in a call of the network's library
 }
 
 // Other ranks may still need this rank's relays, or what they have sent. So the ranks of several hosts end

@@ -306,9 +306,7 @@ void Relay::CheckConnections() {
   const Wire::Loss loss = communicator_->wire().Lost();
   if (!loss.rank.valid() || communicator_->job().aborted()) return;
   if (known_shut_down_.Contains(loss.rank)) return;
-  communicator_->job().Abort("the connection to rank " + std::to_string(loss.rank.value()) +
-                             " on another host was lost (" + loss.reason +
-                             "): the rank or its host has died, or the network failed");
+  communicator_->job().Abort(DescribeLoss(loss));
 }
 
 }  // namespace tf_smddp

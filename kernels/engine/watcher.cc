@@ -27,6 +27,11 @@ constexpr int kLookedAt = 3;
 
 constexpr std::chrono::milliseconds kExitStatusPatience{300};
 
+constexpr int kLookAtWireEveryMs = 1000;
+
+// When the job has ended, a call of the network's library that takes this long does not return any more.
+constexpr std::chrono::seconds kLongestCall{5};
+
 bool IsGone(const LocalPeer& peer) { return ::kill(peer.pid, 0) != 0 && errno == ESRCH; }
 
 }  // namespace
@@ -103,6 +108,7 @@ void Watcher::Run() {
       continue;
     }
     if (polled_[0].revents != 0) return;
+    if (job_->wire() != nullptr) LookAtWire();
     for (std::size_t i = 1; i < polled_.size(); ++i) {
       if (polled_[i].revents == 0) continue;
       polled_[i].fd = -1;  // poll() passes over it from now on
@@ -118,7 +124,19 @@ int Watcher::Patience(Clock::time_point next_trim) const {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_trim - Clock::now()) +
                     std::chrono::milliseconds(1);
   const auto patience = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
-  return without_pidfd_ != 0 ? std::min(patience, kLookEveryMs) : patience;
+  if (without_pidfd_ != 0) return std::min(patience, kLookEveryMs);
+  return job_->wire() != nullptr ? std::min(patience, kLookAtWireEveryMs) : patience;
+}
+
+void Watcher::LookAtWire() {
+  Wire& wire = *job_->wire();
+  const std::string silent = wire.Silent();
+  if (!silent.empty() && !job_->aborted()) job_->Abort(silent);
+  if (!job_->aborted() || wire.CallLasts() < kLongestCall) return;
+  job_->logger().Log(LogLevel::kError,
+                     "a call of the network's library has not returned, though the job has ended: " +
+                         job_->AbortText() + ". So this process ends");
+  ::_exit(1);
 }
 
 void Watcher::LookAtNextRanks() {

@@ -1,10 +1,15 @@
-// Watcher: a thread that notices when another rank's process ends, and ends the job for all. From time to
-// time it also gives back arena memory that has not been used for a while.
+// Watcher: a thread that notices when another rank's process ends, and ends the job for all. In a job of
+// several hosts it also notices when the network says nothing any more. From time to time it gives back arena
+// memory that has not been used for a while.
 //
 // It sleeps in poll() over the peers' pidfds, and notices a death at once. Where the system refuses pidfds,
 // it looks in /proc every 200 ms instead, at the next ranks that have not left. That is enough: the rank that
 // notices a death ends the job for all, and if some ranks of a circle are dead, a living one is next to a
 // dead one.
+//
+// It never calls the network's library, since a call may not return when a rank of another host has died. A
+// thread that is in such a call when the job has ended will not leave it, and its process could not end: the
+// watcher ends that process.
 #ifndef TF_SMDDP_KERNELS_ENGINE_WATCHER_H_
 #define TF_SMDDP_KERNELS_ENGINE_WATCHER_H_
 
@@ -36,6 +41,7 @@ class Watcher {
   int Patience(Clock::time_point next_trim) const;
   void Run();
   void LookAtNextRanks();
+  void LookAtWire();
   void Died(int local);
 
   Job* const job_;

@@ -112,7 +112,7 @@ Status MeetHosts(const Config& config, Runtime* runtime, Handle communicator, Cl
   Handle request;
   Status status;
   {
-    std::lock_guard<std::mutex> lock(runtime->mu());
+    const Runtime::Turn turn(runtime);
     status = runtime->library().AllGather(communicator, &messages->own, sizeof messages->own,
                                           messages->all.data(), &request);
   }

@@ -49,7 +49,7 @@ Status MpiWire::Open(const std::string& prefix, Config* config, std::unique_ptr<
   auto communicator = std::make_unique<Handle>();
   Handle request;
   {
-    std::lock_guard<std::mutex> lock(runtime->mu());
+    const Runtime::Turn turn(runtime);
     status = runtime->library().DuplicateWorld(communicator.get(), &request);
   }
   if (status.ok()) status = runtime->Await(&request, deadline, "MPI_Comm_idup");
@@ -60,7 +60,7 @@ Status MpiWire::Open(const std::string& prefix, Config* config, std::unique_ptr<
   Hosts hosts;
   status = MeetHosts(*config, runtime, *communicator, deadline, &hosts);
   if (status.ok()) {
-    std::lock_guard<std::mutex> lock(runtime->mu());
+    const Runtime::Turn turn(runtime);
     status = runtime->library().ReturnErrors(*communicator);
   }
   if (!status.ok()) return status;
@@ -104,7 +104,7 @@ void MpiWire::Stop() {
     std::this_thread::sleep_for(kShortest);
   }
   // MPI may still use what has not ended. So it is never freed.
-  std::lock_guard<std::mutex> lock(runtime_->mu());
+  const Runtime::Turn turn(runtime_);
   stopped_ = true;
   if (!sends_.empty()) new std::list<Outgoing>(std::move(sends_));
   if (!receives_.empty()) new std::deque<Incoming>(std::move(receives_));
@@ -113,28 +113,29 @@ void MpiWire::Stop() {
 
 void MpiWire::Start(std::function<void(std::uint32_t communicator)> arrived) {
   arrived_ = std::move(arrived);
-  next_beat_ = heard_ = last_run_ = Clock::now();
+  next_beat_ = looked_ = Clock::now();
+  heard_.store(next_beat_.time_since_epoch().count());
   thread_ = StartThread("smddp-mpi", [this] { Run(); });
 }
 
 void MpiWire::Send(RankId to, Channel channel, std::string bytes) {
+  Post(to, channel, std::move(bytes));
+  if (to.value() != rank_) TryPoll();
+}
+
+// The wire's thread sends it at its next look.
+void MpiWire::Post(RankId to, Channel channel, std::string bytes) {
   const Key key{channel.communicator, channel.kind};
-  if (to.value() == rank_) {
-    std::lock_guard<std::mutex> lock(mu_);
-    return Deliver(rank_, key, std::move(bytes), /*wake=*/true);
+  std::lock_guard<std::mutex> lock(mu_);
+  if (to.value() == rank_) return Deliver(rank_, key, std::move(bytes), /*wake=*/true);
+  for (std::uint64_t begin = 0; begin == 0 || begin < bytes.size(); begin += kMostBytes) {
+    const std::uint64_t count = std::min<std::uint64_t>(bytes.size() - begin, kMostBytes);
+    const Frame frame = {channel.communicator, channel.kind, bytes.size() - begin - count};
+    std::string framed(sizeof frame + count, '\0');
+    std::memcpy(framed.data(), &frame, sizeof frame);
+    std::memcpy(framed.data() + sizeof frame, bytes.data() + begin, count);
+    queue_.push_back({to.value(), std::move(framed), {}});
   }
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    for (std::uint64_t begin = 0; begin == 0 || begin < bytes.size(); begin += kMostBytes) {
-      const std::uint64_t count = std::min<std::uint64_t>(bytes.size() - begin, kMostBytes);
-      const Frame frame = {channel.communicator, channel.kind, bytes.size() - begin - count};
-      std::string framed(sizeof frame + count, '\0');
-      std::memcpy(framed.data(), &frame, sizeof frame);
-      std::memcpy(framed.data() + sizeof frame, bytes.data() + begin, count);
-      queue_.push_back({to.value(), std::move(framed), {}});
-    }
-  }
-  TryPoll();
 }
 
 bool MpiWire::Receive(Channel channel, Message* message) {
@@ -158,7 +159,7 @@ Wire::Loss MpiWire::Lost() {
 
 Wire::Movement MpiWire::BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                                   std::shared_ptr<void> owner) {
-  std::lock_guard<std::mutex> lock(runtime_->mu());
+  const Runtime::Turn turn(runtime_);
   if (stopped_ || runtime_->closed()) return 0;
   Moving moving{to.value(), std::move(owner), {}};
   const Status status = runtime_->library().Send(communicator_, data, static_cast<int>(bytes), to.value(),
@@ -168,7 +169,7 @@ Wire::Movement MpiWire::BeginSend(RankId to, int stream, const void* data, std::
 
 Wire::Movement MpiWire::BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
                                      std::shared_ptr<void> owner) {
-  std::lock_guard<std::mutex> lock(runtime_->mu());
+  const Runtime::Turn turn(runtime_);
   if (stopped_ || runtime_->closed()) return 0;
   Moving moving{from.value(), std::move(owner), {}};
   const Status status = runtime_->library().Receive(communicator_, data, static_cast<int>(bytes),
@@ -176,7 +177,7 @@ Wire::Movement MpiWire::BeginReceive(RankId from, int stream, void* data, std::u
   return Begun(status, std::move(moving));
 }
 
-// With the runtime's mutex held. What could not begin never ends: the job does, since its peer is lost.
+// In a turn. What could not begin never ends: the job does, since its peer is lost.
 Wire::Movement MpiWire::Begun(const Status& status, Moving moving) {
   if (!status.ok()) {
     Lose(moving.peer, status.message());
@@ -187,8 +188,8 @@ Wire::Movement MpiWire::Begun(const Status& status, Moving moving) {
 }
 
 bool MpiWire::Ended(Movement movement) {
-  std::unique_lock<std::mutex> lock(runtime_->mu(), std::try_to_lock);
-  if (!lock.owns_lock() || stopped_ || runtime_->closed()) return false;
+  const Runtime::Turn turn(runtime_, std::try_to_lock);
+  if (!turn || stopped_ || runtime_->closed()) return false;
   asked_ = Clock::now();
   if (movement == 0) return false;
   const auto found = moving_.find(movement);
@@ -205,7 +206,6 @@ void MpiWire::Run() {
   std::chrono::microseconds sleep = kShortest;
   for (;;) {
     const bool moved = TryPoll();
-    CheckSilence(Clock::now());
     std::set<std::uint32_t> to_ring;
     {
       std::unique_lock<std::mutex> lock(mu_);
@@ -221,8 +221,8 @@ void MpiWire::Run() {
 // Calls MPI, if no other thread is inside. True when something has moved. `receiver`: the communicator for
 // which the caller receives.
 bool MpiWire::TryPoll(const std::uint32_t* receiver) {
-  std::unique_lock<std::mutex> lock(runtime_->mu(), std::try_to_lock);
-  if (!lock.owns_lock() || stopped_ || runtime_->closed()) return false;
+  const Runtime::Turn turn(runtime_, std::try_to_lock);
+  if (!turn || stopped_ || runtime_->closed()) return false;
   receiver_ = receiver;
   bool moved = PostSends();
   moved |= EndSends();
@@ -260,8 +260,8 @@ void MpiWire::Beat() {
   for (bool there = true; there;) {
     int from = -1, bytes = 0;
     if (!runtime_->library().Probe(communicator_, kBeatTag, &there, &from, &bytes).ok() || !there) return;
-    heard_ = now;
-    heard_any_ = true;
+    heard_.store(now.time_since_epoch().count());
+    heard_any_.store(true);
     receives_.push_back({from, std::string(), {}});
     Incoming& taken = receives_.back();
     if (!runtime_->library().Receive(communicator_, nullptr, 0, from, kBeatTag, &taken.request).ok()) {
@@ -271,25 +271,29 @@ void MpiWire::Beat() {
   }
 }
 
-// The wire's thread calls it after each poll.
-void MpiWire::CheckSilence(Clock::time_point now) {
-  if (beats_from_ < 0 || host_timeout_ == Clock::duration::zero()) return;
-  Clock::time_point heard;
-  bool heard_any = false;
-  {
-    std::lock_guard<std::mutex> inside(runtime_->mu());
-    if (now - last_run_ > kWasStopped) heard_ = now;
-    heard = heard_;
-    heard_any = heard_any_;
+std::string MpiWire::Silent() {
+  const Clock::time_point now = Clock::now();
+  const bool was_stopped = now - std::exchange(looked_, now) > kWasStopped;
+  if (was_stopped) heard_.store(now.time_since_epoch().count());
+  if (was_stopped || host_timeout_ == Clock::duration::zero()) return "";
+  const auto seconds = [](Clock::duration time) {
+    return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) +
+           " s, SMDDP_HOST_TIMEOUT";
+  };
+  const Clock::duration turn = runtime_->TurnLasts();
+  if (turn > host_timeout_) {
+    std::size_t other = 0;
+    while (std::binary_search(hosts_.ranks[other].begin(), hosts_.ranks[other].end(), rank_)) ++other;
+    return "a call of MPI on rank " + std::to_string(rank_) + " has not returned for " +
+           seconds(host_timeout_) + ": " + (hosts_.names.size() == 2 ? hosts_.names[other] : "another host") +
+           " or a rank there has died, or the network failed";
   }
-  last_run_ = now;
-  const Clock::duration limit = heard_any ? host_timeout_ : first_beat_timeout_;
-  if (now - heard <= limit) return;
+  if (turn > kBeat) return "";  // no beats are taken meanwhile
+  const Clock::duration limit = heard_any_.load() ? host_timeout_ : first_beat_timeout_;
+  if (beats_from_ < 0 || now.time_since_epoch() - Clock::duration(heard_.load()) <= limit) return "";
   std::size_t host = 0;
   while (hosts_.ranks[host].front() != beats_from_) ++host;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
-  Lose(beats_from_,
-       hosts_.names[host] + " has been silent for " + std::to_string(seconds) + " s, SMDDP_HOST_TIMEOUT");
+  return DescribeLoss({RankId(beats_from_), hosts_.names[host] + " has been silent for " + seconds(limit)});
 }
 
 bool MpiWire::PostSends() {
@@ -388,7 +392,7 @@ void MpiWire::Lose(int rank, const std::string& reason) {
 
 // Whether messages wait for MPI, or in it.
 bool MpiWire::Sending() {
-  std::lock_guard<std::mutex> inside(runtime_->mu());
+  const Runtime::Turn turn(runtime_);
   std::lock_guard<std::mutex> lock(mu_);
   return !lost_.rank.valid() && (!queue_.empty() || !sends_.empty());
 }

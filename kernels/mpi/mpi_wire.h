@@ -7,13 +7,15 @@
 // That one calls it every 50 µs while messages come and go, and up to 1 ms apart when there are none.
 //
 // The first rank of each host sends a *beat* to that of the next host every second, and expects those of the
-// host before. A host from which none comes for SMDDP_HOST_TIMEOUT is lost.
+// host before. A host from which none comes for SMDDP_HOST_TIMEOUT is lost. A call of MPI that does not
+// return, since what it needs has died, is found by a thread that calls no MPI (kernels/engine/watcher.h).
 //
 // On MPI's side there is a communicator for each wire. A message is one or more messages of MPI, each with a
 // Frame before it.
 #ifndef TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
 #define TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -51,8 +53,11 @@ class MpiWire : public Wire {
   // Waits until MPI has taken what was sent, for some seconds at most. Then MPI is not called any more.
   void Stop() override;
   void Send(RankId to, Channel channel, std::string bytes) override;
+  void Post(RankId to, Channel channel, std::string bytes) override;
   bool Receive(Channel channel, Message* message) override;
   Loss Lost() override;
+  std::string Silent() override;
+  Clock::duration CallLasts() const override { return runtime_->TurnLasts(); }
   Movement BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                      std::shared_ptr<void> owner) override;
   Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
@@ -87,7 +92,6 @@ class MpiWire : public Wire {
   bool EndReceives();
   void EndForgotten();
   void Beat();
-  void CheckSilence(Clock::time_point now);
   void Take(Incoming incoming);
   void Deliver(int from, Key channel, std::string bytes, bool wake);
   void Lose(int rank, const std::string& reason);
@@ -104,11 +108,13 @@ class MpiWire : public Wire {
   int beats_to_ = -1, beats_from_ = -1;
   std::function<void(std::uint32_t)> arrived_;
 
-  // Guarded by the runtime's mutex.
+  std::atomic<Clock::rep> heard_{0};  // the time of the last beat
+  std::atomic<bool> heard_any_{false};
+  Clock::time_point looked_;  // the last call of Silent
+
+  // Used in a turn of the runtime.
   bool stopped_ = false;
   Clock::time_point next_beat_;
-  Clock::time_point heard_;  // the last beat
-  bool heard_any_ = false;
   std::list<Outgoing> sends_;  // that MPI has, but has not ended; it reads their bytes where they are
   std::deque<Incoming> receives_;
   std::map<int, std::string> parts_;  // of messages whose further parts are to come, by sender
@@ -117,15 +123,14 @@ class MpiWire : public Wire {
   Clock::time_point asked_;                  // the last call of Ended
   const std::uint32_t* receiver_ = nullptr;  // the communicator whose thread polls, and need not be woken
 
-  std::mutex mu_;  // guards everything below; may be taken inside the runtime's, not the other way round
+  std::mutex mu_;  // guards everything below; may be taken in a turn of the runtime, not the other way round
   std::condition_variable wake_;
   std::deque<Outgoing> queue_;  // to be given to MPI
   std::map<Key, std::deque<Message>> arrived_messages_;
   std::set<std::uint32_t> to_ring_;  // communicators for which messages have come
   Loss lost_;
   bool stopping_ = false;
-  Clock::time_point last_run_;  // the thread's
-  std::thread thread_;          // last: it uses the others
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace tf_smddp::mpi

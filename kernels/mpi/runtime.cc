@@ -35,6 +35,26 @@ pid_t main_process = 0;
 
 }  // namespace
 
+Runtime::Turn::Turn(Runtime* runtime) : runtime_(runtime), lock_(runtime->mu_) {
+  runtime_->turn_began_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+Runtime::Turn::Turn(Runtime* runtime, std::try_to_lock_t)
+    : runtime_(runtime), lock_(runtime->mu_, std::try_to_lock) {
+  if (!lock_.owns_lock()) return;
+  runtime_->turn_began_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+Runtime::Turn::~Turn() {
+  if (lock_.owns_lock()) runtime_->turn_began_.store(0, std::memory_order_relaxed);
+}
+
+Clock::duration Runtime::TurnLasts() const {
+  const Clock::rep began = turn_began_.load(std::memory_order_relaxed);
+  if (began == 0) return {};
+  return Clock::now().time_since_epoch() - Clock::duration(began);
+}
+
 Status Runtime::Get(const Config& config, const std::string& prefix, Runtime** runtime) {
   static std::mutex mu;
   static Runtime* the = nullptr;
@@ -176,7 +196,7 @@ Status Runtime::Await(Handle* request, Clock::time_point deadline, const std::st
   for (;;) {
     bool done = false;
     {
-      std::lock_guard<std::mutex> lock(mu_);
+      const Turn turn(this);
       const Status status = library_->Test(request, &done);
       if (!status.ok() || done) return status;
     }

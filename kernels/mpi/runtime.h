@@ -6,6 +6,7 @@
 #ifndef TF_SMDDP_KERNELS_MPI_RUNTIME_H_
 #define TF_SMDDP_KERNELS_MPI_RUNTIME_H_
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,13 +30,32 @@ class Runtime {
   // Errors: Internal (no library).
   static Status Find(const Config& config, const std::string& prefix, std::string* description);
 
-  // Held by the thread that calls MPI.
-  std::mutex& mu() { return mu_; }
-  // Whether MPI must not be called any more, since the process exits. With mu() held.
+  // The right to call MPI, which one thread has at a time.
+  class Turn {
+   public:
+    // Waits until no other thread has it.
+    explicit Turn(Runtime* runtime);
+    // Does not wait: it may not have it.
+    Turn(Runtime* runtime, std::try_to_lock_t);
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn();
+
+    explicit operator bool() const { return lock_.owns_lock(); }
+
+   private:
+    Runtime* const runtime_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  // Returns for how long the thread whose turn it is has had it; 0 while it is nobody's. Any thread.
+  Clock::duration TurnLasts() const;
+
+  // Whether MPI must not be called any more, since the process exits. In a turn.
   bool closed() const { return closed_; }
   Library& library() { return *library_; }
 
-  // Calls Test until the request has ended. Errors: also Internal, after `deadline`. Not with mu() held.
+  // Calls Test until the request has ended. Errors: also Internal, after `deadline`. Not in a turn.
   Status Await(Handle* request, Clock::time_point deadline, const std::string& what);
 
  private:
@@ -48,9 +68,10 @@ class Runtime {
   static void FinalizeAtExit();
 
   std::unique_ptr<Library> library_;
-  bool stuck_ = false;  // in MPI_Init_thread, for good
-  std::mutex mu_;
-  bool closed_ = false;  // guarded by mu_
+  bool stuck_ = false;                     // in MPI_Init_thread, for good
+  std::mutex mu_;                          // held in a turn
+  std::atomic<Clock::rep> turn_began_{0};  // 0: it is nobody's
+  bool closed_ = false;                    // guarded by mu_
 };
 
 }  // namespace tf_smddp::mpi

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
@@ -14,6 +15,9 @@
 
 namespace tf_smddp::testing {
 namespace {
+
+std::atomic<bool> block_sends{false};
+std::atomic<Clock::rep> blocked_since{0};  // 0: no call is
 
 // Before the bytes of each message on a socket.
 struct Frame {
@@ -128,7 +132,26 @@ void SocketWire::Start(std::function<void(std::uint32_t communicator)> arrived) 
   receiver_ = std::thread([this] { RunReceiver(); });
 }
 
+void SocketWire::BlockSends() { block_sends.store(true); }
+
 void SocketWire::Send(RankId to, Channel channel, std::string bytes) {
+  if (block_sends.load()) {
+    blocked_since.store(Clock::now().time_since_epoch().count());
+    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+  Post(to, channel, std::move(bytes));
+}
+
+Clock::duration SocketWire::CallLasts() const {
+  const Clock::rep since = blocked_since.load();
+  return since == 0 ? Clock::duration() : Clock::now().time_since_epoch() - Clock::duration(since);
+}
+
+std::string SocketWire::Silent() {
+  return CallLasts() > std::chrono::seconds(1) ? "a call has not returned for 1 s" : "";
+}
+
+void SocketWire::Post(RankId to, Channel channel, std::string bytes) {
   std::lock_guard<std::mutex> lock(mu_);
   const auto most = static_cast<unsigned>(longest_delay_.count());
   const std::chrono::microseconds delay(most == 0 ? 0 : random_() % most);

@@ -56,12 +56,20 @@ class SocketWire : public Wire {
   SocketWire(SocketMesh* mesh, int rank, std::chrono::microseconds longest_delay);
   ~SocketWire() override { Stop(); }
 
+  // From now on, no call of Send in this process returns, as of a network's library whose peer has died.
+  // After a second of that, Silent says so.
+  static void BlockSends();
+
   const std::vector<std::vector<int>>& hosts() const override { return hosts_; }
   void Start(std::function<void(std::uint32_t communicator)> arrived) override;
   void Stop() override;
   void Send(RankId to, Channel channel, std::string bytes) override;
+  void Post(RankId to, Channel channel, std::string bytes) override;
   bool Receive(Channel channel, Message* message) override;
   Loss Lost() override;
+  // A connection that ends says so, and no call but those of BlockSends lasts.
+  std::string Silent() override;
+  Clock::duration CallLasts() const override;
   Movement BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                      std::shared_ptr<void> owner) override;
   Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
@@ -69,7 +77,6 @@ class SocketWire : public Wire {
   bool Ended(Movement movement) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
   using Key = std::pair<std::uint32_t, std::uint32_t>;  // communicator, kind
   struct Outgoing {
     Clock::time_point due;

@@ -127,6 +127,25 @@ def test_the_first_rank_of_another_host_is_stopped(bench, count):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("count", [1, 3_000_000])
+def test_a_call_of_mpi_does_not_return(bench, count):
+    """As MPICH's calls over libfabric when the only rank of the other host has died."""
+    transport = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
+    with VirtualHosts(2) as hosts:
+        words = launch("mpich", hosts, (1, 1), job(bench, count))
+        words[-1] = words[-1].replace(" -hosts ", f" {KEEP_THE_OTHERS['mpich'][0]} -hosts ")
+        running = bench.start(*words, SMDDP_HOST_TIMEOUT="8", **transport)
+        pids = [pid_of(running, rank) for rank in range(2)]
+        os.kill(pids[1], signal.SIGKILL)
+        ended = running.finish(8 + 2 + SLACK)
+        assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids)
+    assert ended.code != 0, ended.output
+    lost = "a call of MPI on rank 0 has not returned for 8 s, SMDDP_HOST_TIMEOUT: h1 or a rank there has died"
+    assert lost in ended.output, ended.output
+    assert "has not returned, though the job has ended" in ended.output, ended.output
+
+
+@pytest.mark.long
 def test_a_link_goes_down_while_all_are_idle(bench):
     with VirtualHosts(2) as hosts:
         words = launch("openmpi4", hosts, (1, 1), job(bench, idle=12))
