@@ -76,6 +76,7 @@ void HostOrder::Take(std::size_t host, const RelayMessage& message, std::vector<
       out->push_back(message);
       return;
     case RelayMessage::kLaunch:
+    case RelayMessage::kSeal:
     case RelayMessage::kFail:
     case RelayMessage::kAbort:
       return;  // not for the head
@@ -88,6 +89,7 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
   Entry& entry = found->second;
   if (is_new) {
     entry.ready.resize(active_.size());
+    entry.data.resize(active_.size());
     entry.manifest = message.manifest;
     entry.launch = message;
     entry.launch.kind = RelayMessage::kLaunch;
@@ -106,6 +108,7 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
     entry.launch.parts.insert(entry.launch.parts.end(), message.parts.begin(), message.parts.end());
   }
   entry.ready[host] = true;
+  entry.data[host] = message.data;
   if (!AllReady(entry)) return;
   Entry ready = std::move(entry);
   waiting_.erase(found);
@@ -150,6 +153,10 @@ void HostOrder::Launch(const Entry& entry, std::vector<RelayMessage>* out) {
     return Fail(0, DescribeManifest(entry.manifest) + ": a rank that it needs has left the process set", out);
   }
   out->push_back(entry.launch);
+  out->back().data.clear();
+  for (const std::vector<std::string>& data : entry.data) {
+    out->back().data.insert(out->back().data.end(), data.begin(), data.end());
+  }
   std::vector<RelayPart>& parts = out->back().parts;
   std::sort(parts.begin(), parts.end(),
             [](const RelayPart& a, const RelayPart& b) { return a.rank < b.rank; });

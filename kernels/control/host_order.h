@@ -32,9 +32,10 @@ class HostOrder {
  private:
   using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
   struct Entry {
-    std::vector<bool> ready;  // by host
-    RelayMessage launch;      // with the parts of the hosts that are ready
-    Manifest manifest;        // of the first host
+    std::vector<bool> ready;                     // by host
+    RelayMessage launch;                         // with the parts of the hosts that are ready
+    Manifest manifest;                           // of the first host
+    std::vector<std::vector<std::string>> data;  // by host
   };
 
   void TakeReady(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out);

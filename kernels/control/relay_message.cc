@@ -127,6 +127,8 @@ void Put(const RelayMessage& message, Writer* writer) {
   writer->PutText(message.text);
   writer->Put(static_cast<std::int32_t>(message.rank.value()));
   writer->Put(static_cast<std::uint8_t>(message.seals));
+  writer->Put(static_cast<std::uint64_t>(message.data.size()));
+  for (const std::string& data : message.data) writer->PutText(data);
 }
 
 bool Get(Reader* reader, RelayMessage* message) {
@@ -145,6 +147,12 @@ bool Get(Reader* reader, RelayMessage* message) {
     return false;
   }
   message->seals = seals != 0;
+  std::uint64_t pieces = 0;
+  if (!reader->GetCount(&pieces, sizeof(std::uint64_t))) return false;
+  message->data.resize(pieces);
+  for (std::string& data : message->data) {
+    if (!reader->GetText(&data)) return false;
+  }
   return true;
 }
 

@@ -31,6 +31,7 @@ struct RelayMessage {
     kShutDown,  // a member has called shutdown()
     // From the head to all hosts:
     kLaunch,  // all members of all hosts have arrived; launches are in the same order everywhere
+    kSeal,    // the batch of the launches that came before is complete
     kFail,    // the incarnation fails, behind all launches that came before
     // From a host to all hosts:
     kAbort,  // the job ends
@@ -45,7 +46,11 @@ struct RelayMessage {
   std::uint64_t origin = 0;       // likewise
   std::string text;               // kFailed, kFail, kAbort
   RankId rank;                    // kLeft, kShutDown
-  bool seals = false;             // kLaunch: the request ends its batch
+  // Of a small request that goes with these messages (kernels/engine/relay_data.h). kReady: the host's
+  // partial result; kLaunch from HostOrder: those of all hosts that take part, in their order, and what the
+  // head makes of them when it is sent. Otherwise nothing.
+  std::vector<std::string> data;
+  bool seals = false;  // kLaunch: the request ends its batch
 };
 
 // Makes one message of the wire of them.

@@ -8,6 +8,7 @@
 
 #include "kernels/common/collective_info.h"
 #include "kernels/engine/outside_parts.h"
+#include "kernels/engine/relay_data.h"
 
 namespace tf_smddp {
 namespace {
@@ -73,12 +74,21 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   for (const MemberId member : ready.arrived) {
     message.parts.push_back(PartOf(ready, member, message.manifest));
   }
+  if (GoesWithReport(*communicator_, message.manifest)) {
+    message.data.push_back(PartialResult(communicator_, ready.place, message.manifest, ready.arrived));
+  }
   reports_.push_back(std::move(message));
   answer_expected_until_ = Clock::now() + kAnswersSoon;
 }
 
 void Relay::SendToHead() {
   if (reports_.empty()) return;
+  if (order_ != nullptr) {
+    for (const RelayMessage& report : std::exchange(reports_, {})) {
+      TakeAtHead(report, RankId(communicator_->job().rank()));
+    }
+    return;
+  }
   communicator_->wire().Send(communicator_->head(), channel_, Encode(reports_));
   reports_.clear();
 }
@@ -148,6 +158,7 @@ void Relay::Take(const RelayMessage& message, RankId from) {
     case RelayMessage::kShutDown:
       return order_ != nullptr ? TakeAtHead(message, from) : Obey(message);
     case RelayMessage::kLaunch:
+    case RelayMessage::kSeal:
     case RelayMessage::kFail:
     case RelayMessage::kAbort:
       return Obey(message);
@@ -175,6 +186,14 @@ void Relay::Decide(RelayMessage decision) {
     }
     return Publish({std::move(decision)});
   }
+  if (!decision.data.empty()) {
+    decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
+    // It is in no batch. What all have reached before it is launched before it, since a cancellation that
+    // comes after its end must not undo that.
+    open_ |= !held_.empty();
+    held_.push_back(std::move(decision));
+    return Publish(std::exchange(held_, {}));
+  }
   const auto found = reported_.find(Key{decision.key_hash, decision.key, decision.ticket});
   // There is none when this rank has left.
   const PendingTable::Shared own = found == reported_.end() ? nullptr : state_->pending.Find(found->second);
@@ -186,11 +205,12 @@ void Relay::Decide(RelayMessage decision) {
 }
 
 bool Relay::SealOpen() {
-  if (held_.empty()) return false;
-  held_.back().seals = true;
-  const std::vector<RelayMessage> launches = std::exchange(held_, {});
   held_bytes_ = 0;
-  Publish(launches);
+  if (held_.empty() && !std::exchange(open_, false)) return false;
+  open_ = false;
+  if (held_.empty()) held_.emplace_back().kind = RelayMessage::kSeal;
+  held_.back().seals = true;
+  Publish(std::exchange(held_, {}));
   return true;
 }
 
@@ -210,6 +230,9 @@ void Relay::Obey(const RelayMessage& message) {
   switch (message.kind) {
     case RelayMessage::kLaunch:
       return Launch(message);
+    case RelayMessage::kSeal:
+      if (submission_->SealOpen()) group_->RingAll();
+      return;
     case RelayMessage::kFail:
       failing_.push_back(message);
       segment.relay_waits().store(1, std::memory_order_seq_cst);
@@ -243,8 +266,10 @@ void Relay::Launch(const RelayMessage& message) {
   const Manifest manifest = table.ManifestAt(place);
   const MemberId outside = group_->segment().outside();
   Cell cell = {kNotInArena, kNotInArena, 0, kNotInArena};
-  void* const parts = StoreOutsideParts(communicator_, message.parts, &cell);
-  if (parts == nullptr) return;  // the job was aborted
+  // With the result at hand, nobody asks what the other hosts have brought.
+  const bool done = !message.data.empty();
+  void* const parts = done ? nullptr : StoreOutsideParts(communicator_, message.parts, &cell);
+  if (!done && parts == nullptr) return;  // the job was aborted
   Manifest other_manifest;
   int other_member = -1;
   const Arrival arrival = table.Arrive(place.slot, message.ticket, outside.value(), manifest, cell,
@@ -257,7 +282,12 @@ void Relay::Launch(const RelayMessage& message) {
     return;
   }
   launched_.push_back({place, message.ticket, parts});
+  if (done) {
+    const MemberMask here(table.Participants(place.slot, message.ticket));
+    WriteOutputs(communicator_, place, manifest, here.Without(outside), message.data.front());
+  }
   table.Acknowledge(place, outside.value());  // before any member can, so the generation stays in use
+  if (done) return submission_->AnnounceInTurn(place);
   submission_->LaunchInTurn(place, message.seals);
 }
 
@@ -267,7 +297,7 @@ void Relay::Retire() {
     if (group_->table().ArrivedMask(each->place.slot, each->ticket) != 0) {
       ++each;
     } else {
-      communicator_->job().arena().Free(each->parts);
+      if (each->parts != nullptr) communicator_->job().arena().Free(each->parts);
       each = launched_.erase(each);
     }
   }

@@ -58,7 +58,7 @@ class Relay {
   struct Launched {
     Place place;
     std::uint64_t ticket;
-    void* parts;  // in the arena: what the other hosts' ranks bring
+    void* parts;  // in the arena: what the other hosts' ranks bring; nullptr if the result has come
   };
 
   bool ReportReady();
@@ -83,9 +83,10 @@ class Relay {
   Communicator* const communicator_;
   LocalGroup* const group_;
   const Wire::Channel channel_;
-  std::unique_ptr<HostOrder> order_;  // the head's
-  std::vector<RelayMessage> held_;    // by the head: launches of the open batch
-  std::uint64_t held_bytes_ = 0;
+  std::unique_ptr<HostOrder> order_;   // the head's
+  std::vector<RelayMessage> held_;     // by the head: launches of the open batch
+  std::uint64_t held_bytes_ = 0;       // of the open batch
+  bool open_ = false;                  // launches of the open batch have been published
   std::vector<RelayMessage> reports_;  // to be sent to the head
 
   std::uint64_t incarnation_ = 0;

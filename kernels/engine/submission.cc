@@ -221,7 +221,11 @@ bool Submission::Enter(const PendingRequest& pending) {
       return true;
     case Arrival::kHostLast:
       order_.ReportHostReady(place);
-      state_->group->relay_bell().Ring();
+      if (pending.request.caller_progresses && state_->group->is_relay()) {
+        owed_ring_.store(true, std::memory_order_seq_cst);
+      } else {
+        state_->group->relay_bell().Ring();
+      }
       return true;
     case Arrival::kBusy:
       state_->pending.Defer(place);
@@ -264,6 +268,11 @@ void Submission::Launch(const PendingRequest& pending) {
 
 void Submission::LaunchInTurn(Place place, bool seals) {
   order_.LaunchInTurn(place, seals);
+  state_->group->RingAll();
+}
+
+void Submission::AnnounceInTurn(Place place) {
+  order_.AnnounceDone(place);
   state_->group->RingAll();
 }
 

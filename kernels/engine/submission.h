@@ -45,6 +45,9 @@ class Submission {
   // thread of the relay.
   void LaunchInTurn(Place place, bool seals);
 
+  // Likewise, when the results are in place already.
+  void AnnounceInTurn(Place place);
+
   // Seals the open batch. True when there was one. Progress thread.
   bool SealOpen() { return order_.SealOpen(); }
 

@@ -120,10 +120,10 @@ void MpiWire::Start(std::function<void(std::uint32_t communicator)> arrived) {
 
 void MpiWire::Send(RankId to, Channel channel, std::string bytes) {
   Post(to, channel, std::move(bytes));
-  if (to.value() != rank_) TryPoll();
+  const Runtime::Turn turn(runtime_, std::try_to_lock);
+  if (turn && !stopped_ && !runtime_->closed()) PostSends();
 }
 
-// The wire's thread sends it at its next look.
 void MpiWire::Post(RankId to, Channel channel, std::string bytes) {
   const Key key{channel.communicator, channel.kind};
   std::lock_guard<std::mutex> lock(mu_);
@@ -205,11 +205,14 @@ bool MpiWire::Ended(Movement movement) {
 void MpiWire::Run() {
   std::chrono::microseconds sleep = kShortest;
   for (;;) {
-    const bool moved = TryPoll();
+    const bool others_poll =
+        Clock::now().time_since_epoch() - Clock::duration(polled_.load(std::memory_order_relaxed)) < kLongest;
+    const bool moved = !others_poll && TryPoll();
     std::set<std::uint32_t> to_ring;
     {
       std::unique_lock<std::mutex> lock(mu_);
-      sleep = moved || !queue_.empty() ? kShortest : std::min(2 * sleep, kLongest);
+      const bool soon = !others_poll && (moved || !queue_.empty());
+      sleep = others_poll ? kLongest : soon ? kShortest : std::min(2 * sleep, kLongest);
       wake_.wait_for(lock, sleep, [this] { return stopping_ || !to_ring_.empty(); });
       if (stopping_) return;
       to_ring.swap(to_ring_);
@@ -224,6 +227,7 @@ bool MpiWire::TryPoll(const std::uint32_t* receiver) {
   const Runtime::Turn turn(runtime_, std::try_to_lock);
   if (!turn || stopped_ || runtime_->closed()) return false;
   receiver_ = receiver;
+  if (receiver != nullptr) polled_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   bool moved = PostSends();
   moved |= EndSends();
   moved |= TakeIncoming();

@@ -4,7 +4,8 @@
 //
 // MPI moves nothing but in calls, and tells nobody of what has come. So whoever waits calls it: Send and
 // Receive do, if no other thread is inside MPI, and a thread of the wire does, for those who do not wait.
-// That one calls it every 50 µs while messages come and go, and up to 1 ms apart when there are none.
+// That one calls it every 50 µs while messages come and go, and up to 1 ms apart when there are none. While
+// others receive it leaves MPI to them, since it would take their cores and their turns.
 //
 // The first rank of each host sends a *beat* to that of the next host every second, and expects those of the
 // host before. A host from which none comes for SMDDP_HOST_TIMEOUT is lost. A call of MPI that does not
@@ -110,7 +111,8 @@ class MpiWire : public Wire {
 
   std::atomic<Clock::rep> heard_{0};  // the time of the last beat
   std::atomic<bool> heard_any_{false};
-  Clock::time_point looked_;  // the last call of Silent
+  Clock::time_point looked_;           // the last call of Silent
+  std::atomic<Clock::rep> polled_{0};  // the last time that a receiver called MPI
 
   // Used in a turn of the runtime.
   bool stopped_ = false;

@@ -64,6 +64,21 @@ TEST_F(HostOrderTest, LaunchesWhenAllHostsAreReadyInTheOrderInWhichTheyBecomeSo)
   EXPECT_EQ(second[0].ticket, 1u);
 }
 
+TEST_F(HostOrderTest, PartialResultsComeInTheOrderOfTheHosts) {
+  RelayMessage of_first = Ready(1, {0, 2}), of_second = Ready(1, {1});
+  of_first.data = {"first"};
+  of_second.data = {"second"};
+  EXPECT_TRUE(Take(1, of_second).empty());
+  const Messages launch = Take(0, of_first);
+  ASSERT_EQ(launch.size(), 1u);
+  EXPECT_EQ(launch[0].data, (std::vector<std::string>{"first", "second"}));
+  // A host that has no members any more has none.
+  EXPECT_TRUE(Take(0, Ready(2, {0, 2})).empty());
+  Take(1, Left(1));
+  of_first.ticket = 3;
+  EXPECT_EQ(Take(0, of_first).at(0).data, (std::vector<std::string>{"first"}));
+}
+
 TEST_F(HostOrderTest, HostsThatDisagreeFailTheIncarnationAndWhatElseWaitedInIt) {
   Take(0, Ready(1, {0, 2}));
   Take(0, Ready(2, {0, 2}));
@@ -154,6 +169,7 @@ TEST(RelayMessage, IsTheSameAfterItsWay) {
   message.text = "a text";
   message.rank = RankId(13);
   message.seals = true;
+  message.data = {"partial", "", std::string(3, '\0')};
   const std::string bytes = Encode({RelayMessage(), message});
   std::vector<RelayMessage> all;
   ASSERT_TRUE(Decode(bytes, &all));
@@ -168,6 +184,7 @@ TEST(RelayMessage, IsTheSameAfterItsWay) {
   EXPECT_EQ(decoded.text, "a text");
   EXPECT_EQ(decoded.rank, RankId(13));
   EXPECT_TRUE(decoded.seals);
+  EXPECT_EQ(decoded.data, message.data);
 }
 
 // What ranks at equal distances bring alike takes no more bytes for more ranks.

@@ -56,8 +56,8 @@ std::string DescribeTrial(const Trial& trial);
 std::vector<std::byte> InputOf(const Trial& trial, int member);
 
 // The output of a member, and the rows that its AllocateOutput gets, for given `participants` (members,
-// ascending). `host_of`: the host of each member, where there are several; then the inputs of each host are
-// reduced first, and the results after that.
+// ascending). `host_of`: the host of each member, if the inputs of each host are reduced first, and the
+// results after that.
 struct Outcome {
   std::vector<std::byte> output;
   std::vector<std::int64_t> rows;  // empty where there is no AllocateOutput

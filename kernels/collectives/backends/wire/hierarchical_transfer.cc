@@ -4,9 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/collectives/backends/wire/host_reduction.h"
 #include "kernels/common/config.h"
-#include "kernels/reduce/convert.h"
-#include "kernels/reduce/reduce.h"
 
 namespace tf_smddp {
 namespace {
@@ -32,41 +31,6 @@ bool IsBroadcast(const ResolvedRequest& request) {
   return request.call.operation.kind == CollectiveKind::kBroadcast;
 }
 
-// The type in which elements cross.
-DType TypeOnWire(const ResolvedRequest& request) {
-  const Operation& operation = request.call.operation;
-  const bool adds = operation.op == ReduceOp::kSum || operation.op == ReduceOp::kAverage;
-  if (IsBroadcast(request) || operation.dtype != DType::kFloat32 || !adds) return operation.dtype;
-  switch (operation.compression) {
-    case Compression::kNone:
-      return operation.dtype;
-    case Compression::kFloat16:
-      return DType::kFloat16;
-    case Compression::kBFloat16:
-      return DType::kBFloat16;
-  }
-  __builtin_unreachable();
-}
-
-bool IsCompressed(const ResolvedRequest& request) {
-  return TypeOnWire(request) != request.call.operation.dtype;
-}
-
-// Reduces float32 into 16 bits of `type`, in blocks that stay in the L1 cache.
-void ReduceCompressed(const Reduction& reduction, const void** inputs, int num_inputs, DType type, void* to,
-                      std::uint64_t count) {
-  constexpr std::uint64_t kBlock = 2048;
-  alignas(64) float reduced[kBlock];
-  void* const output = reduced;
-  auto* halves = static_cast<std::uint16_t*>(to);
-  for (std::uint64_t begin = 0; begin < count; begin += kBlock) {
-    const std::uint64_t block = std::min(kBlock, count - begin);
-    Reduce(reduction, inputs, num_inputs, &output, 1, block);
-    FloatsToHalves(type, reduced, halves + begin, block);
-    for (int i = 0; i < num_inputs; ++i) inputs[i] = static_cast<const float*>(inputs[i]) + block;
-  }
-}
-
 }  // namespace
 
 HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicator,
@@ -88,20 +52,15 @@ HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicato
   memory_bytes_ = 2 * kMostPieceBytes + std::max<std::uint64_t>(parts, hosts_.size() * kWholeBytes);
 }
 
-// The average of integers is that of the exact sum, for which partial results have no room.
 bool HierarchicalTransfer::Takes(const ResolvedRequest& request) const {
-  const Operation& operation = request.call.operation;
-  if (request.ranks.size() != num_ranks_) return false;
-  if (IsBroadcast(request)) return true;
-  return operation.kind == CollectiveKind::kAllreduce &&
-         (operation.op != ReduceOp::kAverage || IsInexact(operation.dtype));
+  return request.ranks.size() == num_ranks_ && ReducesByHosts(request.call.operation);
 }
 
 std::uint64_t HierarchicalTransfer::Plan(std::vector<const ResolvedRequest*> requests, BatchState*) {
   requests_ = std::move(requests);
   plan_.Clear();
   for (const ResolvedRequest* request : requests_) {
-    plan_.Add(request->call.count(), DTypeBytes(TypeOnWire(*request)));
+    plan_.Add(request->call.count(), DTypeBytes(TypeOnWire(request->call.operation)));
   }
   // So many that the links of all ranks are busy from the beginning.
   const std::uint64_t even = RoundUp(plan_.bytes() / (most_ranks_ * kSlots), PiecePlan::kGranule);
@@ -159,7 +118,7 @@ void HierarchicalTransfer::Begin(std::uint64_t piece) {
   ++open_;
   slot.piece = piece;
   slot.bytes = plan_.BytesOf(piece);
-  slot.whole = slot.bytes <= kWholeBytes;
+  slot.whole = slot.bytes <= kWholeBytes || hosts_.size() == 2;
   slot.memory = TakeMemory();
   slot.partial = slot.memory.get();
   slot.result = slot.partial + kMostPieceBytes;
@@ -231,29 +190,19 @@ bool HierarchicalTransfer::Advance(Slot* slot, bool first_of_round) {
 void HierarchicalTransfer::ReduceHere(Slot* slot) {
   for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, {0, slot->bytes})) {
     const ResolvedRequest& request = *requests_[segment.item];
-    const Operation& operation = request.call.operation;
-    const std::uint64_t offset = segment.begin * DTypeBytes(operation.dtype);
-    void* const to = slot->partial + segment.offset;
-    if (IsBroadcast(request)) {
-      const void* const from = request.inputs[request.call.root.index()];
-      if (from == nullptr) continue;  // the root is on another host
-      std::memcpy(to, static_cast<const std::byte*>(from) + offset,
-                  segment.count * DTypeBytes(operation.dtype));
-      continue;
-    }
+    const std::uint64_t offset = segment.begin * DTypeBytes(request.call.operation.dtype);
+    const auto has_input = [&request](std::size_t participant) {
+      return request.inputs[participant] != nullptr &&
+             (!IsBroadcast(request) || participant == request.call.root.index());
+    };
     const void* from[kMaxLocalRanks];
     int inputs = 0;
-    for (const void* const input : request.inputs) {
-      if (input != nullptr) from[inputs++] = static_cast<const std::byte*>(input) + offset;
+    for (std::size_t i = 0; i < request.inputs.size(); ++i) {
+      if (has_input(i)) from[inputs++] = static_cast<const std::byte*>(request.inputs[i]) + offset;
     }
-    if (IsCompressed(request)) {
-      ReduceCompressed({operation.dtype, operation.op, operation.prescale, operation.postscale,
-                        /*past_cache=*/false, static_cast<int>(num_ranks_)},
-                       from, inputs, TypeOnWire(request), to, segment.count);
-      continue;
-    }
-    const ReduceOp op = operation.op == ReduceOp::kAverage ? ReduceOp::kSum : operation.op;
-    Reduce({operation.dtype, op, operation.prescale}, from, inputs, &to, 1, segment.count);
+    if (inputs == 0) continue;  // the root is on another host
+    ReduceOnHost(request.call.operation, static_cast<int>(num_ranks_), from, inputs,
+                 slot->partial + segment.offset, segment.count);
   }
 }
 
@@ -262,25 +211,19 @@ void HierarchicalTransfer::ReduceHosts(Slot* slot) {
   const PiecePlan::Part own = OwnPart(*slot);
   for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, own)) {
     const ResolvedRequest& request = *requests_[segment.item];
-    const Operation& operation = request.call.operation;
     const std::uint64_t in_part = segment.offset - own.begin;
     std::vector<const void*> from;
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      if (IsBroadcast(request) && !IsOn(host, request.ranks[request.call.root.index()])) continue;
       from.push_back(host == host_ ? slot->partial + segment.offset : slot->others[host] + in_part);
     }
-    void* const to = slot->result + segment.offset;
-    if (IsBroadcast(request)) {
-      const int root = request.ranks[request.call.root.index()].value();
-      std::size_t host = 0;
-      while (!std::binary_search(hosts_[host].begin(), hosts_[host].end(), root)) ++host;
-      std::memcpy(to, from[host], segment.count * DTypeBytes(operation.dtype));
-      continue;
-    }
-    Reduction reduction = {operation.dtype,     operation.op,         1.0,
-                           operation.postscale, /*past_cache=*/false, static_cast<int>(num_ranks_)};
-    if (IsCompressed(request)) reduction = {TypeOnWire(request), ReduceOp::kSum};
-    Reduce(reduction, from.data(), static_cast<int>(from.size()), &to, 1, segment.count);
+    ReducePartials(request.call.operation, static_cast<int>(num_ranks_), from.data(),
+                   static_cast<int>(from.size()), slot->result + segment.offset, segment.count);
   }
+}
+
+bool HierarchicalTransfer::IsOn(std::size_t host, RankId rank) const {
+  return std::binary_search(hosts_[host].begin(), hosts_[host].end(), rank.value());
 }
 
 // Copies the result into all outputs of this host.
@@ -288,22 +231,14 @@ void HierarchicalTransfer::WriteOut(Slot* slot) {
   const bool past_cache = plan_.bytes() >= kPastCacheBytes;
   for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, {0, slot->bytes})) {
     const ResolvedRequest& request = *requests_[segment.item];
-    const Operation& operation = request.call.operation;
-    const std::uint64_t offset = segment.begin * DTypeBytes(operation.dtype);
+    const std::uint64_t offset = segment.begin * DTypeBytes(request.call.operation.dtype);
     void* to[kMaxLocalRanks];
     int outputs = 0;
     for (void* const output : request.outputs) {
       if (output != nullptr) to[outputs++] = static_cast<std::byte*>(output) + offset;
     }
-    const void* const from = slot->result + segment.offset;
-    if (IsCompressed(request)) {
-      for (int i = 0; i < outputs; ++i) {
-        HalvesToFloats(TypeOnWire(request), static_cast<const std::uint16_t*>(from),
-                       static_cast<float*>(to[i]), segment.count);
-      }
-      continue;
-    }
-    Reduce({operation.dtype, ReduceOp::kSum, 1.0, 1.0, past_cache}, &from, 1, to, outputs, segment.count);
+    WriteResult(request.call.operation, slot->result + segment.offset, to, outputs, segment.count,
+                past_cache);
   }
 }
 

@@ -11,12 +11,11 @@
 //
 // A host sends 2 (H - 1) / H of the bytes of a tensor, however many ranks it has, which is the least that is
 // possible. What is small goes in one round, not two: each carrier sends all of its partial result to all
-// others. A part is reduced in one place, so the result is bitwise the same on all ranks, and from run to
-// run. Of a broadcast, what counts in 3 is the root's host alone.
+// others. So does everything between two hosts, since it is as many bytes. All add the partial results in the
+// order of the hosts, so the result is bitwise the same on all ranks, and from run to run. Of a broadcast,
+// what counts in 3 is the root's host alone.
 //
-// Compression: partial results and results of float32 cross in 16 bits if the request says so, and if it is a
-// sum or an average. Factors and divisor are applied in float32 before that, so what crosses is in the range
-// of the result. Step 3 adds in float32.
+// What is computed in 1, 3 and 5 stands in host_reduction.h, also what crosses in 16 bits.
 //
 // Up to kSlots pieces of a rank are under way at a time: while one crosses, the next is reduced. Two streams
 // of the wire carry rounds 2 and 4. Pieces enter each round in their order, so sends and receives meet.
@@ -76,6 +75,7 @@ class HierarchicalTransfer : public Transfer {
   void ReduceHere(Slot* slot);
   void ReduceHosts(Slot* slot);
   void WriteOut(Slot* slot);
+  bool IsOn(std::size_t host, RankId rank) const;
   PiecePlan::Part OwnPart(const Slot& slot) const;
   RankId CarrierOn(std::size_t host, std::uint64_t piece) const;
   bool AllEnded(std::vector<Wire::Movement>* movements);
