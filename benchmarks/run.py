@@ -4,6 +4,7 @@
     graph     the op in a tf.function, against Horovod, MultiWorkerMirroredStrategy and torch
     eager     the op in eager mode
     sets      the gradients of ResNet50 and BERT-base in one step
+    hosts     the engine and the op on several hosts (network namespaces of this machine; needs root)
     training  a step with the plugin loaded, against stock TensorFlow; no communication
     scaling   one rank with one thread against N ranks with one thread each
 
@@ -24,9 +25,12 @@ from driver.suites import suites
 from peers.base import ROOT, implementations
 from training import scaling, steps
 
-ALLREDUCE_KINDS = ("engine", "graph", "eager", "sets")
+ALLREDUCE_KINDS = ("engine", "graph", "eager", "sets", "hosts")
 KINDS = (*ALLREDUCE_KINDS, "training", "scaling")
-NEEDED_BY = {"engine": {"engine", "sets"}, "graph": {"graph", "eager", "sets", "training", "scaling"}}
+NEEDED_BY = {
+    "engine": {"engine", "sets", "hosts"},
+    "graph": {"graph", "eager", "sets", "hosts", "training", "scaling"},
+}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -93,6 +97,8 @@ def main() -> int:
     for suite in suites(arguments.kind, ranks, python_ranks, arguments.quick):
         ours = every[suite.ours]
         rivals = [one for one in every.values() if not one.ours and one.level in suite.peer_levels()]
+        if suite.layout is not None:
+            rivals = [one for one in rivals if one.rank_of_hosts(suite.options, folder / "rank.jsonl")]
         present = [one for one in rivals if versions[one.name] and one.name in wanted]
         records.append(
             {

@@ -42,8 +42,15 @@ def run_suite(
     def run(one: Implementation, pair: str) -> bool:
         progress(f"{suite.title}: {one.title}")
         output = folder / f"{suite.name}-{one.name}.jsonl"
-        job = one.job(suite.ranks, suite.options, output)
-        outcome = run_job(job, output, suite.limit_seconds, folder / f"{suite.name}-{one.name}.log")
+        log = folder / f"{suite.name}-{one.name}.log"
+        if suite.layout is None:
+            job = one.job(suite.ranks, suite.options, output)
+            outcome = run_job(job, output, suite.limit_seconds, log)
+        else:
+            rank = one.rank_of_hosts(suite.options, output)
+            assert rank is not None, one.name
+            with suite.layout.hosts() as hosts:
+                outcome = run_job(suite.layout.job(hosts, rank), output, suite.limit_seconds, log)
         about = {
             "suite": suite.name,
             "implementation": one.name,

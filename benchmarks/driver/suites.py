@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from workloads.options import WorkOptions, gradient_sets
+
+from driver.hosts import LAYOUTS, Layout
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (
@@ -31,6 +33,7 @@ class Suite:
     ranks: int
     options: WorkOptions
     limit_seconds: float = 240  # for each job
+    layout: Optional[Layout] = None  # None: one host
 
     def peer_levels(self) -> Tuple[str, ...]:
         """Returns the levels of the implementations that it is compared with."""
@@ -40,7 +43,7 @@ class Suite:
 def suites(
     kinds: Sequence[str], ranks: Sequence[int], python_ranks: Sequence[int], quick: bool
 ) -> List[Suite]:
-    """Returns the suites of some kinds: "engine", "graph", "eager", "sets".
+    """Returns the suites of some kinds: "engine", "graph", "eager", "sets", "hosts".
 
     Args:
         kinds: the kinds.
@@ -66,4 +69,16 @@ def suites(
             n = ranks[0] if ours == "engine" else python_ranks[0]
             title = f"{name} in one step, {'C++' if ours == 'engine' else ours}, {n} ranks"
             found.append(Suite(f"{name}-{ours}-{n}", title, ours, n, step))
+    for layout in (LAYOUTS[:1] if quick else LAYOUTS) if "hosts" in kinds else ():
+        n = sum(layout.counts)
+        name = f"{'+'.join(map(str, layout.counts))}-{layout.rate or 'unlimited'}"
+        few = dataclasses.replace(sweep, sizes=tuple(size for size in sweep.sizes if size <= 25 * MIB))
+        step = dataclasses.replace(sweep, sizes=(), gradient_set=KERAS_RESNET50)
+        for ours in ("engine", "graph"):
+            level = "C++" if ours == "engine" else "TensorFlow, graph"
+            title = f"{level}, {layout.title}"
+            found.append(Suite(f"hosts-{name}-{ours}", title, ours, n, few, layout=layout))
+            found.append(
+                Suite(f"hosts-{name}-{ours}-set", f"{KERAS_RESNET50}, {title}", ours, n, step, layout=layout)
+            )
     return found

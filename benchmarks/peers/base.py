@@ -51,6 +51,13 @@ class Implementation(abc.ABC):
     def job(self, ranks: int, options: WorkOptions, output: pathlib.Path) -> Job:
         """Returns the command that measures `options` with `ranks` ranks, and writes lines to `output`."""
 
+    def rank_of_hosts(self, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
+        """Returns the command of each rank of a job on several hosts, which Open MPI starts.
+
+        None if it cannot be measured there.
+        """
+        return None
+
     def python_arguments(self, options: WorkOptions, output: pathlib.Path, mode: str = "") -> List[str]:
         """Returns the path of worker.py and its arguments."""
         module = type(self).__module__.rsplit(".", 1)[-1]

@@ -39,5 +39,8 @@ class Engine(Implementation):
     def job(self, ranks: int, options: WorkOptions, output: pathlib.Path) -> Job:
         return Job([str(_PROGRAM), f"--ranks={ranks}", *self.cpp_arguments(options, output)])
 
+    def rank_of_hosts(self, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
+        return Job([str(_PROGRAM), "--ranks=0", *self.cpp_arguments(options, output)])
+
 
 IMPLEMENTATIONS = [Engine()]

@@ -63,6 +63,13 @@ class Horovod(Implementation):
         environment["PATH"] = f"{python.parent}:/usr/bin:/bin"
         return Job([str(python.parent / "horovodrun"), "--gloo", "-np", str(ranks), *worker], environment)
 
+    def rank_of_hosts(self, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
+        if self._over != "mpi":
+            return None
+        environment: Dict[str, str] = {"HOROVOD_CYCLE_TIME": self._cycle_ms} if self._cycle_ms else {}
+        python = install.venv_python("horovod")
+        return Job([str(python), *self.python_arguments(options, output)], environment)
+
 
 IMPLEMENTATIONS = [
     Horovod("horovod", "Horovod as it is, MPI", "mpi"),

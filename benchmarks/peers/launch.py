@@ -1,8 +1,8 @@
 """Starts the ranks of peers that have no launcher of their own: launch.py RANKS COMMAND….
 
-Each rank gets the variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and PORTS (a free port of this machine
-for each rank, separated by commas). When a rank fails or this process gets SIGTERM, the other ranks are
-ended.
+Each rank gets the variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and WORKERS (an address with a free
+port of this machine for each rank, separated by commas). When a rank fails or this process gets SIGTERM, the
+other ranks are ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> int:
         WORLD_SIZE=str(ranks),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(master),
-        PORTS=",".join(map(str, ports)),
+        WORKERS=",".join(f"127.0.0.1:{port}" for port in ports),
     )
     processes = [subprocess.Popen(command, env=dict(environment, RANK=str(rank))) for rank in range(ranks)]
 

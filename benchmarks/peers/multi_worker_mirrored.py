@@ -35,14 +35,18 @@ class MultiWorkerMirrored(Implementation):
         worker = self.python_arguments(options, output)
         return Job([*launch, str(install.venv_python("tensorflow")), *worker])
 
+    def rank_of_hosts(self, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
+        return Job([str(install.venv_python("tensorflow")), *self.python_arguments(options, output)])
+
 
 IMPLEMENTATIONS = [MultiWorkerMirrored()]
 
 
 def join(mode: str) -> Contestant:
     """Joins the job, and returns this rank."""
-    rank, ports = int(os.environ["RANK"]), os.environ["PORTS"].split(",")
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    rank = int(os.environ.get("RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+    workers = os.environ["WORKERS"].split(",")
+    cluster = {"worker": workers}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": rank}})
 
     import tensorflow as tf
@@ -61,4 +65,4 @@ def join(mode: str) -> Contestant:
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         return tf.function(lambda *tensors: strategy.run(function, tensors), autograph=False)
 
-    return GraphContestant(rank, len(ports), reduce, wrap)
+    return GraphContestant(rank, len(workers), reduce, wrap)

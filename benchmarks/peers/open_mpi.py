@@ -53,6 +53,11 @@ class OpenMpi(Implementation):
         program = [str(BUILT / "open_mpi"), *self.cpp_arguments(options, output)]
         return Job([*launch(ranks), *self._parameters, *program])
 
+    def rank_of_hosts(self, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
+        if self._parameters:
+            return None
+        return Job([str(BUILT / "open_mpi"), *self.cpp_arguments(options, output)])
+
 
 IMPLEMENTATIONS = [
     OpenMpi("open_mpi", "Open MPI", []),

@@ -44,6 +44,9 @@ class Plugin(Implementation):
         launch = [PYTHON, "-m", "smddprun", "-np", str(ranks), "--no-tag-output", PYTHON]
         return Job([*launch, *self.python_arguments(options, output, self.level)])
 
+    def rank_of_hosts(self, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
+        return Job([PYTHON, *self.python_arguments(options, output, self.level)])
+
 
 IMPLEMENTATIONS = [
     Plugin("graph", "tf_smddp, graph", "graph"),

@@ -128,6 +128,23 @@ def test_the_first_rank_of_another_host_is_stopped(bench, count):
 
 @pytest.mark.long
 @pytest.mark.parametrize("count", [1, 3_000_000])
+def test_another_rank_of_another_host_is_stopped(bench, count):
+    """One for which no host falls silent: the ranks of its host find it."""
+    with VirtualHosts(2) as hosts:
+        words = launch("openmpi4", hosts, (2, 2), job(bench, count))
+        running = bench.start(*words, SMDDP_STALL_WARNING="2", SMDDP_STALL_TIMEOUT="6")
+        pids = [pid_of(running, rank) for rank in range(4)]
+        os.kill(pids[3], signal.SIGSTOP)
+        wait_for(running, lambda output: len(re.findall("error on h", output)) == 3, 6 + 5 + SLACK)
+        os.kill(pids[3], signal.SIGKILL)
+        ended = running.finish()
+    assert ended.code != 0, ended.output
+    errors = [line for line in ended.output.splitlines() if line.startswith("error on h")]
+    assert all("rank 3" in line and "stopped" in line for line in errors), ended.output
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [1, 3_000_000])
 def test_a_call_of_mpi_does_not_return(bench, count):
     """As MPICH's calls over libfabric when the only rank of the other host has died."""
     transport = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
