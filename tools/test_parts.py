@@ -119,7 +119,8 @@ def run_set_up(options: Options) -> Result:
     env = dict(os.environ, TF_SMDDP_BAZEL_STARTUP_ARGS=f"--output_base={ROOT / '.cache' / 'bazel-install'}")
     environments = [".venv/bench/.requirements"]
     if options.everything:
-        environments.append(".venv/openmpi/.requirements")
+        toolkit = f".venv/sagemaker-{options.tensorflows[0]}/.requirements"
+        environments += [".venv/openmpi/.requirements", toolkit]
     environments += [f".venv/tf-{version}/.installed" for version in options.tensorflows]
     for version in gpu_tensorflows(options):
         environments += [f".venv/gpu-{version}/{made}" for made in (".installed", ".pretend_gpu")]
