@@ -81,7 +81,7 @@ def test_matrix(bench, kind, counts):
 @pytest.mark.parametrize("kind", KINDS)
 def test_digits(bench, kind, counts):
     with VirtualHosts(len(counts)) as hosts:
-        ended = bench.start(*launch(kind, hosts, counts, digits("--epochs", 2))).finish(LONG_SECONDS)
+        ended = bench.start(*launch(kind, hosts, counts, digits())).finish(LONG_SECONDS)
     assert ended.code == 0, ended.output
     assert "weights        equal to the bit on all ranks" in ended.output, ended.output
 

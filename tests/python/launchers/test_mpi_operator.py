@@ -112,7 +112,7 @@ def test_ranks(bench, kind):
 
 
 def test_the_example(bench):
-    arguments = digits("--epochs", 3)[1:]
+    arguments = digits()[1:]
     ended, slots, workers = run_job(bench, "openmpi4", lambda words: with_this_python(words, arguments))
     assert ended.code == 0, ended.output
     assert ended.lines("ranks") == [f"ranks          {slots * workers}"], ended.output
