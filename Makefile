@@ -143,6 +143,10 @@ launchers: system
 .venv/openmpi/.requirements: tools/requirements-openmpi.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh openmpi
 
+# SageMaker's training toolkit, on top of the environment with TensorFlow.
+.venv/sagemaker-%/.requirements: tools/requirements-sagemaker.txt tools/setup_venv.sh .venv/tf-%/.requirements
+	@tools/setup_venv.sh sagemaker-$*
+
 .venv/tf-%/.requirements: tools/requirements-test.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh tf-$*
 

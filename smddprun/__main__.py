@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None, *, whole_host: bool = False) ->
             print(
                 options.HELP if chosen.show == "help" else f"smddprun {smddprun.__version__}",
                 end="\n" * (chosen.show != "help"),
+                flush=True,
             )
             return 0
         environ = environment.with_exports(os.environ, chosen.exports)
@@ -58,6 +59,10 @@ def main(arguments: Sequence[str] | None = None, *, whole_host: bool = False) ->
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:  # the launcher had not taken over the signals yet, and had started nothing
         return 128 + signal.SIGINT
+    except BrokenPipeError:  # of a help text or a check; a job's output has writers of its own
+        # Python writes what it still holds when it ends, and would report the error again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
 
 
 def _hosts_of(chosen: options.Options) -> list[hosts.Host]:

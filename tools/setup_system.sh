@@ -18,6 +18,12 @@ if [ "${1:-}" = launchers ]; then
   compgen -G '/usr/lib/*/pmix2/lib/libpmix.so' >/dev/null || required+=(libpmix-dev)
   command -v munged >/dev/null || required+=(munge)
   command -v ip >/dev/null || required+=(iproute2)
+  command -v ssh >/dev/null || required+=(openssh-client)
+  # PyPI has SageMaker's toolkit as source, with a file in C.
+  if python=$(tools/choose_python.sh any 2>/dev/null); then
+    header=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
+    [ -e "$header" ] || required+=(python3-dev)
+  fi
 else
   command -v gcc >/dev/null && command -v g++ >/dev/null || required+=(g++)
   command -v spin >/dev/null || required+=(spin)

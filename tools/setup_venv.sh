@@ -1,12 +1,13 @@
 #!/bin/bash
 # Makes a virtual environment: setup_venv.sh tf-2.15.1 (TensorFlow and what the tests need), setup_venv.sh
 # gpu-2.15.1 (likewise, with the TensorFlow that has kernels for GPUs), setup_venv.sh lint, setup_venv.sh bench
-# (the driver of the benchmarks), setup_venv.sh openmpi (Open MPI 5, which Debian 12 does not have).
+# (the driver of the benchmarks), setup_venv.sh openmpi (Open MPI 5, which Debian 12 does not have),
+# setup_venv.sh sagemaker-2.15.1 (SageMaker's training toolkit, on top of the environment tf-2.15.1).
 # Starts from nothing each time, so that an interrupted installation leaves nothing half done.
 set -eu
 cd "$(dirname "$0")/.."
 
-name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|bench|openmpi}
+name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|bench|openmpi|sagemaker-VERSION}
 venv=.venv/$name
 case $name in
   lint | bench | openmpi)
@@ -23,6 +24,15 @@ case $name in
     # Legacy Keras, a package of its own from 2.16 on. It would bring the other distribution along.
     [ "$(printf '2.16\n%s\n' "$version" | sort -V | head -n 1)" != 2.16 ] || legacy_keras="tf_keras==${version%.*}.*"
     ;;
+  sagemaker-*)
+    version=${name#*-}
+    below=$PWD/.venv/tf-$version
+    python=$below/bin/python
+    packages=(-r tools/requirements-sagemaker.txt)
+    # The toolkit wants a newer protobuf than TensorFlow 2.15 says that it can use, so pip warns; with this
+    # one both work.
+    [ "${version%.*}" != 2.15 ] || packages+=('protobuf<6')
+    ;;
   *)
     echo "setup_venv.sh: unknown environment: $name" >&2
     exit 2
@@ -33,6 +43,12 @@ echo "Setting up $venv with $python: ${packages[*]}"
 rm -rf "$venv"
 mkdir -p .venv
 "$python" -m venv "$venv"
+# What the environment below has is found after what this one has, by Python and by pip.
+[ -z "${below:-}" ] || "$venv/bin/python" - "$below" <<'EOF'
+import pathlib, sys, sysconfig
+own, below = pathlib.Path(sysconfig.get_path("purelib")), pathlib.Path(sys.argv[1])
+(own / "below.pth").write_text(f"{below / own.relative_to(sys.prefix)}\n")
+EOF
 "$venv/bin/python" -m pip install --quiet "${packages[@]}"
 [ -z "${legacy_keras:-}" ] || "$venv/bin/python" -m pip install --quiet --no-deps "$legacy_keras"
 touch "$venv/.requirements"

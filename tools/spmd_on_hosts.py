@@ -1,6 +1,6 @@
-"""Runs a command as ranks on virtual hosts: tools/spmd_on_hosts.py 2,1 COMMAND... has 2 ranks, and 1.
+"""Runs a command as ranks on virtual hosts: spmd_on_hosts.py openmpi4 2,1 COMMAND... has 2 ranks and 1.
 
-Open MPI 4 joins them. It needs root, for the hosts are network namespaces.
+The MPI that joins them is openmpi4, openmpi5 or mpich. It needs root, for the hosts are network namespaces.
 """
 
 import os
@@ -15,13 +15,14 @@ from virtual_hosts import VirtualHosts, mpirun
 
 
 def main() -> int:
-    """Returns the exit code of mpirun."""
-    counts = [int(count) for count in sys.argv[1].split(",")]
+    """Returns the exit code of MPI's launcher."""
+    kind, layout, *command = sys.argv[1:]
+    counts = [int(count) for count in layout.split(",")]
     with VirtualHosts(len(counts)) as hosts:
         ranks = dict(zip(hosts.names, counts))
-        words = mpirun("openmpi4", hosts, ranks, mpi_launchers.open_mpi()[0])
-        command = hosts.on(hosts.names[0], [*words, "-wdir", os.getcwd(), *sys.argv[2:]])
-        return subprocess.run(command, check=False).returncode
+        words = mpirun(kind, hosts, ranks, mpi_launchers.program(kind))
+        job = hosts.on(hosts.names[0], [*words, "-wdir", os.getcwd(), *command])
+        return subprocess.run(job, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ import pytest
 def main() -> int:
     """Returns pytest's exit code of this rank."""
     folder = pathlib.Path(sys.argv[1])
-    # smddprun's variable; on several hosts mpirun's.
-    rank = int(os.environ.get("SMDDP_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+    # smddprun's variable; on several hosts that of Open MPI's or MPICH's launcher.
+    names = ("SMDDP_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+    rank = int(next((os.environ[name] for name in names if os.environ.get(name)), "0"))
     if rank != 0:
         # The descriptors, not sys.stdout: TensorFlow and the engine write to them directly.
         log = os.open(folder / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

@@ -38,6 +38,9 @@ PARTS = (
 NEED_TENSORFLOW = {"set-up", "jobs", "spmd", "launchers", "gpu", "overlap", "bench"}
 OVERLAP = PYTHON_TESTS / "test_xla_overlap.py"
 BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
+# The files of the SPMD suite that run under each MPI: the collectives, process sets, failed steps.
+_FILES = ("collectives", "allgather", "alltoall", "reducescatter", "compression", "process_sets", "retries")
+ON_ALL_MPIS = ["-k", " or ".join(f"test_{name}.py" for name in _FILES)]
 # In sets, all of ours run: the engine, graphs and eager mode.
 BENCH_KINDS = ("engine", "sets")
 LONG_BENCH_KINDS = ("graph", "eager", "training", "scaling")
@@ -119,7 +122,8 @@ def run_set_up(options: Options) -> Result:
     env = dict(os.environ, TF_SMDDP_BAZEL_STARTUP_ARGS=f"--output_base={ROOT / '.cache' / 'bazel-install'}")
     environments = [".venv/bench/.requirements"]
     if options.everything:
-        environments.append(".venv/openmpi/.requirements")
+        toolkit = f".venv/sagemaker-{options.tensorflows[0]}/.requirements"
+        environments += [".venv/openmpi/.requirements", toolkit]
     environments += [f".venv/tf-{version}/.installed" for version in options.tensorflows]
     for version in gpu_tensorflows(options):
         environments += [f".venv/gpu-{version}/{made}" for made in (".installed", ".pretend_gpu")]
@@ -181,10 +185,13 @@ def spmd(options: Options) -> List[Run]:
         for version, size, selected in runs
     ]
     if options.everything:
-        name = f"spmd tf-{first} hosts-2+1"
-        parts.append(
-            functools.partial(run_spmd, name, venv_python(first), 3, options.limit_s, [], hosts="2,1")
-        )
+        for mpi, some in (("openmpi4", []), ("openmpi5", ON_ALL_MPIS), ("mpich", ON_ALL_MPIS)):
+            name = f"spmd tf-{first} {mpi} hosts-2+1"
+            parts.append(
+                functools.partial(
+                    run_spmd, name, venv_python(first), 3, options.limit_s, some, hosts=(mpi, "2,1")
+                )
+            )
     return parts
 
 

@@ -4,7 +4,7 @@ import os
 import pathlib
 import sys
 import time
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from test_process import ROOT, SHOWN_LINES, finish, open_log, result_folder, run
 from test_results import Result, merge_ranks, read_bazel_events, read_junit
@@ -54,18 +54,18 @@ def run_spmd(
     limit_s: int,
     options: Sequence[str],
     more_env: Optional[Dict[str, str]] = None,
-    hosts: Optional[str] = None,
+    hosts: Optional[Tuple[str, str]] = None,
 ) -> Result:
     """The SPMD suite at one size, or what `options` of pytest select of it.
 
-    `hosts`: "2,1" for 2 ranks on one host, and 1 on another one; None for one host.
+    `hosts`: an MPI and the ranks of each host, as tools/spmd_on_hosts.py takes them; None for one host.
     """
     log, start = open_log(name), time.monotonic()
     folder = result_folder(name)
     if hosts is None:
         launcher = [str(python.parent / "smddprun"), "-np", str(size)]
     else:
-        launcher = [str(python), str(ROOT / "tools" / "spmd_on_hosts.py"), hosts]
+        launcher = [str(python), str(ROOT / "tools" / "spmd_on_hosts.py"), *hosts]
     code = run(
         [
             *launcher,

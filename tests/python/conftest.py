@@ -26,8 +26,9 @@ def pytest_addoption(parser):
 
 
 def number_of_ranks():
-    """How many ranks run these tests, as smddprun or Open MPI's mpirun says; 1 without a launcher."""
-    return int(os.environ.get("SMDDP_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
+    """How many ranks run these tests, as smddprun or MPI's launcher says; 1 without a launcher."""
+    names = ("SMDDP_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+    return int(next((os.environ[name] for name in names if os.environ.get(name)), "1"))
 
 
 def keras_version():

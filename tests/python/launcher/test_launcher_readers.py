@@ -5,6 +5,7 @@ import re
 import signal
 import time
 
+import pytest
 from launcher_harness import cpu_ticks, proc, unread, wait_until
 
 from smddprun.writer import Writer
@@ -17,6 +18,16 @@ def test_a_reader_that_leaves_ends_the_ranks_like_any_writer(launcher):
     running.process.stdout = None
     result = running.finish()
     assert result.code == 128 + signal.SIGPIPE and "killed by SIGPIPE" in result.messages
+
+
+@pytest.mark.parametrize("option", ["--help", "--check"])
+def test_a_reader_that_leaves_before_a_text_comes(launcher, option):
+    # Without a PATH there is no launcher, and the check reports this soon.
+    running = launcher.start(option, "-H", "other", env={"PATH": "/nowhere"})
+    running.process.stdout.close()
+    running.process.stdout = None
+    result = running.finish()
+    assert (result.code, result.messages) == (128 + signal.SIGPIPE, "")
 
 
 def test_a_reader_that_leaves_does_not_end_ranks_that_log(launcher):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import List
 
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 # There may be more ranks than cores, and two jobs must not be bound to the same cores. Root needs the first.
 _OPEN_MPI_OPTIONS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
 
@@ -39,3 +40,19 @@ def mpich(*options: str) -> List[str]:
     if not path.exists():
         raise FileNotFoundError(f"no {path}; tools/requirements-test.txt names mpich, which brings it")
     return [str(path), *options]
+
+
+def program(kind: str) -> str:
+    """Returns the path of the launcher of an MPI: "openmpi4", "openmpi5" or "mpich".
+
+    Raises:
+        FileNotFoundError: It is not installed.
+    """
+    if kind == "openmpi4":
+        return open_mpi()[0]
+    if kind == "mpich":
+        return mpich()[0]
+    path = _ROOT / ".venv" / "openmpi" / "bin" / "mpirun"
+    if not path.exists():
+        raise FileNotFoundError(f"no {path}; make .venv/openmpi/.requirements installs it")
+    return str(path)

@@ -8,15 +8,20 @@ import time
 
 import mpi_launchers
 import pytest
-from foreign_jobs import ROOT, check_who, digits
+from foreign_jobs import check_who, digits
 from virtual_hosts import VirtualHosts, agent_variables, mpirun
 
 COLLECTIVES = pathlib.Path(__file__).parent / "collectives_job.py"
-PROGRAMS = {
-    "openmpi4": lambda: mpi_launchers.open_mpi()[0],
-    "openmpi5": lambda: str(ROOT / ".venv" / "openmpi" / "bin" / "mpirun"),
-    "mpich": lambda: mpi_launchers.mpich()[0],
-}
+MATRIX = pathlib.Path(__file__).parent / "matrix_job.py"
+KINDS = ("openmpi4", "openmpi5", "mpich")
+# The ranks of each host.
+LAYOUTS = ((1, 1), (2, 2), (3, 3), (3, 2, 1))
+# Six ranks share this machine's cores.
+LONG_SECONDS = 400
+
+
+def layout_name(counts):
+    return "+".join(map(str, counts))
 
 
 def wait_for(running, condition, seconds):
@@ -30,23 +35,11 @@ def wait_for(running, condition, seconds):
 def launch(kind, hosts, counts, words):
     """The words that run a command as a job, on the first host."""
     ranks = dict(zip(hosts.names, counts, strict=True))
-    return hosts.on(hosts.names[0], [*mpirun(kind, hosts, ranks, PROGRAMS[kind]()), *words])
+    return hosts.on(hosts.names[0], [*mpirun(kind, hosts, ranks, mpi_launchers.program(kind)), *words])
 
 
-@pytest.mark.parametrize(
-    "kind, counts",
-    [
-        ("openmpi4", (2, 1)),
-        pytest.param("mpich", (2, 2), marks=pytest.mark.long),
-        pytest.param("openmpi5", (1, 1), marks=pytest.mark.long),
-        pytest.param("openmpi4", (3, 2, 1), marks=pytest.mark.long),
-        pytest.param("mpich", (3, 2, 1), marks=pytest.mark.long),
-        pytest.param("openmpi5", (3, 2, 1), marks=pytest.mark.long),
-    ],
-)
-def test_collectives(bench, kind, counts):
-    with VirtualHosts(len(counts)) as hosts:
-        ended = bench.run(*launch(kind, hosts, counts, [sys.executable, COLLECTIVES, "all"]))
+def check_collectives(ended, counts):
+    """Checks what the ranks of collectives_job.py say."""
     assert ended.code == 0, ended.output
     size = sum(counts)
     lines = ended.lines("all: ")
@@ -54,16 +47,41 @@ def test_collectives(bench, kind, counts):
     places = [f"local {local} of {count}" for count in counts for local in range(count)]
     for rank, (line, place) in enumerate(zip(lines, places, strict=True)):
         assert line.startswith(f"all: rank {rank} of {size}, {place}, "), ended.output
+    check_that_digests_are_equal(ended, lines)
+
+
+def check_that_digests_are_equal(ended, lines):
     assert len({line.split()[-1] for line in lines}) == 1, (
         f"the ranks have different results:\n{ended.output}"
     )
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", list(PROGRAMS))
-def test_digits(bench, kind):
+def test_collectives(bench):
     with VirtualHosts(2) as hosts:
-        ended = bench.run(*launch(kind, hosts, (1, 1), digits()))
+        words = launch("openmpi4", hosts, (2, 1), [sys.executable, COLLECTIVES, "all"])
+        check_collectives(bench.run(*words), (2, 1))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("counts", LAYOUTS, ids=layout_name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_matrix(bench, kind, counts):
+    """Each collective with all types, operations and kinds of sizes, process sets, and failed steps."""
+    with VirtualHosts(len(counts)) as hosts:
+        running = bench.start(*launch(kind, hosts, counts, [sys.executable, MATRIX, "all"]))
+        ended = running.finish(LONG_SECONDS)
+    check_collectives(ended, counts)
+    lines = ended.lines("matrix: ")
+    assert len(lines) == sum(counts), ended.output
+    check_that_digests_are_equal(ended, lines)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("counts", LAYOUTS, ids=layout_name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_digits(bench, kind, counts):
+    with VirtualHosts(len(counts)) as hosts:
+        ended = bench.start(*launch(kind, hosts, counts, digits())).finish(LONG_SECONDS)
     assert ended.code == 0, ended.output
     assert "weights        equal to the bit on all ranks" in ended.output, ended.output
 
@@ -71,7 +89,7 @@ def test_digits(bench, kind):
 @pytest.mark.parametrize("family", ["mpich", pytest.param("openmpi4", marks=pytest.mark.long)])
 def test_smddprun(bench, family):
     """The ranks of the hosts that -H names, through the MPI that is first in PATH."""
-    path = os.pathsep.join([str(pathlib.Path(PROGRAMS[family]()).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(pathlib.Path(mpi_launchers.program(family)).parent), os.environ["PATH"]])
     words = [sys.executable, "-m", "smddprun", "-H", "h0:2,h1:1"]
     words += ["--no-tag-output", sys.executable, bench.who, "smddprun"]
     with VirtualHosts(2) as hosts:
@@ -83,7 +101,7 @@ def test_smddprun(bench, family):
 @pytest.mark.parametrize("family", ["mpich", "openmpi4"])
 def test_smddprun_check(bench, family):
     """A report of each host, and a self test with a rank on each."""
-    path = os.pathsep.join([str(pathlib.Path(PROGRAMS[family]()).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(pathlib.Path(mpi_launchers.program(family)).parent), os.environ["PATH"]])
     words = [sys.executable, "-m", "smddprun", "--check", "-H", "h0:2,h1:2", "--timeout", "120"]
     with VirtualHosts(2) as hosts:
         changes = {"PATH": path, **agent_variables(family, hosts)}

@@ -20,8 +20,9 @@ _NETWORK = "10.213.77"
 UCX = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
 # A launcher starts its helper on a host by `AGENT HOST COMMAND…`, as by ssh: a shell runs the command.
 _AGENT = """#!/bin/bash
-while [ "${1#-}" != "$1" ]; do shift; done  # options of ssh
-host=$1
+# Options of ssh, of which one has a value.
+while [ "${1#-}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done
+host=${1%%.*}
 shift
 exec ip netns exec "{prefix}$host" unshare --uts sh -c 'hostname "$1"; shift; eval "$*"' sh "$host" "$@"
 """
@@ -40,14 +41,18 @@ class VirtualHosts:
     Args:
       count: How many.
       rate: What each host's link sends at most, as tc writes it ("1gbit"); None for no limit.
+      names: Other names for the hosts.
+      domain: They can be reached as NAME.DOMAIN, too.
     """
 
-    def __init__(self, count: int, rate: Optional[str] = None) -> None:
-        self.names = [f"h{index}" for index in range(count)]
+    def __init__(
+        self, count: int, rate: Optional[str] = None, names: Sequence[str] = (), domain: str = "test"
+    ) -> None:
+        self.names = list(names) or [f"h{index}" for index in range(count)]
         self._prefix = f"smddp-{os.getpid()}-"
         self._switch = f"{self._prefix}switch"
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="hosts-", dir="/tmp"))
-        self._rate = rate
+        self._rate, self._domain = rate, domain
         self.agent = self._folder / "agent"
         self._undo = contextlib.ExitStack()
 
@@ -67,7 +72,7 @@ class VirtualHosts:
         self._add_namespace(self._switch, undo)
         _run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
         _run("ip", "-n", self._switch, "link", "set", "bridge", "up")
-        names = "".join(f"{self.address(name)} {name}\n" for name in self.names)
+        names = "".join(f"{self.address(name)} {name}.{self._domain} {name}\n" for name in self.names)
         for name in self.names:
             namespace = self._prefix + name
             # `ip netns exec` puts these in the place of /etc's files.
@@ -78,9 +83,9 @@ class VirtualHosts:
             self._add_namespace(namespace, undo)
             _run(
                 *("ip", "link", "add", "eth0", "netns", namespace, "type", "veth"),
-                *("peer", "name", f"to-{name}", "netns", self._switch),
+                *("peer", "name", self._port(name), "netns", self._switch),
             )
-            _run("ip", "-n", self._switch, "link", "set", f"to-{name}", "master", "bridge", "up")
+            _run("ip", "-n", self._switch, "link", "set", self._port(name), "master", "bridge", "up")
             _run("ip", "-n", namespace, "link", "set", "lo", "up")
             _run("ip", "-n", namespace, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
             _run("ip", "-n", namespace, "link", "set", "eth0", "up")
@@ -98,6 +103,10 @@ class VirtualHosts:
         """The address of a host."""
         return f"{_NETWORK}.{1 + self.names.index(name)}"
 
+    def _port(self, name: str) -> str:
+        """The bridge's end of a host's link. The names of interfaces are short."""
+        return f"to-{self.names.index(name)}"
+
     def on(self, name: str, words: Sequence[object]) -> List[str]:
         """The words that run a command on a host."""
         return [str(self.agent), name, "exec " + shlex.join(map(str, words))]
@@ -110,11 +119,11 @@ class VirtualHosts:
 
     def cut(self, name: str) -> None:
         """Takes a host's link down."""
-        _run("ip", "-n", self._switch, "link", "set", f"to-{name}", "down")
+        _run("ip", "-n", self._switch, "link", "set", self._port(name), "down")
 
     def mend(self, name: str) -> None:
         """Takes it up again."""
-        _run("ip", "-n", self._switch, "link", "set", f"to-{name}", "up")
+        _run("ip", "-n", self._switch, "link", "set", self._port(name), "up")
 
 
 def mpirun(kind: str, hosts: VirtualHosts, ranks: Dict[str, int], program: str) -> List[str]:

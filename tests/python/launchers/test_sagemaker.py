@@ -1,0 +1,100 @@
+"""SageMaker's training toolkit starts ranks by its runner for SMDataParallel, and our smddprun.
+
+The toolkit is PyPI's, unmodified; sagemaker_cluster.py has its containers. After a job it waits for 30 s.
+"""
+
+import pytest
+from sagemaker_cluster import SageMakerCluster
+
+pytestmark = pytest.mark.long
+# The toolkit imports much, waits for 30 s at the end, and on the second container twice.
+LIMIT_SECONDS = 400
+
+# A script as SMDDP's users have it. Its ranks begin with different weights, and see different data.
+SCRIPT = """
+import argparse, hashlib, socket
+import numpy as np
+import tensorflow as tf
+import smdistributed.dataparallel.tensorflow as sdp
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--fail", default="")
+fail = parser.parse_args().fail
+sdp.init()
+rank, size = sdp.rank(), sdp.size()
+weights = [tf.Variable(tf.fill([30, 7], float(rank))), tf.Variable(tf.fill([7], float(rank)))]
+x, y = tf.random.stateless_normal([50, 30], [rank, 1]), tf.random.stateless_normal([50, 7], [rank, 2])
+for step in range(20):
+    if fail == "script" and rank == size - 1 and step == 5:
+        raise ValueError("no data are left")
+    if fail == "shapes" and step == 5:
+        sdp.allreduce(tf.zeros(1 + rank), 0, 1)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((x @ weights[0] + weights[1] - y) ** 2)
+    tape = sdp.DistributedGradientTape(tape)
+    for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+        weight.assign_sub(0.1 * gradient)
+    if step == 0:
+        sdp.broadcast_variables(weights, root_rank=0)
+total = sdp.oob_allreduce(tf.constant(float(rank)), op=sdp.ReduceOp.SUM).numpy()
+digest = hashlib.sha256(b"".join(weight.numpy().tobytes() for weight in weights)).hexdigest()
+place = f"rank {rank} of {size}, local {sdp.local_rank()} of {sdp.local_size()}"
+print(f"trained: {place} on {socket.gethostname()}, {total}, {digest}", flush=True)
+"""
+
+
+@pytest.fixture
+def cluster(bench):
+    """Returns a function that makes the containers of a job."""
+
+    def make(count, **hyperparameters):
+        script = bench.folder / "code" / "train.py"
+        script.parent.mkdir()
+        script.write_text(SCRIPT)
+        return SageMakerCluster(bench.folder / "cluster", count, script, 2, hyperparameters)
+
+    return make
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_training(bench, cluster, count):
+    with cluster(count) as job:
+        containers = [bench.start(*job.train(name), **job.environ()) for name in job.names]
+        ends = [container.finish(LIMIT_SECONDS) for container in containers]
+        told = job.status_file.exists()
+    output = "\n".join(end.output for end in ends)
+    assert [end.code for end in ends] == [0] * count, output
+    assert all("Reporting training SUCCESS" in end.output for end in ends), output
+    assert "smddprun" in ends[0].output and "smddprun not being used" not in output, output
+    assert told == (count == 2), output
+    lines = sorted(line.partition("trained: ")[2] for line in output.splitlines() if "trained: " in line)
+    size = 2 * count
+    places = [
+        f"rank {rank} of {size}, local {rank % 2} of 2 on algo-{1 + rank // 2}, {size * (size - 1) / 2}, "
+        for rank in range(size)
+    ]
+    assert [line[: len(place)] for line, place in zip(lines, places, strict=True)] == places, output
+    assert len({line.split()[-1] for line in lines}) == 1, f"the ranks have different weights:\n{output}"
+
+
+@pytest.mark.parametrize(
+    "count, fail, error, text",
+    [
+        (1, "script", "ValueError", "no data are left"),
+        (1, "shapes", "InternalError", "the ranks run different collectives"),
+        (2, "shapes", "InternalError", "the ranks run different collectives"),
+    ],
+)
+def test_a_failure_is_reported(bench, cluster, count, fail, error, text):
+    """SageMaker shows what the toolkit finds in the ranks' stderr."""
+    with cluster(count, fail=fail) as job:
+        containers = [bench.start(*job.train(name), **job.environ()) for name in job.names]
+        ended = containers[0].finish(LIMIT_SECONDS)
+        # The toolkit tells nothing to the other containers, which SageMaker ends.
+        reason = job.failure("algo-1")
+    assert ended.code == 1, ended.output
+    assert "Reporting training FAILURE" in ended.output, ended.output
+    assert text in reason, reason
+    # Its class is one of smdistributed.dataparallel.exceptions: the other ranks end by that one, too.
+    assert reason.startswith("InternalError:\nExitCode "), reason
+    assert error in reason, reason
