@@ -286,8 +286,9 @@ def runs_of(part: str, options: Options) -> List[Run]:
         folders = [str(ROOT / "tests" / name) for name in ("layering", "tools")]
         return [functools.partial(lint_pytest, "layering", arguments=folders, limit_s=options.limit_s)]
     if part == "cpp":
-        some = ["--build_tests_only", "--test_tag_filters=long_sanitized,both"]
-        flags = ["--config=all"] if options.everything else [] if options.quick else some
+        tags = "-long" if options.quick else "long_sanitized,both,not_sanitized,-long"
+        some = ["--build_tests_only", f"--test_tag_filters={tags}"]
+        flags = ["--config=all"] if options.everything else some
         return [functools.partial(run_cpp, "cpp", flags, options.limit_s)]
     if part == "asan":
         flags = ["--config=asan", *(["--config=all_asan"] if options.everything else [])]

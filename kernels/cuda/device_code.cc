@@ -6,7 +6,11 @@ namespace tf_smddp::cuda {
 
 Status DeviceCode::Load(const Driver* driver, Context context, const char* ptx,
                         std::unique_ptr<DeviceCode>* loaded) {
-  if (ptx[0] == '\0') return Internal("tf_smddp was built without device code");
+  if (ptx[0] == '\0') {
+    return Internal(
+        "tf_smddp was built without device code, since NVRTC could not be fetched from PyPI; install it "
+        "again where pip can download nvidia-cuda-nvrtc-cu12");
+  }
   const CurrentContext current(driver, context);
   std::unique_ptr<DeviceCode> code(new DeviceCode(driver, context));
   const Status status = driver->Check("cuModuleLoadData", driver->ModuleLoadData(&code->module_, ptx));

@@ -3,19 +3,12 @@
 Where PyPI cannot be reached, @nvrtc//:library is an empty file, and tf_smddp is built without device code.
 """
 
+load("//third_party:pypi.bzl", "install_from_pypi")
+
 def _impl(ctx):
-    python = ctx.os.environ.get("PYTHON_BIN_PATH") or ctx.which("python3") or "python3"
-    requirements = ctx.path(ctx.attr._requirements)
-    folder = ctx.path("package")
-    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
-    install += ["--only-binary=:all:", "--target", str(folder), "--requirement", str(requirements)]
-    result = ctx.execute([str(python)] + install, timeout = 300)
-    if result.return_code != 0:  # Debian's python3 has no pip, but can make one.
-        ctx.execute([str(python), "-m", "venv", "venv"], timeout = 300)
-        result = ctx.execute(["venv/bin/python"] + install, timeout = 300)
-        ctx.delete("venv")
-    lib = folder.get_child("nvidia").get_child("cuda_nvrtc").get_child("lib")
-    if result.return_code == 0 and lib.exists:
+    installed = install_from_pypi(ctx, ctx.path(ctx.attr._requirements))
+    lib = installed.folder.get_child("nvidia").get_child("cuda_nvrtc").get_child("lib")
+    if installed.error == "" and lib.exists:
         for file in lib.readdir():
             if file.basename.startswith("libnvrtc"):
                 ctx.symlink(file, file.basename)
@@ -23,7 +16,7 @@ def _impl(ctx):
         # buildifier: disable=print
         print("tf_smddp is built without device code, since NVRTC cannot be installed from PyPI: " +
               "tensors on GPUs are neither packed nor compressed, and ranks that share a GPU reduce on the " +
-              "host.\n" + result.stderr[-1000:])
+              "host.\n" + installed.error)
         ctx.file("libnvrtc.so.12", "", executable = False)
     ctx.file("WORKSPACE", "workspace(name = %r)\n" % ctx.name)
     ctx.symlink(ctx.attr._build_file, "BUILD")

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cuda/device_code.h"
 #include "tests/cpp/cuda/block.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/reduce/reference.h"
@@ -55,6 +56,17 @@ class CopierTest : public ::testing::Test {
   Compute compute_;
   std::unique_ptr<cuda::Copier> copier_;
 };
+
+// As where NVRTC could not be fetched.
+TEST_F(CopierTest, IsNotThereWithoutDeviceCode) {
+  std::unique_ptr<cuda::DeviceCode> code;
+  const Status status =
+      cuda::DeviceCode::Load(compute_.device->driver(), compute_.device->context(), "", &code);
+  EXPECT_EQ(code, nullptr);
+  for (const char* part : {"built without device code", "install it again", "nvidia-cuda-nvrtc-cu12"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+}
 
 TEST_F(CopierTest, OfAllSizesAndPlaces) {
   const std::vector<std::size_t> sizes = {0,    1,    3,    4,     15,    16,    17,   63,

@@ -9,6 +9,7 @@ one is not found.
 """
 
 import collections
+import itertools
 import os
 import pathlib
 import shlex
@@ -49,10 +50,15 @@ def run(program: str, **more: str) -> bool:
 
 
 def functions_of(program: str, wait: str) -> Functions:
-    """Returns the names of the functions that make the wait, the nearest first."""
+    """Returns the functions that make the wait, the nearest first; none if it is made by another library."""
     binary = split(program)[1][0]
+    callers = [place.rsplit("+", 1) for place in wait.split()]
+    # What begins a thread is in another file.
+    own = list(itertools.takewhile(lambda caller: caller[0] == pathlib.Path(binary).name, callers))
+    if not own:
+        return ()
     # The address after a call may belong to the next line, or function; the one before it does not.
-    places = [hex(int(place.rsplit("+", 1)[1], 16) - 1) for place in wait.split()]
+    places = [hex(int(at, 16) - 1) for _, at in own]
     names = subprocess.run(
         ["addr2line", "-f", "-C", "-e", binary, *places], capture_output=True, text=True, check=True
     ).stdout.splitlines()[::2]
@@ -69,7 +75,7 @@ def waits_of(program: str) -> Dict[Functions, List[str]]:
     waits = collections.defaultdict(list)
     for wait in lines:
         functions = functions_of(program, wait)
-        if functions[0].startswith(OURS):
+        if functions and functions[0].startswith(OURS):
             waits[functions].append(wait)
     return waits
 

@@ -3,13 +3,18 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/collectives/backends/nccl/nccl_transfer.h"
+#include "kernels/collectives/collective.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/cuda/nccl_ranks.h"
 
@@ -128,6 +133,78 @@ TEST(NcclTurns, AMeetingThatIsMarkedHoldsUpTheOthers) {
   marked.Made();
   ExpectOk(line.Come(stream.get(), &come));
   EXPECT_TRUE(come);
+}
+
+// A transfer of one rank, of which each batch is a sum of one tensor.
+struct OneRank {
+  OneRank(nccl::Turns* turns, nccl::Meeting* meeting)
+      : transfer("", meeting, turns, MemberId(0), 1,
+                 {[](const std::string& text) { ADD_FAILURE() << text; }, [] { return Status(); },
+                  [](const std::string& text) { ADD_FAILURE() << text; }}) {
+    request.call.operation.kind = CollectiveKind::kAllreduce;
+    request.call.operation.dtype = DType::kFloat32;
+    request.call.num_ranks = 1;
+    request.call.num_rows = request.call.row_count = 1;
+    request.self = ParticipantId(0);
+    request.way = ResolvedRequest::Way::kNccl;
+    request.inputs = {data.Address()};
+    request.outputs = {data.Address()};
+    request.device_input = &input;
+    request.device_output = &output;
+  }
+
+  void Plan() {
+    compute.Mark();
+    EXPECT_EQ(transfer.Plan({&request}, nullptr), 1u);
+  }
+
+  // Whether the batch gets anywhere in this time.
+  bool Moves(std::chrono::milliseconds limit) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (std::chrono::steady_clock::now() < end) {
+      if (transfer.Step().moved) return true;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return false;
+  }
+
+  Compute compute;
+  Floats data{&compute, 1};
+  const InputBuffer input = data.Input();
+  const Buffer output = data.Output();
+  ResolvedRequest request;
+  nccl::NcclTransfer transfer;
+};
+
+// A batch that has come, and whose step then fails, holds nobody up; and the next one does not take its turn.
+TEST(NcclTurns, EndWithTheStep) {
+  constexpr std::chrono::milliseconds kMoment{200}, kLimit{10000};
+  pretend_gpu_set_policy("prompt");
+  const auto host = std::make_unique<Host>();
+  nccl::Turns turns(&host->counter);
+  OneRank rank(&turns, &host->meetings[0]);
+  std::unique_ptr<cuda::OwnStream> stream;
+  ExpectOk(rank.compute.device->NewStream("turns", &stream));
+  nccl::Turns::Line other(&turns, &host->meetings[1]);
+  bool come = true;
+
+  rank.Plan();
+  EXPECT_TRUE(rank.Moves(kLimit));  // it has come, and makes its communicator
+  ExpectOk(other.Come(stream.get(), &come));
+  EXPECT_FALSE(come);
+  rank.transfer.Abandon(nullptr);
+  ExpectOk(other.Come(stream.get(), &come));
+  EXPECT_TRUE(come);
+
+  host->meetings[0].Renew();
+  rank.transfer.Reset();
+  rank.Plan();
+  EXPECT_FALSE(rank.Moves(kMoment));  // the other one has made no calls
+  other.Made();
+  while (!rank.transfer.done()) ASSERT_TRUE(rank.Moves(kLimit));
+  rank.transfer.Complete();
+  ExpectOk(rank.compute.AwaitWritten());
+  pretend_gpu_set_policy("random");
 }
 
 }  // namespace

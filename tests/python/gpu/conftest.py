@@ -2,12 +2,9 @@
 
 import importlib.metadata
 import os
-import pathlib
-import sys
 
 import pytest
-
-FOLDER = pathlib.Path(sys.prefix) / "pretend_gpu"
+from pretend_gpu import FOLDER
 
 
 @pytest.fixture

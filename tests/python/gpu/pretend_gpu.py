@@ -1,7 +1,12 @@
 """What the tests of TensorFlow's builds for GPUs have in common."""
 
+import pathlib
+import sys
+
 import pytest
 from harness import run_job
+
+FOLDER = pathlib.Path(sys.prefix) / "pretend_gpu"  # what takes the place of CUDA's libraries
 
 GROWTH = """
 import numpy as np

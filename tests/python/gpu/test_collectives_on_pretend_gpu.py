@@ -178,6 +178,40 @@ def test_a_rank_is_killed(gpus, victim):
         assert report["nccl"] > 0
 
 
+THROWN = (
+    TRAINING
+    + """
+train()
+sdp.barrier()
+try:
+    while True:
+        train()
+        if sdp.rank() == VICTIM and next(steps) == 5:
+            report("when", time.time())
+            raise ValueError("this rank's data is broken")
+except tf.errors.OpError as error:
+    report("when", time.time())
+    report("error", error.message)
+    raise
+"""
+).replace("sdp.init()", "import itertools\n\nsdp.init()\nsteps = itertools.count()")
+
+
+@pytest.mark.parametrize("num_gpus", first_and_long([3, 1]))
+@pytest.mark.parametrize("victim", first_and_long(range(3)))
+def test_a_rank_throws(gpus, victim, num_gpus):
+    """In its program, while the others have work on their GPUs, or on the one that all share."""
+    gpus(num_gpus)
+    job = run_job(3, GROWTH + THROWN.replace("VICTIM", str(victim)))
+    assert job.exit_code == 1, str(job)
+    assert not job.leftovers, str(job)
+    thrown = job.reports[victim]["when"]
+    for report in job.reports[:victim] + job.reports[victim + 1 :]:
+        text = f"rank {victim} ended with an uncaught ValueError: this rank's data is broken"
+        assert text in report["error"], str(job)
+        assert report["when"] - thrown < 5.0, str(job)
+
+
 BROKEN = (
     TRAINING
     + """

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from harness import run_job
+from pretend_gpu import FOLDER
 
 # As SMDDP's and Horovod's scripts begin.
 INIT = """
@@ -85,3 +86,17 @@ def test_more_ranks_than_gpus(gpus, num_gpus):
     assert "IndexError: list index out of range" in job.output
     assert re.search(r"rank [12] ended with an uncaught IndexError: list index out of range", job.output)
     assert not job.leftovers, str(job)
+
+
+def test_without_nccl(gpus, monkeypatch, tmp_path):
+    """The results are right, and one line says what would be faster."""
+    gpus(2)
+    for file in FOLDER.iterdir():
+        if not file.name.startswith("libnccl"):
+            (tmp_path / file.name).symlink_to(file)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    job = run(INIT + OWN_GPU + REDUCE, 2)
+    (line,) = warnings(job)
+    assert "tensors of GPU 0 are copied to the host's memory and reduced there" in line
+    assert "libnccl.so.2" in line and "pip install nvidia-nccl-cu12" in line
+    assert [found["nccl"] for found in job.reports] == [0, 0]
