@@ -20,7 +20,7 @@ for source in "${sources[@]}"; do
   object=$out/$(basename "$source" .cc).o
   objects+=("$object")
   # Kernels do not change while the model is worked on.
-  if [ "$object" -nt "$source" ] && [[ $source == kernels/* ]]; then continue; fi
+  if [[ $source == kernels/* && $object -nt $source ]]; then continue; fi
   "$compiler" "${flags[@]}" -c "$source" -o "$object"
 done
 "$compiler" "${objects[@]}" -o "$out/cluster_model"
