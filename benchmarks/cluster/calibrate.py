@@ -16,13 +16,13 @@ from typing import Dict, List, Optional
 from simulate import HERE, ROOT
 
 sys.path.insert(0, str(ROOT / "tests" / "python" / "launchers"))
-from virtual_hosts import VirtualHosts, mpirun  # noqa: E402
+from virtual_hosts import VirtualHosts, mpirun
 
 
 def measure(hosts: int, rate: Optional[str], words: List[str]) -> Dict:
     """Runs a program with a rank on each of some virtual hosts, and returns what it prints."""
     with VirtualHosts(hosts, rate) as virtual:
-        start = mpirun("openmpi4", virtual, {name: 1 for name in virtual.names}, "mpirun.openmpi")
+        start = mpirun("openmpi4", virtual, dict.fromkeys(virtual.names, 1), "mpirun.openmpi")
         # Ranks wait without taking the CPU from others: there are more of them than cores.
         command = virtual.on("h0", [*start, "--mca", "mpi_yield_when_idle", "1", *words])
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -45,7 +45,11 @@ def main() -> None:
             words = [str(folder / "cluster_model"), f"set={file.name}", "repeats=7", "check=1"]
             ours = measure(hosts, "1gbit", words)
             assert ours["right"] is True, ours
-            result[f"ours_{hosts}_hosts"] = {"bytes": ours["bytes"], "ms": min(ours["ms"]), "all_ms": ours["ms"]}
+            result[f"ours_{hosts}_hosts"] = {
+                "bytes": ours["bytes"],
+                "ms": min(ours["ms"]),
+                "all_ms": ours["ms"],
+            }
             print(hosts, ours, flush=True)
     (HERE / "calibration.json").write_text(json.dumps(result, indent=2) + "\n")
 

@@ -63,7 +63,12 @@ class Network:
 
 
 def run(
-    folder: pathlib.Path, network: Network, hosts: int, per_host: int, words: Sequence[str], limit_s: int = 600
+    folder: pathlib.Path,
+    network: Network,
+    hosts: int,
+    per_host: int,
+    words: Sequence[str],
+    limit_s: int = 600,
 ) -> Dict:
     """Runs a program on simulated hosts, and returns what it prints.
 

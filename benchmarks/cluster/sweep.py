@@ -70,11 +70,17 @@ def main() -> None:
             options = {"algorithm": algorithm}
             if piece:
                 options.update(piece_bytes=piece, slots=4)
-            servers = max(1, hosts // 4) if algorithm == "server" else 0
+            servers = 1 if algorithm == "server" else 0
             options["servers"] = servers
             try:
                 result = model(
-                    folder, NETWORKS[gbits], hosts + servers, per_host, [size // 4], limit_s=int(left), **options
+                    folder,
+                    NETWORKS[gbits],
+                    hosts + servers,
+                    per_host,
+                    [size // 4],
+                    limit_s=int(left),
+                    **options,
                 )
             except subprocess.TimeoutExpired:
                 print(f"no time for {point}", flush=True)
