@@ -1,4 +1,6 @@
-"""Measures links and MPI between virtual hosts, and our allreduce there: calibrate.py FOLDER
+"""Measures links and MPI between virtual hosts, and our allreduce there.
+
+calibrate.py FOLDER
 
 FOLDER has what `MPICXX=mpicxx build.sh FOLDER` compiles. It needs root and Open MPI 4, and writes
 calibration.json.
@@ -42,7 +44,7 @@ def main() -> None:
         file.write("6553600\n")  # 25 MiB
         file.flush()
         for hosts in (2, 3):
-            words = [str(folder / "cluster_model"), f"set={file.name}", "repeats=7", "check=1"]
+            words = [str(folder / "cluster_model"), f"set={file.name}", "repeats=40", "check=1"]
             ours = measure(hosts, "1gbit", words)
             assert ours["right"] is True, ours
             result[f"ours_{hosts}_hosts"] = {

@@ -1,7 +1,9 @@
-"""The time of an allreduce by formula: formula.py compares it with results.csv, and prints the page's tables.
+"""The time of an allreduce by formula: formula.py prints the page's tables.
 
-A rank's CPU takes `cpu`, its host's link takes `wire`. What sends pieces ahead does both at a time; the steps of
-a ring, and of halving and doubling, wait for each other.
+It prints its deviations from results.csv, too.
+
+A rank's CPU takes `cpu`, its host's link takes `wire`. What sends pieces ahead does both at a time; the
+steps of a ring, and of halving and doubling, wait for each other.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ CAP = 25 << 20
 # after it. Chosen once, to fit the simulated points.
 UNHIDDEN = 0.3
 # Between the formula and a simulated point (docs/cluster-model.md).
-LARGEST_DEVIATION = 0.25
+LARGEST_DEVIATION = 0.2
 
 
 def direct(network: Network, hosts: int, per_host: int, size: int, piece: int) -> float:

@@ -16,8 +16,8 @@ from typing import Dict, List, Sequence
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-# SMPI's factors are for a cluster of its own; here, rate and latency are those of the platform. A message moves
-# when its receive has been posted. Only the port's costs let time pass beside the network.
+# SMPI's factors are for a cluster of its own; here, rate and latency are those of the platform. A message
+# moves when its receive has been posted. Only the port's costs let time pass beside the network.
 _SMPI = [
     "smpi/simulate-computation:no",
     "smpi/bw-factor:0:1",
@@ -55,8 +55,8 @@ class Network:
     def window(self, hosts: int) -> int:
         """The bytes of a host that are on the network at a time.
 
-        Enough for the link to be full, and messages to several hosts. With more hosts messages are smaller, and
-        as many of them fit fewer bytes; the time that SimGrid takes grows with them.
+        Enough for the link to be full, and messages to several hosts. With more hosts messages are
+        smaller, and as many of them fit fewer bytes; the time that SimGrid takes grows with them.
         """
         several = 256 << 10 if hosts <= 8 else 128 << 10 if hosts <= 16 else 64 << 10
         return max(several, int(2 * self.rate * self.latency))
@@ -125,7 +125,7 @@ def model(
 
 
 def gradients(name: str) -> List[int]:
-    """The elements of a set's gradients in the order in which they are ready: those of the last layer first."""
+    """The elements of a set's gradients in the order in which they are ready: the last layer's first."""
     shapes = json.loads((HERE.parent / "gradient_sets" / f"{name}.json").read_text())["shapes"]
     counts = []
     for shape in reversed(shapes):

@@ -1,4 +1,4 @@
-"""The model of a cluster: the sums of its allreduces, and its times by the formula (docs/cluster-model.md)."""
+"""The model of a cluster (docs/cluster-model.md): the sums that it computes, and its times by the formula."""
 
 import pathlib
 import subprocess
