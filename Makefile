@@ -111,6 +111,7 @@ bench-peers: .venv/bench/.requirements  ## Install the peers that bench compares
 cluster-model: .venv/bench/.requirements cluster  ## Simulate allreduces on up to 256 hosts, and draw docs/cluster-model.svg
 	benchmarks/cluster/build.sh .cache/cluster
 	.venv/bench/bin/python benchmarks/cluster/sweep.py .cache/cluster
+	.venv/bench/bin/python benchmarks/cluster/sets.py .cache/cluster
 	.venv/bench/bin/python benchmarks/cluster/formula.py
 	.venv/bench/bin/python benchmarks/cluster/plot.py
 
