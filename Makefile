@@ -61,7 +61,7 @@ test: .venv/lint/.requirements launchers  ## What CI runs: every kind of test, a
 	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: test-all
-test-all: .venv/lint/.requirements launchers  ## Every test in every variant (100 minutes)
+test-all: .venv/lint/.requirements launchers cluster  ## Every test in every variant (100 minutes)
 	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
@@ -107,6 +107,14 @@ bench: .venv/bench/.requirements .venv/tf-$(ONE_TF)/.installed  ## Measure allre
 bench-peers: .venv/bench/.requirements  ## Install the peers that bench compares with: MPI, Gloo, torch, Horovod
 	.venv/bench/bin/python benchmarks/setup_peers.py $(PEERS)
 
+.PHONY: cluster-model
+cluster-model: .venv/bench/.requirements cluster  ## Simulate allreduces on up to 256 hosts, and draw docs/cluster-model.svg
+	benchmarks/cluster/build.sh .cache/cluster
+	.venv/bench/bin/python benchmarks/cluster/sweep.py .cache/cluster
+	.venv/bench/bin/python benchmarks/cluster/sets.py .cache/cluster
+	.venv/bench/bin/python benchmarks/cluster/formula.py
+	.venv/bench/bin/python benchmarks/cluster/plot.py
+
 .PHONY: wheel
 wheel: $(TEST_TF:%=dist/tf-%)  ## Build a wheel for each TensorFlow into dist/
 
@@ -128,6 +136,11 @@ clean:  ## Remove everything that make has made in this folder, and Bazel's outp
 .PHONY: system
 system:
 	@tools/setup_system.sh
+
+# SimGrid, for the model of a cluster.
+.PHONY: cluster
+cluster: system
+	@tools/setup_system.sh cluster
 
 # Open MPI and Slurm, which tests start.
 .PHONY: launchers

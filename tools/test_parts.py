@@ -300,7 +300,7 @@ def runs_of(part: str, options: Options) -> List[Run]:
         tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
         return [functools.partial(lint_pytest, "model", arguments=tests, limit_s=options.limit_s)]
     if part == "bench":
-        tests = [str(ROOT / "tests" / "benchmarks")]
+        tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "benchmarks")]
         return [
             functools.partial(lint_pytest, "benchmarks", arguments=tests, limit_s=options.limit_s),
             functools.partial(run_bench, options),
