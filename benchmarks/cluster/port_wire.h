@@ -37,8 +37,11 @@ class PortWire : public Wire {
   void Start(std::function<void(std::uint32_t communicator)>) override {}
   void Stop() override {}
   void Send(RankId, Channel, std::string) override {}
+  void Post(RankId, Channel, std::string) override {}
   bool Receive(Channel, Message*) override { return false; }
   Loss Lost() override { return {}; }
+  std::string Silent() override { return ""; }
+  Clock::duration CallLasts() const override { return {}; }
 
  private:
   static constexpr int kFirstTag = 16;
