@@ -283,8 +283,9 @@ void Relay::Launch(const RelayMessage& message) {
   }
   launched_.push_back({place, message.ticket, parts});
   if (done) {
-    const MemberMask here(table.Participants(place.slot, message.ticket));
-    WriteOutputs(communicator_, place, manifest, here.Without(outside), message.data.front());
+    const MemberMask participants(table.Participants(place.slot, message.ticket));
+    const MemberMask here = participants & MemberMask::FirstN(group_->size());
+    WriteOutputs(communicator_, place, manifest, here, message.data.front());
   }
   table.Acknowledge(place, outside.value());  // before any member can, so the generation stays in use
   if (done) return submission_->AnnounceInTurn(place);
