@@ -270,12 +270,17 @@ void StallWatch::LookAtOtherHost(RankId rank, Clock::time_point now) {
 }
 
 // Note [Progress].
-void StallWatch::CheckTimeout(const RankSet& ranks, const std::string& text, Clock::time_point now) {
+void StallWatch::CheckTimeout(const RankSet& awaited, const std::string& text, Clock::time_point now) {
   if (timeout_ == kNever) return;
-  for (const RankId rank : ranks.ranks()) {
+  // If all of them are on other hosts, the ranks there know more, and end the job with that.
+  const std::vector<RankId> ranks = awaited.ranks();
+  const bool elsewhere = std::all_of(ranks.begin(), ranks.end(),
+                                     [this](RankId rank) { return job_->LocalRankOf(rank.value()) < 0; });
+  const Clock::duration limit = elsewhere ? timeout_ + 2 * interval_ + std::chrono::seconds(1) : timeout_;
+  for (const RankId rank : ranks) {
     const Seen& seen = seen_[rank.index()];
     // Its use of the CPU takes two looks to see.
-    if (seen.looks < 2 || now - seen.progress < timeout_) return;
+    if (seen.looks < 2 || now - seen.progress < limit) return;
   }
   job_->Abort("no progress for " + DescribeSeconds(Seconds(timeout_)) + " (SMDDP_STALL_TIMEOUT): " + text);
 }

@@ -95,7 +95,7 @@ class StallWatch {
   RankSet Closure(RankSet ranks) const;
   void LookAt(RankId rank, Clock::time_point now);
   void LookAtOtherHost(RankId rank, Clock::time_point now);
-  void CheckTimeout(const RankSet& ranks, const std::string& text, Clock::time_point now);
+  void CheckTimeout(const RankSet& awaited, const std::string& text, Clock::time_point now);
   bool IsReporter(const RankSet& members) const;
   StallReport MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now);
 
