@@ -1,6 +1,5 @@
 // The engine alone, without TensorFlow: forks the ranks of a job on this host, and measures its allreduce.
-// With
-// --ranks=0 the ranks have been started by a launcher, on one host or on several.
+// With --ranks=0 the ranks have been started by a launcher, on one host or on several.
 //
 //     bazel run -c opt //benchmarks/cpp:engine_sweep -- --ranks=2 --sizes=4,1048576
 //     mpirun -H host1,host2 engine_sweep --ranks=0 --sizes=4,1048576
