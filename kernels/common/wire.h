@@ -76,13 +76,23 @@ class Wire {
   // never wait. `owner` keeps the memory alive until the movement has ended, also when nobody asks any more.
   // Any thread; one at a time for each stream.
   static constexpr int kStreams = 32'000;
+  // The stream of a communicator for one use. Communicators whose numbers are far apart share streams, which
+  // is right as long as they have no work at the same time.
+  enum StreamUse { kExchange, kDistribute, kReducescatter, kStreamUses };
+  static constexpr int StreamOf(std::uint32_t communicator, StreamUse use) {
+    return static_cast<int>(communicator % (kStreams / kStreamUses)) * kStreamUses + use;
+  }
   using Movement = std::uint64_t;
   virtual Movement BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                              std::shared_ptr<void> owner) = 0;
   virtual Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
                                 std::shared_ptr<void> owner) = 0;
 
-  // Returns whether a movement has ended. When it has, it is not asked again. It never waits. Any thread.
+  // Moves what can be moved now, unless another thread is doing that. It never waits. Any thread.
+  virtual void Poll() = 0;
+
+  // Returns whether a movement has ended, as Poll found out. When it has, it is not asked again. It never
+  // waits. Any thread.
   virtual bool Ended(Movement movement) = 0;
 };
 

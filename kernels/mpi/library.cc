@@ -72,6 +72,23 @@ class LibraryOf final : public Library {
     *done = flag != 0;
     return Check("MPI_Test", code);
   }
+  Status TestSome(const std::vector<Handle>& requests, std::vector<Ended>* ended) override {
+    ended->clear();
+    raw_.clear();
+    for (const Handle& request : requests) raw_.push_back(RawOf(request));
+    indices_.resize(raw_.size());
+    statuses_.resize(raw_.size());
+    int count = 0;
+    const int code =
+        test_some_(static_cast<int>(raw_.size()), raw_.data(), &count, indices_.data(), statuses_.data());
+    for (int i = 0; i < count; ++i) {  // less than 0 if there was nothing to ask for
+      const auto place = static_cast<std::size_t>(i);
+      // Only if the call failed do the statuses have errors.
+      const int error = code == kSuccess ? kSuccess : statuses_[place].error;
+      ended->push_back({static_cast<std::size_t>(indices_[place]), Check("MPI_Testsome", error)});
+    }
+    return ended->empty() ? Check("MPI_Testsome", code) : Status();
+  }
   Status Probe(Handle communicator, int tag, bool* there, int* from, int* bytes) override {
     int flag = 0;
     MessageStatus status;
@@ -141,11 +158,16 @@ class LibraryOf final : public Library {
   int (*isend_)(const void*, int, Raw, int, int, Raw, Raw*);
   int (*irecv_)(void*, int, Raw, int, int, Raw, Raw*);
   int (*test_)(Raw*, int*, MessageStatus*);
+  int (*test_some_)(int, Raw*, int*, int*, MessageStatus*);
   int (*iprobe_)(int, int, Raw, int*, MessageStatus*);
   int (*get_count_)(const MessageStatus*, Raw, int*);
   int (*error_string_)(int, char*, int*);
   int (*get_library_version_)(char*, int*);
   Raw world_, byte_, errors_return_;
+  // Of TestSome, kept so that it allocates nothing.
+  std::vector<Raw> raw_;
+  std::vector<int> indices_;
+  std::vector<MessageStatus> statuses_;
 };
 
 template <typename Abi>
@@ -168,6 +190,7 @@ Status LibraryOf<Abi>::Load(void* file) {
   find("MPI_Isend", &isend_);
   find("MPI_Irecv", &irecv_);
   find("MPI_Test", &test_);
+  find("MPI_Testsome", &test_some_);
   find("MPI_Iprobe", &iprobe_);
   find("MPI_Get_count", &get_count_);
   find("MPI_Error_string", &error_string_);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/common/status.h"
 
@@ -62,6 +63,13 @@ class Library {
   virtual Status Receive(Handle communicator, void* data, int bytes, int from, int tag, Handle* request) = 0;
   // Sets *done, whether the request has ended; then it is of no more use.
   virtual Status Test(Handle* request, bool* done) = 0;
+  // Sets *ended to those of the requests that have ended, which are of no more use. MPI looks at the network
+  // once for all of them, and once for each call of Test.
+  struct Ended {
+    std::size_t index;
+    Status status;
+  };
+  virtual Status TestSome(const std::vector<Handle>& requests, std::vector<Ended>* ended) = 0;
   // Sets *there, whether a message with this tag has come, and then by whom and of how many bytes. It is the
   // next one that Receive takes.
   virtual Status Probe(Handle communicator, int tag, bool* there, int* from, int* bytes) = 0;

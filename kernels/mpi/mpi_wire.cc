@@ -31,12 +31,7 @@ constexpr std::chrono::microseconds kLongest{1000};
 // For what is sent at the end.
 constexpr std::chrono::seconds kFlushPatience{5};
 
-constexpr std::chrono::seconds kBeat{1};
-
-// A thread that did not run for so long was stopped, with the whole job perhaps.
-constexpr std::chrono::seconds kWasStopped{2};
-
-// MPI has so many messages of ours at most; testing each of them takes time.
+// MPI has so many messages of ours at most.
 constexpr std::size_t kMostSends = 64;
 
 }  // namespace
@@ -79,16 +74,7 @@ MpiWire::MpiWire(Runtime* runtime, Handle communicator, const Config& config, Ho
       communicator_(communicator),
       rank_(config.rank),
       hosts_(std::move(hosts)),
-      host_timeout_(std::chrono::milliseconds(config.host_timeout_ms)),
-      first_beat_timeout_(
-          std::max<Clock::duration>(host_timeout_, std::chrono::seconds(config.bootstrap_timeout_seconds))) {
-  const std::vector<std::vector<int>>& ranks = hosts_.ranks;
-  for (std::size_t host = 0; host < ranks.size(); ++host) {
-    if (ranks[host].front() != rank_) continue;
-    beats_to_ = ranks[(host + 1) % ranks.size()].front();
-    beats_from_ = ranks[(host + ranks.size() - 1) % ranks.size()].front();
-  }
-}
+      silence_(runtime, &hosts_, config) {}
 
 void MpiWire::Stop() {
   {
@@ -106,22 +92,19 @@ void MpiWire::Stop() {
   // MPI may still use what has not ended. So it is never freed.
   const Runtime::Turn turn(runtime_);
   stopped_ = true;
-  if (!sends_.empty()) new std::list<Outgoing>(std::move(sends_));
-  if (!receives_.empty()) new std::deque<Incoming>(std::move(receives_));
-  if (!moving_.empty()) new std::map<Movement, Moving>(std::move(moving_));
+  if (!pending_.empty()) new std::vector<Pending>(std::move(pending_));
 }
 
 void MpiWire::Start(std::function<void(std::uint32_t communicator)> arrived) {
   arrived_ = std::move(arrived);
-  next_beat_ = looked_ = Clock::now();
-  heard_.store(next_beat_.time_since_epoch().count());
+  silence_.Start();
   thread_ = StartThread("smddp-mpi", [this] { Run(); });
 }
 
 void MpiWire::Send(RankId to, Channel channel, std::string bytes) {
   Post(to, channel, std::move(bytes));
   const Runtime::Turn turn(runtime_, std::try_to_lock);
-  if (turn && !stopped_ && !runtime_->closed()) PostSends();
+  if (MayCall(turn)) SendQueued();
 }
 
 void MpiWire::Post(RankId to, Channel channel, std::string bytes) {
@@ -134,7 +117,7 @@ void MpiWire::Post(RankId to, Channel channel, std::string bytes) {
     std::string framed(sizeof frame + count, '\0');
     std::memcpy(framed.data(), &frame, sizeof frame);
     std::memcpy(framed.data() + sizeof frame, bytes.data() + begin, count);
-    queue_.push_back({to.value(), std::move(framed), {}});
+    queue_.push_back({to.value(), std::move(framed)});
   }
 }
 
@@ -157,48 +140,60 @@ Wire::Loss MpiWire::Lost() {
   return lost_;
 }
 
+// What could not begin never ends: the job does, since its peer is lost.
 Wire::Movement MpiWire::BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                                   std::shared_ptr<void> owner) {
   const Runtime::Turn turn(runtime_);
-  if (stopped_ || runtime_->closed()) return 0;
-  Moving moving{to.value(), std::move(owner), {}};
-  const Status status = runtime_->library().Send(communicator_, data, static_cast<int>(bytes), to.value(),
-                                                 kFirstStreamTag + stream, &moving.request);
-  return Begun(status, std::move(moving));
+  if (!MayCall(turn)) return 0;
+  const Movement movement = next_movement_++;
+  moving_.insert(movement);
+  StartSend(data, bytes, to.value(), kFirstStreamTag + stream,
+            [this, movement, owner = std::move(owner)] { moving_.erase(movement); });
+  return movement;
 }
 
 Wire::Movement MpiWire::BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
                                      std::shared_ptr<void> owner) {
   const Runtime::Turn turn(runtime_);
-  if (stopped_ || runtime_->closed()) return 0;
-  Moving moving{from.value(), std::move(owner), {}};
-  const Status status = runtime_->library().Receive(communicator_, data, static_cast<int>(bytes),
-                                                    from.value(), kFirstStreamTag + stream, &moving.request);
-  return Begun(status, std::move(moving));
-}
-
-// In a turn. What could not begin never ends: the job does, since its peer is lost.
-Wire::Movement MpiWire::Begun(const Status& status, Moving moving) {
-  if (!status.ok()) {
-    Lose(moving.peer, status.message());
-    return 0;
-  }
-  moving_.emplace(next_movement_, std::move(moving));
-  return next_movement_++;
+  if (!MayCall(turn)) return 0;
+  const Movement movement = next_movement_++;
+  moving_.insert(movement);
+  StartReceive(data, bytes, from.value(), kFirstStreamTag + stream,
+               [this, movement, owner = std::move(owner)] { moving_.erase(movement); });
+  return movement;
 }
 
 bool MpiWire::Ended(Movement movement) {
   const Runtime::Turn turn(runtime_, std::try_to_lock);
-  if (!turn || stopped_ || runtime_->closed()) return false;
-  asked_ = Clock::now();
-  if (movement == 0) return false;
-  const auto found = moving_.find(movement);
-  if (found == moving_.end()) return true;
-  bool done = false;
-  const Status status = runtime_->library().Test(&found->second.request, &done);
-  if (!status.ok()) Lose(found->second.peer, status.message());
-  if (!status.ok() || !done) return false;
-  moving_.erase(found);
+  return MayCall(turn) && movement != 0 && moving_.count(movement) == 0;
+}
+
+void MpiWire::Poll() {
+  const Runtime::Turn turn(runtime_, std::try_to_lock);
+  if (MayCall(turn)) EndPending();
+}
+
+bool MpiWire::StartSend(const void* data, std::uint64_t bytes, int to, int tag, std::function<void()> ended) {
+  Handle request;
+  const Status status =
+      runtime_->library().Send(communicator_, data, static_cast<int>(bytes), to, tag, &request);
+  return Started(status, request, {to, std::move(ended)});
+}
+
+bool MpiWire::StartReceive(void* data, std::uint64_t bytes, int from, int tag, std::function<void()> ended) {
+  Handle request;
+  const Status status =
+      runtime_->library().Receive(communicator_, data, static_cast<int>(bytes), from, tag, &request);
+  return Started(status, request, {from, std::move(ended)});
+}
+
+bool MpiWire::Started(const Status& status, Handle request, Pending pending) {
+  if (!status.ok()) {
+    Lose(pending.peer, status.message());
+    return false;
+  }
+  requests_.push_back(request);
+  pending_.push_back(std::move(pending));
   return true;
 }
 
@@ -225,148 +220,95 @@ void MpiWire::Run() {
 // which the caller receives.
 bool MpiWire::TryPoll(const std::uint32_t* receiver) {
   const Runtime::Turn turn(runtime_, std::try_to_lock);
-  if (!turn || stopped_ || runtime_->closed()) return false;
+  if (!MayCall(turn)) return false;
   receiver_ = receiver;
   if (receiver != nullptr) polled_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  bool moved = PostSends();
-  moved |= EndSends();
+  bool moved = SendQueued();
   moved |= TakeIncoming();
-  moved |= EndReceives();
+  moved |= EndPending();
+  moved |= DeliverIncoming();
   Beat();
-  EndForgotten();
   return moved || !moving_.empty();
 }
 
-// Nobody asks for the last sends of a batch, which others may wait for: ends them.
-void MpiWire::EndForgotten() {
-  if (moving_.empty() || Clock::now() - asked_ < kLongest) return;
-  for (auto each = moving_.begin(); each != moving_.end();) {
-    bool done = false;
-    const Status status = runtime_->library().Test(&each->second.request, &done);
-    if (!status.ok()) Lose(each->second.peer, status.message());
-    each = done ? moving_.erase(each) : std::next(each);
+// True when something has ended.
+bool MpiWire::EndPending() {
+  if (requests_.empty()) return false;
+  const Status status = runtime_->library().TestSome(requests_, &ended_);
+  if (!status.ok()) Lose(pending_.front().peer, status.message());
+  // From the back, so that the places of the others stay what they are when the last takes the place of one.
+  std::sort(ended_.begin(), ended_.end(),
+            [](const Library::Ended& a, const Library::Ended& b) { return a.index > b.index; });
+  for (const Library::Ended& ended : ended_) {
+    Pending pending = std::exchange(pending_[ended.index], std::move(pending_.back()));
+    requests_[ended.index] = requests_.back();
+    pending_.pop_back();
+    requests_.pop_back();
+    ended.status.ok() ? pending.ended() : Lose(pending.peer, ended.status.message());
   }
+  return !ended_.empty();
 }
 
 // Sends a beat if it is time, and takes those that have come.
 void MpiWire::Beat() {
-  const Clock::time_point now = Clock::now();
-  if (beats_to_ < 0 || now < next_beat_) return;
-  next_beat_ = now + kBeat;
-  sends_.push_back({beats_to_, std::string(), {}});
-  Outgoing& beat = sends_.back();
-  const Status status =
-      runtime_->library().Send(communicator_, beat.bytes.data(), 0, beats_to_, kBeatTag, &beat.request);
-  if (!status.ok()) {
-    Lose(beats_to_, status.message());
-    sends_.pop_back();
-  }
+  const int to = silence_.NextBeat();
+  if (to < 0) return;
+  StartSend(nullptr, 0, to, kBeatTag, [] {});
   for (bool there = true; there;) {
     int from = -1, bytes = 0;
     if (!runtime_->library().Probe(communicator_, kBeatTag, &there, &from, &bytes).ok() || !there) return;
-    heard_.store(now.time_since_epoch().count());
-    heard_any_.store(true);
-    receives_.push_back({from, std::string(), {}});
-    Incoming& taken = receives_.back();
-    if (!runtime_->library().Receive(communicator_, nullptr, 0, from, kBeatTag, &taken.request).ok()) {
-      receives_.pop_back();
-      return;
-    }
+    silence_.Hear();
+    if (!StartReceive(nullptr, 0, from, kBeatTag, [] {})) return;
   }
 }
 
-std::string MpiWire::Silent() {
-  const Clock::time_point now = Clock::now();
-  const bool was_stopped = now - std::exchange(looked_, now) > kWasStopped;
-  if (was_stopped) heard_.store(now.time_since_epoch().count());
-  if (was_stopped || host_timeout_ == Clock::duration::zero()) return "";
-  const auto seconds = [](Clock::duration time) {
-    return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) +
-           " s, SMDDP_HOST_TIMEOUT";
-  };
-  const Clock::duration turn = runtime_->TurnLasts();
-  if (turn > host_timeout_) {
-    std::size_t other = 0;
-    while (std::binary_search(hosts_.ranks[other].begin(), hosts_.ranks[other].end(), rank_)) ++other;
-    return "a call of MPI on rank " + std::to_string(rank_) + " has not returned for " +
-           seconds(host_timeout_) + ": " + (hosts_.names.size() == 2 ? hosts_.names[other] : "another host") +
-           " or a rank there has died, or the network failed";
-  }
-  if (turn > kBeat) return "";  // no beats are taken meanwhile
-  const Clock::duration limit = heard_any_.load() ? host_timeout_ : first_beat_timeout_;
-  if (beats_from_ < 0 || now.time_since_epoch() - Clock::duration(heard_.load()) <= limit) return "";
-  std::size_t host = 0;
-  while (hosts_.ranks[host].front() != beats_from_) ++host;
-  return DescribeLoss({RankId(beats_from_), hosts_.names[host] + " has been silent for " + seconds(limit)});
-}
-
-bool MpiWire::PostSends() {
+// Gives MPI what waits for it. True when there was something.
+bool MpiWire::SendQueued() {
   bool moved = false;
-  while (sends_.size() < kMostSends) {
+  while (sending_ < kMostSends) {
+    auto send = std::make_shared<Outgoing>();
     {
       std::lock_guard<std::mutex> lock(mu_);
       if (queue_.empty()) return moved;
-      sends_.push_back(std::move(queue_.front()));
+      *send = std::move(queue_.front());
       queue_.pop_front();
     }
     moved = true;
-    Outgoing& send = sends_.back();
-    const Status status = runtime_->library().Send(
-        communicator_, send.bytes.data(), static_cast<int>(send.bytes.size()), send.to, kTag, &send.request);
-    if (status.ok()) continue;
-    Lose(send.to, status.message());
-    sends_.pop_back();
+    if (StartSend(send->bytes.data(), send->bytes.size(), send->to, kTag, [this, send] { --sending_; })) {
+      ++sending_;
+    }
   }
   return moved;
-}
-
-bool MpiWire::EndSends() {
-  const std::size_t before = sends_.size();
-  for (auto send = sends_.begin(); send != sends_.end();) {
-    bool done = false;
-    const Status status = runtime_->library().Test(&send->request, &done);
-    if (!status.ok()) Lose(send->to, status.message());
-    send = done || !status.ok() ? sends_.erase(send) : std::next(send);
-  }
-  return sends_.size() < before;
 }
 
 bool MpiWire::TakeIncoming() {
   bool moved = false;
   for (;; moved = true) {
     bool there = false;
-    Incoming incoming;
+    auto incoming = std::make_shared<Incoming>();
     int bytes = 0;
-    Status status = runtime_->library().Probe(communicator_, kTag, &there, &incoming.from, &bytes);
+    const Status status = runtime_->library().Probe(communicator_, kTag, &there, &incoming->from, &bytes);
     if (!status.ok() || !there) return moved;
-    incoming.bytes.resize(static_cast<std::size_t>(bytes));
-    receives_.push_back(std::move(incoming));
-    Incoming& taken = receives_.back();
-    status = runtime_->library().Receive(communicator_, taken.bytes.data(), bytes, taken.from, kTag,
-                                         &taken.request);
-    if (status.ok()) continue;
-    Lose(taken.from, status.message());
-    receives_.pop_back();
-    return moved;
+    incoming->bytes.resize(static_cast<std::size_t>(bytes));
+    const auto here = [incoming] { incoming->here = true; };
+    if (!StartReceive(incoming->bytes.data(), incoming->bytes.size(), incoming->from, kTag, here)) {
+      return moved;
+    }
+    incoming_.push_back(std::move(incoming));
   }
 }
 
 // Messages are delivered in the order in which they were taken, so a sender's are in its order.
-bool MpiWire::EndReceives() {
+bool MpiWire::DeliverIncoming() {
   bool moved = false;
-  while (!receives_.empty()) {
-    bool done = false;
-    const Status status = runtime_->library().Test(&receives_.front().request, &done);
-    if (!status.ok()) Lose(receives_.front().from, status.message());
-    if (status.ok() && !done) return moved;
-    if (done) Take(std::move(receives_.front()));
-    receives_.pop_front();
-    moved = true;
+  for (; !incoming_.empty() && incoming_.front()->here; moved = true) {
+    Deliver(*incoming_.front());
+    incoming_.pop_front();
   }
   return moved;
 }
 
-void MpiWire::Take(Incoming incoming) {
+void MpiWire::Deliver(const Incoming& incoming) {
   Frame frame;
   if (incoming.bytes.size() < sizeof frame) return;
   std::memcpy(&frame, incoming.bytes.data(), sizeof frame);
@@ -398,7 +340,7 @@ void MpiWire::Lose(int rank, const std::string& reason) {
 bool MpiWire::Sending() {
   const Runtime::Turn turn(runtime_);
   std::lock_guard<std::mutex> lock(mu_);
-  return !lost_.rank.valid() && (!queue_.empty() || !sends_.empty());
+  return !lost_.rank.valid() && (!queue_.empty() || sending_ > 0);
 }
 
 }  // namespace tf_smddp::mpi

@@ -1,18 +1,15 @@
 // MpiWire: a wire over MPI.
 //
-// Place in the stack: a Wire (kernels/common/wire.h), above runtime.h and hosts.h.
+// Place in the stack: a Wire (kernels/common/wire.h), above runtime.h, hosts.h and silence.h.
 //
 // MPI moves nothing but in calls, and tells nobody of what has come. So whoever waits calls it: Send and
 // Receive do, if no other thread is inside MPI, and a thread of the wire does, for those who do not wait.
 // That one calls it every 50 µs while messages come and go, and up to 1 ms apart when there are none. While
 // others receive it leaves MPI to them, since it would take their cores and their turns.
 //
-// The first rank of each host sends a *beat* to that of the next host every second, and expects those of the
-// host before. A host from which none comes for SMDDP_HOST_TIMEOUT is lost. A call of MPI that does not
-// return, since what it needs has died, is found by a thread that calls no MPI (kernels/engine/watcher.h).
-//
 // On MPI's side there is a communicator for each wire. A message is one or more messages of MPI, each with a
-// Frame before it.
+// Frame before it. All sends and receives that MPI has are in one list, for which MPI looks at the network
+// once: it takes some microseconds, and a large allreduce has dozens of them under way.
 #ifndef TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
 #define TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
 
@@ -21,7 +18,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,7 +32,9 @@
 #include "kernels/common/status.h"
 #include "kernels/common/wire.h"
 #include "kernels/mpi/hosts.h"
+#include "kernels/mpi/library.h"
 #include "kernels/mpi/runtime.h"
+#include "kernels/mpi/silence.h"
 
 namespace tf_smddp::mpi {
 
@@ -57,12 +55,13 @@ class MpiWire : public Wire {
   void Post(RankId to, Channel channel, std::string bytes) override;
   bool Receive(Channel channel, Message* message) override;
   Loss Lost() override;
-  std::string Silent() override;
+  std::string Silent() override { return silence_.Reason(); }
   Clock::duration CallLasts() const override { return runtime_->TurnLasts(); }
   Movement BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                      std::shared_ptr<void> owner) override;
   Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
                         std::shared_ptr<void> owner) override;
+  void Poll() override;
   bool Ended(Movement movement) override;
 
  private:
@@ -70,59 +69,55 @@ class MpiWire : public Wire {
   struct Outgoing {
     int to;
     std::string bytes;
-    Handle request;
   };
   struct Incoming {
     int from;
     std::string bytes;
-    Handle request;
+    bool here = false;
   };
-  struct Moving {
+  // A send or a receive that MPI has. `ended` owns the memory.
+  struct Pending {
     int peer;
-    std::shared_ptr<void> owner;
-    Handle request;
+    std::function<void()> ended;
   };
 
   MpiWire(Runtime* runtime, Handle communicator, const Config& config, Hosts hosts);
 
   void Run();
   bool TryPoll(const std::uint32_t* receiver = nullptr);
-  bool PostSends();
-  bool EndSends();
+  bool MayCall(const Runtime::Turn& turn) const { return turn && !stopped_ && !runtime_->closed(); }
+  bool SendQueued();
   bool TakeIncoming();
-  bool EndReceives();
-  void EndForgotten();
+  bool DeliverIncoming();
+  bool EndPending();
   void Beat();
-  void Take(Incoming incoming);
+  bool StartSend(const void* data, std::uint64_t bytes, int to, int tag, std::function<void()> ended);
+  bool StartReceive(void* data, std::uint64_t bytes, int from, int tag, std::function<void()> ended);
+  bool Started(const Status& status, Handle request, Pending pending);
+  void Deliver(const Incoming& incoming);
   void Deliver(int from, Key channel, std::string bytes, bool wake);
   void Lose(int rank, const std::string& reason);
-  Movement Begun(const Status& status, Moving moving);
   bool Sending();
 
   Runtime* const runtime_;
   const Handle communicator_;
   const int rank_;
   const Hosts hosts_;
-  const Clock::duration host_timeout_;  // 0: none
-  const Clock::duration first_beat_timeout_;
-  // The first ranks of the next host and of the one before; -1 unless this rank is a first one.
-  int beats_to_ = -1, beats_from_ = -1;
+  Silence silence_;
   std::function<void(std::uint32_t)> arrived_;
 
-  std::atomic<Clock::rep> heard_{0};  // the time of the last beat
-  std::atomic<bool> heard_any_{false};
-  Clock::time_point looked_;           // the last call of Silent
   std::atomic<Clock::rep> polled_{0};  // the last time that a receiver called MPI
 
   // Used in a turn of the runtime.
   bool stopped_ = false;
-  Clock::time_point next_beat_;
-  std::list<Outgoing> sends_;  // that MPI has, but has not ended; it reads their bytes where they are
-  std::deque<Incoming> receives_;
-  std::map<int, std::string> parts_;  // of messages whose further parts are to come, by sender
-  std::map<Movement, Moving> moving_;
+  std::vector<Handle> requests_;  // what MPI has; the n-th is that of the n-th of pending_
+  std::vector<Pending> pending_;
+  std::vector<Library::Ended> ended_;               // of EndPending
+  std::size_t sending_ = 0;                         // messages that MPI has
+  std::deque<std::shared_ptr<Incoming>> incoming_;  // in the order in which they were taken
+  std::map<int, std::string> parts_;                // of messages whose further parts are to come, by sender
+  std::set<Movement> moving_;
   Movement next_movement_ = 1;
-  Clock::time_point asked_;                  // the last call of Ended
   const std::uint32_t* receiver_ = nullptr;  // the communicator whose thread polls, and need not be woken
 
   std::mutex mu_;  // guards everything below; may be taken in a turn of the runtime, not the other way round

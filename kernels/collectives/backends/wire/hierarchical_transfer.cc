@@ -13,9 +13,20 @@ namespace {
 // Pieces of a rank that are under way at a time, and their sizes. Measured with two hosts of one rank, 25 MB,
 // Open MPI 4 over TCP: of what a plain stream gives on a link of 1 Gbit/s, 79 % with 4 pieces of 1 MiB, 93 %
 // with 8 of 512 KiB, 99 % with 16 of 256 KiB; 84 % of a link of 5 Gbit/s, where 32 of 128 KiB give 69 %.
-constexpr std::size_t kSlots = 16;
+constexpr std::size_t kMostSlots = 16, kLeastSlots = 4;
 constexpr std::uint64_t kLeastPieceBytes = 128 << 10;
-constexpr std::uint64_t kMostPieceBytes = 256 << 10;
+
+// A host sends each other one its part of a piece. With many hosts pieces grow, so that a part has so many
+// bytes: below that, the CPU that sends and receives messages is slower than a link of 10 Gbit/s
+// (docs/cluster-model.md). Pieces of more than a few MiB would leave nothing to overlap in a bucket, so they
+// grow up to kLargestPieceBytes, and then there are fewer of them.
+constexpr std::uint64_t kPartBytes = 16 << 10;
+constexpr std::uint64_t kLargestPieceBytes = 4 << 20;
+constexpr std::uint64_t kMemoryBytes = 16 << 20;  // of the slots' results, at most
+
+std::uint64_t LeastPieceBytes(std::size_t hosts) {
+  return std::clamp(hosts * kPartBytes, kLeastPieceBytes, kLargestPieceBytes / 2);
+}
 
 // A piece of so many bytes goes in one round.
 constexpr std::uint64_t kWholeBytes = 16 << 10;
@@ -36,8 +47,11 @@ bool IsBroadcast(const ResolvedRequest& request) {
 HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicator,
                                            std::vector<std::vector<int>> hosts, int rank)
     : wire_(wire),
-      stream_(static_cast<int>(communicator % (Wire::kStreams / 2) * 2)),
-      hosts_(std::move(hosts)) {
+      communicator_(communicator),
+      hosts_(std::move(hosts)),
+      least_piece_bytes_(LeastPieceBytes(hosts_.size())),
+      most_piece_bytes_(2 * least_piece_bytes_),
+      most_slots_(std::clamp<std::size_t>(kMemoryBytes / most_piece_bytes_, kLeastSlots, kMostSlots)) {
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     const std::vector<int>& ranks = hosts_[host];
     most_ranks_ = std::max<std::uint64_t>(most_ranks_, ranks.size());
@@ -48,8 +62,8 @@ HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicato
     index_ = static_cast<std::uint64_t>(place - ranks.begin());
   }
   // A partial result, a result, and the parts that come from all hosts; or, in one round, their wholes.
-  const std::uint64_t parts = kMostPieceBytes + hosts_.size() * PiecePlan::kGranule;
-  memory_bytes_ = 2 * kMostPieceBytes + std::max<std::uint64_t>(parts, hosts_.size() * kWholeBytes);
+  const std::uint64_t parts = most_piece_bytes_ + hosts_.size() * PiecePlan::kGranule;
+  memory_bytes_ = 2 * most_piece_bytes_ + std::max<std::uint64_t>(parts, hosts_.size() * kWholeBytes);
 }
 
 bool HierarchicalTransfer::Takes(const ResolvedRequest& request) const {
@@ -63,8 +77,8 @@ std::uint64_t HierarchicalTransfer::Plan(std::vector<const ResolvedRequest*> req
     plan_.Add(request->call.count(), DTypeBytes(TypeOnWire(request->call.operation)));
   }
   // So many that the links of all ranks are busy from the beginning.
-  const std::uint64_t even = RoundUp(plan_.bytes() / (most_ranks_ * kSlots), PiecePlan::kGranule);
-  plan_.Cut(std::clamp(even, kLeastPieceBytes, kMostPieceBytes));
+  const std::uint64_t even = RoundUp(plan_.bytes() / (most_ranks_ * most_slots_), PiecePlan::kGranule);
+  plan_.Cut(std::clamp(even, least_piece_bytes_, most_piece_bytes_));
   next_ = index_;
   open_ = 0;
   return plan_.pieces();
@@ -81,6 +95,7 @@ PiecePlan::Part HierarchicalTransfer::OwnPart(const Slot& slot) const {
 
 Transfer::Progress HierarchicalTransfer::Step() {
   Progress progress;
+  wire_->Poll();
   bool first_of_round = true;  // no earlier piece is in its first round
   for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
     const bool was_open = slot->state != Slot::kDraining;
@@ -96,7 +111,7 @@ Transfer::Progress HierarchicalTransfer::Step() {
     free_memory_.push_back(std::move(slots_.front().memory));
     slots_.pop_front();
   }
-  if (progress.moved || next_ >= plan_.pieces() || slots_.size() >= kSlots) return progress;
+  if (progress.moved || next_ >= plan_.pieces() || slots_.size() >= most_slots_) return progress;
   Begin(next_);
   next_ += hosts_[host_].size();
   progress.moved = true;
@@ -121,15 +136,16 @@ void HierarchicalTransfer::Begin(std::uint64_t piece) {
   slot.whole = slot.bytes <= kWholeBytes || hosts_.size() == 2;
   slot.memory = TakeMemory();
   slot.partial = slot.memory.get();
-  slot.result = slot.partial + kMostPieceBytes;
-  std::byte* next = slot.result + kMostPieceBytes;
+  slot.result = slot.partial + most_piece_bytes_;
+  std::byte* next = slot.result + most_piece_bytes_;
   const PiecePlan::Part own = OwnPart(slot);
   slot.others.assign(hosts_.size(), nullptr);
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     if (host == host_ || own.bytes == 0) continue;
     slot.others[host] = next;
-    slot.receives.push_back(
-        wire_->BeginReceive(CarrierOn(host, piece), stream_, next, own.bytes, slot.memory));
+    slot.receives.push_back(wire_->BeginReceive(CarrierOn(host, piece),
+                                                Wire::StreamOf(communicator_, Wire::kExchange), next,
+                                                own.bytes, slot.memory));
     next += RoundUp(own.bytes, PiecePlan::kGranule);
   }
   ReduceHere(&slot);
@@ -138,8 +154,9 @@ void HierarchicalTransfer::Begin(std::uint64_t piece) {
     const std::size_t host = (host_ + step) % hosts_.size();
     const PiecePlan::Part part = slot.whole ? own : PiecePlan::PartOf(slot.bytes, hosts_.size(), host);
     if (part.bytes == 0) continue;
-    slot.sends.push_back(wire_->BeginSend(CarrierOn(host, piece), stream_, slot.partial + part.begin,
-                                          part.bytes, slot.memory));
+    slot.sends.push_back(wire_->BeginSend(CarrierOn(host, piece),
+                                          Wire::StreamOf(communicator_, Wire::kExchange),
+                                          slot.partial + part.begin, part.bytes, slot.memory));
   }
 }
 
@@ -165,12 +182,12 @@ bool HierarchicalTransfer::Advance(Slot* slot, bool first_of_round) {
         const RankId peer = CarrierOn(host, slot->piece);
         const PiecePlan::Part part = PiecePlan::PartOf(slot->bytes, hosts_.size(), host);
         if (part.bytes > 0) {
-          slot->receives.push_back(
-              wire_->BeginReceive(peer, stream_ + 1, slot->result + part.begin, part.bytes, slot->memory));
+          slot->receives.push_back(wire_->BeginReceive(peer, Wire::StreamOf(communicator_, Wire::kDistribute),
+                                                       slot->result + part.begin, part.bytes, slot->memory));
         }
         if (own.bytes > 0) {
-          slot->sends.push_back(
-              wire_->BeginSend(peer, stream_ + 1, slot->result + own.begin, own.bytes, slot->memory));
+          slot->sends.push_back(wire_->BeginSend(peer, Wire::StreamOf(communicator_, Wire::kDistribute),
+                                                 slot->result + own.begin, own.bytes, slot->memory));
         }
       }
       slot->state = Slot::kDistributing;

@@ -17,8 +17,9 @@
 //
 // What is computed in 1, 3 and 5 stands in host_reduction.h, also what crosses in 16 bits.
 //
-// Up to kSlots pieces of a rank are under way at a time: while one crosses, the next is reduced. Two streams
-// of the wire carry rounds 2 and 4. Pieces enter each round in their order, so sends and receives meet.
+// Some pieces of a rank, 16 on few hosts, are under way at a time: while one crosses, the next is reduced.
+// Two streams of the wire carry rounds 2 and 4. Pieces enter each round in their order, so sends and receives
+// meet.
 //
 // A request of which a rank has left the communicator goes by GatherTransfer.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_HIERARCHICAL_TRANSFER_H_
@@ -82,8 +83,10 @@ class HierarchicalTransfer : public Transfer {
   std::shared_ptr<std::byte> TakeMemory();
 
   Wire* const wire_;
-  const int stream_;  // of the first round; the second has the next one
+  const std::uint32_t communicator_;
   const std::vector<std::vector<int>> hosts_;
+  const std::uint64_t least_piece_bytes_, most_piece_bytes_;
+  const std::size_t most_slots_;
   std::size_t host_ = 0;          // this one
   std::uint64_t index_ = 0;       // of this rank among those of its host
   std::uint64_t most_ranks_ = 0;  // of a host
