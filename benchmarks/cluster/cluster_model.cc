@@ -3,7 +3,7 @@
 //
 //   cluster_model set=FILE algorithm=NAME [NAME=VALUE ...]
 //
-// The algorithms: ours (HierarchicalTransfer as it ships), direct, ring, hosts_ring, halving, doubling,
+// The algorithms: ours (HierarchicalTransfer as it ships), ring, hosts_ring, halving, doubling,
 // horovod, server. ring and horovod run over all ranks. In the others, the ranks of a host share its bytes,
 // and its inputs have been added before.
 #include <mpi.h>
@@ -26,6 +26,8 @@
 
 namespace tf_smddp::cluster {
 namespace {
+
+constexpr double kAllReady = 1e9;  // when all gradients are ready, in seconds
 
 // NAME=VALUE words, with the defaults of what is not given.
 class Options {
@@ -60,7 +62,7 @@ class Options {
       {"cap_bytes", "26214400"},     // SMDDP_BUCKET_CAP_BYTES
       {"fusion_bytes", "67108864"},  // HOROVOD_FUSION_THRESHOLD
       {"cycle_ms", "1"},             // HOROVOD_CYCLE_TIME
-      {"piece_bytes", "262144"},     // for direct and server
+      {"piece_bytes", "262144"},     // for server
       {"slots", "16"},               // likewise: pieces under way
       {"compute_ms", "0"},
       {"message_us", "0"},  // Costs
@@ -126,7 +128,11 @@ class Model {
       if (algorithm_ == "horovod") {
         Horovod();
       } else {
-        for (const Batch& batch : step_.Batches(options_.Whole("cap_bytes"))) RunBatch(batch);
+        for (std::size_t done = 0; done < step_.counts().size();) {
+          const Batch batch = NextBatch(done);
+          RunBatch(batch);
+          done = batch.last;
+        }
       }
       double seconds = MPI_Wtime() - begin_, longest = 0;
       MPI_Allreduce(&seconds, &longest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -224,17 +230,28 @@ class Model {
   }
   bool OwnShareHas(std::uint64_t index) const {
     if (algorithm_ == "horovod") return true;
-    for (const Batch& batch : step_.Batches(options_.Whole("cap_bytes"))) {
+    for (std::size_t done = 0; done < step_.counts().size();) {
+      const Batch batch = step_.BatchFrom(done, kAllReady, options_.Whole("cap_bytes"));
       const Batch share = Share(batch);
       if (index >= share.begin && index < share.begin + share.count) return true;
+      done = batch.last;
     }
     return false;
   }
 
   double Now() const { return MPI_Wtime() - begin_; }
 
+  // Rank 0 decides what the batch is, as the engine's head does.
+  Batch NextBatch(std::size_t first) {
+    const std::uint64_t cap = options_.Whole("cap_bytes");
+    if (step_.compute_seconds() == 0) return step_.BatchFrom(first, kAllReady, cap);
+    Port::Compute(step_.ReadyAt(first) - Now());
+    unsigned long long last = step_.BatchFrom(first, Now(), cap).last;
+    MPI_Bcast(&last, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
+    return step_.Range(first, last);
+  }
+
   void RunBatch(const Batch& batch) {
-    if (step_.compute_seconds() > 0) Port::Compute(step_.ReadyAt(batch.last - 1) - Now());
     if (algorithm_ == "ours") {
       Ours(batch);
     } else {
@@ -248,9 +265,6 @@ class Model {
     const float* const input = memory_.input + share.begin;
     float* const output = memory_.output + share.begin;
     const std::uint64_t piece = options_.Whole("piece_bytes");
-    if (algorithm_ == "direct") {
-      return Direct(&port_, group_, input, output, share.count, piece, options_.Whole("slots"));
-    }
     if (algorithm_ == "server") {
       return ParameterServer(&port_, group_, options_.Whole("servers"), input, output, share.count, piece,
                              options_.Whole("slots"));
@@ -298,7 +312,7 @@ class Model {
     std::size_t done = 0;
     while (done < step_.counts().size()) {
       std::size_t last =
-          step_.Fused(done, step_.compute_seconds() > 0 ? Now() : 1e9, options_.Whole("fusion_bytes"));
+          step_.Fused(done, step_.compute_seconds() > 0 ? Now() : kAllReady, options_.Whole("fusion_bytes"));
       Negotiate(last - done);
       unsigned long long agreed = last;
       MPI_Bcast(&agreed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);

@@ -9,8 +9,8 @@ def first_loss(gbits: int, per_host: int, name: str) -> int:
     """The number of hosts; 0 if there is none up to 2,048."""
     network = NETWORKS[gbits]
     for hosts in range(2, 2049):
-        ours = step_seconds("ours", network, hosts, per_host, name, 0)
-        others = [step_seconds(each, network, hosts, per_host, name, 0) for each in ("hosts_ring", "halving")]
+        ours = step_seconds("ours", network, hosts, per_host, name)
+        others = [step_seconds(each, network, hosts, per_host, name) for each in ("hosts_ring", "halving")]
         if ours > 1.1 * min(others):
             return hosts
     return 0

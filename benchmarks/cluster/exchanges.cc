@@ -117,65 +117,6 @@ void RecursiveDoubling(Port* port, const Group& group, float* data, std::uint64_
   }
 }
 
-void Direct(Port* port, const Group& group, const float* input, float* output, std::uint64_t count,
-            std::uint64_t piece_bytes, std::size_t slots) {
-  const std::size_t n = group.ranks.size();
-  const Pieces pieces(count, piece_bytes);
-  std::deque<UnderWay> under_way;
-  std::size_t next = 0;
-  while (next < pieces.number() || !under_way.empty()) {
-    while (next < pieces.number() && under_way.size() < slots) {
-      UnderWay& slot = under_way.emplace_back();
-      slot.piece = pieces[next++];
-      const Range own = PartOf(slot.piece.count, n, group.self);
-      slot.others.resize(own.count * n);
-      for (std::size_t step = 1; step < n; ++step) {
-        const std::size_t peer = (group.self + step) % n;
-        if (own.count == 0) continue;
-        float* const to = slot.others.data() + own.count * peer;
-        slot.receives.push_back(port->Receive(group.ranks[peer], kTag, to, own.bytes()));
-      }
-      for (std::size_t step = 1; step < n; ++step) {
-        const std::size_t peer = (group.self + step) % n;
-        const Range part = PartOf(slot.piece.count, n, peer);
-        if (part.count == 0) continue;
-        port->Send(group.ranks[peer], kTag, input + slot.piece.begin + part.begin, part.bytes());
-      }
-    }
-    bool moved = false, first_of_round = true;
-    for (UnderWay& slot : under_way) {
-      if (!slot.second && !first_of_round) break;
-      first_of_round &= slot.second;
-      if (slot.second || !AllEnded(port, &slot.receives)) continue;
-      slot.second = moved = true;
-      first_of_round = true;
-      const Range own = PartOf(slot.piece.count, n, group.self);
-      float* const whole = output + slot.piece.begin;
-      std::vector<const float*> inputs;
-      for (std::size_t peer = 0; peer < n; ++peer) {
-        inputs.push_back(peer == group.self ? input + slot.piece.begin + own.begin
-                                            : slot.others.data() + own.count * peer);
-      }
-      Add(inputs, whole + own.begin, own.count);
-      for (std::size_t step = 1; step < n; ++step) {
-        const std::size_t peer = (group.self + step) % n;
-        const Range part = PartOf(slot.piece.count, n, peer);
-        const int rank = group.ranks[peer];
-        if (part.count > 0) {
-          slot.receives.push_back(port->Receive(rank, kResultTag, whole + part.begin, part.bytes()));
-        }
-        if (own.count > 0) port->Send(rank, kResultTag, whole + own.begin, own.bytes());
-      }
-    }
-    while (!under_way.empty() && under_way.front().second && AllEnded(port, &under_way.front().receives)) {
-      under_way.pop_front();
-      moved = true;
-    }
-    if (!moved) port->Wait();
-  }
-  port->WaitForAll();
-}
-
 void ParameterServer(Port* port, const Group& group, std::size_t servers, const float* input, float* output,
                      std::uint64_t count, std::uint64_t piece_bytes, std::size_t slots) {
   const std::size_t workers = group.ranks.size() - servers;

@@ -30,11 +30,6 @@ void HalvingDoubling(Port* port, const Group& group, float* data, std::uint64_t 
 // Recursive doubling: log2 N steps, in which a rank sends all of its data. The number is a power of two.
 void RecursiveDoubling(Port* port, const Group& group, float* data, std::uint64_t count);
 
-// What HierarchicalTransfer does between hosts, with pieces of any size, `slots` of them under way at a time:
-// each rank sends each other rank its part of a piece, reduces its own part, and sends the result to all.
-void Direct(Port* port, const Group& group, const float* input, float* output, std::uint64_t count,
-            std::uint64_t piece_bytes, std::size_t slots);
-
 // A parameter server. The first ranks of the group are workers, the last `servers` only serve. Pieces take
 // turns among the servers: each worker sends the whole piece to its server, which adds the pieces of all
 // workers and sends the result to all of them.

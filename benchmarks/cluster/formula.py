@@ -14,8 +14,10 @@ from typing import Dict, List
 from simulate import Network, gradients
 from sweep import NETWORKS, read
 
-# Of HierarchicalTransfer: pieces of a rank that are under way, and their sizes.
-SLOTS, LEAST_PIECE, MOST_PIECE = 16, 128 << 10, 256 << 10
+# Of HierarchicalTransfer: the least size of a piece on few hosts, what a host sends of it to each other one
+# on many, its largest size, and the memory of the pieces of a rank that are under way.
+LEAST_PIECE, PART, LARGEST_PIECE, MEMORY = 128 << 10, 16 << 10, 4 << 20, 16 << 20
+SERVERS_PIECE = 256 << 10
 CAP = 25 << 20
 # The part of the shorter of `cpu` and `wire` that is not hidden by the other: it begins before it and ends
 # after it. Chosen once, to fit the simulated points.
@@ -25,7 +27,7 @@ LARGEST_DEVIATION = 0.2
 
 
 def direct(network: Network, hosts: int, per_host: int, size: int, piece: int) -> float:
-    """Our way with pieces of any size: each host sends each other one its part, and then the results."""
+    """Our way with pieces of `piece` bytes: each host sends each other one its part, and then the results."""
     messages = 2 * (hosts - 1) * math.ceil(size / piece)
     moved = 2 * (hosts - 1) / hosts * size
     wire = moved / network.rate
@@ -33,23 +35,21 @@ def direct(network: Network, hosts: int, per_host: int, size: int, piece: int) -
     return max(wire, cpu) + UNHIDDEN * min(wire, cpu) + 2 * network.latency
 
 
-def piece_of_ours(size: int, per_host: int) -> int:
+def piece_of_ours(size: int, hosts: int, per_host: int) -> int:
     """The bytes of a piece of HierarchicalTransfer."""
-    return max(LEAST_PIECE, min(MOST_PIECE, size // (per_host * SLOTS)))
+    least = min(max(hosts * PART, LEAST_PIECE), LARGEST_PIECE // 2)
+    slots = min(max(MEMORY // (2 * least), 4), 16)
+    return max(least, min(2 * least, size // (per_host * slots)))
 
 
-def seconds(
-    algorithm: str, network: Network, hosts: int, per_host: int, size: int, piece: int = MOST_PIECE
-) -> float:
+def seconds(algorithm: str, network: Network, hosts: int, per_host: int, size: int) -> float:
     """The time of one allreduce of `size` bytes."""
     ends = 2 * network.message  # of a message
     # The ranks of a host share its bytes, and its link. In a flat ring there is no more than one at a link.
     sharers = per_host if algorithm in ("hosts_ring", "halving") else 1
     per_byte = 1 / network.rate + 2 * network.byte / sharers
     if algorithm == "ours":
-        return direct(network, hosts, per_host, size, piece_of_ours(size, per_host))
-    if algorithm == "direct":
-        return direct(network, hosts, per_host, size, piece)
+        return direct(network, hosts, per_host, size, piece_of_ours(size, hosts, per_host))
     if algorithm in ("ring", "hosts_ring", "horovod"):
         ranks = hosts if algorithm == "hosts_ring" else hosts * per_host
         time = 2 * (ranks - 1) * (network.latency + ends + size / ranks * per_byte)
@@ -62,12 +62,13 @@ def seconds(
     if algorithm == "server":
         moved = hosts * size  # to the server, and as much from it
         wire = moved / network.rate
-        cpu = 2 * (moved / piece * network.message + moved * network.byte)
-        return max(wire, cpu) + UNHIDDEN * min(wire, cpu) + piece * hosts / network.rate + 2 * network.latency
+        cpu = 2 * (moved / SERVERS_PIECE * network.message + moved * network.byte)
+        last = SERVERS_PIECE * hosts / network.rate
+        return max(wire, cpu) + UNHIDDEN * min(wire, cpu) + last + 2 * network.latency
     raise ValueError(f"no algorithm {algorithm}")
 
 
-def step_seconds(algorithm: str, network: Network, hosts: int, per_host: int, name: str, piece: int) -> float:
+def step_seconds(algorithm: str, network: Network, hosts: int, per_host: int, name: str) -> float:
     """The time of a set's gradients, when all are ready."""
     cap = 64 << 20 if algorithm == "horovod" else CAP
     time, batch = 0.0, 0
@@ -75,7 +76,7 @@ def step_seconds(algorithm: str, network: Network, hosts: int, per_host: int, na
     for index, count in enumerate(counts):
         batch += 4 * count
         if batch >= cap or index + 1 == len(counts):
-            time += seconds(algorithm, network, hosts, per_host, batch, piece)
+            time += seconds(algorithm, network, hosts, per_host, batch)
             batch = 0
     return time
 
@@ -90,38 +91,31 @@ def deviations() -> List[Dict[str, object]]:
             int(row["hosts"]),
             int(row["per_host"]),
             int(row["bytes"]),
-            int(row["piece_bytes"]) or MOST_PIECE,
         )
         rows.append({**row, "formula_ms": expected, "deviation": expected / float(row["ms"]) - 1})
     return rows
 
 
-CURVES = {  # the title of each, its algorithm, and its pieces where it has any
-    "ours, as it ships": ("ours", 0),
-    "ours, one piece for each rank and bucket": ("direct", CAP // 8),
-    "ring over the hosts": ("hosts_ring", 0),
-    "halving and doubling over the hosts": ("halving", 0),
-    "flat ring over all ranks": ("ring", 0),
-    "Horovod's way": ("horovod", 0),
-    "one parameter server": ("server", MOST_PIECE),
+CURVES = {  # the title of each, and its algorithm
+    "ours": "ours",
+    "ring over the hosts": "hosts_ring",
+    "halving and doubling over the hosts": "halving",
+    "flat ring over all ranks": "ring",
+    "Horovod's way": "horovod",
+    "one parameter server": "server",
 }
 
 
 def main() -> None:
     """Prints the comparison and the table of the page."""
     for row in sorted(deviations(), key=lambda row: (str(row["algorithm"]), str(row["gbits"]))):
-        print(
-            *(
-                row[field]
-                for field in ("algorithm", "gbits", "hosts", "per_host", "bytes", "piece_bytes", "ms")
-            )
-        )
+        print(*(row[field] for field in ("algorithm", "gbits", "hosts", "per_host", "bytes", "ms")))
         print(f"    formula {row['formula_ms']:.3f} ms, {row['deviation']:+.1%}")
     for name in ("keras_resnet50", "bert_base"):
         for gbits, network in NETWORKS.items():
             print(f"\n{name}, {gbits} Gbit/s, ms")
-            for title, (algorithm, piece) in CURVES.items():
-                times = [step_seconds(algorithm, network, 2**i, 8, name, piece) for i in range(1, 12)]
+            for title, algorithm in CURVES.items():
+                times = [step_seconds(algorithm, network, 2**i, 8, name) for i in range(1, 12)]
                 print(f"| {title} | " + " | ".join(f"{1e3 * time:,.0f}" for time in times) + " |")
 
 

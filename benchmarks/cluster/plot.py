@@ -20,8 +20,8 @@ def draw(path: pathlib.Path) -> None:
     hosts = [2**i for i in range(1, 12)]
     for line, name in zip(grid, ("keras_resnet50", "bert_base"), strict=True):
         for axes, (gbits, network) in zip(line, NETWORKS.items(), strict=True):
-            for title, (algorithm, piece) in CURVES.items():
-                times = [step_seconds(algorithm, network, each, 8, name, piece) for each in hosts]
+            for title, algorithm in CURVES.items():
+                times = [step_seconds(algorithm, network, each, 8, name) for each in hosts]
                 axes.plot(hosts, times, label=title, linewidth=2.4 if algorithm == "ours" else 1.2)
             axes.set(title=f"{name}, {gbits} Gbit/s", xscale="log", yscale="log", xlabel="hosts of 8 ranks")
             axes.set(ylabel="seconds")

@@ -30,7 +30,7 @@ def main() -> None:
                     ][0]
                     for compute in (0, COMPUTE_MS)
                 )
-                by_formula = 1e3 * step_seconds(algorithm, network, hosts, 1, SET, 0)
+                by_formula = 1e3 * step_seconds(algorithm, network, hosts, 1, SET)
                 row = [algorithm, hosts, alone, round(by_formula, 3), step, round(step - COMPUTE_MS, 3)]
                 writer.writerow(row)
                 file.flush()

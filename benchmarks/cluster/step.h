@@ -47,18 +47,16 @@ class Step {
     return compute_ * (1.0 / 3 + 2.0 / 3 * part);
   }
 
-  // The batches that the engine makes of them.
-  std::vector<Batch> Batches(std::uint64_t cap_bytes) const {
-    std::vector<Batch> batches;
-    std::size_t first = 0;
+  // The batch that the engine makes of the tensors from `first` on, the first of which is ready. It ends at
+  // the cap, or with the last tensor that is ready at `now`: a rank without other work seals what there is.
+  Batch BatchFrom(std::size_t first, double now, std::uint64_t cap_bytes) const {
+    std::size_t last = first;
     std::uint64_t open = 0;
-    for (std::size_t i = 0; i < counts_.size(); ++i) {
-      open = OpenAfter(open, counts_[i] * sizeof(float), i + 1 == counts_.size(), cap_bytes);
-      if (open > 0) continue;
-      batches.push_back(Range(first, i + 1));
-      first = i + 1;
-    }
-    return batches;
+    do {
+      open = OpenAfter(open, counts_[last] * sizeof(float), last + 1 == counts_.size(), cap_bytes);
+      ++last;
+    } while (open > 0 && ReadyAt(last) <= now);
+    return Range(first, last);
   }
 
   // The end of the tensors from `first` on that are ready at `now` and fit a fusion buffer; at least one does

@@ -15,31 +15,31 @@ from typing import Dict, List, Tuple
 from simulate import HERE, Network, model
 
 RESULTS = HERE / "results.csv"
-FIELDS = ["gbits", "algorithm", "hosts", "per_host", "bytes", "piece_bytes", "ms"]
+FIELDS = ["gbits", "algorithm", "hosts", "per_host", "bytes", "ms"]
 # Assumed of a cluster, not measured: 10 us from host to host, and 3 us of CPU for each end of a message.
 NETWORKS = {gbits: Network(gbits * 1e9 / 8, 10e-6, 3e-6, 0.1e-9) for gbits in (1, 10, 100)}
 MIB = 1 << 20
 
 
-def points() -> List[Tuple[int, str, int, int, int, int]]:
+def points() -> List[Tuple[int, str, int, int, int]]:
     """What to simulate, cheap points first: the fields but the last."""
     found = []
     for hosts in (2, 4, 8, 16, 32, 64, 128, 256):
-        # Messages of ours are as many as pieces times the square of the hosts.
-        size = 4 * MIB if hosts <= 16 else MIB if hosts <= 32 else 128 << 10
         for gbits in (10, 100, 1) if hosts <= 16 else (10,):
-            found.append((gbits, "ours", hosts, 1, size, 0))
+            # Messages of ours are as many as pieces times the square of the hosts.
+            found.append((gbits, "ours", hosts, 1, 4 * MIB if hosts <= 128 else 128 << 10))
+            if 16 < hosts <= 128:
+                found.append((gbits, "ours", hosts, 1, 128 << 10))
         for gbits in (10, 100, 1) if hosts <= 16 else (10,):
-            found.append((gbits, "hosts_ring", hosts, 1, 4 * MIB, 0))
-            found.append((gbits, "halving", hosts, 1, 4 * MIB, 0))
-            found.append((gbits, "direct", hosts, 1, 4 * MIB, MIB if hosts <= 64 else 4 * MIB))
+            found.append((gbits, "hosts_ring", hosts, 1, 4 * MIB))
+            found.append((gbits, "halving", hosts, 1, 4 * MIB))
         if hosts <= 16:
-            found.append((10, "horovod", hosts, 1, 4 * MIB, 0))
-            found.append((10, "server", hosts, 1, 4 * MIB, 256 << 10))
+            found.append((10, "horovod", hosts, 1, 4 * MIB))
+            found.append((10, "server", hosts, 1, 4 * MIB))
         if hosts <= 8:
-            found.append((10, "ours", hosts, 8, 4 * MIB, 0))
-            found.append((10, "ring", hosts, 8, 4 * MIB, 0))
-    cost = {"ours": 16, "direct": 4}
+            found.append((10, "ours", hosts, 8, 4 * MIB))
+            found.append((10, "ring", hosts, 8, 4 * MIB))
+    cost = {"ours": 16}
     return sorted(found, key=lambda p: (p[2] * p[3]) ** 2 * p[4] * cost.get(p[1], 1))
 
 
@@ -66,12 +66,8 @@ def main() -> None:
                 return
             if tuple(map(str, point)) in there:
                 continue
-            gbits, algorithm, hosts, per_host, size, piece = point
-            options = {"algorithm": algorithm}
-            if piece:
-                options.update(piece_bytes=piece, slots=4)
+            gbits, algorithm, hosts, per_host, size = point
             servers = 1 if algorithm == "server" else 0
-            options["servers"] = servers
             try:
                 result = model(
                     folder,
@@ -80,7 +76,8 @@ def main() -> None:
                     per_host,
                     [size // 4],
                     limit_s=int(left),
-                    **options,
+                    algorithm=algorithm,
+                    servers=servers,
                 )
             except subprocess.TimeoutExpired:
                 print(f"no time for {point}", flush=True)

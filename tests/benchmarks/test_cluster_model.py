@@ -28,7 +28,7 @@ def compiled(tmp_path_factory) -> pathlib.Path:
     [
         *[
             (each, *places)
-            for each in ("ours", "direct", "ring", "horovod")
+            for each in ("ours", "ring", "horovod")
             for places in ((2, 1), (3, 2), (4, 1))
         ],
         *[(each, *places) for each in ("halving", "doubling") for places in ((2, 1), (4, 2))],
@@ -64,17 +64,15 @@ def test_the_time_is_that_of_the_formula(programs, hosts):
 
 def test_the_committed_results_fit_the_formula():
     rows = formula.deviations()
-    assert {row["algorithm"] for row in rows} >= {"ours", "direct", "hosts_ring", "halving"}
+    assert {row["algorithm"] for row in rows} >= {"ours", "hosts_ring", "halving"}
     for row in rows:
         assert abs(row["deviation"]) < formula.LARGEST_DEVIATION, row
 
 
-def test_our_messages_get_small():
-    """What docs/cluster-model.md says: pieces of a fixed size lose to a ring over the hosts at many hosts."""
-
-    def seconds(algorithm, hosts):
-        return formula.step_seconds(algorithm, NETWORK, hosts, 8, "keras_resnet50", formula.CAP)
-
-    assert seconds("ours", 16) < seconds("hosts_ring", 16)
-    assert seconds("ours", 1024) > seconds("hosts_ring", 1024)
-    assert seconds("direct", 1024) < seconds("hosts_ring", 1024)
+def test_our_way_beats_a_ring_on_many_hosts():
+    """What docs/cluster-model.md says: since pieces grow with the hosts, their parts do not get too small."""
+    for hosts in (2, 16, 128, 1024):
+        ours, ring = (
+            formula.step_seconds(each, NETWORK, hosts, 8, "keras_resnet50") for each in ("ours", "hosts_ring")
+        )
+        assert ours < ring, hosts
