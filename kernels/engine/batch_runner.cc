@@ -72,7 +72,9 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
                                        communicator_->job().rank(), ChunkBytes(*communicator_));
   hierarchical_ = std::make_unique<HierarchicalTransfer>(&communicator_->wire(), communicator_->id(),
                                                          communicator_->hosts(), communicator_->job().rank());
-  transfers_ = {hierarchical_.get(), gather_.get()};
+  reducescatter_ = std::make_unique<ReducescatterTransfer>(
+      &communicator_->wire(), communicator_->id(), communicator_->hosts(), communicator_->job().rank());
+  transfers_ = {hierarchical_.get(), reducescatter_.get(), gather_.get()};
 }
 
 void BatchRunner::Start(LogReader::Batch batch) {
@@ -120,7 +122,9 @@ bool BatchRunner::Plan() {
 // Which one follows from the cells alone, so it is the same on all ranks.
 Transfer* BatchRunner::TransferOf(const ResolvedRequest& resolved) {
   if (gather_ != nullptr) {
-    return hierarchical_->Takes(resolved) ? static_cast<Transfer*>(hierarchical_.get()) : gather_.get();
+    if (hierarchical_->Takes(resolved)) return hierarchical_.get();
+    if (reducescatter_->Takes(resolved)) return reducescatter_.get();
+    return gather_.get();
   }
   if (resolved.way == ResolvedRequest::Way::kNccl) return &nccl_;
   if (resolved.way == ResolvedRequest::Way::kIpc) return &ipc_;

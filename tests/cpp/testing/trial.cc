@@ -84,14 +84,14 @@ int IndexOf(const std::vector<int>& values, int value) {
   return static_cast<int>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-// What the participants' inputs are reduced to. An allreduce has a partial result for each host of `host_of`,
+// What the participants' inputs are reduced to. There is a partial result for each host of `host_of`,
 // if that is not empty, but none for an average of integers.
 std::vector<unsigned char> ReducedPeriod(const Trial& trial, const std::vector<int>& participants,
                                          const std::vector<int>& host_of) {
   constexpr auto kCount = static_cast<std::size_t>(kPeriod);
   std::map<int, std::vector<std::vector<unsigned char>>> by_host;
   const bool exact = trial.op == ReduceOp::kAverage && !IsInexact(trial.dtype);
-  const bool hierarchical = trial.kind == CollectiveKind::kAllreduce && !exact && !host_of.empty();
+  const bool hierarchical = !exact && !host_of.empty();
   for (const int each : participants) {
     const int host = hierarchical ? host_of[static_cast<std::size_t>(each)] : 0;
     by_host[host].push_back(PeriodOf(trial, each));
@@ -307,10 +307,11 @@ bool Attempt::Check(const Status& status, std::vector<int> participants) {
   }
   std::vector<int> host_of;
   const std::size_t hosts = RanksOnHosts(engine_.config().size).size();
-  // The relays bring small tensors to the other hosts, also when a member has left. Otherwise its host sends
-  // the inputs of its ranks then.
+  // The relays bring what is small of allreduces to the other hosts, also when a member has left. Otherwise
+  // its host sends the inputs of its ranks then.
   const std::size_t bytes = InputOf(trial_, member_).size();
-  const bool small = bytes <= std::min<std::size_t>(engine_.config().small_bytes, (64 << 10) / hosts);
+  const bool small = trial_.kind == CollectiveKind::kAllreduce &&
+                     bytes <= std::min<std::size_t>(engine_.config().small_bytes, (64 << 10) / hosts);
   if (hosts > 1 && (small || participants.size() == ranks_.size())) {
     for (const int rank : ranks_) host_of.push_back(rank % static_cast<int>(hosts));
   }

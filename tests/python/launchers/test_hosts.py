@@ -144,7 +144,8 @@ ALLREDUCE = "sdp.allreduce(tf.ones(2_000_000), 0, 1)"
         ((2, 1, 1), "sdp.allgather(tf.ones(2_000_000))", (4, 2, 2)),
         # A shard for each rank of another host.
         ((3, 2), "sdp.alltoall(tf.ones(2_000_000))", (3 * 2 / 5, 2 * 3 / 5)),
-        ((3, 2), "sdp.reducescatter(tf.ones(2_000_000))", (3 * 2 / 5, 2 * 3 / 5)),
+        # The sum of its ranks, of the shard of each rank of another host.
+        ((3, 2), "sdp.reducescatter(tf.ones(2_000_000))", (2 / 5, 3 / 5)),
     ],
 )
 def test_a_host_sends_each_byte_as_often_as_it_must(bench, counts, call, inputs):

@@ -8,8 +8,8 @@
 //
 // What all ranks of a host need goes there once, to one of them, which forwards it to the others: of an
 // allgather, a host with n of N ranks sends n (H - 1) inputs. What only one rank needs goes to that rank: of
-// a reduce-scatter or an all-to-all, a rank sends N - n shards. Allreduces and broadcasts of all members go
-// by HierarchicalTransfer, which sends less.
+// an all-to-all, a rank sends N - n shards. What all members take part in goes by others, which send less:
+// allreduces and broadcasts by HierarchicalTransfer, reduce-scatters by ReducescatterTransfer.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_GATHER_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_GATHER_TRANSFER_H_
 

@@ -30,10 +30,13 @@ void ReduceCompressed(const Reduction& reduction, const void** inputs, int num_i
 
 }  // namespace
 
+bool HasPartialResults(const Operation& operation) {
+  return operation.op != ReduceOp::kAverage || IsInexact(operation.dtype);
+}
+
 bool ReducesByHosts(const Operation& operation) {
-  if (IsBroadcast(operation)) return true;
-  return operation.kind == CollectiveKind::kAllreduce &&
-         (operation.op != ReduceOp::kAverage || IsInexact(operation.dtype));
+  return IsBroadcast(operation) ||
+         (operation.kind == CollectiveKind::kAllreduce && HasPartialResults(operation));
 }
 
 DType TypeOnWire(const Operation& operation) {

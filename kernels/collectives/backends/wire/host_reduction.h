@@ -4,6 +4,7 @@
 //
 // Place in the stack: above reduce/. HierarchicalTransfer (hierarchical_transfer.h) does this with the pieces
 // of large tensors, and the relay (kernels/engine/relay.h) with small tensors as a whole.
+// ReducescatterTransfer does the first two steps with the shards of reduce-scatters.
 //
 // Partial results and results lie and cross in the type of TypeOnWire. Of an allreduce, the inputs of a host
 // are combined in the order of the ranks, and the partial results in the order of the hosts. So a result is
@@ -24,8 +25,11 @@
 
 namespace tf_smddp {
 
-// Returns whether `operation` can be done so: an allreduce or a broadcast. An average of integers cannot,
-// since it is that of the exact sum, for which partial results have no room.
+// Returns whether a reduction can be made of partial results. An average of integers cannot, since it is that
+// of the exact sum, for which partial results have no room.
+bool HasPartialResults(const Operation& operation);
+
+// Returns whether `operation` is a broadcast, or an allreduce that can be made of partial results.
 bool ReducesByHosts(const Operation& operation);
 
 // Returns the type in which elements cross.
