@@ -17,6 +17,11 @@
 #ifndef IN_TURN
 #define IN_TURN 0
 #endif
+/* Bit t: request t is small. A report has the host's part of its data, and its launch has the result. */
+#ifndef SMALL
+#define SMALL 0
+#endif
+#define IS_SMALL(t) ((SMALL >> (t)) & 1)
 /* So many times a member of some host fails its step. */
 #ifndef FAILURES
 #define FAILURES 0
@@ -57,7 +62,8 @@ byte failing[HOSTS]; /* failures that the head has decided, and that the host ha
 bit aborted[HOSTS];
 byte failures;
 
-/* By incarnation and request: the hosts that have sent their part of the data, and the end that the first host saw. */
+/* By incarnation and request: the hosts that have sent their part of the data, be it in a report or after a launch; and the
+   end that the first host saw. */
 #define AT(i, t) ((i) * REQUESTS + (t))
 byte sent[INCARNATIONS * REQUESTS];
 byte ended[INCARNATIONS * REQUESTS];
@@ -90,7 +96,8 @@ inline End(t, how) {
 #define OF_REQUEST(t, BUSY)                                                        \
   :: atomic { RUNS && S(h, t) == NEW && TURN(t) && !ANY(BUSY) -> S(h, t) = ARRIVED } \
   :: atomic { RUNS && S(h, t) == ARRIVED ->                                          \
-       S(h, t) = REPORTED; to_head[h] ! READY, t, incarnation[h] }                   \
+       S(h, t) = REPORTED; to_head[h] ! READY, t, incarnation[h];                    \
+       sent[AT(incarnation[h], t)] = sent[AT(incarnation[h], t)] | IS_SMALL(t) << h } \
   :: atomic { RUNS && S(h, t) == LAUNCHED && sent[AT(incarnation[h], t)] == ALL ->   \
        S(h, t) = DONE; End(t, WELL) }
 
@@ -98,8 +105,15 @@ inline Obey() {
   if
   :: kind == LAUNCH ->
     assert(about == incarnation[h] && S(h, ticket) == REPORTED);
-    S(h, ticket) = LAUNCHED;
-    sent[AT(about, ticket)] = sent[AT(about, ticket)] | 1 << h
+    if
+    :: IS_SMALL(ticket) ->
+      assert(sent[AT(about, ticket)] == ALL);
+      S(h, ticket) = DONE;
+      End(ticket, WELL)
+    :: else ->
+      S(h, ticket) = LAUNCHED;
+      sent[AT(about, ticket)] = sent[AT(about, ticket)] | 1 << h
+    fi
   :: kind == FAIL -> failing[h]++
   fi
 }
@@ -163,7 +177,21 @@ inline Publish(what, t) {
 #endif
 }
 
+/* Launches that the head holds back: those of the open batch. */
+chan held = [REQUESTS] of { byte };
+
+inline PublishHeld() {
+  do
+  :: nempty(held) -> held ? launched; Publish(LAUNCH, launched)
+  :: empty(held) -> break
+  od;
+  launched = 0
+}
+
 inline FailAll() {
+#ifndef BUG_KEEPS_WHAT_IS_HELD
+  PublishHeld();
+#endif
   Publish(FAIL, 0);
   order++;
   waiting[0] = 0;
@@ -184,7 +212,12 @@ inline Take(host) {
 #endif
     waiting[ticket] = waiting[ticket] | 1 << host;
     if
-    :: waiting[ticket] == ALL -> waiting[ticket] = 0; Publish(LAUNCH, ticket)
+    :: waiting[ticket] == ALL ->
+      waiting[ticket] = 0;
+      if
+      :: IS_SMALL(ticket) -> PublishHeld(); Publish(LAUNCH, ticket)
+      :: else -> held ! ticket
+      fi
 #ifndef BUG_CROSSES
     :: waiting[ticket] != ALL && ANY(CROSSES) ->
       assert(IN_TURN == 0 && PLACES < REQUESTS);
@@ -198,9 +231,11 @@ inline Take(host) {
   kind = 0; ticket = 0; about = 0
 }
 
+/* The open batch goes when it is full, or when the head's rank has no other work: at any moment. */
 proctype Head() {
-  byte kind, ticket, about;
+  byte kind, ticket, about, launched;
   do
+  :: atomic { nempty(held) -> PublishHeld() }
   :: atomic { to_head[0] ? kind, ticket, about -> Take(0) }
   :: atomic { to_head[1] ? kind, ticket, about -> Take(1) }
 #if HOSTS == 3
@@ -220,7 +255,7 @@ proctype Aborter() {
 
 /* When nothing can happen any more, all hosts are in the same incarnation, and have all results; or all are aborted. */
 #define ALL_DONE(h) (S(h, 0) == DONE && S(h, 1) == DONE && S(h, REQUESTS - 1) == DONE)
-#define AT_REST(h) (incarnation[h] == order && failing[h] == 0 && empty(to_host[h]) && empty(to_head[h]) && \
+#define AT_REST(h) (incarnation[h] == order && failing[h] == 0 && empty(held) && empty(to_host[h]) && empty(to_head[h]) && \
     (ALL_DONE(h) || order == INCARNATIONS))
 
 proctype Quiescence() {

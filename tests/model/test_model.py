@@ -122,6 +122,7 @@ LANE_MUTATIONS: Dict[str, Tuple[str, ...]] = {
 HOST_SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "hosts_fail": ("REQUESTS=3", "FAILURES=1"),
     "hosts_fail_twice": ("FAILURES=2",),
+    "hosts_small": ("SMALL=1", "FAILURES=1"),
     "three_hosts": ("HOSTS=3",),
     "three_hosts_fail": ("HOSTS=3", "FAILURES=1"),
     "hosts_in_turn": ("REQUESTS=3", "PLACES=1", "IN_TURN=1", "FAILURES=1"),
@@ -132,6 +133,7 @@ HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "FAILS_AT_ONCE": ("FAILURES=1",),
     "FAILS_BY_ITSELF": ("FAILURES=1",),
     "TAKES_WHAT_IS_OLD": ("FAILURES=1",),
+    "KEEPS_WHAT_IS_HELD": ("FAILURES=1",),
     "CROSSES": ("PLACES=1",),
 }
 
