@@ -42,10 +42,12 @@ SCENARIOS: Dict[str, Tuple[str, ...]] = {
 # What `make test-all` alone explores: those that take longest. Smaller ones cover each part of them.
 LONG = {
     "three_ranks_fail",
+    "fails_finely",
     "fails_between_requests",
     "one_key_unsealed",
     "aborts_and_fails",
     "thread_and_peers",
+    "lane_of_three",
     "hosts_fail",
     "three_hosts_fail",
 }

@@ -198,6 +198,7 @@ def test_one_thread_and_one_step_that_waits_long():
     expect_values(job, 1, 3.0)
 
 
+@pytest.mark.one_tensorflow
 def test_calls_from_python_wait_long_for_each_other():
     """They block Python's threads alone: each rank starts the other one's first program 8 s later."""
     job = run_threads(threads=2, inter_op=1, intra_op=1, direct=True, pause=8.0, steps=3)

@@ -2,9 +2,11 @@
 
 import sys
 
+import pytest
 from foreign_jobs import check_digits, check_who, digits
 
 
+@pytest.mark.long
 def test_two_jobs_of_the_example_at_once(bench, slurm):
     jobs = [bench.start("srun", "-n", "2", *digits("--seed", seed), **slurm) for seed in (1, 2)]
     for job in jobs:
