@@ -255,13 +255,15 @@ def gpu(options: Options) -> List[Run]:
         )
         for version in gpu_tensorflows(options)
     ]
-    policies = {"random": "random", "late": "tensorflow=prompt,*=lazy", "lazy": "lazy"}
+    policies = {"random": "random", "lazy": "lazy"}
+    policies |= {"late": "tensorflow=prompt,*=lazy", "early": "tensorflow=lazy,*=prompt"}
     ways = {"nccl": {"PRETEND_GPU_DEVICES": "3"}, "host": {"PRETEND_GPU_DEVICES": "3", "SMDDP_NCCL": "0"}}
     ways["shared"] = {"PRETEND_GPU_DEVICES": "1"}
     suites = [(first, 2, "nccl", "random")]
     if options.everything:
         suites += [(first, 3, "nccl", "late"), (first, 3, "shared", "random"), (first, 2, "host", "lazy")]
         suites += [(last, 2, "shared", "late"), (last, 3, "nccl", "lazy"), (last, 2, "host", "random")]
+        suites += [(last, 2, "nccl", "early")]
     some = [] if options.everything else selection("gpu and not long")
     return runs + [
         functools.partial(
