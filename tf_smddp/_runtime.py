@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any, Callable, List, Sequence
 
-from tf_smddp import _interrupt, _library, _process_manager
+from tf_smddp import _interrupt, _library, _process_manager, _settings
 from tf_smddp._autograph import not_converted
 
 _ERROR_BYTES = 4096
@@ -33,6 +33,8 @@ def init() -> None:
     At the end of the process `shutdown` is called for you, unless an uncaught exception ends it: then the job
     ends with an error on the other ranks, which names this rank and the exception.
 
+    Rank 0 warns of environment variables that begin with `SMDDP_` and are none of ours.
+
     Called in the main thread, and with Python's own handler for SIGINT in place, it also sees to it that
     Ctrl-C ends a collective that waits for other ranks: it is withdrawn, fails on all ranks, and Python
     raises KeyboardInterrupt here. `shutdown` puts the handler back.
@@ -55,6 +57,8 @@ def init() -> None:
             # Registered after TensorFlow's own handlers, so it runs before them: TensorFlow is still whole.
             atexit.register(_at_exit)
         _owner_pid = os.getpid()
+        if rank() == 0:
+            _settings.warn_about_unknown(os.environ)
 
 
 def shutdown() -> None:
