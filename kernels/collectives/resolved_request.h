@@ -5,6 +5,7 @@
 #define TF_SMDDP_KERNELS_COLLECTIVES_RESOLVED_REQUEST_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/collectives/collective.h"
@@ -20,6 +21,7 @@ struct ResolvedRequest {
   MemberMask participants;  // those of this host
   ParticipantId self;       // this rank
   bool reachable = false;   // Direct can run: what it reads and writes of other ranks lies in arenas
+  bool all_bounced = true;  // where the way leads through the host, no tensor of this host is on a GPU still
   // These have an entry for each participant, on whatever host. The addresses of another rank's tensors are
   // nullptr if its memory is private or on another host, or if there are no bytes. With Reach::kOwnOutput,
   // only this rank's output is used.
@@ -37,6 +39,7 @@ struct ResolvedRequest {
   Way way = Way::kHost;
   const InputBuffer* device_input = nullptr;
   const Buffer* device_output = nullptr;
+  std::shared_ptr<void> output_owner;  // of an output that nobody else keeps
 
   bool on_devices() const { return way != Way::kHost; }
   bool all_outputs() const { return collective->reach() == Collective::Reach::kAllOutputs; }

@@ -22,7 +22,7 @@ class Wire {
  public:
   // The stream of messages to which a message belongs.
   struct Channel {
-    enum Kind : std::uint32_t { kOrder, kData };
+    enum Kind : std::uint32_t { kOrder, kData, kNccl };
     std::uint32_t communicator;
     Kind kind;
   };

@@ -42,6 +42,7 @@ struct alignas(64) MemberRecord {
   // The GPU whose tensors this member gives to NCCL; kUnknownGpu before its first request with tensors on a
   // GPU, kNoGpu if it does not use NCCL.
   std::atomic<std::uint64_t> gpu;
+  std::atomic<std::uint32_t> nccl_version;  // of this member's NCCL, as ncclGetVersion has it; before `gpu`
   // Progress of its staged transfers, in chunks since the start of the incarnation
   // (kernels/collectives/backends).
   alignas(64) std::atomic<std::uint64_t> staged;
@@ -93,6 +94,9 @@ class CommunicatorSegment {
   std::atomic<std::uint64_t>& outside_shut_down() { return fixed_->outside_shut_down; }
   // 1 + a rank of another host that has left the communicator; 0 when none has.
   std::atomic<std::uint64_t>& outside_left() { return fixed_->outside_left; }
+  // 1 + a rank of any host because of which the ranks of all hosts together cannot use NCCL; 0 when none is
+  // known.
+  std::atomic<std::uint64_t>& without_nccl() { return fixed_->without_nccl; }
   // 1 while the relay waits for generations of the table to be retired; whoever retires one then rings it.
   std::atomic<std::uint32_t>& relay_waits() { return fixed_->relay_waits; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
@@ -114,6 +118,7 @@ class CommunicatorSegment {
     std::atomic<std::uint64_t> num_shut_down;
     std::atomic<std::uint64_t> outside_shut_down;
     std::atomic<std::uint64_t> outside_left;
+    std::atomic<std::uint64_t> without_nccl;
     std::atomic<std::uint32_t> relay_waits;
     nccl::Meeting nccl_meeting;
     ipc::Board ipc_board;

@@ -20,6 +20,18 @@ bool HasRank(const std::vector<RelayPart>& parts, RankId rank) {
   return std::any_of(parts.begin(), parts.end(), [rank](const RelayPart& part) { return part.rank == rank; });
 }
 
+// Adds to what the hosts before have said of NCCL what another one says.
+void AddNccl(const RelayMessage& report, RelayMessage* launch) {
+  if (launch->nccl == kNoNccl || launch->nccl == report.nccl) return;
+  const bool versions_differ = launch->nccl != kNotKept && report.nccl != kNotKept;
+  if (report.nccl == kNoNccl) {
+    launch->rank = report.rank;
+  } else if (versions_differ) {
+    launch->rank = report.parts.front().rank;
+  }
+  launch->nccl = report.nccl == kNoNccl || versions_differ ? kNoNccl : kNotKept;
+}
+
 std::string WhereOf(const std::string& key, const std::string& number) {
   const std::string by_name = "name/";
   if (key == "sequence") return "at collective " + number;
@@ -78,8 +90,9 @@ void HostOrder::Take(std::size_t host, const RelayMessage& message, std::vector<
     case RelayMessage::kLaunch:
     case RelayMessage::kSeal:
     case RelayMessage::kFail:
+    case RelayMessage::kTurn:
     case RelayMessage::kAbort:
-      return;  // not for the head
+      return;  // not for the head of this communicator
   }
 }
 
@@ -105,6 +118,7 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
                                      entry.manifest, message.parts.front().rank.value(), message.manifest),
                 out);
   } else {
+    AddNccl(message, &entry.launch);
     entry.launch.parts.insert(entry.launch.parts.end(), message.parts.begin(), message.parts.end());
   }
   entry.ready[host] = true;
@@ -154,9 +168,16 @@ void HostOrder::Launch(const Entry& entry, std::vector<RelayMessage>* out) {
   }
   out->push_back(entry.launch);
   out->back().data.clear();
-  for (const std::vector<std::string>& data : entry.data) {
+  // There is no result yet if one of the hosts has sent no partial one, since its tensors are on GPUs.
+  bool all_have_data = true;
+  for (std::size_t host = 0; host < active_.size(); ++host) {
+    const std::vector<std::string>& data = entry.data[host];
+    if (entry.ready[host] && data.empty()) all_have_data = false;
     out->back().data.insert(out->back().data.end(), data.begin(), data.end());
   }
+  if (!all_have_data) out->back().data.clear();
+  // NCCL's communicator has all ranks.
+  if (out->back().nccl != kNoNccl && entry.launch.parts.size() != num_members_) out->back().nccl = kNotKept;
   std::vector<RelayPart>& parts = out->back().parts;
   std::sort(parts.begin(), parts.end(),
             [](const RelayPart& a, const RelayPart& b) { return a.rank < b.rank; });

@@ -98,6 +98,7 @@ Status JobSegment::OpenCommunicator(int id, int num_ranks, bool wired,
 }
 
 Status JobSegment::ClearCommunicator(int id) {
+  nccl_turn_record(id).Renew();
   return PunchHole(fd_.get(), RegionOffset(id, config_), RegionBytes(id, config_));
 }
 

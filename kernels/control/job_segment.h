@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/collectives/backends/nccl/turn_record.h"
 #include "kernels/common/config.h"
 #include "kernels/common/status.h"
 #include "kernels/common/unique_fd.h"
@@ -64,6 +65,8 @@ class JobSegment {
 
   // From which the batches of all communicators draw turns (kernels/collectives/backends/nccl/nccl_turns.h).
   std::atomic<std::uint64_t>& nccl_turns() { return head_->nccl_turns; }
+  // What the batches of communicator `communicator` have drawn.
+  nccl::TurnRecord& nccl_turn_record(int communicator) { return head_->nccl_turn_records[communicator]; }
   // Bits of the warnings about GPUs that have been written (kernels/engine/gpu_places.h).
   std::atomic<std::uint32_t>& gpu_warnings() { return head_->gpu_warnings; }
 
@@ -88,6 +91,7 @@ class JobSegment {
     PaddedBell bells[kMaxCommunicators][kMaxLocalRanks];
     std::atomic<std::uint64_t> let_go[kMaxCommunicators];
     std::atomic<std::uint64_t> nccl_turns;
+    nccl::TurnRecord nccl_turn_records[kMaxCommunicators];
     std::atomic<std::uint32_t> gpu_warnings;
   };
 

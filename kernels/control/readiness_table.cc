@@ -264,7 +264,23 @@ std::uint64_t ReadinessTable::HeldUpBy(Place place) const {
          ~generation->acknowledged.load(std::memory_order_seq_cst);
 }
 
-Cell ReadinessTable::CellOf(Place place, int rank) const { return GenerationAt(place)->cells()[rank]; }
+// The input's offset is written last, and read first.
+Cell ReadinessTable::CellOf(Place place, int rank) const {
+  const Cell& cell = GenerationAt(place)->cells()[rank];
+  Cell copy;
+  copy.input_offset = __atomic_load_n(&cell.input_offset, __ATOMIC_ACQUIRE);
+  copy.output_offset = __atomic_load_n(&cell.output_offset, __ATOMIC_RELAXED);
+  copy.rows = cell.rows;
+  copy.splits_offset = cell.splits_offset;
+  return copy;
+}
+
+void ReadinessTable::MoveToArena(Place place, int rank, std::uint64_t input_offset,
+                                 std::uint64_t output_offset) {
+  Cell& cell = GenerationAt(place)->cells()[rank];
+  __atomic_store_n(&cell.output_offset, output_offset, __ATOMIC_RELAXED);
+  __atomic_store_n(&cell.input_offset, input_offset, __ATOMIC_RELEASE);
+}
 
 BatchState& ReadinessTable::BatchAt(Place place) const { return GenerationAt(place)->batch; }
 

@@ -158,6 +158,10 @@ class ReadinessTable {
   // Returns rank `rank`'s cell. Valid from readiness until the caller's own Acknowledge.
   Cell CellOf(Place place, int rank) const;
 
+  // A tensor that was on a device, as its cell says, lies in the rank's arena by now. Valid like a cell; the
+  // other ranks find it in the cell from then on.
+  void MoveToArena(Place place, int rank, std::uint64_t input_offset, std::uint64_t output_offset);
+
   // Returns the state of the batch whose first request is at `place`. Valid like a cell.
   BatchState& BatchAt(Place place) const;
 

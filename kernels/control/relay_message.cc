@@ -126,6 +126,8 @@ void Put(const RelayMessage& message, Writer* writer) {
   writer->Put(message.origin);
   writer->PutText(message.text);
   writer->Put(static_cast<std::int32_t>(message.rank.value()));
+  writer->Put(message.nccl);
+  writer->Put(message.region);
   writer->Put(static_cast<std::uint8_t>(message.seals));
   writer->Put(static_cast<std::uint64_t>(message.data.size()));
   for (const std::string& data : message.data) writer->PutText(data);
@@ -143,7 +145,8 @@ bool Get(Reader* reader, RelayMessage* message) {
     if (!GetRun(reader, &message->parts)) return false;
   }
   if (!reader->Get(&message->incarnation) || !reader->Get(&message->origin) ||
-      !reader->GetText(&message->text) || !reader->GetRank(&message->rank) || !reader->Get(&seals)) {
+      !reader->GetText(&message->text) || !reader->GetRank(&message->rank) || !reader->Get(&message->nccl) ||
+      !reader->Get(&message->region) || !reader->Get(&seals)) {
     return false;
   }
   message->seals = seals != 0;

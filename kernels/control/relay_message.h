@@ -21,6 +21,10 @@ struct RelayPart {
   std::vector<std::uint64_t> splits;  // rows for each rank of the communicator, where there are splits
 };
 
+// What RelayMessage::nccl may be besides a version.
+inline constexpr std::uint32_t kNotKept = 0;  // not all ranks have kept their tensors on GPUs
+inline constexpr std::uint32_t kNoNccl = 1;   // and not all ever will
+
 struct RelayMessage {
   enum Kind : std::uint32_t {
     // From a host to the head:
@@ -33,11 +37,13 @@ struct RelayMessage {
     kLaunch,  // all members of all hosts have arrived; launches are in the same order everywhere
     kSeal,    // the batch of the launches that came before is complete
     kFail,    // the incarnation fails, behind all launches that came before
+    // From the first rank of a communicator to the head of the world, which passes it on to all hosts:
+    kTurn,  // a turn is to be drawn for a batch of NCCL; in the same order everywhere
     // From a host to all hosts:
     kAbort,  // the job ends
   };
   Kind kind = kReady;
-  std::uint64_t ticket = 0;       // kReady, kLaunch
+  std::uint64_t ticket = 0;       // kReady, kLaunch; kTurn: the number of the batch in its incarnation
   std::uint64_t key_hash = 0;     // likewise
   std::string key;                // likewise: the text that the readiness table keeps
   Manifest manifest{};            // kReady
@@ -45,10 +51,14 @@ struct RelayMessage {
   std::uint64_t incarnation = 0;  // kFailed, kFail
   std::uint64_t origin = 0;       // likewise
   std::string text;               // kFailed, kFail, kAbort
-  RankId rank;                    // kLeft, kShutDown
+  RankId rank;                    // kLeft, kShutDown; kReady, kLaunch: because of which `nccl` is kNoNccl
+  // kReady: the version of NCCL to which all members of the host have given the request's tensors, each on a
+  // GPU of its own. kLaunch: likewise of all hosts; then NCCL moves them.
+  std::uint32_t nccl = kNotKept;
+  std::int32_t region = 0;  // kTurn: of the communicator, in the control segments of all hosts
   // Of a small request that goes with these messages (kernels/engine/relay_data.h). kReady: the host's
-  // partial result; kLaunch from HostOrder: those of all hosts that take part, in their order, and what the
-  // head makes of them when it is sent. Otherwise nothing.
+  // partial result, unless one of its tensors is on a GPU; kLaunch from HostOrder: those of all hosts that
+  // take part, in their order, and what the head makes of them when it is sent. Otherwise nothing.
   std::vector<std::string> data;
   bool seals = false;  // kLaunch: the request ends its batch
 };

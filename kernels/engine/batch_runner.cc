@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/engine/nccl_group.h"
 #include "kernels/engine/resolve.h"
 
 namespace tf_smddp {
@@ -61,8 +62,7 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
       chunks_(group_->index(), group_->size(), ChunkBytes(*communicator_)),
       own_outputs_(ChunkBytes(*communicator_)),
       staged_(group_->index(), Windows(group_), ProgressCounters(group_), ChunkBytes(*communicator_)),
-      nccl_(communicator_->config().nccl_library, &group_->segment().nccl_meeting(),
-            &communicator_->job().nccl_turns(), MemberId(group_->index()), group_->size(), JobOf(*state)),
+      nccl_(communicator_->config().nccl_library, NcclGroup(communicator_), JobOf(*state)),
       ipc_(&group_->segment().ipc_board(), &state->gpu_windows, MemberId(group_->index()), group_->size(),
            JobOf(*state)),
       transfers_{&nccl_, &ipc_, &chunks_, &own_outputs_, &staged_} {
@@ -74,7 +74,7 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
                                                          communicator_->hosts(), communicator_->job().rank());
   reducescatter_ = std::make_unique<ReducescatterTransfer>(
       &communicator_->wire(), communicator_->id(), communicator_->hosts(), communicator_->job().rank());
-  transfers_ = {hierarchical_.get(), reducescatter_.get(), gather_.get()};
+  transfers_ = {&nccl_, hierarchical_.get(), reducescatter_.get(), gather_.get()};
 }
 
 void BatchRunner::Start(LogReader::Batch batch) {
@@ -91,22 +91,25 @@ void BatchRunner::Start(LogReader::Batch batch) {
   if (const std::int64_t delay = communicator_->config().test_transfer_delay_ms; delay > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(delay) * batch_.size());
   }
-  for (Item& item : items_) item.transfer = TransferOf(item.resolved);
   Plan();  // also if other ranks have ended the batch by now: ranks of other hosts may wait for this one's
            // part
 }
 
 // Begins to move the batch, when all that is bounced late is there. False before that.
 bool BatchRunner::Plan() {
-  for (const Item& item : items_) {
+  bool settled = true;
+  for (Item& item : items_) {
     const std::shared_ptr<BounceBuffer>& bounce = item.pending->input_bounce;
-    if (bounce == nullptr) continue;
-    if (!bounce->filled()) return false;
-    if (bounce->fill_status().ok()) continue;
-    failures_->FailRequest(*item.pending, FillError(*item.pending));
-    batch_state_->End(BatchEnd::kAborted);
-    return true;
+    if (bounce != nullptr && !bounce->filled()) return false;
+    if (bounce != nullptr && !bounce->fill_status().ok()) {
+      FailBatch(item, FillError(*item.pending));
+      return true;
+    }
+    if (!Settle(&item)) return true;
+    settled = settled && item.settled;
   }
+  if (!settled) return false;
+  for (Item& item : items_) item.transfer = TransferOf(item.resolved);
   for (Transfer* transfer : transfers_) {
     std::vector<const ResolvedRequest*> requests;
     for (const Item& item : items_) {
@@ -121,12 +124,12 @@ bool BatchRunner::Plan() {
 
 // Which one follows from the cells alone, so it is the same on all ranks.
 Transfer* BatchRunner::TransferOf(const ResolvedRequest& resolved) {
+  if (resolved.way == ResolvedRequest::Way::kNccl) return &nccl_;
   if (gather_ != nullptr) {
     if (hierarchical_->Takes(resolved)) return hierarchical_.get();
     if (reducescatter_->Takes(resolved)) return reducescatter_.get();
     return gather_.get();
   }
-  if (resolved.way == ResolvedRequest::Way::kNccl) return &nccl_;
   if (resolved.way == ResolvedRequest::Way::kIpc) return &ipc_;
   if (!resolved.reachable) return &staged_;
   return resolved.all_outputs() ? static_cast<Transfer*>(&chunks_) : &own_outputs_;
@@ -149,12 +152,37 @@ bool BatchRunner::ResolveAll(const LogReader::Batch& batch) {
   return true;
 }
 
+// Where a tensor of this host was on its GPU still when the request was resolved: puts this rank's into the
+// arena, and resolves the request again. False when it cannot be run.
+bool BatchRunner::Settle(Item* item) {
+  if (item->settled) return true;
+  PendingRequest* const pending = item->pending.get();
+  if (pending->input_bounce != nullptr && pending->cell.input_offset == kOnDevice) {
+    Cell* const cell = &pending->cell;
+    cell->input_offset = communicator_->job().arena().OffsetOf(pending->span, pending->bytes);
+    cell->output_offset = item->resolved.all_outputs() ? cell->input_offset : 0;
+    group_->table().MoveToArena(pending->place(), group_->index(), cell->input_offset, cell->output_offset);
+    group_->RingOthers();
+  }
+  return ResolveOne(item);
+}
+
+void BatchRunner::FailBatch(const Item& item, Status status) {
+  // The other hosts have launched it, too, and would wait for this rank's part.
+  if (gather_ != nullptr) status = Internal(state_->RankName() + ": " + status.message());
+  failures_->FailRequest(*item.pending, status);
+  batch_state_->End(BatchEnd::kAborted);
+}
+
 bool BatchRunner::ResolveOne(Item* item) {
   const Request& request = item->pending->request;
   ResolvedRequest& resolved = item->resolved;
+  resolved = ResolvedRequest();
   Status status = Resolve(communicator_, *item->pending, &resolved);
   void* output = request.output.data;
   if (status.ok() && !resolved.on_devices()) status = BounceLate(item);
+  item->settled = gather_ == nullptr || resolved.all_bounced;
+  if (status.ok() && !item->settled) return true;
   if (status.ok() && !resolved.all_outputs()) {
     status = request.allocate(resolved.collective->OutputRows(resolved.call, resolved.self), &output);
     if (status.ok() && !request.output.on_host() && !resolved.on_devices())
@@ -163,15 +191,11 @@ bool BatchRunner::ResolveOne(Item* item) {
     if (!status.ok()) status = ErrorOfStep(status, status.message());
     if (!status.ok() && status.code() != StatusCode::kDeviceLost && gather_ != nullptr) {
       item->failed = std::exchange(status, Status());
-      item->thrown_away.resize(resolved.collective->OutputCount(resolved.call, resolved.self) *
-                               DTypeBytes(resolved.call.operation.dtype));
-      output = item->thrown_away.data();
+      status = ThrowAway(item, &output);
     }
   }
   if (!status.ok()) {
-    // The other hosts have launched it, too, and would wait for this rank's part.
-    if (gather_ != nullptr) status = Internal(state_->RankName() + ": " + status.message());
-    failures_->FailRequest(*item->pending, status);
+    FailBatch(*item, std::move(status));
     return false;
   }
   const std::size_t self = resolved.self.index();
@@ -187,10 +211,33 @@ bool BatchRunner::ResolveOne(Item* item) {
   return true;
 }
 
+// Sets *output to memory whose content nobody reads. NCCL writes to pinned memory of the host, too.
+Status BatchRunner::ThrowAway(Item* item, void** output) {
+  ResolvedRequest& resolved = item->resolved;
+  const std::uint64_t bytes = resolved.collective->OutputCount(resolved.call, resolved.self) *
+                              DTypeBytes(resolved.call.operation.dtype);
+  if (!resolved.on_devices()) {
+    item->thrown_away.resize(bytes);
+    *output = item->thrown_away.data();
+    return {};
+  }
+  *output = nullptr;
+  if (bytes == 0) return {};
+  std::shared_ptr<BounceBuffer> pinned;
+  Status status =
+      BounceBuffer::Allocate(communicator_->job().bounce_pool(), item->pending->request.output.kind, bytes,
+                             item->pending->manifest, &pinned);
+  if (!status.ok()) return status;
+  *output = pinned->span();
+  resolved.output_owner = std::move(pinned);
+  return {};
+}
+
 // The tensors are on a device still, and others have not kept theirs: begins to copy the input to the host.
 Status BatchRunner::BounceLate(Item* item) {
   PendingRequest* const pending = item->pending.get();
   if (pending->cell.input_offset != kOnDevice || pending->bytes == 0) return {};
+  if (pending->input_bounce != nullptr) return {};  // it has begun
   const Request& request = pending->request;
   Status status = BounceBuffer::Allocate(communicator_->job().bounce_pool(), request.input.kind,
                                          pending->bytes, pending->manifest, &pending->input_bounce);

@@ -4,9 +4,10 @@
 //
 // A batch: each request is resolved, and given to the first transfer that can move it. A tensor that this
 // rank has kept on a GPU is first copied to the host if other ranks have not kept theirs; it is
-// staged from there. The transfers say how many units of work the batch has, on all ranks together. The rank
-// that does the last unit ends the batch as complete; after a failure the ranks try to end it as aborted. The
-// first end counts for all (Note [One end]).
+// staged from there. Between hosts nothing is staged, so it is put into the arena then, and the other ranks
+// of the host wait for that. The transfers say how many units of work the batch has, on all ranks together.
+// The rank that does the last unit ends the batch as complete; after a failure the ranks try to end it as
+// aborted. The first end counts for all (Note [One end]).
 #ifndef TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_
 #define TF_SMDDP_KERNELS_ENGINE_BATCH_RUNNER_H_
 
@@ -73,6 +74,7 @@ class BatchRunner {
   struct Item {
     PendingTable::Shared pending;
     ResolvedRequest resolved;
+    bool settled = false;  // resolved, with all tensors where the transfer needs them
     Transfer* transfer = nullptr;
     // Between hosts, a request whose output this rank could not allocate runs all the same, into memory that
     // is thrown away, since the other ranks need this rank's part. It fails here when they have theirs.
@@ -82,7 +84,9 @@ class BatchRunner {
 
   bool ResolveAll(const LogReader::Batch& batch);
   bool ResolveOne(Item* item);
+  bool Settle(Item* item);
   Status BounceLate(Item* item);
+  Status ThrowAway(Item* item, void** output);
   Status BounceOutput(const ResolvedRequest& resolved, PendingRequest* pending, void** output);
   bool Plan();
   void Complete(Requests* done);
@@ -90,6 +94,7 @@ class BatchRunner {
   bool StepTransfers();
   void TakeAll(const LogReader::Batch& batch, Requests* done);
   void FailAlone(const Item& item);
+  void FailBatch(const Item& item, Status status);
   void Charge();
   void LogEnd() const;
 

@@ -175,6 +175,7 @@ void Progress::Restart(std::uint64_t incarnation) {
   if (!segment.failure().TryRestart(incarnation, segment.draining())) return;
   segment.table().Clear();
   segment.nccl_meeting().Renew();
+  communicator_->job().segment().nccl_turn_record(group_->region()).Renew();
   segment.ipc_board().Renew();
   for (int member = 0; member < group_->size(); ++member) {
     if ((segment.active().load(std::memory_order_seq_cst) >> member & 1) != 0) {

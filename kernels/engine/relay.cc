@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/common/collective_info.h"
+#include "kernels/engine/nccl_use.h"
 #include "kernels/engine/outside_parts.h"
 #include "kernels/engine/relay_data.h"
 
@@ -33,6 +34,7 @@ Relay::Relay(MemberState* state, Submission* submission)
 
 bool Relay::Step() {
   bool moved = Receive();
+  moved |= DrawTurns();
   CheckConnections();
   Retire();
   const FailureRecord& record = group_->segment().failure();
@@ -71,10 +73,14 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   message.key = table.KeyText(ready.place.slot);
   if (!reported_.emplace(Key{message.key_hash, message.key, message.ticket}, ready.place).second) return;
   message.manifest = table.ManifestAt(ready.place);
+  int kept = 0;  // so many have kept their tensors on GPUs
   for (const MemberId member : ready.arrived) {
     message.parts.push_back(PartOf(ready, member, message.manifest));
+    kept += table.CellOf(ready.place, member.value()).input_offset == kOnDevice ? 1 : 0;
   }
-  if (GoesWithReport(*communicator_, message.manifest)) {
+  message.nccl = NcclUse::VersionOf(group_, &message.rank);
+  if (message.nccl != kNoNccl && kept != ready.arrived.size()) message.nccl = kNotKept;
+  if (kept == 0 && GoesWithReport(*communicator_, message.manifest)) {
     message.data.push_back(PartialResult(communicator_, ready.place, message.manifest, ready.arrived));
   }
   reports_.push_back(std::move(message));
@@ -157,6 +163,8 @@ void Relay::Take(const RelayMessage& message, RankId from) {
     case RelayMessage::kLeft:
     case RelayMessage::kShutDown:
       return order_ != nullptr ? TakeAtHead(message, from) : Obey(message);
+    case RelayMessage::kTurn:
+      return order_ != nullptr ? Publish({message}) : Obey(message);
     case RelayMessage::kLaunch:
     case RelayMessage::kSeal:
     case RelayMessage::kFail:
@@ -246,6 +254,10 @@ void Relay::Obey(const RelayMessage& message) {
     case RelayMessage::kShutDown:
       // A request that waits for the rank may be about to fail.
       return failing_.empty() ? NoteShutDown(message.rank) : failing_.push_back(message);
+    case RelayMessage::kTurn:
+      turns_.push_back(message);
+      DrawTurns();
+      return;
     case RelayMessage::kAbort:
       return communicator_->job().Abort(message.text);
     case RelayMessage::kReady:
@@ -254,7 +266,29 @@ void Relay::Obey(const RelayMessage& message) {
   }
 }
 
+// One that has no room yet holds up those behind it: the order must be the same on all hosts. There will be
+// room, since the batches that have turns are not held up.
+bool Relay::DrawTurns() {
+  JobSegment& segment = communicator_->job().segment();
+  bool moved = false;
+  for (; !turns_.empty(); turns_.pop_front(), moved = true) {
+    const auto& [region, batch] = std::tie(turns_.front().region, turns_.front().ticket);
+    if (region < 0 || region >= segment.max_communicators()) continue;
+    nccl::TurnRecord& record = segment.nccl_turn_record(region);
+    if (!record.HasRoomFor(batch)) return moved;
+    if (!record.BeginToDraw(batch)) {
+      communicator_->job().Abort("shared memory is corrupt: the turns of NCCL's batches");
+      return true;
+    }
+    record.Draw(&segment.nccl_turns());
+  }
+  return moved;
+}
+
 void Relay::Launch(const RelayMessage& message) {
+  if (message.nccl == kNoNccl) {
+    group_->segment().without_nccl().store(message.rank.index() + 1, std::memory_order_seq_cst);
+  }
   const auto found = reported_.find(Key{message.key_hash, message.key, message.ticket});
   if (found == reported_.end()) {  // no member of this host takes part
     if (message.seals) submission_->SealOpen();
@@ -265,7 +299,8 @@ void Relay::Launch(const RelayMessage& message) {
   ReadinessTable& table = group_->table();
   const Manifest manifest = table.ManifestAt(place);
   const MemberId outside = group_->segment().outside();
-  Cell cell = {kNotInArena, kNotInArena, 0, kNotInArena};
+  const bool on_devices = message.nccl > kNoNccl;
+  Cell cell = {on_devices ? kOnDevice : kNotInArena, kNotInArena, 0, kNotInArena};
   // With the result at hand, nobody asks what the other hosts have brought.
   const bool done = !message.data.empty();
   void* const parts = done ? nullptr : StoreOutsideParts(communicator_, message.parts, &cell);

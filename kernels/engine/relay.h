@@ -13,6 +13,12 @@
 // back what it could launch while its own rank has sealed work, until the bucket cap is reached. What goes to
 // another host at a time is one message of the wire.
 //
+// Whether NCCL moves a request is decided on the way: a report says whether all members have kept their
+// tensors on GPUs, and the launch whether all hosts have said so. Relays then say it at outside().
+//
+// The relays of the world also draw the turns of batches that NCCL moves between hosts (Note [Turns between
+// hosts] in kernels/collectives/backends/nccl/nccl_turns.h).
+//
 // A failed step: the rank that finds it sends *failed* to the head, and the head sends *fail* to all relays.
 // A relay fails its host's incarnation when every request that was launched before has completed there. So a
 // request that was launched completes on all hosts, and one that was not fails on all of them. (After an
@@ -49,8 +55,10 @@ class Relay {
   // Progress thread.
   bool SealOpen();
 
-  // Whether the head's answer may come soon. Progress thread.
-  bool polls() const { return !reported_.empty() && Clock::now() < answer_expected_until_; }
+  // Whether the head's answer may come soon, or there is soon room for a turn. Progress thread.
+  bool polls() const {
+    return (!reported_.empty() && Clock::now() < answer_expected_until_) || !turns_.empty();
+  }
 
  private:
   using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
@@ -70,6 +78,7 @@ class Relay {
   void TakeAtHead(const RelayMessage& message, RankId from);
   void Obey(const RelayMessage& message);
   void Launch(const RelayMessage& message);
+  bool DrawTurns();
   void Retire();
   bool FailWhenDrained();
   void NoteShutDown(RankId rank);
@@ -94,6 +103,7 @@ class Relay {
   std::map<Key, Place> reported_;  // not launched yet
   Clock::time_point answer_expected_until_;
   std::deque<Launched> launched_;
+  std::deque<RelayMessage> turns_;  // to be drawn, in this order
   // Failures that the head has decided, of this incarnation and of later ones, since other hosts may be
   // ahead; and shutdowns that came after them.
   std::deque<RelayMessage> failing_;

@@ -62,10 +62,9 @@ class Resolver {
   // Participants stand in the order of their ranks.
   Status AddOutside(MemberId outside) {
     std::vector<RelayPart> others;
-    if (!ReadOutsideParts(communicator_, group_->table().CellOf(pending_.place(), outside.value()),
-                          &others)) {
-      return Damaged("parts of other hosts");
-    }
+    const Cell cell = group_->table().CellOf(pending_.place(), outside.value());
+    if (!ReadOutsideParts(communicator_, cell, &others)) return Damaged("parts of other hosts");
+    all_hosts_keep_ = cell.input_offset == kOnDevice;
     for (RelayPart& other : others) {
       parts_.push_back({other.rank,
                         MemberId(),
@@ -140,8 +139,12 @@ class Resolver {
     return {};
   }
 
-  // Tensors stay on GPUs if all members take part, and have kept theirs there.
+  // Tensors stay on GPUs if all members take part, and have kept theirs there. Between hosts the head has
+  // decided that.
   ResolvedRequest::Way WayOf() const {
+    if (communicator_->wired()) {
+      return all_hosts_keep_ ? ResolvedRequest::Way::kNccl : ResolvedRequest::Way::kHost;
+    }
     const auto kept = [](const Part& part) { return part.cell.input_offset == kOnDevice; };
     if (parts_.size() != static_cast<std::size_t>(communicator_->size()) ||
         !std::all_of(parts_.begin(), parts_.end(), kept)) {
@@ -172,6 +175,7 @@ class Resolver {
       const Part& part = parts_[each.index()];
       if (bytes == 0 || !part.member.valid()) continue;
       const Cell& cell = part.cell;
+      if (cell.input_offset == kOnDevice && !resolved_->on_devices()) resolved_->all_bounced = false;
       if (own && !(cell == pending_.cell)) return Damaged("address");
       const ArenaView& view = group_->view(part.member.value());
       if (!Locate(view, cell.input_offset, bytes, &resolved_->inputs.back())) return Damaged("address");
@@ -199,6 +203,7 @@ class Resolver {
   const PendingRequest& pending_;
   ResolvedRequest* const resolved_;
   std::vector<Part> parts_;
+  bool all_hosts_keep_ = false;
 };
 
 }  // namespace

@@ -64,6 +64,57 @@ TEST_F(HostOrderTest, LaunchesWhenAllHostsAreReadyInTheOrderInWhichTheyBecomeSo)
   EXPECT_EQ(second[0].ticket, 1u);
 }
 
+RelayMessage WithNccl(RelayMessage report, std::uint32_t nccl, int rank = -1) {
+  report.nccl = nccl;
+  report.rank = RankId(rank);
+  return report;
+}
+
+TEST_F(HostOrderTest, NcclMovesWhatAllHostsHaveKeptForOneVersion) {
+  constexpr std::uint32_t kVersion = 22105;
+  Take(0, WithNccl(Ready(1, {0, 2}), kVersion));
+  EXPECT_EQ(Take(1, WithNccl(Ready(1, {1}), kVersion)).at(0).nccl, kVersion);
+  Take(0, WithNccl(Ready(2, {0, 2}), kNotKept));
+  EXPECT_EQ(Take(1, WithNccl(Ready(2, {1}), kVersion)).at(0).nccl, kNotKept);
+  Take(0, WithNccl(Ready(3, {0, 2}), kVersion));
+  EXPECT_EQ(Take(1, WithNccl(Ready(3, {1}), kNotKept)).at(0).nccl, kNotKept);
+}
+
+TEST_F(HostOrderTest, NamesARankBecauseOfWhichNcclIsNeverUsed) {
+  constexpr std::uint32_t kVersion = 22105;
+  Take(0, WithNccl(Ready(1, {0, 2}), kNoNccl, 2));
+  const RelayMessage first = Take(1, WithNccl(Ready(1, {1}), kVersion)).at(0);
+  EXPECT_EQ(first.nccl, kNoNccl);
+  EXPECT_EQ(first.rank, RankId(2));
+  Take(0, WithNccl(Ready(2, {0, 2}), kNotKept));
+  const RelayMessage second = Take(1, WithNccl(Ready(2, {1}), kNoNccl, 1)).at(0);
+  EXPECT_EQ(second.nccl, kNoNccl);
+  EXPECT_EQ(second.rank, RankId(1));
+  Take(0, WithNccl(Ready(3, {0, 2}), kVersion));
+  const RelayMessage other_version = Take(1, WithNccl(Ready(3, {1}), kVersion + 1)).at(0);
+  EXPECT_EQ(other_version.nccl, kNoNccl);
+  EXPECT_EQ(other_version.rank, RankId(1));
+}
+
+TEST_F(HostOrderTest, NcclMovesNothingWhenARankHasLeft) {
+  constexpr std::uint32_t kVersion = 22105;
+  Take(0, WithNccl(Ready(1, {0, 2}), kVersion));
+  const Messages out = Take(1, Left(1));
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[1].kind, RelayMessage::kLaunch);
+  EXPECT_EQ(out[1].nccl, kNotKept);
+}
+
+TEST_F(HostOrderTest, ThereIsNoResultWhereOneHostHasNoPartialOne) {
+  RelayMessage of_first = Ready(1, {0, 2});
+  of_first.data = {"first"};
+  Take(0, of_first);
+  EXPECT_TRUE(Take(1, Ready(1, {1})).at(0).data.empty());
+  of_first.ticket = 2;
+  Take(1, Ready(2, {1}));
+  EXPECT_TRUE(Take(0, of_first).at(0).data.empty());
+}
+
 TEST_F(HostOrderTest, PartialResultsComeInTheOrderOfTheHosts) {
   RelayMessage of_first = Ready(1, {0, 2}), of_second = Ready(1, {1});
   of_first.data = {"first"};

@@ -24,7 +24,8 @@ namespace {
 // The host's shared memory.
 struct Host {
   static constexpr std::size_t kLines = 3;
-  nccl::Meeting meetings[kLines];
+  nccl::Meeting meeting;
+  nccl::TurnRecord records[kLines];
   std::atomic<std::uint64_t> counter;
   std::array<std::atomic<int>, kLines> made;  // batches, by all ranks together
 };
@@ -33,8 +34,8 @@ struct Host {
 // before its first batch.
 struct Row {
   Row(Host* host, int rank) : compute(rank), turns(&host->counter) {
-    for (nccl::Meeting& meeting : host->meetings) {
-      lines.push_back(std::make_unique<nccl::Turns::Line>(&turns, &meeting));
+    for (nccl::TurnRecord& record : host->records) {
+      lines.push_back(std::make_unique<nccl::Turns::Line>(&turns, &record));
       streams.emplace_back();
       ExpectOk(compute.device->NewStream("turns", &streams.back()));
     }
@@ -44,6 +45,7 @@ struct Row {
   void Make(Host* host, std::size_t number, int num_ranks, int batches) {
     for (int batch = 0; batch < batches; ++batch) {
       while (host->made[number].load() < batch * num_ranks) std::this_thread::yield();
+      lines[number]->Complete();  // the batch before
       for (bool come = false;;) {
         ExpectOk(lines[number]->Come(streams[number].get(), &come));
         if (come) break;
@@ -85,40 +87,71 @@ TEST(NcclTurns, AreTakenInOneOrderByAllRanks) {
 }
 
 TEST(NcclTurns, AreDrawnOnceForEachBatch) {
-  const auto meeting = std::make_unique<nccl::Meeting>();
+  const auto record = std::make_unique<nccl::TurnRecord>();
   std::atomic<std::uint64_t> counter{7};
   std::uint64_t turn = 0;
-  EXPECT_FALSE(meeting->MayHaveBefore(/*turn=*/100, /*made=*/0));
-  EXPECT_TRUE(meeting->BeginToDraw(/*batch=*/0));
-  EXPECT_FALSE(meeting->BeginToDraw(0));  // another member
-  EXPECT_FALSE(meeting->TurnOf(0, &turn));
-  EXPECT_TRUE(meeting->MayHaveBefore(1, 0));
-  meeting->Draw(&counter);
-  EXPECT_FALSE(meeting->BeginToDraw(0));
-  EXPECT_TRUE(meeting->TurnOf(0, &turn));
+  EXPECT_FALSE(record->MayHaveBefore(/*turn=*/100, /*made=*/0));
+  EXPECT_TRUE(record->BeginToDraw(/*batch=*/0));
+  EXPECT_FALSE(record->BeginToDraw(0));  // another member
+  EXPECT_FALSE(record->TurnOf(0, &turn));
+  EXPECT_TRUE(record->MayHaveBefore(1, 0));
+  record->Draw(&counter);
+  EXPECT_FALSE(record->BeginToDraw(0));
+  EXPECT_TRUE(record->TurnOf(0, &turn));
   EXPECT_EQ(turn, 7u);
   EXPECT_EQ(counter.load(), 8u);
-  EXPECT_TRUE(meeting->MayHaveBefore(8, 0));
-  EXPECT_FALSE(meeting->MayHaveBefore(8, 1));  // its calls have been made
-  EXPECT_FALSE(meeting->MayHaveBefore(6, 0));  // it comes later
-  meeting->Renew();
-  EXPECT_FALSE(meeting->MayHaveBefore(8, 0));
-  EXPECT_TRUE(meeting->BeginToDraw(0));
+  EXPECT_TRUE(record->MayHaveBefore(8, 0));
+  EXPECT_FALSE(record->MayHaveBefore(8, 1));  // its calls have been made
+  EXPECT_FALSE(record->MayHaveBefore(6, 0));  // it comes later
+  record->Renew();
+  EXPECT_FALSE(record->MayHaveBefore(8, 0));
+  EXPECT_TRUE(record->BeginToDraw(0));
+}
+
+// Where other hosts are ahead, several batches have turns; no more than there is room for.
+TEST(NcclTurns, AreKeptUntilTheBatchesAreDone) {
+  const auto record = std::make_unique<nccl::TurnRecord>();
+  std::atomic<std::uint64_t> counter{0};
+  constexpr std::uint64_t kRoom = nccl::TurnRecord::kRoom;
+  for (std::uint64_t batch = 0; batch < kRoom; ++batch) {
+    EXPECT_TRUE(record->HasRoomFor(batch));
+    ASSERT_TRUE(record->BeginToDraw(batch));
+    record->Draw(&counter);
+    counter += 10;
+  }
+  EXPECT_FALSE(record->HasRoomFor(kRoom));
+  std::uint64_t turn = 0;
+  for (const std::uint64_t batch : {std::uint64_t{0}, std::uint64_t{5}, kRoom - 1}) {
+    EXPECT_TRUE(record->TurnOf(batch, &turn));
+    EXPECT_EQ(turn, 11 * batch);
+    EXPECT_FALSE(record->MayHaveBefore(turn, batch));
+    EXPECT_TRUE(record->MayHaveBefore(turn + 1, batch));
+  }
+  record->CountDone(2);
+  record->CountDone(1);
+  EXPECT_TRUE(record->HasRoomFor(kRoom + 1));
+  EXPECT_FALSE(record->HasRoomFor(kRoom + 2));
+  ASSERT_TRUE(record->BeginToDraw(kRoom));
+  record->Draw(&counter);
+  EXPECT_TRUE(record->TurnOf(kRoom, &turn));
+  EXPECT_EQ(turn, 11 * kRoom);
+  EXPECT_TRUE(record->TurnOf(2, &turn));
+  EXPECT_EQ(turn, 22u);
 }
 
 // While one rank draws, and is not scheduled, no other takes a turn: it might be a higher one.
-TEST(NcclTurns, AMeetingThatIsMarkedHoldsUpTheOthers) {
+TEST(NcclTurns, ARecordThatIsMarkedHoldsUpTheOthers) {
   Compute compute(0);
   std::unique_ptr<cuda::OwnStream> stream;
   ExpectOk(compute.device->NewStream("turns", &stream));
   const auto host = std::make_unique<Host>();
   nccl::Turns turns(&host->counter);
-  nccl::Turns::Line line(&turns, &host->meetings[0]), marked(&turns, &host->meetings[1]);
-  EXPECT_TRUE(host->meetings[1].BeginToDraw(0));
+  nccl::Turns::Line line(&turns, &host->records[0]), marked(&turns, &host->records[1]);
+  EXPECT_TRUE(host->records[1].BeginToDraw(0));
   bool come = true;
   ExpectOk(line.Come(stream.get(), &come));
   EXPECT_FALSE(come);
-  host->meetings[1].Draw(&host->counter);
+  host->records[1].Draw(&host->counter);
   ExpectOk(line.Come(stream.get(), &come));
   EXPECT_TRUE(come);  // the other one has a higher turn
   ExpectOk(marked.Come(stream.get(), &come));
@@ -126,7 +159,7 @@ TEST(NcclTurns, AMeetingThatIsMarkedHoldsUpTheOthers) {
   line.Skip();
   ExpectOk(marked.Come(stream.get(), &come));
   EXPECT_TRUE(come);
-  host->meetings[0].Renew();
+  host->records[0].Renew();
   line.Restart();
   ExpectOk(line.Come(stream.get(), &come));
   EXPECT_FALSE(come);  // in the next incarnation it draws again
@@ -137,8 +170,8 @@ TEST(NcclTurns, AMeetingThatIsMarkedHoldsUpTheOthers) {
 
 // A transfer of one rank, of which each batch is a sum of one tensor.
 struct OneRank {
-  OneRank(nccl::Turns* turns, nccl::Meeting* meeting)
-      : transfer("", meeting, turns, MemberId(0), 1,
+  OneRank(nccl::Turns* turns, Host* host)
+      : transfer("", {&host->meeting, MemberId(0), 1, turns, &host->records[0], nullptr, nullptr},
                  {[](const std::string& text) { ADD_FAILURE() << text; }, [] { return Status(); },
                   [](const std::string& text) { ADD_FAILURE() << text; }}) {
     request.call.operation.kind = CollectiveKind::kAllreduce;
@@ -182,10 +215,10 @@ TEST(NcclTurns, EndWithTheStep) {
   pretend_gpu_set_policy("prompt");
   const auto host = std::make_unique<Host>();
   nccl::Turns turns(&host->counter);
-  OneRank rank(&turns, &host->meetings[0]);
+  OneRank rank(&turns, host.get());
   std::unique_ptr<cuda::OwnStream> stream;
   ExpectOk(rank.compute.device->NewStream("turns", &stream));
-  nccl::Turns::Line other(&turns, &host->meetings[1]);
+  nccl::Turns::Line other(&turns, &host->records[1]);
   bool come = true;
 
   rank.Plan();
@@ -196,7 +229,7 @@ TEST(NcclTurns, EndWithTheStep) {
   ExpectOk(other.Come(stream.get(), &come));
   EXPECT_TRUE(come);
 
-  host->meetings[0].Renew();
+  host->records[0].Renew();
   rank.transfer.Reset();
   rank.Plan();
   EXPECT_FALSE(rank.Moves(kMoment));  // the other one has made no calls

@@ -17,6 +17,7 @@ Status DeviceUses::Begin(const ResolvedRequest& request, cuda::OwnStream* stream
   }
   writes_.push_back(OrderOf(request.device_output->stream).writes);
   writes_.back()->Begin();
+  if (request.output_owner != nullptr) owners_.push_back(request.output_owner);
   return {};
 }
 

@@ -27,6 +27,7 @@ class DeviceUses {
  private:
   cuda::Event last_;  // that the stream was told to wait for
   std::vector<std::shared_ptr<cuda::Writes>> writes_;
+  std::vector<std::shared_ptr<void>> owners_;
 };
 
 }  // namespace tf_smddp

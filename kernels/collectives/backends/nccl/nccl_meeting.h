@@ -1,5 +1,6 @@
 // Meeting: what the members of a communicator on one host share about the communicators that they make with
-// NCCL: the unique id of the one in use, how far the members' streams have come, and the turns of batches.
+// NCCL: the unique id of the one in use, and how far the members' streams have come. Between hosts, the ranks
+// tell each other by messages instead (hosts_meeting.h).
 //
 // Place in the stack: it lies in shared memory (kernels/control/communicator_segment.h). Zeros are an empty
 // one.
@@ -51,7 +52,6 @@ class alignas(64) Meeting {
   // The next incarnation begins, and the next communicator, if a member has called MarkUnusable. Nobody else
   // uses this meanwhile.
   void Renew() {
-    drawn_.store(0, std::memory_order_relaxed);
     if (unusable_.exchange(0, std::memory_order_relaxed) == 0) return;
     has_id_.store(0, std::memory_order_relaxed);
     number_.fetch_add(1, std::memory_order_release);
@@ -71,31 +71,7 @@ class alignas(64) Meeting {
     return true;
   }
 
-  // Note [Turns] in nccl_turns.h. Batches are counted from 0 in each incarnation. True if this member is to
-  // draw the turn of `batch`; then it calls Draw.
-  bool BeginToDraw(std::uint64_t batch) {
-    std::uint64_t drawn = 2 * batch;
-    return drawn_.compare_exchange_strong(drawn, drawn + 1, std::memory_order_seq_cst);
-  }
-  void Draw(std::atomic<std::uint64_t>* counter) {
-    turn_.store(counter->fetch_add(1, std::memory_order_seq_cst), std::memory_order_seq_cst);
-    drawn_.fetch_add(1, std::memory_order_seq_cst);
-  }
-  // Sets *turn to that of `batch`, which BeginToDraw was called for. False while another member draws it.
-  bool TurnOf(std::uint64_t batch, std::uint64_t* turn) const {
-    if (drawn_.load(std::memory_order_seq_cst) < 2 * batch + 2) return false;
-    *turn = turn_.load(std::memory_order_seq_cst);
-    return true;
-  }
-  // Whether a batch besides the first `made` ones has a turn before `turn`, or may be about to get one.
-  bool MayHaveBefore(std::uint64_t turn, std::uint64_t made) const {
-    const std::uint64_t drawn = drawn_.load(std::memory_order_seq_cst);
-    return drawn % 2 != 0 || (drawn / 2 > made && turn_.load(std::memory_order_seq_cst) < turn);
-  }
-
  private:
-  std::atomic<std::uint64_t> drawn_;  // twice the batches that have a turn; odd while one is drawn
-  std::atomic<std::uint64_t> turn_;   // the last one
   std::atomic<std::uint64_t> number_;
   std::atomic<std::uint32_t> has_id_;
   std::atomic<std::uint32_t> unusable_;

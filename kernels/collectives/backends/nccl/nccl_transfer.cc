@@ -25,6 +25,11 @@ constexpr std::uint64_t kCallsOfGroup = 1024;
 // finds that, and NCCL does not know which rank it was.
 constexpr std::chrono::milliseconds kNamePatience{500};
 
+// How long the end of the job waits before it ends the calls, if there are other hosts. When they end, ranks
+// that have not come past them may get garbage, and see no error of NCCL. They see the end of the job, which
+// is under way to their hosts.
+constexpr std::chrono::milliseconds kNewsPatience{200};
+
 // How long a thread sleeps between two looks at other ranks.
 constexpr std::chrono::microseconds kPoll{200};
 
@@ -66,14 +71,14 @@ class NcclTransfer::Session {
   Status lost_;  // guarded by mu_
 };
 
-NcclTransfer::NcclTransfer(std::string library_path, Meeting* meeting, Turns* turns, MemberId member,
-                           int num_members, DeviceJob job)
+NcclTransfer::NcclTransfer(std::string library_path, Group group, DeviceJob job)
     : library_path_(std::move(library_path)),
-      meeting_(meeting),
-      member_(member),
-      num_members_(num_members),
+      meeting_(group.meeting),
+      member_(group.member),
+      num_members_(group.num_members),
+      hosts_(std::move(group.hosts)),
       job_(std::move(job)),
-      line_(turns, meeting) {}
+      line_(group.turns, group.turn_record, std::move(group.ask_for_turn)) {}
 
 NcclTransfer::~NcclTransfer() {
   if (session_ != nullptr) Retire();
@@ -82,8 +87,9 @@ NcclTransfer::~NcclTransfer() {
   stream_->Then([all_ended] { all_ended->set_value(); });
   if (all_ended->get_future().wait_for(kPatience) == std::future_status::ready) return;
   const Status late = Internal("the GPUs did not come to the end of their work in time");
-  // Other members may get garbage from here on.
-  if (!meeting_->AllEnded(num_members_, complete_)) job_.fail(late.message());
+  // Other ranks may get garbage from here on.
+  const bool ended = hosts_ != nullptr ? hosts_->AllEnded() : meeting_->AllEnded(num_members_, complete_);
+  if (!ended) job_.fail(late.message());
   LoseRetired(late);
 }
 
@@ -156,19 +162,35 @@ Status NcclTransfer::Meet() {
   Status status;
   const Library* const library = SharedLibrary(library_path_, &status);
   if (library == nullptr) return status;
-  UniqueId id;
-  if (!meeting_->TakeId(&id)) {
-    if (member_ != MemberId(0)) return {};
-    status = library->Check("ncclGetUniqueId", library->GetUniqueId(&id));
-    if (!status.ok()) return status;
-    meeting_->LeaveId(id);
-  }
+  bool met = false;
+  HostsMeeting::Agreed agreed;
+  status = hosts_ != nullptr ? MeetHosts(*library, &met, &agreed) : MeetOnHost(*library, &met, &agreed);
+  if (!status.ok() || !met) return status;
+  all_pack_ = agreed.all_pack;
   cuda::Device* const device = DeviceOf(*requests_.front());
   std::unique_ptr<Communicator> communicator;
-  status = Communicator::Make({library, device->driver(), device->context()}, id, num_members_,
-                              member_.value(), &communicator);
+  status = Communicator::Make({library, device->driver(), device->context()}, agreed.id,
+                              hosts_ != nullptr ? hosts_->num_ranks() : num_members_,
+                              hosts_ != nullptr ? hosts_->rank() : member_.value(), &communicator);
   if (status.ok()) session_ = std::make_shared<Session>(std::move(communicator));
   return status;
+}
+
+Status NcclTransfer::MeetOnHost(const Library& library, bool* met, HostsMeeting::Agreed* agreed) {
+  *met = meeting_->TakeId(&agreed->id);
+  if (*met || member_ != MemberId(0)) return {};
+  Status status = library.Check("ncclGetUniqueId", library.GetUniqueId(&agreed->id));
+  if (!status.ok()) return status;
+  meeting_->LeaveId(agreed->id);
+  *met = true;
+  return status;
+}
+
+Status NcclTransfer::MeetHosts(const Library& library, bool* met, HostsMeeting::Agreed* agreed) {
+  const auto make_id = [&library](UniqueId* id) {
+    return library.Check("ncclGetUniqueId", library.GetUniqueId(id));
+  };
+  return hosts_->Meet(packer_ != nullptr, make_id, met, agreed);
 }
 
 // Makes what lasts as long as the transfer.
@@ -184,8 +206,9 @@ Status NcclTransfer::Open(cuda::Device* device) {
 
 // Puts the next group on the stream.
 Status NcclTransfer::Enqueue() {
-  // All members have said it by now, since the communicator is ready.
-  const bool packs = packer_ != nullptr && meeting_->AllPack(num_members_);
+  // All members of this host have said it by now, since the communicator is ready.
+  const bool all_pack = hosts_ != nullptr ? all_pack_ : meeting_->AllPack(num_members_);
+  const bool packs = packer_ != nullptr && all_pack;
   std::vector<NcclCall> calls;
   for (std::uint64_t most = 0; enqueued_ < requests_.size() && most < kCallsOfGroup; ++enqueued_) {
     const ResolvedRequest* const request = requests_[enqueued_];
@@ -214,6 +237,7 @@ void NcclTransfer::Complete() {
     uses.End(outcome);
   };
   ++complete_;
+  line_.Complete();
   const Status status = stream_->WhenReached(ended);
   if (!status.ok()) ended(status);
 }
@@ -233,7 +257,10 @@ void NcclTransfer::Abandon(const Status* job_end) {
   if (enqueued_ > 0) meeting_->MarkUnusable();
   if (packer_ != nullptr) packer_->Forget();
   if (job_end == nullptr) return;
-  if (session_ != nullptr) Retire();
+  if (session_ != nullptr) {
+    Retire();
+    if (hosts_ != nullptr) std::this_thread::sleep_for(kNewsPatience);
+  }
   LoseRetired(*job_end);
 }
 
@@ -248,8 +275,16 @@ void NcclTransfer::Reset() {
 void NcclTransfer::Retire() {
   enqueued_ = 0;
   stream_->Then([session = session_, uses = std::exchange(uses_, {}), stream = stream_.get(),
-                 meeting = meeting_, num_members = num_members_, complete = complete_, job = job_] {
-    while (!meeting->AllEnded(num_members, complete) && !session->lost() && job.error().ok()) {
+                 meeting = meeting_, num_members = num_members_, hosts = hosts_, complete = complete_,
+                 job = job_] {
+    const auto all_ended = [&] {
+      return hosts != nullptr ? hosts->AllEnded() : meeting->AllEnded(num_members, complete);
+    };
+    while (!all_ended() && !session->lost()) {
+      if (!job.error().ok()) {
+        if (hosts != nullptr) std::this_thread::sleep_for(kNewsPatience);
+        break;
+      }
       std::this_thread::sleep_for(kPoll);
     }
     session->communicator->Abort();

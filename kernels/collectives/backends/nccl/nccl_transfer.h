@@ -13,7 +13,7 @@
 // that others will never make; the next batch makes another one. Batches that were complete by then are
 // waited for first, on all ranks, and succeed (nccl_meeting.h); so it is at the end of the transfer. The end
 // of the job ends the communicator at once, and those batches end with an error, since a rank may have died
-// in the middle of them.
+// in the middle of them. Between hosts, a failed step has no batches that are not complete.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 
@@ -26,6 +26,7 @@
 
 #include "kernels/collectives/backends/device/device_job.h"
 #include "kernels/collectives/backends/device/device_uses.h"
+#include "kernels/collectives/backends/nccl/hosts_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_library.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
@@ -39,10 +40,19 @@ namespace tf_smddp::nccl {
 
 class NcclTransfer : public Transfer {
  public:
-  // For the members of a communicator of one host, of which this rank is `member`. `meeting` and `turns`,
-  // which this rank's transfers share, outlive it.
-  NcclTransfer(std::string library_path, Meeting* meeting, Turns* turns, MemberId member, int num_members,
-               DeviceJob job);
+  // Who makes the calls together. All that is pointed to outlives the transfer.
+  struct Group {
+    Meeting* meeting;
+    MemberId member;  // this rank
+    int num_members;  // on this host
+    Turns* turns;     // which this rank's transfers share
+    TurnRecord* turn_record;
+    // Only if there are ranks on other hosts.
+    std::shared_ptr<HostsMeeting> hosts;
+    Turns::Line::Ask ask_for_turn;
+  };
+
+  NcclTransfer(std::string library_path, Group group, DeviceJob job);
   // Waits for the streams of all members to come past the batches that were complete; for some ten seconds at
   // most.
   ~NcclTransfer() override;
@@ -65,6 +75,8 @@ class NcclTransfer : public Transfer {
 
   bool Report(const Status& error);
   Status Meet();
+  Status MeetOnHost(const Library& library, bool* met, HostsMeeting::Agreed* agreed);
+  Status MeetHosts(const Library& library, bool* met, HostsMeeting::Agreed* agreed);
   Status Open(cuda::Device* device);
   Status Enqueue();
   void Retire();
@@ -74,6 +86,7 @@ class NcclTransfer : public Transfer {
   Meeting* const meeting_;
   const MemberId member_;
   const int num_members_;
+  const std::shared_ptr<HostsMeeting> hosts_;  // nullptr: all ranks are on this host
   const DeviceJob job_;
 
   // Of the batch under way.
@@ -88,6 +101,7 @@ class NcclTransfer : public Transfer {
   std::uint64_t complete_ = 0;                   // so many batches were; the same on all members
   std::uint64_t number_ = 0;                     // of NCCL's communicator in use, or to be made
   std::shared_ptr<Session> session_;             // nullptr until the first batch
+  bool all_pack_ = false;                        // of that communicator
   std::unique_ptr<Packer> packer_;               // nullptr: this rank cannot pack
   std::vector<std::weak_ptr<Session>> retired_;  // since a failed step; batches that were complete use them
   std::unique_ptr<cuda::OwnStream> stream_;      // its thread uses the sessions

@@ -1,10 +1,12 @@
 #include "kernels/collectives/backends/nccl/nccl_turns.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tf_smddp::nccl {
 
-Turns::Line::Line(Turns* turns, Meeting* meeting) : turns_(turns), meeting_(meeting) {
+Turns::Line::Line(Turns* turns, TurnRecord* record, Ask ask)
+    : turns_(turns), record_(record), ask_(std::move(ask)) {
   std::lock_guard<std::mutex> lock(turns_->mu_);
   turns_->lines_.insert(this);
 }
@@ -19,9 +21,14 @@ Status Turns::Line::Come(cuda::OwnStream* stream, bool* come) {
   *come = has_come_;
   if (has_come_) return {};
   const std::uint64_t batch = made_.load(std::memory_order_relaxed);
-  if (meeting_->BeginToDraw(batch)) meeting_->Draw(turns_->counter_);
+  if (ask_ == nullptr) {
+    if (record_->BeginToDraw(batch)) record_->Draw(turns_->counter_);
+  } else if (asked_ == batch) {
+    ++asked_;
+    ask_(batch);
+  }
   std::uint64_t turn = 0;
-  if (!meeting_->TurnOf(batch, &turn)) return {};
+  if (!record_->TurnOf(batch, &turn)) return {};
   std::lock_guard<std::mutex> lock(turns_->mu_);
   if (!turns_->IsFirst(*this, turn)) return {};
   if (turns_->last_ != nullptr && turns_->last_ != this) {
@@ -49,7 +56,7 @@ void Turns::Line::Skip() {
 bool Turns::IsFirst(const Line& line, std::uint64_t turn) const {
   return std::none_of(lines_.begin(), lines_.end(), [&](const Line* other) {
     return other != &line &&
-           other->meeting_->MayHaveBefore(turn, other->made_.load(std::memory_order_acquire));
+           other->record_->MayHaveBefore(turn, other->made_.load(std::memory_order_acquire));
   });
 }
 

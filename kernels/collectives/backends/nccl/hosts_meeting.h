@@ -1,0 +1,81 @@
+// HostsMeeting: what the ranks of several hosts tell each other about the communicator that they make with
+// NCCL: that they are there, its unique id, and that their streams have come past all its calls.
+//
+// Place in the stack: below nccl_transfer.h, beside nccl_meeting.h, which does this in the memory of one
+// host. The first rank hears the others, and answers when it has heard all. So it takes two messages for each
+// rank at the beginning, and two at the end.
+//
+// Between hosts, a communicator of ours has one of NCCL for as long as it lives: a failed step waits for the
+// batches that were launched before it (kernels/engine/relay.h), so no rank has calls on its stream that
+// others will never make.
+#ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_HOSTS_MEETING_H_
+#define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_HOSTS_MEETING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "kernels/collectives/backends/nccl/nccl_library.h"
+#include "kernels/common/rank_id.h"
+#include "kernels/common/status.h"
+#include "kernels/common/wire.h"
+
+namespace tf_smddp::nccl {
+
+// All methods: any thread.
+class HostsMeeting {
+ public:
+  // For the `ranks` of the job, in ascending order, that are in `communicator`. `self` is among them. `wire`
+  // outlives it.
+  HostsMeeting(Wire* wire, std::uint32_t communicator, const std::vector<int>& ranks, RankId self);
+
+  // As NCCL counts them.
+  int num_ranks() const { return static_cast<int>(ranks_.size()); }
+  int rank() const { return rank_; }
+
+  // What the ranks have agreed on.
+  struct Agreed {
+    UniqueId id;
+    bool all_pack;  // all ranks pack small tensors (nccl_packing.h)
+  };
+
+  // Sets *met to whether all ranks have called this, and then *agreed. It never waits, so it is called again
+  // until then. `packs`: this rank does. The first rank makes the id with `make_id`. Errors: of `make_id`;
+  // Internal, if a message makes no sense.
+  Status Meet(bool packs, const std::function<Status(UniqueId*)>& make_id, bool* met, Agreed* agreed);
+
+  // Whether all ranks have called this: their streams have come past all calls. It never waits, so it is
+  // called again until then.
+  bool AllEnded();
+
+ private:
+  enum Kind : std::uint32_t { kHere, kBegin, kEnded, kAllEnded };
+  struct Message {
+    Kind kind;
+    std::uint32_t packs;
+    UniqueId id;
+  };
+
+  bool IsFirst() const { return rank_ == 0; }
+  Status Receive();
+  void Tell(RankId rank, const Message& message);
+  void TellAll(const Message& message);
+
+  Wire* const wire_;
+  const Wire::Channel channel_;
+  std::vector<RankId> ranks_;
+  int rank_ = 0;
+
+  // Guards everything below.
+  std::mutex mu_;
+  bool is_here_ = false, has_ended_ = false;       // the first rank knows
+  std::size_t here_ = 0, ended_ = 0;               // the ranks that the first one knows of
+  bool all_are_here_ = false, all_ended_ = false;  // this rank knows
+  Agreed agreed_ = {{}, true};
+};
+
+}  // namespace tf_smddp::nccl
+
+#endif  // TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_HOSTS_MEETING_H_
