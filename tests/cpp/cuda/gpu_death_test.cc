@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <random>
@@ -17,6 +18,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/cpp/cuda/compute.h"
+#include "tests/cpp/testing/limited_ranks.h"
 #include "tests/cpp/testing/processes.h"
 #include "tests/cpp/testing/ranks.h"
 
@@ -86,6 +88,41 @@ TEST_P(GpuDeathTest, SigkillAtARandomMoment) {
     KillOneRank(3, victim, SIGKILL, when, body, std::chrono::milliseconds(stopped));
     if (HasFailure()) return;
   }
+}
+
+// On two hosts, which a wire joins; rank r is on host r modulo 2.
+TEST(GpuDeathOnHosts, SigkillAtARandomMoment) {
+  ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", "2", 1), 0);
+  std::mt19937 random(std::random_device{}());
+  for (const char* const policy : {"prompt", "random", "compute=lazy,*=prompt", "compute=prompt,*=lazy"}) {
+    const int size = 2 + static_cast<int>(random() % 3);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
+    const std::chrono::microseconds when(random() % 300000);
+    SCOPED_TRACE("rank " + std::to_string(victim) + " of " + std::to_string(size) + " after " +
+                 std::to_string(when.count()) + " us, " + policy);
+    LimitedRanks ranks(
+        size, [](int, Config*) {},
+        [policy](Engine& engine) { return RunUntilFailureAndRest(engine, policy, /*share=*/false); });
+    ranks.AwaitInit();
+    ::usleep(static_cast<useconds_t>(when.count()));
+    ASSERT_EQ(::kill(ranks.pid(victim), SIGKILL), 0);
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<RankEnd> ends = ranks.AwaitAll();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+    for (int rank = 0; rank < size; ++rank) {
+      const RankEnd& end = ends[static_cast<std::size_t>(rank)];
+      if (rank == victim) {
+        EXPECT_TRUE(WIFSIGNALED(end.wait_status));
+        continue;
+      }
+      EXPECT_NE(end.error.find("rank " + std::to_string(victim)), std::string::npos)
+          << "rank " << rank << " says: " << end.error << "\n"
+          << end.log;
+      EXPECT_EQ(end.error.find("spins"), std::string::npos) << end.error;
+    }
+    if (HasFailure()) break;
+  }
+  ASSERT_EQ(::unsetenv("TF_SMDDP_TEST_HOSTS"), 0);
 }
 
 // As an exception that ends a rank's program does.

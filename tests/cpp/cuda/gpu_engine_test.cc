@@ -1,6 +1,6 @@
 // Tensors stay on GPUs: ranks as threads, on the pretend GPU. Each has a device, and the engine gives their
 // tensors to the pretend NCCL; or they share a device, and the engine moves their tensors through windows
-// there.
+// there. The ranks that have a device each may be on several hosts (RanksOnHosts).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +25,8 @@ namespace tf_smddp::testing {
 namespace {
 
 constexpr std::size_t kFloats = 5000;
+
+bool HasHosts() { return RanksOnHosts(2).size() > 1; }
 
 CollectiveStats StatsOf(Engine& engine, CollectiveKind kind) {
   EngineStats stats;
@@ -206,9 +208,10 @@ TEST_P(GpuEngineTest, SumsOneStepAfterTheOther) {
       const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
       EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 5 * kFloats * sizeof(float));
       EXPECT_EQ(stats.staged_bytes, 0u);
-      // Where ranks share a device, the first sums have gone through the host.
+      // Where ranks share a device, the first sums have gone through the host. Between hosts, the relay keeps
+      // there what the other hosts bring, which is no tensor.
       const std::size_t used = engine.arena()->used_bytes();
-      EXPECT_TRUE(used == 0 || DeviceOf(1) == 0) << used;
+      EXPECT_TRUE(used < (HasHosts() ? kFloats : 1) || DeviceOf(1) == 0) << used;
     });
   }
 }
@@ -462,7 +465,7 @@ TEST_P(GpuEngineTest, MeetsTensorsOfTheHost) {
     }
     const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
     EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 3 * kFloats * sizeof(float));
-    EXPECT_EQ(stats.staged_bytes, 3 * kFloats * sizeof(float));
+    EXPECT_EQ(stats.staged_bytes, HasHosts() ? 0 : 3 * kFloats * sizeof(float));
   });
 }
 
@@ -490,7 +493,7 @@ TEST_P(GpuEngineTest, GathersWhereOneRankIsOnTheHost) {
 // NCCL refuses it, and windows are for one GPU.
 TEST(NcclEngine, HasNoTwoRanksOnEachOfTwoGpus) {
   RunRanks(4, [](int rank, Engine& engine) {
-    Compute compute(rank / 2);
+    Compute compute(HasHosts() ? rank % 2 : rank / 2);  // those of one host share a GPU
     const Floats data(&compute, kFloats);
     for (int step = 0; step < 4; ++step) ExpectSum(engine, &compute, data, step);
     EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 0u);

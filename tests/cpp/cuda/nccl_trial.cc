@@ -66,7 +66,7 @@ bool IsPowerOfTwo(double factor) {
 
 // Inputs are small quarters (trial.h), whose sums are exact in all types.
 bool Rounds(const Trial& trial, int num_ranks) {
-  if (trial.op == ReduceOp::kProduct) return DTypeBytes(trial.dtype) == 2;
+  if (trial.op == ReduceOp::kProduct && DTypeBytes(trial.dtype) == 2) return true;
   const int divisor = trial.op == ReduceOp::kAverage ? num_ranks : 1;
   return !IsPowerOfTwo(trial.prescale) || !IsPowerOfTwo(trial.postscale) || !IsPowerOfTwo(divisor);
 }
