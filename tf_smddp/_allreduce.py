@@ -21,8 +21,8 @@ from tf_smddp._scaling import NONE, Scaling, scaling
 @not_converted
 def allreduce(
     tensor: Any = None,
-    param_index: Optional[int] = None,
-    num_params: Optional[int] = None,
+    param_index: int = 0,
+    num_params: int = 1,
     compression: Any = Compression.none,
     op: Optional[ReduceOp] = ReduceOp.AVERAGE,
     name: Optional[str] = None,
@@ -46,7 +46,7 @@ def allreduce(
         tensor: what to reduce: a tensor or something that becomes one, of any shape, the same on all ranks,
             and of a floating, complex or integer type, or bool. `tf.IndexedSlices` are made dense first.
         param_index: which tensor of the group this is, 0 <= param_index < num_params.
-        num_params: how many tensors the group has.
+        num_params: how many tensors the group has; by default the tensor stands alone.
         compression: one of `Compression`'s, the same on all ranks: in which format sums and averages of
             float32 tensors cross between hosts, or between GPUs; on one host of CPUs it changes no value. Or
             your own compressor, which is applied around the op.
@@ -270,7 +270,7 @@ def _check_position(param_index: Any, num_params: Any) -> Tuple[int, int]:
         index, count = operator.index(param_index), operator.index(num_params)
     except TypeError:
         raise TypeError(
-            "allreduce() needs param_index and num_params as Python integers (for a single tensor: 0 and 1), "
+            "allreduce() needs param_index and num_params as Python integers (none for a single tensor), "
             f"but got param_index={param_index!r}, num_params={num_params!r}."
         ) from None
     if not 0 <= index < count:

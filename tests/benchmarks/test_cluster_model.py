@@ -26,11 +26,7 @@ def compiled(tmp_path_factory) -> pathlib.Path:
 @pytest.mark.parametrize(
     "algorithm, hosts, per_host",
     [
-        *[
-            (each, *places)
-            for each in ("ours", "ring", "horovod")
-            for places in ((2, 1), (3, 2), (4, 1))
-        ],
+        *[(each, *places) for each in ("ours", "ring", "horovod") for places in ((2, 1), (3, 2), (4, 1))],
         *[(each, *places) for each in ("halving", "doubling") for places in ((2, 1), (4, 2))],
         ("server", 3, 1),
     ],
