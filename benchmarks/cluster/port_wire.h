@@ -39,6 +39,7 @@ class PortWire : public Wire {
   void Stop() override {}
   void Send(RankId, Channel, std::string) override {}
   void Post(RankId, Channel, std::string) override {}
+  void Flush() override {}
   bool Receive(Channel, Message*) override { return false; }
   Loss Lost() override { return {}; }
   std::string Silent() override { return ""; }

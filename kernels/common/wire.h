@@ -52,6 +52,9 @@ class Wire {
   // threads that must not be held up by a network that has failed. Any thread.
   virtual void Post(RankId to, Channel channel, std::string bytes) = 0;
 
+  // Waits until the network has what was sent and posted, for a tenth of a second at most. Any thread.
+  virtual void Flush() = 0;
+
   // Takes the next message of `channel`. It never waits; false when there is none. Any thread.
   virtual bool Receive(Channel channel, Message* message) = 0;
 

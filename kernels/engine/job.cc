@@ -80,11 +80,10 @@ void Job::RingAll() {
   }
 }
 
+// The other hosts first: when the script of this rank has the error, its process may end at once.
 void Job::Abort(const std::string& text) {
-  if (segment_->abort().Raise(text)) {
-    logger_.Log(LogLevel::kError, text);
-    if (wire_ != nullptr) TellOtherHosts(text);
-  }
+  if (wire_ != nullptr && !aborted()) TellOtherHosts(text);
+  if (segment_->abort().Raise(text)) logger_.Log(LogLevel::kError, text);
   RingAll();  // also when another rank has raised it, which may have died before it rang
 }
 
@@ -97,6 +96,7 @@ void Job::TellOtherHosts(const std::string& text) {
     if (host == host_) continue;
     wire_->Post(RankId(hosts_[host].front()), {0, Wire::Channel::kOrder}, Encode({message}));
   }
+  wire_->Flush();
 }
 
 }  // namespace tf_smddp

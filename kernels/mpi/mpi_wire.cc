@@ -29,7 +29,8 @@ constexpr std::chrono::microseconds kShortest{50};
 constexpr std::chrono::microseconds kLongest{1000};
 
 // For what is sent at the end.
-constexpr std::chrono::seconds kFlushPatience{5};
+constexpr std::chrono::seconds kLastPatience{5};
+constexpr std::chrono::milliseconds kFlushPatience{100};
 
 // MPI has so many messages of ours at most.
 constexpr std::size_t kMostSends = 64;
@@ -84,8 +85,8 @@ void MpiWire::Stop() {
     wake_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  const Clock::time_point deadline = Clock::now() + kFlushPatience;
-  while (Sending() && Clock::now() < deadline) {
+  const Clock::time_point deadline = Clock::now() + kLastPatience;
+  while (Sending(Runtime::Turn(runtime_)) && Clock::now() < deadline) {
     TryPoll();
     std::this_thread::sleep_for(kShortest);
   }
@@ -102,12 +103,27 @@ void MpiWire::Start(std::function<void(std::uint32_t communicator)> arrived) {
 }
 
 void MpiWire::Send(RankId to, Channel channel, std::string bytes) {
-  Post(to, channel, std::move(bytes));
+  Queue(to, channel, std::move(bytes));
   const Runtime::Turn turn(runtime_, std::try_to_lock);
   if (MayCall(turn)) SendQueued();
 }
 
+// The process may be about to end, so the wire's thread must not wait for its next time to look.
 void MpiWire::Post(RankId to, Channel channel, std::string bytes) {
+  Queue(to, channel, std::move(bytes));
+  std::lock_guard<std::mutex> lock(mu_);
+  posted_ = true;
+  wake_.notify_all();
+}
+
+void MpiWire::Flush() {
+  const Clock::time_point deadline = Clock::now() + kFlushPatience;
+  while (Sending(Runtime::Turn(runtime_, std::try_to_lock)) && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kShortest);
+  }
+}
+
+void MpiWire::Queue(RankId to, Channel channel, std::string bytes) {
   const Key key{channel.communicator, channel.kind};
   std::lock_guard<std::mutex> lock(mu_);
   if (to.value() == rank_) return Deliver(rank_, key, std::move(bytes), /*wake=*/true);
@@ -199,8 +215,9 @@ bool MpiWire::Started(const Status& status, Handle request, Pending pending) {
 
 void MpiWire::Run() {
   std::chrono::microseconds sleep = kShortest;
-  for (;;) {
+  for (bool posted = false;;) {
     const bool others_poll =
+        !posted &&
         Clock::now().time_since_epoch() - Clock::duration(polled_.load(std::memory_order_relaxed)) < kLongest;
     const bool moved = !others_poll && TryPoll();
     std::set<std::uint32_t> to_ring;
@@ -208,8 +225,9 @@ void MpiWire::Run() {
       std::unique_lock<std::mutex> lock(mu_);
       const bool soon = !others_poll && (moved || !queue_.empty());
       sleep = others_poll ? kLongest : soon ? kShortest : std::min(2 * sleep, kLongest);
-      wake_.wait_for(lock, sleep, [this] { return stopping_ || !to_ring_.empty(); });
+      wake_.wait_for(lock, sleep, [this] { return stopping_ || posted_ || !to_ring_.empty(); });
       if (stopping_) return;
+      posted = std::exchange(posted_, false) || (posted && !queue_.empty());
       to_ring.swap(to_ring_);
     }
     for (const std::uint32_t communicator : to_ring) arrived_(communicator);
@@ -336,10 +354,10 @@ void MpiWire::Lose(int rank, const std::string& reason) {
   wake_.notify_all();
 }
 
-// Whether messages wait for MPI, or in it.
-bool MpiWire::Sending() {
-  const Runtime::Turn turn(runtime_);
+// Whether messages wait for MPI, or in it; true while another thread is in MPI.
+bool MpiWire::Sending(const Runtime::Turn& turn) {
   std::lock_guard<std::mutex> lock(mu_);
+  if (!turn) return !lost_.rank.valid();
   return !lost_.rank.valid() && (!queue_.empty() || sending_ > 0);
 }
 

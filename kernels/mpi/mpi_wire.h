@@ -53,6 +53,7 @@ class MpiWire : public Wire {
   void Stop() override;
   void Send(RankId to, Channel channel, std::string bytes) override;
   void Post(RankId to, Channel channel, std::string bytes) override;
+  void Flush() override;
   bool Receive(Channel channel, Message* message) override;
   Loss Lost() override;
   std::string Silent() override { return silence_.Reason(); }
@@ -83,6 +84,7 @@ class MpiWire : public Wire {
 
   MpiWire(Runtime* runtime, Handle communicator, const Config& config, Hosts hosts);
 
+  void Queue(RankId to, Channel channel, std::string bytes);
   void Run();
   bool TryPoll(const std::uint32_t* receiver = nullptr);
   bool MayCall(const Runtime::Turn& turn) const { return turn && !stopped_ && !runtime_->closed(); }
@@ -97,7 +99,7 @@ class MpiWire : public Wire {
   void Deliver(const Incoming& incoming);
   void Deliver(int from, Key channel, std::string bytes, bool wake);
   void Lose(int rank, const std::string& reason);
-  bool Sending();
+  bool Sending(const Runtime::Turn& turn);
 
   Runtime* const runtime_;
   const Handle communicator_;
@@ -126,6 +128,7 @@ class MpiWire : public Wire {
   std::map<Key, std::deque<Message>> arrived_messages_;
   std::set<std::uint32_t> to_ring_;  // communicators for which messages have come
   Loss lost_;
+  bool posted_ = false;  // something is in queue_ that nobody else gives to MPI
   bool stopping_ = false;
   std::thread thread_;  // last: it uses the others
 };
