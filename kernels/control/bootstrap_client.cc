@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "kernels/common/unique_fd.h"
 #include "kernels/control/bootstrap_messages.h"
+#include "kernels/control/bootstrap_notice.h"
 #include "kernels/control/rendezvous.h"
 #include "kernels/control/unix_socket.h"
 
@@ -47,7 +49,15 @@ class Client {
     Status status = rendezvous_.Find(config_);
     if (status.ok()) status = rendezvous_.CheckPrivate();
     if (!status.ok()) return status;
-    status = ConnectUnix(rendezvous_.socket_path(), deadline_, rendezvous_.derived(), &socket_);
+    const Deadline notice = NoticeOf(config_);
+    const auto connect = [this](Deadline deadline) {
+      return ConnectUnix(rendezvous_.socket_path(), deadline, rendezvous_.derived(), &socket_);
+    };
+    status = connect(std::min(deadline_, notice));
+    if (!status.ok() && Clock::now() >= notice) {
+      LogWait(config_, "for rank 0");
+      status = connect(deadline_);
+    }
     if (!status.ok()) {
       rendezvous_.RemoveIfAbandoned();
       return rendezvous_.derived() ? Internal(status.message() + "; " + rendezvous_.explanation()) : status;

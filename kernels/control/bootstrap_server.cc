@@ -17,6 +17,7 @@
 #include "kernels/common/system_call.h"
 #include "kernels/common/unique_fd.h"
 #include "kernels/control/bootstrap_messages.h"
+#include "kernels/control/bootstrap_notice.h"
 #include "kernels/control/job_segment.h"
 #include "kernels/control/rendezvous.h"
 #include "kernels/control/unix_socket.h"
@@ -114,18 +115,22 @@ class Server {
   // hello yet; *missing is the number of ranks that have not.
   Status AcceptHellos(int listener, const Hello& ours, BootstrapResult* result,
                       std::vector<UniqueFd>* unidentified, int* missing) {
+    Deadline notice = NoticeOf(config_);
     while (*missing > 0) {
       if (MillisecondsUntil(deadline_) == 0) return MissingRanks();
+      if (Clock::now() >= notice) {
+        LogWait(config_, "for rank(s) " + MissingNames());
+        notice = deadline_;
+      }
       std::vector<pollfd> polled = {{listener, POLLIN, 0}};
       for (const UniqueFd& socket : *unidentified) polled.push_back({socket.get(), POLLIN, 0});
       for (int rank = 1; rank < config_.local_size; ++rank) {
         if (sockets_[rank].valid())
           polled.push_back({sockets_[rank].get(), POLLIN, 0});  // readable when it ends
       }
-      const int count = ::poll(polled.data(), polled.size(), MillisecondsUntil(deadline_));
+      const int count = ::poll(polled.data(), polled.size(), MillisecondsUntil(std::min(deadline_, notice)));
       if (count < 0 && errno != EINTR) return Internal(std::string("poll: ") + std::strerror(errno));
-      if (count == 0) return MissingRanks();
-      if (count < 0) continue;
+      if (count <= 0) continue;
       for (std::size_t i = 1 + unidentified->size(); i < polled.size(); ++i) {
         if (polled[i].revents != 0) return EndedEarly(polled[i].fd);
       }
@@ -279,14 +284,18 @@ class Server {
     return status.ok() ? status : Internal(RankName(rank) + " failed during init(): " + status.message());
   }
 
-  Status MissingRanks() const {
+  std::string MissingNames() const {
     std::string missing;
     for (int rank = 1; rank < config_.local_size; ++rank) {
       if (!sockets_[rank].valid()) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
+    return missing;
+  }
+
+  Status MissingRanks() const {
     return Internal(
-        "init() waited " + std::to_string(config_.bootstrap_timeout_seconds) + " s for rank(s) " + missing +
-        " of " + std::to_string(config_.local_size) +
+        "init() waited " + std::to_string(config_.bootstrap_timeout_seconds) + " s for rank(s) " +
+        MissingNames() + " of " + std::to_string(config_.local_size) +
         "; were they started, and do they call init()? SMDDP_BOOTSTRAP_TIMEOUT (seconds) sets the limit; " +
         rendezvous_.explanation() + refused_);
   }

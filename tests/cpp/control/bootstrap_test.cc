@@ -229,10 +229,18 @@ TEST(Bootstrap, ARankThatIsTooLateGetsTheDirectoryInTheError) {
   const PrivateDirectory base;
   std::vector<Config> configs = DerivedConfigs(2, "NAME=run", base.path());
   for (Config& config : configs) config.bootstrap_timeout_seconds = 1;
+  ::testing::internal::CaptureStderr();
   const std::vector<Outcome> zero = MeetAll({configs[0]});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "[tf_smddp rank 0 warning] init() still waits for rank(s) 1, up to 1 s in all "
+            "(SMDDP_BOOTSTRAP_TIMEOUT)\n");
   ExpectAllFailWith(zero, "rank(s) 1 of 2");
   ExpectAllFailWith(zero, "which follows from NAME=run");
+  ::testing::internal::CaptureStderr();
   const std::vector<Outcome> one = MeetAll({configs[1]});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "[tf_smddp rank 1 warning] init() still waits for rank 0, up to 1 s in all "
+            "(SMDDP_BOOTSTRAP_TIMEOUT)\n");
   ExpectAllFailWith(one, "rank 0 did not open its bootstrap socket");
   ExpectAllFailWith(one, "started without this process");
   ExpectAllFailWith(one, "which follows from NAME=run");
