@@ -272,17 +272,28 @@ void StallWatch::LookAtOtherHost(RankId rank, Clock::time_point now) {
 // Note [Progress].
 void StallWatch::CheckTimeout(const RankSet& awaited, const std::string& text, Clock::time_point now) {
   if (timeout_ == kNever) return;
-  // If all of them are on other hosts, the ranks there know more, and end the job with that.
-  const std::vector<RankId> ranks = awaited.ranks();
-  const bool elsewhere = std::all_of(ranks.begin(), ranks.end(),
-                                     [this](RankId rank) { return job_->LocalRankOf(rank.value()) < 0; });
-  const Clock::duration limit = elsewhere ? timeout_ + 2 * interval_ + std::chrono::seconds(1) : timeout_;
-  for (const RankId rank : ranks) {
+  // The ranks of another host that is the cause know more, and end the job with that.
+  const Clock::duration limit =
+      IsElsewhere(awaited) ? timeout_ + 2 * interval_ + std::chrono::seconds(1) : timeout_;
+  for (const RankId rank : awaited.ranks()) {
     const Seen& seen = seen_[rank.index()];
     // Its use of the CPU takes two looks to see.
     if (seen.looks < 2 || now - seen.progress < limit) return;
   }
   job_->Abort("no progress for " + DescribeSeconds(Seconds(timeout_)) + " (SMDDP_STALL_TIMEOUT): " + text);
+}
+
+// Whether the cause must be on another host: the awaited ranks of this one wait for others, too.
+bool StallWatch::IsElsewhere(const RankSet& awaited) const {
+  for (const RankId rank : awaited.ranks()) {
+    const int local = job_->LocalRankOf(rank.value());
+    if (local < 0) continue;
+    const char state = seen_[rank.index()].state;
+    const bool waits =
+        job_->segment().rank(local).progress.waits_outside().load(std::memory_order_seq_cst) != 0;
+    if (!waits || state == 'T' || state == 't') return false;
+  }
+  return true;
 }
 
 // Whether this rank is the one of `members` to write the warning.

@@ -96,6 +96,7 @@ class StallWatch {
   void LookAt(RankId rank, Clock::time_point now);
   void LookAtOtherHost(RankId rank, Clock::time_point now);
   void CheckTimeout(const RankSet& awaited, const std::string& text, Clock::time_point now);
+  bool IsElsewhere(const RankSet& awaited) const;
   bool IsReporter(const RankSet& members) const;
   StallReport MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now);
 
