@@ -54,7 +54,7 @@ class Client {
       return ConnectUnix(rendezvous_.socket_path(), deadline, rendezvous_.derived(), &socket_);
     };
     status = connect(std::min(deadline_, notice));
-    if (!status.ok() && Clock::now() >= notice) {
+    if (!status.ok() && MillisecondsUntil(notice) == 0) {
       LogWait(config_, "for rank 0");
       status = connect(deadline_);
     }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/common/logging.h"
 #include "kernels/control/bootstrap_messages.h"
 #include "kernels/control/unix_socket.h"
 #include "kernels/memory/shared_memory.h"
@@ -228,7 +229,10 @@ TEST(Bootstrap, ALateRankFindsTheDirectory) {
 TEST(Bootstrap, ARankThatIsTooLateGetsTheDirectoryInTheError) {
   const PrivateDirectory base;
   std::vector<Config> configs = DerivedConfigs(2, "NAME=run", base.path());
-  for (Config& config : configs) config.bootstrap_timeout_seconds = 1;
+  for (Config& config : configs) {
+    config.bootstrap_timeout_seconds = 1;
+    config.log_level = static_cast<int>(LogLevel::kWarning);
+  }
   ::testing::internal::CaptureStderr();
   const std::vector<Outcome> zero = MeetAll({configs[0]});
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
