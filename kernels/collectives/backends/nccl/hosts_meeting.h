@@ -37,8 +37,8 @@ class HostsMeeting {
 
   // What the ranks have agreed on.
   struct Agreed {
-    UniqueId id;
-    bool all_pack;  // all ranks pack small tensors (nccl_packing.h)
+    UniqueId id = {};
+    bool all_pack = false;  // all ranks pack small tensors (nccl_packing.h)
   };
 
   // Sets *met to whether all ranks have called this, and then *agreed. It never waits, so it is called again
