@@ -90,39 +90,22 @@ TEST_P(GpuDeathTest, SigkillAtARandomMoment) {
   }
 }
 
-// On two hosts, which a wire joins; rank r is on host r modulo 2.
+// On two hosts, which a wire joins.
 TEST(GpuDeathOnHosts, SigkillAtARandomMoment) {
-  ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", "2", 1), 0);
   std::mt19937 random(std::random_device{}());
   for (const char* const policy : {"prompt", "random", "compute=lazy,*=prompt", "compute=prompt,*=lazy"}) {
+    SCOPED_TRACE(policy);
     const int size = 2 + static_cast<int>(random() % 3);
     const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
-    const std::chrono::microseconds when(random() % 300000);
-    SCOPED_TRACE("rank " + std::to_string(victim) + " of " + std::to_string(size) + " after " +
-                 std::to_string(when.count()) + " us, " + policy);
-    LimitedRanks ranks(
-        size, [](int, Config*) {},
-        [policy](Engine& engine) { return RunUntilFailureAndRest(engine, policy, /*share=*/false); });
-    ranks.AwaitInit();
-    ::usleep(static_cast<useconds_t>(when.count()));
-    ASSERT_EQ(::kill(ranks.pid(victim), SIGKILL), 0);
-    const auto begin = std::chrono::steady_clock::now();
-    const std::vector<RankEnd> ends = ranks.AwaitAll();
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
-    for (int rank = 0; rank < size; ++rank) {
-      const RankEnd& end = ends[static_cast<std::size_t>(rank)];
-      if (rank == victim) {
-        EXPECT_TRUE(WIFSIGNALED(end.wait_status));
-        continue;
-      }
-      EXPECT_NE(end.error.find("rank " + std::to_string(victim)), std::string::npos)
-          << "rank " << rank << " says: " << end.error << "\n"
-          << end.log;
+    const auto body = [policy](Engine& engine) {
+      return RunUntilFailureAndRest(engine, policy, /*share=*/false);
+    };
+    for (const RankEnd& end :
+         KillOneOnHosts(2, size, victim, std::chrono::microseconds(random() % 300000), body)) {
       EXPECT_EQ(end.error.find("spins"), std::string::npos) << end.error;
     }
-    if (HasFailure()) break;
+    if (HasFailure()) return;
   }
-  ASSERT_EQ(::unsetenv("TF_SMDDP_TEST_HOSTS"), 0);
 }
 
 // As an exception that ends a rank's program does.

@@ -1,9 +1,11 @@
 #include "tests/cpp/testing/limited_ranks.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -137,6 +139,32 @@ std::vector<RankEnd> LimitedRanks::AwaitAll() {
 std::vector<RankEnd> RunLimited(int size, const Limit& limit, const LimitedBody& body) {
   std::vector<RankEnd> ends = LimitedRanks(size, limit, body).AwaitAll();
   for (const RankEnd& end : ends) EXPECT_EQ(end.wait_status, 0) << end.log;
+  return ends;
+}
+
+std::vector<RankEnd> KillOneOnHosts(int hosts, int size, int victim, std::chrono::microseconds when,
+                                    const LimitedBody& body) {
+  SCOPED_TRACE("rank " + std::to_string(victim) + " of " + std::to_string(size) + " on " +
+               std::to_string(hosts) + " hosts after " + std::to_string(when.count()) + " us");
+  Require(::setenv("TF_SMDDP_TEST_HOSTS", std::to_string(hosts).c_str(), 1) == 0, "setenv");
+  LimitedRanks ranks(size, [](int, Config*) {}, body);
+  Require(::unsetenv("TF_SMDDP_TEST_HOSTS") == 0, "unsetenv");
+  ranks.AwaitInit();
+  ::usleep(static_cast<useconds_t>(when.count()));
+  EXPECT_EQ(::kill(ranks.pid(victim), SIGKILL), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<RankEnd> ends = ranks.AwaitAll();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  for (int rank = 0; rank < size; ++rank) {
+    const RankEnd& end = ends[static_cast<std::size_t>(rank)];
+    if (rank == victim) {
+      EXPECT_TRUE(WIFSIGNALED(end.wait_status));
+      continue;
+    }
+    EXPECT_NE(end.error.find("rank " + std::to_string(victim)), std::string::npos)
+        << "rank " << rank << " says: " << end.error << "\n"
+        << end.log;
+  }
   return ends;
 }
 

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -69,6 +70,11 @@ class LimitedRanks {
 
 // Runs such a job to its end; no rank may have died.
 std::vector<RankEnd> RunLimited(int size, const Limit& limit, const LimitedBody& body = RunSomeCollectives);
+
+// Runs such a job on `hosts` hosts, and kills `victim` after `when`. The others must end within 5 s, with an
+// error that names it. Returns all ends.
+std::vector<RankEnd> KillOneOnHosts(int hosts, int size, int victim, std::chrono::microseconds when,
+                                    const LimitedBody& body);
 
 // Ends the process with a message when `done` is false: a limit could not be set.
 void Require(bool done, const char* what);
