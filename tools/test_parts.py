@@ -255,8 +255,13 @@ def gpu(options: Options) -> List[Run]:
         )
         for version in gpu_tensorflows(options)
     ]
-    policies = {"random": "random", "lazy": "lazy"}
-    policies |= {"late": "tensorflow=prompt,*=lazy", "early": "tensorflow=lazy,*=prompt"}
+    # The names of the last two say what TensorFlow finds of ours: its results come late, or early.
+    policies = {
+        "random": "random",
+        "lazy": "lazy",
+        "late": "tensorflow=prompt,*=lazy",
+        "early": "tensorflow=lazy,*=prompt",
+    }
     ways = {"nccl": {"PRETEND_GPU_DEVICES": "3"}, "host": {"PRETEND_GPU_DEVICES": "3", "SMDDP_NCCL": "0"}}
     ways["shared"] = {"PRETEND_GPU_DEVICES": "1"}
     suites = [(first, 2, "nccl", "random")]
