@@ -114,7 +114,7 @@ class Model {
     TakeMemory();
     if (algorithm_ == "ours") {
       wire_ = std::make_unique<PortWire>(&port_, hosts_);
-      transfer_ = std::make_unique<HierarchicalTransfer>(wire_.get(), 0, hosts_, rank_);
+      transfer_ = std::make_unique<HierarchicalTransfer>(wire_.get(), 0, hosts_, rank_, nullptr);
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 
 #include <cerrno>
 #include <future>
@@ -41,6 +42,8 @@ std::thread StartThread(const char* name, std::function<void()> body) {
   pthread_setname_np(thread.native_handle(), name);
   return thread;
 }
+
+void SleepExactly() { ::prctl(PR_SET_TIMERSLACK, 1); }
 
 Status ProbeThreads(int count) {
   std::promise<void> end;

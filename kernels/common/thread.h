@@ -20,6 +20,9 @@ class ThreadRefused : public std::runtime_error {
 // handlers of the process (Python's for Ctrl-C) always run in its other threads. Throws ThreadRefused.
 std::thread StartThread(const char* name, std::function<void()> body);
 
+// Makes the calling thread's sleeps end on time. Linux may add 50 us otherwise.
+void SleepExactly();
+
 // Checks whether `count` threads can be started now, by starting and ending them. Errors: Internal, with the
 // remedy.
 Status ProbeThreads(int count);

@@ -71,7 +71,8 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
       std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), communicator_->hosts(),
                                        communicator_->job().rank(), ChunkBytes(*communicator_));
   hierarchical_ = std::make_unique<HierarchicalTransfer>(&communicator_->wire(), communicator_->id(),
-                                                         communicator_->hosts(), communicator_->job().rank());
+                                                         communicator_->hosts(), communicator_->job().rank(),
+                                                         communicator_->job().shared_arena());
   reducescatter_ = std::make_unique<ReducescatterTransfer>(
       &communicator_->wire(), communicator_->id(), communicator_->hosts(), communicator_->job().rank());
   transfers_ = {&nccl_, hierarchical_.get(), reducescatter_.get(), gather_.get()};

@@ -19,11 +19,9 @@ void ExpectEachElementOnce(const std::vector<Tensor>& tensors, std::uint64_t pie
   for (const Tensor& tensor : tensors) plan.Add(tensor.count, tensor.element_bytes);
   plan.Cut(piece_bytes);
   std::vector<std::uint64_t> next(tensors.size(), 0);
-  std::uint64_t bytes = 0;
   for (std::uint64_t piece = 0; piece < plan.pieces(); ++piece) {
     const std::uint64_t size = plan.BytesOf(piece);
     EXPECT_LE(size, piece_bytes);
-    bytes += size;
     std::uint64_t part_begin = 0, segment_end = 0;
     for (std::size_t index = 0; index < parts; ++index) {
       const PiecePlan::Part part = PiecePlan::PartOf(size, parts, index);
@@ -42,8 +40,8 @@ void ExpectEachElementOnce(const std::vector<Tensor>& tensors, std::uint64_t pie
       }
     }
     EXPECT_EQ(part_begin, size);
+    EXPECT_EQ(segment_end, size);
   }
-  EXPECT_EQ(bytes, plan.bytes());
   for (std::size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(next[i], tensors[i].count) << i;
 }
 
@@ -69,7 +67,7 @@ TEST(PiecePlan, ManySmallTensorsShareAPiece) {
   for (int i = 0; i < 100; ++i) plan.Add(10, 4);
   plan.Cut(1 << 20);
   EXPECT_EQ(plan.pieces(), 1u);
-  EXPECT_EQ(plan.BytesOf(0), 100u * PiecePlan::kGranule);
+  EXPECT_EQ(plan.BytesOf(0), 99u * PiecePlan::kGranule + 40);
   plan.Clear();
   plan.Cut(1 << 20);
   EXPECT_EQ(plan.pieces(), 0u);

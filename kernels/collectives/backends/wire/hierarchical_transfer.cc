@@ -45,8 +45,10 @@ bool IsBroadcast(const ResolvedRequest& request) {
 }  // namespace
 
 HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicator,
-                                           std::vector<std::vector<int>> hosts, int rank)
+                                           std::vector<std::vector<int>> hosts, int rank,
+                                           std::shared_ptr<void> inputs)
     : wire_(wire),
+      inputs_(std::move(inputs)),
       communicator_(communicator),
       hosts_(std::move(hosts)),
       least_piece_bytes_(LeastPieceBytes(hosts_.size())),
@@ -61,6 +63,7 @@ HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicato
     host_ = host;
     index_ = static_cast<std::uint64_t>(place - ranks.begin());
   }
+  partials_.resize(hosts_.size());
   // A partial result, a result, and the parts that come from all hosts; or, in one round, their wholes.
   const std::uint64_t parts = most_piece_bytes_ + hosts_.size() * PiecePlan::kGranule;
   memory_bytes_ = 2 * most_piece_bytes_ + std::max<std::uint64_t>(parts, hosts_.size() * kWholeBytes);
@@ -79,6 +82,7 @@ std::uint64_t HierarchicalTransfer::Plan(std::vector<const ResolvedRequest*> req
   // So many that the links of all ranks are busy from the beginning.
   const std::uint64_t even = RoundUp(plan_.bytes() / (most_ranks_ * most_slots_), PiecePlan::kGranule);
   plan_.Cut(std::clamp(even, least_piece_bytes_, most_piece_bytes_));
+  past_cache_ = plan_.bytes() >= kPastCacheBytes;
   next_ = index_;
   open_ = 0;
   return plan_.pieces();
@@ -135,8 +139,7 @@ void HierarchicalTransfer::Begin(std::uint64_t piece) {
   slot.bytes = plan_.BytesOf(piece);
   slot.whole = slot.bytes <= kWholeBytes || hosts_.size() == 2;
   slot.memory = TakeMemory();
-  slot.partial = slot.memory.get();
-  slot.result = slot.partial + most_piece_bytes_;
+  slot.result = slot.memory.get() + most_piece_bytes_;
   std::byte* next = slot.result + most_piece_bytes_;
   const PiecePlan::Part own = OwnPart(slot);
   slot.others.assign(hosts_.size(), nullptr);
@@ -148,15 +151,20 @@ void HierarchicalTransfer::Begin(std::uint64_t piece) {
                                                 own.bytes, slot.memory));
     next += RoundUp(own.bytes, PiecePlan::kGranule);
   }
-  ReduceHere(&slot);
+  slot.partial = LoneInput(piece);
+  slot.lent = slot.partial != nullptr;
+  if (!slot.lent) {
+    ReduceHere(piece, slot.bytes, slot.memory.get());
+    slot.partial = slot.memory.get();
+  }
   // Each begins with the host behind its own, so that not all send to one at a time.
   for (std::size_t step = 1; step < hosts_.size(); ++step) {
     const std::size_t host = (host_ + step) % hosts_.size();
     const PiecePlan::Part part = slot.whole ? own : PiecePlan::PartOf(slot.bytes, hosts_.size(), host);
     if (part.bytes == 0) continue;
-    slot.sends.push_back(wire_->BeginSend(CarrierOn(host, piece),
-                                          Wire::StreamOf(communicator_, Wire::kExchange),
-                                          slot.partial + part.begin, part.bytes, slot.memory));
+    slot.sends.push_back(
+        wire_->BeginSend(CarrierOn(host, piece), Wire::StreamOf(communicator_, Wire::kExchange),
+                         slot.partial + part.begin, part.bytes, slot.lent ? inputs_ : slot.memory));
   }
 }
 
@@ -170,13 +178,14 @@ bool HierarchicalTransfer::Advance(Slot* slot, bool first_of_round) {
   switch (slot->state) {
     case Slot::kExchanging: {
       if (!first_of_round || !AllEnded(&slot->receives)) return false;
-      ReduceHosts(slot);
-      const PiecePlan::Part own = OwnPart(*slot);
       if (slot->whole) {
-        WriteOut(slot);
+        if (slot->lent && !AllEnded(&slot->sends)) return false;
+        ReduceAndWriteOut(*slot);
         slot->state = Slot::kDraining;
         return true;
       }
+      ReduceHosts(slot);
+      const PiecePlan::Part own = OwnPart(*slot);
       for (std::size_t step = 1; step < hosts_.size(); ++step) {
         const std::size_t host = (host_ + step) % hosts_.size();
         const RankId peer = CarrierOn(host, slot->piece);
@@ -194,8 +203,8 @@ bool HierarchicalTransfer::Advance(Slot* slot, bool first_of_round) {
       return true;
     }
     case Slot::kDistributing:
-      if (!AllEnded(&slot->receives)) return false;
-      WriteOut(slot);
+      if (!AllEnded(&slot->receives) || (slot->lent && !AllEnded(&slot->sends))) return false;
+      WriteOut(*slot);
       slot->state = Slot::kDraining;
       return true;
     case Slot::kDraining:
@@ -204,58 +213,94 @@ bool HierarchicalTransfer::Advance(Slot* slot, bool first_of_round) {
   return false;
 }
 
-void HierarchicalTransfer::ReduceHere(Slot* slot) {
-  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, {0, slot->bytes})) {
-    const ResolvedRequest& request = *requests_[segment.item];
-    const std::uint64_t offset = segment.begin * DTypeBytes(request.call.operation.dtype);
-    const auto has_input = [&request](std::size_t participant) {
-      return request.inputs[participant] != nullptr &&
-             (!IsBroadcast(request) || participant == request.call.root.index());
-    };
-    const void* from[kMaxLocalRanks];
-    int inputs = 0;
-    for (std::size_t i = 0; i < request.inputs.size(); ++i) {
-      if (has_input(i)) from[inputs++] = static_cast<const std::byte*>(request.inputs[i]) + offset;
-    }
+// Returns where an input has what this host contributes to the piece, if it need not be reduced or packed.
+const std::byte* HierarchicalTransfer::LoneInput(std::uint64_t piece) const {
+  if (hosts_[host_].size() > 1) return nullptr;
+  const std::vector<PiecePlan::Segment> segments = plan_.SegmentsOf(piece, {0, plan_.BytesOf(piece)});
+  const ResolvedRequest& request = *requests_[segments.front().item];
+  if (segments.size() > 1 || !IsPartialResult(request.call.operation)) return nullptr;
+  const void* from[kMaxLocalRanks];
+  if (InputsOf(segments.front(), from) == 0) return nullptr;
+  return static_cast<const std::byte*>(from[0]);
+}
+
+// Finds where the inputs that count of this host have a segment; returns how many there are.
+int HierarchicalTransfer::InputsOf(const PiecePlan::Segment& segment, const void** from) const {
+  const ResolvedRequest& request = *requests_[segment.item];
+  const std::uint64_t offset = segment.begin * DTypeBytes(request.call.operation.dtype);
+  int count = 0;
+  for (std::size_t i = 0; i < request.inputs.size(); ++i) {
+    if (request.inputs[i] == nullptr || (IsBroadcast(request) && i != request.call.root.index())) continue;
+    from[count++] = static_cast<const std::byte*>(request.inputs[i]) + offset;
+  }
+  return count;
+}
+
+void HierarchicalTransfer::ReduceHere(std::uint64_t piece, std::uint64_t bytes, std::byte* partial) {
+  const void* from[kMaxLocalRanks];
+  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(piece, {0, bytes})) {
+    const int inputs = InputsOf(segment, from);
     if (inputs == 0) continue;  // the root is on another host
-    ReduceOnHost(request.call.operation, static_cast<int>(num_ranks_), from, inputs,
-                 slot->partial + segment.offset, segment.count);
+    ReduceOnHost(requests_[segment.item]->call.operation, static_cast<int>(num_ranks_), from, inputs,
+                 partial + segment.offset, segment.count);
   }
 }
 
-// Reduces the partial results of the own part.
-void HierarchicalTransfer::ReduceHosts(Slot* slot) {
-  const PiecePlan::Part own = OwnPart(*slot);
-  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, own)) {
-    const ResolvedRequest& request = *requests_[segment.item];
-    const std::uint64_t in_part = segment.offset - own.begin;
-    std::vector<const void*> from;
-    for (std::size_t host = 0; host < hosts_.size(); ++host) {
-      if (IsBroadcast(request) && !IsOn(host, request.ranks[request.call.root.index()])) continue;
-      from.push_back(host == host_ ? slot->partial + segment.offset : slot->others[host] + in_part);
-    }
-    ReducePartials(request.call.operation, static_cast<int>(num_ranks_), from.data(),
-                   static_cast<int>(from.size()), slot->result + segment.offset, segment.count);
+// Finds the partial results of a segment of the own part, in the order of the hosts; returns how many.
+int HierarchicalTransfer::PartialsOf(const Slot& slot, const PiecePlan::Segment& segment,
+                                     const void** from) const {
+  const ResolvedRequest& request = *requests_[segment.item];
+  const std::uint64_t in_part = segment.offset - OwnPart(slot).begin;
+  int count = 0;
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    if (IsBroadcast(request) && !IsOn(host, request.ranks[request.call.root.index()])) continue;
+    from[count++] = host == host_ ? slot.partial + segment.offset : slot.others[host] + in_part;
   }
+  return count;
+}
+
+// Finds where the outputs of this host have a segment; returns how many there are.
+int HierarchicalTransfer::OutputsOf(const PiecePlan::Segment& segment, void** to) const {
+  const ResolvedRequest& request = *requests_[segment.item];
+  const std::uint64_t offset = segment.begin * DTypeBytes(request.call.operation.dtype);
+  int count = 0;
+  for (void* const output : request.outputs) {
+    if (output != nullptr) to[count++] = static_cast<std::byte*>(output) + offset;
+  }
+  return count;
 }
 
 bool HierarchicalTransfer::IsOn(std::size_t host, RankId rank) const {
   return std::binary_search(hosts_[host].begin(), hosts_[host].end(), rank.value());
 }
 
+// Reduces the partial results of the own part.
+void HierarchicalTransfer::ReduceHosts(Slot* slot) {
+  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, OwnPart(*slot))) {
+    const int partials = PartialsOf(*slot, segment, partials_.data());
+    ReducePartials(requests_[segment.item]->call.operation, static_cast<int>(num_ranks_), partials_.data(),
+                   partials, slot->result + segment.offset, segment.count);
+  }
+}
+
 // Copies the result into all outputs of this host.
-void HierarchicalTransfer::WriteOut(Slot* slot) {
-  const bool past_cache = plan_.bytes() >= kPastCacheBytes;
-  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, {0, slot->bytes})) {
-    const ResolvedRequest& request = *requests_[segment.item];
-    const std::uint64_t offset = segment.begin * DTypeBytes(request.call.operation.dtype);
-    void* to[kMaxLocalRanks];
-    int outputs = 0;
-    for (void* const output : request.outputs) {
-      if (output != nullptr) to[outputs++] = static_cast<std::byte*>(output) + offset;
-    }
-    WriteResult(request.call.operation, slot->result + segment.offset, to, outputs, segment.count,
-                past_cache);
+void HierarchicalTransfer::WriteOut(const Slot& slot) {
+  void* to[kMaxLocalRanks];
+  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot.piece, {0, slot.bytes})) {
+    const int outputs = OutputsOf(segment, to);
+    WriteResult(requests_[segment.item]->call.operation, slot.result + segment.offset, to, outputs,
+                segment.count, past_cache_);
+  }
+}
+
+// Both, of a piece that went in one round.
+void HierarchicalTransfer::ReduceAndWriteOut(const Slot& slot) {
+  void* to[kMaxLocalRanks];
+  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot.piece, {0, slot.bytes})) {
+    const int partials = PartialsOf(slot, segment, partials_.data());
+    const int outputs = OutputsOf(segment, to);
+    WriteReduced(requests_[segment.item]->call.operation, static_cast<int>(num_ranks_), partials_.data(),
+                 partials, slot.result + segment.offset, to, outputs, segment.count, past_cache_);
   }
 }
 

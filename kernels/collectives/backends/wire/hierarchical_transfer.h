@@ -15,6 +15,9 @@
 // order of the hosts, so the result is bitwise the same on all ranks, and from run to run. Of a broadcast,
 // what counts in 3 is the root's host alone.
 //
+// A host with one rank has nothing to reduce in 1, and sends out of the input where it can. It writes the
+// output, which may be the same memory, when that has been sent.
+//
 // What is computed in 1, 3 and 5 stands in host_reduction.h, also what crosses in 16 bits.
 //
 // Some pieces of a rank, 16 on few hosts, are under way at a time: while one crosses, the next is reduced.
@@ -40,7 +43,9 @@ namespace tf_smddp {
 class HierarchicalTransfer : public Transfer {
  public:
   // `communicator` is its number, `hosts` are its ranks by host, and this is rank `rank`. `wire` outlives it.
-  HierarchicalTransfer(Wire* wire, std::uint32_t communicator, std::vector<std::vector<int>> hosts, int rank);
+  // `inputs` owns the memory in which the inputs of this rank lie.
+  HierarchicalTransfer(Wire* wire, std::uint32_t communicator, std::vector<std::vector<int>> hosts, int rank,
+                       std::shared_ptr<void> inputs);
 
   // Whether it can move the request. The same on all ranks of all hosts.
   bool Takes(const ResolvedRequest& request) const;
@@ -65,7 +70,8 @@ class HierarchicalTransfer : public Transfer {
     std::uint64_t bytes = 0;
     bool whole = false;  // in one round
     std::shared_ptr<std::byte> memory;
-    std::byte* partial = nullptr;
+    const std::byte* partial = nullptr;
+    bool lent = false;  // `partial` is an input; the output may be the same memory
     std::byte* result = nullptr;
     std::vector<std::byte*> others;  // partial results of the own part, or of all, by host
     std::vector<Wire::Movement> receives, sends;
@@ -73,9 +79,14 @@ class HierarchicalTransfer : public Transfer {
 
   void Begin(std::uint64_t piece);
   bool Advance(Slot* slot, bool first_of_round);
-  void ReduceHere(Slot* slot);
+  const std::byte* LoneInput(std::uint64_t piece) const;
+  void ReduceHere(std::uint64_t piece, std::uint64_t bytes, std::byte* partial);
+  int InputsOf(const PiecePlan::Segment& segment, const void** from) const;
+  int PartialsOf(const Slot& slot, const PiecePlan::Segment& segment, const void** from) const;
+  int OutputsOf(const PiecePlan::Segment& segment, void** to) const;
   void ReduceHosts(Slot* slot);
-  void WriteOut(Slot* slot);
+  void WriteOut(const Slot& slot);
+  void ReduceAndWriteOut(const Slot& slot);
   bool IsOn(std::size_t host, RankId rank) const;
   PiecePlan::Part OwnPart(const Slot& slot) const;
   RankId CarrierOn(std::size_t host, std::uint64_t piece) const;
@@ -83,6 +94,7 @@ class HierarchicalTransfer : public Transfer {
   std::shared_ptr<std::byte> TakeMemory();
 
   Wire* const wire_;
+  const std::shared_ptr<void> inputs_;
   const std::uint32_t communicator_;
   const std::vector<std::vector<int>> hosts_;
   const std::uint64_t least_piece_bytes_, most_piece_bytes_;
@@ -96,9 +108,11 @@ class HierarchicalTransfer : public Transfer {
   // Of the batch under way.
   std::vector<const ResolvedRequest*> requests_;
   PiecePlan plan_;
+  bool past_cache_ = false;
   std::uint64_t next_ = 0;  // piece for this rank
   std::size_t open_ = 0;    // slots that are not draining
 
+  std::vector<const void*> partials_;                    // scratch
   std::deque<Slot> slots_;                               // in the order of the pieces
   std::vector<std::shared_ptr<std::byte>> free_memory_;  // of slots
 };

@@ -28,6 +28,11 @@ void ReduceCompressed(const Reduction& reduction, const void** inputs, int num_i
   }
 }
 
+Reduction OfPartials(const Operation& operation, int num_ranks) {
+  if (IsCompressed(operation)) return {TypeOnWire(operation), ReduceOp::kSum};
+  return {operation.dtype, operation.op, 1.0, operation.postscale, /*past_cache=*/false, num_ranks};
+}
+
 }  // namespace
 
 bool HasPartialResults(const Operation& operation) {
@@ -53,6 +58,10 @@ DType TypeOnWire(const Operation& operation) {
   __builtin_unreachable();
 }
 
+bool IsPartialResult(const Operation& operation) {
+  return IsBroadcast(operation) || (!IsCompressed(operation) && operation.prescale == 1.0);
+}
+
 void ReduceOnHost(const Operation& operation, int num_ranks, const void** inputs, int num_inputs,
                   void* partial, std::uint64_t count) {
   if (IsBroadcast(operation)) {
@@ -74,10 +83,23 @@ void ReducePartials(const Operation& operation, int num_ranks, const void* const
     std::memmove(result, partials[0], count * DTypeBytes(operation.dtype));
     return;
   }
-  Reduction reduction = {operation.dtype,     operation.op,         1.0,
-                         operation.postscale, /*past_cache=*/false, num_ranks};
-  if (IsCompressed(operation)) reduction = {TypeOnWire(operation), ReduceOp::kSum};
-  Reduce(reduction, partials, num_partials, &result, 1, count);
+  Reduce(OfPartials(operation, num_ranks), partials, num_partials, &result, 1, count);
+}
+
+void WriteReduced(const Operation& operation, int num_ranks, const void* const* partials, int num_partials,
+                  void* scratch, void* const* outputs, int num_outputs, std::uint64_t count,
+                  bool past_cache) {
+  if (IsBroadcast(operation)) {
+    return WriteResult(operation, partials[0], outputs, num_outputs, count, past_cache);
+  }
+  if (IsCompressed(operation)) {
+    ReducePartials(operation, num_ranks, partials, num_partials, scratch, count);
+    return WriteResult(operation, scratch, outputs, num_outputs, count, past_cache);
+  }
+  if (num_outputs == 0) return;
+  Reduction reduction = OfPartials(operation, num_ranks);
+  reduction.past_cache = past_cache;
+  Reduce(reduction, partials, num_partials, outputs, num_outputs, count);
 }
 
 void WriteResult(const Operation& operation, const void* result, void* const* outputs, int num_outputs,

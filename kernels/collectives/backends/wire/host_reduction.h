@@ -35,6 +35,9 @@ bool ReducesByHosts(const Operation& operation);
 // Returns the type in which elements cross.
 DType TypeOnWire(const Operation& operation);
 
+// Returns whether an input of a host with one rank is the partial result of that host, as it lies there.
+bool IsPartialResult(const Operation& operation);
+
 // Makes the partial result of one host out of the inputs of its ranks, in the order of the ranks; of a
 // broadcast, out of the root's. `num_ranks` ranks of all hosts take part. Changes the pointers in `inputs`.
 void ReduceOnHost(const Operation& operation, int num_ranks, const void** inputs, int num_inputs,
@@ -48,6 +51,11 @@ void ReducePartials(const Operation& operation, int num_ranks, const void* const
 // Writes the result into outputs, in the type of the tensor. `past_cache`: see Reduction.
 void WriteResult(const Operation& operation, const void* result, void* const* outputs, int num_outputs,
                  std::uint64_t count, bool past_cache);
+
+// The two steps at once, in one pass over memory where possible. `scratch` has room for the result in the
+// type on the wire.
+void WriteReduced(const Operation& operation, int num_ranks, const void* const* partials, int num_partials,
+                  void* scratch, void* const* outputs, int num_outputs, std::uint64_t count, bool past_cache);
 
 }  // namespace tf_smddp
 

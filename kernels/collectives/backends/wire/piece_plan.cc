@@ -1,6 +1,7 @@
 #include "kernels/collectives/backends/wire/piece_plan.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tf_smddp {
 
@@ -15,7 +16,13 @@ void PiecePlan::Add(std::uint64_t count, std::uint64_t element_bytes) {
 }
 
 std::uint64_t PiecePlan::BytesOf(std::uint64_t piece) const {
-  return std::min(piece_bytes_, bytes_ - piece * piece_bytes_);
+  const std::uint64_t base = piece * piece_bytes_, end = std::min(base + piece_bytes_, bytes_);
+  const auto behind =
+      std::lower_bound(items_.begin(), items_.end(), end,
+                       [](const Item& each, std::uint64_t byte) { return each.first_byte < byte; });
+  auto last = std::prev(behind);
+  while (last->count == 0) --last;
+  return std::min(end, last->first_byte + last->count * last->element_bytes) - base;
 }
 
 std::vector<PiecePlan::Segment> PiecePlan::SegmentsOf(std::uint64_t piece, Part part) const {

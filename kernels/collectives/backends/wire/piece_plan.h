@@ -40,6 +40,8 @@ class PiecePlan {
   // Cuts what was added into pieces of `piece_bytes`, a multiple of kGranule.
   void Cut(std::uint64_t piece_bytes) { piece_bytes_ = piece_bytes; }
   std::uint64_t pieces() const { return (bytes_ + piece_bytes_ - 1) / piece_bytes_; }
+
+  // The bytes of a piece, without a gap at its end.
   std::uint64_t BytesOf(std::uint64_t piece) const;
 
   // The segments of range `part` of a piece.
