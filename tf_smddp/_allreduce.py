@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from tf_smddp import _gradients, _op_library, _tickets
+from tf_smddp import _gradient_use, _gradients, _op_library, _tickets
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op, hint_of
@@ -295,6 +295,7 @@ def allreduce_op(
     compression: str = "none",
 ) -> tf.Tensor:
     """Emits one SmddpAllreduce; `tensor_name` pairs it when the ticket is -1, `name` is the node's."""
+    _gradient_use.note_reduction()
     return _op_library.ops.smddp_allreduce(
         tensor=tensor,
         ticket=group_ticket,
@@ -326,6 +327,7 @@ def reduction_op(
 
     `make` is the op as a function of the op library's, and `attributes` are those that it alone has.
     """
+    _gradient_use.note_reduction()
     return list(
         make(
             tensors=list(tensors),

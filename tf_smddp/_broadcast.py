@@ -7,7 +7,7 @@ from typing import Any, Iterable, List, Optional
 
 import tensorflow as tf
 
-from tf_smddp import _gradients, _op_library, _runtime, _tickets
+from tf_smddp import _gradient_use, _gradients, _op_library, _runtime, _tickets
 from tf_smddp._allreduce import reduce_gradient
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
@@ -80,6 +80,7 @@ def broadcast_variables(
     communicator = communicator_of(process_set, "broadcast_variables")
     root_rank = check_root(root_rank, process_set, "broadcast_variables")
     variables = [_tf_variable(variable) for variable in variables]
+    _gradient_use.note_broadcast()
     assigned = []
     for i, variable in enumerate(variables):
         # In a v1 graph the variable's own name is a better thing to meet by than a node's.

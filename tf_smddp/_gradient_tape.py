@@ -11,8 +11,10 @@ from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op
 from tf_smddp._device_hints import warn_about_device_hints
+from tf_smddp._gradient_use import note_tape
 from tf_smddp._reduce_gradients import reduce_gradients, source_label
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
+from tf_smddp._start_weights import make_equal
 
 
 class DistributedGradientTape(tf.GradientTape):
@@ -53,11 +55,17 @@ class DistributedGradientTape(tf.GradientTape):
             op: how to combine the gradients; None is AVERAGE.
 
         Raises:
-            TypeError: `gradtape` is not a `tf.GradientTape`, or `compression` or `op` is of a wrong type.
+            TypeError: `gradtape` is not a `tf.GradientTape`, or is distributed already; or `compression` or
+                `op` is of a wrong type.
         """
         # There is no super().__init__(), because the wrapped tape has the state; see __getattr__.
         if not isinstance(gradtape, tf.GradientTape):
             raise TypeError(f"DistributedGradientTape wraps a tf.GradientTape, but got {gradtape!r}.")
+        if isinstance(gradtape, DistributedGradientTape):
+            raise TypeError(
+                "DistributedGradientTape wraps a plain tf.GradientTape, but got a DistributedGradientTape: "
+                "gradients would be reduced twice. Wrap the tape once."
+            )
         compressor_around_op(compression)
         warn_about_device_hints("DistributedGradientTape", device_dense, device_sparse)
         self._wrapped = gradtape
@@ -96,6 +104,7 @@ class DistributedGradientTape(tf.GradientTape):
                 or a rank has ended; the text names the rank and the remedy.
         """
         check_call_site("DistributedGradientTape.gradient")
+        make_equal(tf.nest.flatten(sources), "DistributedGradientTape")
         local = self._wrapped.gradient(
             target, sources, output_gradients=output_gradients, unconnected_gradients=unconnected_gradients
         )
@@ -107,6 +116,7 @@ class DistributedGradientTape(tf.GradientTape):
             self._sparse_as_dense,
             "DistributedGradientTape",
         )
+        note_tape(tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(local, reduced)
 
     # The other methods of tf.GradientTape call the wrapped tape. They must be written out, since Python finds

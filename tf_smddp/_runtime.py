@@ -19,7 +19,9 @@ _lib = _library.load()[1]
 _lock = threading.Lock()
 # The process that called init(); None before. A fork()ed child inherits our memory but not the engine.
 _owner_pid: int | None = None
-# Called at shutdown, for modules that remember something of the job.
+# Called after the engine has begun, and before and after it ends, for modules that do something then.
+after_init: List[Callable[[], None]] = []
+before_shutdown: List[Callable[[], None]] = []
 at_shutdown: List[Callable[[], None]] = []
 
 
@@ -59,6 +61,8 @@ def init() -> None:
         _owner_pid = os.getpid()
         if rank() == 0:
             _settings.warn_about_unknown(os.environ)
+        for begin in after_init:
+            begin()
 
 
 def shutdown() -> None:
@@ -73,6 +77,8 @@ def shutdown() -> None:
     """
     with _lock:
         if is_initialized():
+            for look in before_shutdown:
+                look()
             _lib.tf_smddp_stop_watching_interrupts()
             _interrupt.give_back()
             try:

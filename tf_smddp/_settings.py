@@ -35,6 +35,10 @@ KNOWN = frozenset(
         "NCCL_LIBRARY",
         "MPI_LIBRARY",
         "LOG_LEVEL",
+        "UNEQUAL_WEIGHTS",
+        "RESTART_COUNT",
+        "TIMELINE",
+        "SUMMARY",
     )
 )
 

@@ -10,8 +10,10 @@ from typing import Any, List, Optional, Sequence
 
 from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import compressor_around_op
+from tf_smddp._gradient_use import warn_if_reduced_by_tape
 from tf_smddp._reduce_gradients import reduce_gradients, source_label
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
+from tf_smddp._start_weights import make_equal
 
 _CALLER = "DistributedOptimizer"
 # The bucket cap must be a multiple of this.
@@ -26,6 +28,17 @@ class Reduction:
     compression: Any
     op: ReduceOp
     sparse_as_dense: bool
+
+    def prepare(self, variables: Sequence[Any], optimizer: Any) -> None:
+        """Sees to it, once, that all ranks begin with the same values. Before anything is reduced.
+
+        Args:
+            variables: what is trained.
+            optimizer: what trains them.
+        """
+        check_call_site(_CALLER)
+        warn_if_reduced_by_tape(variables)
+        make_equal(variables, _CALLER, optimizer)
 
     def __call__(
         self, gradients: Sequence[Any], variables: Sequence[Any], op: Optional[ReduceOp] = None

@@ -30,11 +30,12 @@ class State:
     reduction: Reduction
     accumulation: Optional[Accumulation]
 
-    def reduce(self, grads_and_vars: Any) -> Pairs:
-        """Reduces the gradients of (gradient, variable) pairs. Collective."""
+    def reduce(self, grads_and_vars: Any, optimizer: Any) -> Pairs:
+        """Reduces the gradients of (gradient, variable) pairs, for `optimizer`. Collective."""
         pairs = list(grads_and_vars)
         gradients = [gradient for gradient, _ in pairs]
         variables = [variable for _, variable in pairs]
+        self.reduction.prepare(variables, optimizer)
         if self.accumulation:
             reduced = self.accumulation.add(gradients, variables, self.reduction)
         else:
@@ -65,7 +66,7 @@ class Keras2(Distributed):
     @not_converted
     def aggregate_gradients(self, grads_and_vars: Any) -> Any:
         """As the plain optimizer's, and reduced over all ranks. Collective."""
-        return super().aggregate_gradients(state_of(self).reduce(grads_and_vars))  # type: ignore[misc]
+        return super().aggregate_gradients(state_of(self).reduce(grads_and_vars, self))  # type: ignore[misc]
 
     @not_converted
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -104,7 +105,7 @@ class Legacy(Distributed):
     @not_converted
     def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
         """As the plain optimizer's, and reduced over all ranks. Collective."""
-        return super()._aggregate_gradients(state_of(self).reduce(grads_and_vars))  # type: ignore[misc]
+        return super()._aggregate_gradients(state_of(self).reduce(grads_and_vars, self))  # type: ignore[misc]
 
     @not_converted
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:

@@ -94,6 +94,7 @@ class Keras3(_Copied):
                 "DistributedOptimizer(LossScaleOptimizer(optimizer))."
             )
         grads, variables = list(grads), _variables(self, trainable_variables)
+        state.reduction.prepare(variables, self)
         if not self.gradient_accumulation_steps:  # type: ignore[attr-defined]
             return plain_apply(
                 _reduce(state.reduction, grads, variables), _given(trainable_variables, variables)
@@ -140,6 +141,7 @@ class LossScale(_Copied):
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """As the plain optimizer's, with the gradients reduced over all ranks first. Collective."""
         grads, variables = list(grads), _variables(self, trainable_variables)
+        state_of(self).reduction.prepare(variables, self)
         grads = _reduce(state_of(self).reduction, grads, variables)
         with _reduced_outside(self.inner_optimizer):  # type: ignore[attr-defined]
             return super().apply(grads, _given(trainable_variables, variables))  # type: ignore[misc]

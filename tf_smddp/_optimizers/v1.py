@@ -22,7 +22,7 @@ class V1(Distributed):
     def compute_gradients(self, *args: Any, **kwargs: Any) -> List[Tuple[Any, Any]]:
         """As the plain optimizer's, and reduced over all ranks. Collective."""
         local = super().compute_gradients(*args, **kwargs)  # type: ignore[misc]
-        return state_of(self).reduce(local)
+        return state_of(self).reduce(local, self)
 
     @not_converted
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:

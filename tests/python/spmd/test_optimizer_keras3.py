@@ -65,7 +65,7 @@ def test_accumulated_gradients_are_reduced_at_the_update(rank, size, mode, clipp
         return family.optimizers.SGD(0.5, momentum=0.5, gradient_accumulation_steps=2, **clipping)
 
     mine = run(sdp.DistributedOptimizer(make()), lambda step: accumulation_data(rank, step))
-    assert sdp.stats()["collectives"]["allreduce"]["calls"] == 2
+    assert sdp.stats()["collectives"]["allreduce"]["calls"] == 2 + (size > 1)  # one compares the weights
     wanted = run(make(), lambda step: [np.mean([accumulation_data(r, step)[0] for r in range(size)], axis=0)])
     np.testing.assert_allclose(mine[0], wanted[0], rtol=1e-6)
     assert mine[1] == wanted[1] == 2

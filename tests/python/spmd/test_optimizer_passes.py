@@ -46,7 +46,8 @@ def test_passes(rank, size, family, mode, loss_scale):
         applier(plain, [plain_x])([tf.constant(mean_gradient(size, step))])
     np.testing.assert_allclose(array(x), array(plain_x), rtol=1e-6)
     assert int(optimizer.iterations) == int(plain.iterations) == STEPS
-    assert sdp.stats()["collectives"]["allreduce"]["calls"] == STEPS
+    # One more compares the weights before the first step.
+    assert sdp.stats()["collectives"]["allreduce"]["calls"] == STEPS + (size > 1)
     assert_same_on_all_ranks([array(x)])
 
     if loss_scale != "none":

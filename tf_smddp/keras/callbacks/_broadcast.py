@@ -22,6 +22,7 @@ import tensorflow as tf
 from tf_smddp._autograph import not_converted
 from tf_smddp._broadcast import broadcast_variables
 from tf_smddp._device_hints import warn_about_device_hint
+from tf_smddp._gradient_use import warn_if_never_reduced
 from tf_smddp.keras.callbacks._variables import build_from, is_built, variables_of
 
 
@@ -92,6 +93,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
             variables = variables_of(self.model)
             if len(variables) > self._num_broadcast:
                 self._broadcast(variables)
+            warn_if_never_reduced("BroadcastGlobalVariablesCallback", "the first batch of fit() has ended")
 
     def _broadcast(self, variables: List[Any]) -> None:
         operation = broadcast_variables(variables, self.root_rank)

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_smddp._allgather import allgather
+from tf_smddp._gradient_use import warn_if_never_reduced
 from tf_smddp._immediately import immediately
 from tf_smddp._oob_allreduce import oob_allreduce
 
@@ -35,6 +36,7 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
         """
         if logs is None:
             return
+        warn_if_never_reduced("MetricAverageCallback", "the first epoch of fit() has ended")
         values = {key: _as_float64(key, value) for key, value in logs.items()}
         with immediately("MetricAverageCallback"):  # Keras 2 may be in a v1 graph
             _check_keys(sorted(values))

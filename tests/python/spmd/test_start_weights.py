@@ -1,0 +1,144 @@
+"""Ranks that begin with different weights get rank 0's, before the first reduced gradients, and are told."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from modes import compiled, eager, modes
+from optimizer_families import ALL, array, assert_same_on_all_ranks, each_and_tf_keras
+from values import assert_equal
+
+import tf_smddp as sdp
+
+
+@pytest.fixture
+def caught():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught
+
+
+def assert_told(caught, rank, size, variable, ranks):
+    texts = [str(each.message) for each in caught if "the ranks' weights differ" in str(each.message)]
+    assert len(texts) == (rank == 0 and size > 1), texts
+    for text in texts:
+        assert f"{variable!r} of rank{ranks} is not rank 0's" in text and "broadcast_variables()" in text, (
+            text
+        )
+
+
+def others(size):
+    return "s 1, 2" if size == 3 else " 1"
+
+
+def make_step(mode, weights, optimizer=None):
+    @mode
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(x * weights[0]) + tf.reduce_sum(weights[1] ** 2)
+        gradients = sdp.DistributedGradientTape(tape).gradient(loss, weights)
+        for weight, gradient in zip(weights, gradients):
+            weight.assign_sub(0.5 * gradient)
+
+    return step
+
+
+@modes(eager, tf.function, compiled)
+def test_a_custom_loop(rank, size, mode, caught):
+    weights = [tf.Variable(tf.ones([3]), name="same"), tf.Variable([float(rank), 4.0], name="other")]
+    step = make_step(mode, weights)
+    for _ in range(2):
+        step(tf.constant([2.0, 4.0, 6.0]))
+    assert_told(caught, rank, size, "other:0", others(size))
+    assert_same_on_all_ranks([weight.numpy() for weight in weights])
+    assert_equal(
+        weights[0].numpy(), np.array([-1.0, -3.0, -5.0], np.float32), "the weights that were the same"
+    )
+    if mode is not eager:  # where the gradients of the first step were made of the old weights
+        assert_equal(weights[1].numpy(), np.array([0.0, 0.0], np.float32), "rank 0's weights after its steps")
+
+
+def test_equal_weights_are_no_news(rank, size, caught):
+    weights = [tf.Variable([1.0, np.nan]), tf.Variable([2.0])]
+    for mode in (eager, tf.function):
+        make_step(mode, weights)(tf.constant([1.0, 1.0]))
+    assert not caught, [str(each.message) for each in caught]
+
+
+def test_each_variable_is_compared_once(rank, size, caught):
+    """So a rank that alone traces its step once more does not wait for others."""
+    weights = [tf.Variable([1.0, 2.0]), tf.Variable([3.0])]
+    step = make_step(tf.function, weights)
+    step(tf.constant([1.0, 1.0]))
+    step(tf.ones([1 + rank % 2, 2]))
+    more = [*weights, tf.Variable([float(rank)], name="more")]
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_sum(each) for each in more])
+    sdp.DistributedGradientTape(tape).gradient(loss, more)
+    assert_told(caught, rank, size, "more:0", others(size))
+    assert_equal(more[2].numpy(), np.array([0.0], np.float32), "rank 0's")
+
+
+def test_variables_that_the_step_creates(rank, size, caught):
+    created = []
+
+    @tf.function
+    def step(x):
+        if not created:
+            created.append(tf.Variable([float(rank), 1.0], name="created"))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(x * created[0])
+        gradient = sdp.DistributedGradientTape(tape).gradient(loss, created[0])
+        created[0].assign_sub(gradient)
+
+    for _ in range(2):
+        step(tf.constant([1.0, 1.0]))
+    assert_told(caught, rank, size, "created:0", others(size))
+    assert_equal(created[0].numpy(), np.array([-2.0, -1.0], np.float32), "rank 0's values after two steps")
+
+
+def test_one_rank_restores_a_checkpoint(rank, size, caught, tmp_path):
+    weights = [tf.Variable([1.0]), tf.Variable([2.0], name="restored")]
+    if rank == size - 1:
+        tf.train.Checkpoint(weight=tf.Variable([7.0])).write(str(tmp_path / "saved"))
+        tf.train.Checkpoint(weight=weights[1]).read(str(tmp_path / "saved")).assert_consumed()
+    make_step(tf.function, weights)(tf.constant([1.0]))
+    assert_told(caught, rank, size, "restored:0", f" {size - 1}")
+    assert_same_on_all_ranks([weight.numpy() for weight in weights])
+
+
+@pytest.mark.parametrize("choice", ["error", "ignore", "perhaps"])
+def test_the_setting(rank, size, monkeypatch, caught, choice):
+    monkeypatch.setenv("SMDDP_UNEQUAL_WEIGHTS", choice)
+    weights = [tf.Variable([1.0]), tf.Variable([float(rank)], name="other")]
+    step = make_step(tf.function, weights)
+    if size == 1 or choice == "ignore":
+        step(tf.constant([1.0]))
+    else:
+        kind, text = {
+            "error": (RuntimeError, "the ranks' weights differ .* 'other:0' of rank"),
+            "perhaps": (ValueError, "must be 'broadcast', 'error' or 'ignore', but is 'perhaps'"),
+        }[choice]
+        with pytest.raises(kind, match=text):
+            step(tf.constant([1.0]))
+        assert_equal(weights[1].numpy(), np.array([float(rank)], np.float32), "nothing was changed")
+    assert not caught, [str(each.message) for each in caught]
+
+
+@each_and_tf_keras(ALL)
+def test_fit(rank, size, family, caught):
+    """The weights and the optimizer's own variables, which one rank may have restored alone."""
+    layers = family.keras.layers
+    family.keras.utils.set_random_seed(10 + rank)
+    model = family.keras.Sequential([layers.InputLayer((3,)), layers.Dense(2)])
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(0.1, momentum=0.9))
+    model.compile(optimizer, family.keras.losses.MeanSquaredError())
+    if rank == 0:
+        optimizer.iterations.assign(5)
+    features = np.random.default_rng(rank).normal(size=(8, 3)).astype(np.float32)
+    model.fit(features, features[:, :2], batch_size=4, verbose=0, shuffle=False)
+    told = [str(each.message) for each in caught if "the ranks' weights differ" in str(each.message)]
+    assert len(told) == (rank == 0 and size > 1), told
+    assert_same_on_all_ranks([array(weight) for weight in model.trainable_variables])
+    assert int(optimizer.iterations) == 7
