@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -18,12 +19,15 @@ _OUTPUT_LOST = 1
 _MOST_RANKS_OF_A_HOST = 64
 
 
-def main(arguments: Sequence[str] | None = None, *, whole_host: bool = False) -> int:
+def main(
+    arguments: Sequence[str] | None = None, *, whole_host: bool = False, supervised: bool = False
+) -> int:
     """Runs the launcher.
 
     Args:
       arguments: the words after the program's name; default: `sys.argv[1:]`.
       whole_host: without `-np`, start as many ranks as suit this host, not one.
+      supervised: this is one of the tries of `--max-restarts`.
 
     Returns:
       The exit code. Under an MPI launcher it does not return, since this process becomes the command.
@@ -38,6 +42,11 @@ def main(arguments: Sequence[str] | None = None, *, whole_host: bool = False) ->
                 flush=True,
             )
             return 0
+        if chosen.max_restarts and not supervised:
+            from smddprun import restarts
+
+            again = functools.partial(main, arguments, whole_host=whole_host, supervised=True)
+            return restarts.run(chosen.max_restarts, again)
         environ = environment.with_exports(os.environ, chosen.exports)
         if chosen.check:
             from smddprun.check import checker
@@ -150,7 +159,7 @@ def _replace_this_process(words: list[str], environ: Mapping[str, str]) -> None:
 def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs a job on this host."""
     try:
-        from smddprun import cores, job, rendezvous, signals, sinks
+        from smddprun import cores, job, rendezvous, reports, signals, sinks
         from smddprun.guard import Guard
     except ModuleNotFoundError as error:
         return _fail(f"the Python package {error.name!r} is missing; pip install {error.name}", _CANNOT_START)
@@ -173,6 +182,8 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
             f"--output-dir {chosen.output_dir!r}: {error.strerror}; give a directory that you may write to"
         ) from error
     try:
+        wanted = reports.Reports(chosen.timeline, chosen.summary)
+        job_environ = {**job_environ, **wanted.environ()}
         signal_pipe = signals.SignalPipe()
         signal_pipe.install()
         guard = Guard(job_id, directory)
@@ -196,6 +207,8 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
     except rendezvous.RendezvousError as error:
         run.say(str(error))
     guard.dismiss()
+    for line in wanted.finish(num_ranks):
+        run.say(line)
     # Only output remains to be written, and its reader may be slow. A signal now ends this process at once.
     signal_pipe.restore_stopping()
     written = run.close()

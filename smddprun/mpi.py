@@ -90,6 +90,12 @@ def launch_words(
             f"--grace {chosen.grace:g} is for ranks of this host; with several hosts, MPI's launcher ends "
             "the others when a rank fails: leave --grace out"
         )
+    if chosen.timeline is not None or chosen.summary:
+        option = "--summary" if chosen.timeline is None else f"--timeline {chosen.timeline!r}"
+        raise UsageError(
+            f"{option} puts together files of ranks of this host; with several hosts, set SMDDP_TIMELINE or "
+            "SMDDP_SUMMARY to a path, with -x, and each rank writes a file of its own there"
+        )
     where = ",".join(f"{host.name}:{host.slots}" for host in hosts)
     total = str(sum(host.slots for host in hosts))
     tag = chosen.tag_output is not False

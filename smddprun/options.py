@@ -28,6 +28,9 @@ without GPUs, a rank for each two cores.
   --grace SECONDS             when a rank fails, give the others this time to end by themselves (default: 5);
                               for ranks of this host
   --timeout SECONDS           end the job after this time, with exit code 124 (default: no limit)
+  --max-restarts N            when the job fails, start it again, N times at most (default: 0)
+  --timeline FILE             write a timeline of all ranks' collectives, a Chrome trace
+  --summary                   print a table at the end: what each rank has sent, and how long it has waited
   -v, --verbose               report what is started, and how each rank ends
   --check                     run no command: say what this host or the named ones have, test them with two
                               ranks or one on each host, and name each problem with its remedy
@@ -78,6 +81,9 @@ class Options(NamedTuple):
     tag_output: bool | None = None
     grace: float | None = None
     timeout: float | None = None
+    max_restarts: int | None = None
+    timeline: str | None = None
+    summary: bool = False
     verbose: bool = False
     check: bool = False  # there is no command then
     show: str | None = None  # "help" or "version", which is to be printed instead
@@ -88,6 +94,10 @@ def _count(option: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= MAX_RANKS or len(text) > 9:
         raise UsageError(f"{option} {text!r}: give a whole number from 1 to {MAX_RANKS}, as in '{option} 2'")
     return int(text)
+
+
+def _restarts(option: str, text: str) -> int:
+    return 0 if text == "0" else _count(option, text)
 
 
 def _seconds(option: str, text: str) -> float:
@@ -111,7 +121,7 @@ def _export(option: str, text: str) -> tuple[str, str | None]:
 
 def _path(option: str, text: str) -> str:
     if not text:
-        kind = "a file" if option == "--hostfile" else "a directory"
+        kind = "a directory" if option == "--output-dir" else "a file"
         raise UsageError(f"{option} '': give the path of {kind}")
     return text
 
@@ -134,11 +144,14 @@ _VALUES: dict[str, tuple[str, Callable]] = {
     "--threads-per-rank": ("threads_per_rank", _count),
     "-x": ("exports", _export),
     "--output-dir": ("output_dir", _path),
+    "--max-restarts": ("max_restarts", _restarts),
+    "--timeline": ("timeline", _path),
     "--grace": ("grace", _seconds),
     "--timeout": ("timeout", _seconds),
 }
 # Options that take no value, each with its field and what it sets there.
 _FLAGS: dict[str, tuple[str, object]] = {
+    "--summary": ("summary", True),
     "-v": ("verbose", True),
     "--verbose": ("verbose", True),
     "--tag-output": ("tag_output", True),
@@ -174,6 +187,9 @@ _NOT_BESIDE_CHECK = {
     "threads_per_rank": "--threads-per-rank",
     "output_dir": "--output-dir",
     "tag_output": "--tag-output or --no-tag-output",
+    "max_restarts": "--max-restarts",
+    "timeline": "--timeline",
+    "summary": "--summary",
     "grace": "--grace",
 }
 

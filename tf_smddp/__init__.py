@@ -19,7 +19,10 @@ This module only re-exports; each concept has a module of its own.
 
 from typing import TYPE_CHECKING, Any
 
-from tf_smddp import _program_order  # noqa: F401  (tells TensorFlow about the order of the ops)
+from tf_smddp import (  # noqa: F401  (the order of ops; what init() and shutdown() write)
+    _program_order,
+    _reports,
+)
 from tf_smddp._allgather import allgather, grouped_allgather
 from tf_smddp._allreduce import allreduce, grouped_allreduce
 from tf_smddp._alltoall import alltoall
@@ -27,6 +30,7 @@ from tf_smddp._barrier import barrier
 from tf_smddp._broadcast import broadcast, broadcast_variables
 from tf_smddp._broadcast_global_variables import broadcast_global_variables
 from tf_smddp._broadcast_hook import BroadcastGlobalVariablesHook
+from tf_smddp._checkpoint import Checkpoint
 from tf_smddp._compression import Compression
 from tf_smddp._gradient_tape import DistributedGradientTape
 from tf_smddp._objects import allgather_object, broadcast_object
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BroadcastGlobalVariablesHook",
+    "Checkpoint",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",

@@ -38,10 +38,14 @@ def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> N
     Source: `smdistributed.dataparallel.start_profiler`.
     """
     require_initialized("start_profiler")
-    path = pathlib.Path(os.fspath(file))
-    if append_rank:
-        path = path.with_name(f"{path.stem}.rank{rank()}{path.suffix}")
+    path = of_this_rank(file) if append_rank else pathlib.Path(os.fspath(file))
     call(_lib.tf_smddp_start_timeline, os.fsencode(path))
+
+
+def of_this_rank(file: Union[str, os.PathLike]) -> pathlib.Path:
+    """Returns the path with the rank in the file's name."""
+    path = pathlib.Path(os.fspath(file))
+    return path.with_name(f"{path.stem}.rank{rank()}{path.suffix}")
 
 
 @not_converted

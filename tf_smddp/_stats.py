@@ -8,6 +8,7 @@ from typing import Any, Dict
 
 from tf_smddp import _library
 from tf_smddp._autograph import not_converted
+from tf_smddp._objects import allgather_object
 from tf_smddp._runtime import require_initialized
 
 # Enough for the figures of the largest number of process sets.
@@ -17,17 +18,19 @@ _lib = _library.load()[1]
 
 
 @not_converted
-def stats(reset: bool = False) -> Dict[str, Any]:
-    """Returns the cost of this rank's collectives since `init`, or since the last reset.
+def stats(reset: bool = False, all_ranks: bool = False) -> Any:
+    """Returns the cost of the collectives since `init` or the last reset, of this rank or of all ranks.
 
-    This is not a collective: each rank has its own figures. It takes a few microseconds, and may be called at
-    any time from any thread. Inside a `tf.function` it is called once, when the function is traced.
+    With `all_ranks`, this is collective, as `allgather_object`. Else it is not: each rank has its own
+    figures, it takes a few microseconds, and may be called at any time from any thread. Inside a
+    `tf.function` it is called once, when the function is traced.
 
     Args:
         reset: True sets all counts to 0 after this call.
+        all_ranks: True returns a list with the figures of each rank.
 
     Returns:
-        A dict of plain numbers, lists and dicts:
+        A dict of plain numbers, lists and dicts, or a list of such, by rank:
 
         - "rank", "size": this rank, and the number of ranks.
         - "arena_bytes", "arena_used_bytes", "arena_peak_bytes", "arena_refused_calls": the maximum size of
@@ -49,7 +52,8 @@ def stats(reset: bool = False) -> Dict[str, Any]:
           have failed on all ranks), and "collectives" as above.
 
     Raises:
-        RuntimeError: before `init`, after `shutdown`, or in a forked child.
+        RuntimeError: before `init`, after `shutdown`, or in a forked child; with `all_ranks`, also in a
+            function that is traced.
     """
     require_initialized("stats")
     text = ctypes.create_string_buffer(_TEXT_BYTES)
@@ -58,4 +62,4 @@ def stats(reset: bool = False) -> Dict[str, Any]:
     if failed:
         raise RuntimeError(found)
     figures: Dict[str, Any] = json.loads(found)
-    return figures
+    return allgather_object(figures, name="stats") if all_ranks else figures

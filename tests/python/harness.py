@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from marked_processes import kill, marked_processes
 
@@ -58,7 +58,9 @@ class Job:
 class RunningJob:
     """A job that has been started. Use it as a context manager: at its end nothing of the job is left."""
 
-    def __init__(self, num_ranks: int, script: str, *arguments: str, launcher: bool = True):
+    def __init__(
+        self, num_ranks: int, script: str, *arguments: str, launcher: bool = True, options: Sequence[str] = ()
+    ):
         """Starts a job.
 
         Args:
@@ -66,6 +68,7 @@ class RunningJob:
             script: Python text, run after the preamble; or the path of a file, run as it is.
             arguments: the script's.
             launcher: False starts the script alone, without smddprun.
+            options: smddprun's own.
         """
         # Short, as a socket's path must be.
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="job-", dir="/tmp"))
@@ -80,7 +83,7 @@ class RunningJob:
         else:
             path = self._folder / "script.py"
             path.write_text(_PREAMBLE + script)
-        start = [sys.executable, "-m", "smddprun", "-np", str(num_ranks)] if launcher else []
+        start = [sys.executable, "-m", "smddprun", "-np", str(num_ranks), *options] if launcher else []
         environ = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER_JOB)}
         environ.update(
             {
@@ -162,10 +165,15 @@ class RunningJob:
 
 
 def run_job(
-    num_ranks: int, script: str, *arguments: str, launcher: bool = True, seconds: float = LIMIT_SECONDS
+    num_ranks: int,
+    script: str,
+    *arguments: str,
+    launcher: bool = True,
+    options: Sequence[str] = (),
+    seconds: float = LIMIT_SECONDS,
 ) -> Job:
     """Runs a job to its end (see RunningJob); fails if it takes longer, or leaves anything behind."""
-    with RunningJob(num_ranks, script, *arguments, launcher=launcher) as running:
+    with RunningJob(num_ranks, script, *arguments, launcher=launcher, options=options) as running:
         job = running.finish(seconds)
         assert not job.leftovers, str(job)
         return job

@@ -92,6 +92,8 @@ def test_the_words_for_hydra():
         (["--output-dir", "d"], "--output-dir 'd' is for ranks of this host"),
         (["--grace", "5"], "--grace 5 is for ranks of this host.*leave --grace out"),
         (["--grace", "0"], "--grace 0 is for ranks of this host"),
+        (["--timeline", "t.json"], "--timeline 't.json' puts together files .* set SMDDP_TIMELINE"),
+        (["--summary"], "--summary puts together files of ranks of this host"),
     ],
 )
 def test_an_option_that_several_hosts_do_not_have(words, message, family):

@@ -171,3 +171,11 @@ def test_a_process_set_has_figures_of_its_own(rank, size):
     figures = sdp.stats()
     assert [each["id"] for each in figures["process_sets"]] == [0]
     assert figures["collectives"]["allgather"]["calls"] == ends.included()
+
+
+def test_of_all_ranks(rank, size):
+    sdp.allreduce(tf.ones([10]))
+    figures = sdp.stats(all_ranks=True)
+    assert [each["rank"] for each in figures] == list(range(size))
+    assert figures[rank].keys() == sdp.stats().keys()
+    assert all(each["collectives"]["allreduce"]["calls"] >= 1 for each in figures)

@@ -1,0 +1,67 @@
+"""--max-restarts: which ends start the job again, and that a signal ends it for good."""
+
+import signal
+
+import pytest
+from launcher_harness import wait_until
+
+COUNTS = 'echo "try $SMDDP_RESTART_COUNT"; '
+
+
+def tries(result):
+    return [line.rpartition("try ")[2] for line in result.lines if "try " in line]
+
+
+def test_a_job_that_fails_is_started_again(launcher):
+    script = COUNTS + 'test "$SMDDP_RESTART_COUNT" = 2 || exit 7'
+    result = launcher.run("-np", "1", "--max-restarts", "5", "sh", "-c", script)
+    assert (result.code, tries(result)) == (0, ["0", "1", "2"]), result.messages
+    assert "smddprun: the job has failed, exit code 7; start 1 of 5 again" in result.messages
+    assert "smddprun: the job has failed, exit code 7; start 2 of 5 again" in result.messages
+
+
+def test_the_last_exit_code_is_that_of_the_job(launcher):
+    result = launcher.run("-np", "1", "--max-restarts", "1", "sh", "-c", COUNTS + "kill -KILL $$")
+    assert (result.code, tries(result)) == (128 + signal.SIGKILL, ["0", "1"]), result.messages
+
+
+@pytest.mark.parametrize("most", ["0", "3"])
+def test_a_job_that_succeeds_runs_once(launcher, most):
+    result = launcher.run("-np", "1", "--max-restarts", most, "sh", "-c", "echo try 0")
+    assert (result.code, tries(result)) == (0, ["0"]), result.messages
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["no-such-command"], 127),
+        (["--timeout", "0.5", "sleep", "20"], 124),
+        (["sh", "-c", "exit 2"], 2),  # as of a mistake on the script's own command line
+    ],
+)
+def test_what_another_try_would_not_change(launcher, words, code):
+    result = launcher.run("-np", "1", "--max-restarts", "3", *words)
+    assert result.code == code and "again" not in result.messages, result.messages
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_for_good(launcher, number):
+    script = launcher.script("wait.sh", "echo $SMDDP_RESTART_COUNT > started\nsleep 20\n")
+    running = launcher.start("-np", "1", "--max-restarts", "3", "sh", script)
+    assert launcher.wait_for_files("started") == ["0"]
+    running.signal(number)
+    assert running.finish().code == 128 + number
+
+
+def test_the_ranks_end_with_a_launcher_that_is_killed(launcher):
+    script = launcher.script("wait.sh", "echo > started\nsleep 20\n")
+    running = launcher.start("-np", "1", "--max-restarts", "3", "sh", script)
+    launcher.wait_for_files("started")
+    running.signal(signal.SIGKILL)
+    running.finish()
+    wait_until(lambda: not launcher.leftovers(), "the end of the ranks", seconds=8)
+
+
+def test_a_number_is_needed(launcher):
+    result = launcher.run("--max-restarts", "often", "true")
+    assert result.code == 2 and "--max-restarts 'often': give a whole number" in result.messages
