@@ -11,7 +11,7 @@ from tf_smddp import _gradient_use, _gradients, _op_library, _runtime, _tickets
 from tf_smddp._allreduce import reduce_gradient
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
-from tf_smddp._conversion import to_tensor
+from tf_smddp._conversion import to_tensor, unwrapped
 from tf_smddp._process_sets import ProcessSet, communicator_of, ranks_of
 from tf_smddp._reduce_op import ReduceOp
 
@@ -112,11 +112,9 @@ def _broadcast(
 
 def _tf_variable(variable: Any) -> tf.Variable:
     """Returns the tf.Variable itself: Keras 3 wraps it, and in an autocast scope its wrapper casts."""
-    if isinstance(variable, tf.Variable):
-        return variable
-    wrapped = getattr(variable, "_value", None)
-    if isinstance(wrapped, tf.Variable):
-        return wrapped
+    found = unwrapped(variable)
+    if isinstance(found, tf.Variable):
+        return found
     raise TypeError(f"broadcast_variables() takes variables, but got {variable!r}.")
 
 

@@ -34,3 +34,11 @@ def to_tensor(value: Any, caller: str, what: str = "a tensor") -> tf.Tensor:
             f"but got {_shortened.repr(value)} of type {type(value).__name__}. Make numbers of one type and "
             "a rectangular shape of it first; broadcast_object() and allgather_object() take any object."
         ) from error
+
+
+def unwrapped(variable: Any) -> Any:
+    """Returns the tf.Variable that a variable of Keras 3 wraps; anything else as it is."""
+    if isinstance(variable, tf.Variable):
+        return variable
+    wrapped = getattr(variable, "_value", None)
+    return wrapped if isinstance(wrapped, tf.Variable) else variable

@@ -9,6 +9,7 @@ import warnings
 from typing import Any, FrozenSet, Sequence
 
 from tf_smddp import _runtime
+from tf_smddp._conversion import unwrapped
 
 _WRAP = "Wrap the optimizer in DistributedOptimizer, or the tape in DistributedGradientTape"
 
@@ -42,7 +43,7 @@ def note_broadcast() -> None:
 
 def note_tape(sources: Sequence[Any]) -> None:
     """Notes that a DistributedGradientTape has reduced the gradients of these sources."""
-    _seen.by_tape = frozenset(map(id, sources))
+    _seen.by_tape = frozenset(id(unwrapped(source)) for source in sources)
 
 
 def warn_if_reduced_by_tape(variables: Sequence[Any]) -> None:
@@ -51,7 +52,7 @@ def warn_if_reduced_by_tape(variables: Sequence[Any]) -> None:
     Args:
         variables: those of the optimizer's step.
     """
-    twice = bool(variables) and _seen.by_tape.issuperset(map(id, variables))
+    twice = bool(variables) and _seen.by_tape.issuperset(id(unwrapped(each)) for each in variables)
     _seen.by_tape = frozenset()
     if twice and not _seen.warned_of_twice and _runtime.rank() == 0:
         _seen.warned_of_twice = True

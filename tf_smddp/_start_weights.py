@@ -25,6 +25,7 @@ from tf_smddp import _runtime, _tickets
 from tf_smddp._allgather import allgather
 from tf_smddp._allreduce import allreduce
 from tf_smddp._broadcast import broadcast_variables
+from tf_smddp._conversion import unwrapped
 from tf_smddp._immediately import immediately
 from tf_smddp._reduce_op import ReduceOp
 
@@ -65,7 +66,7 @@ def make_equal(variables: Sequence[Any], caller: str, optimizer: Any = None) -> 
     if choice == "ignore":
         return
     with tf.init_scope():
-        _compare([_tf_variable(each) for each in new], choice, caller)
+        _compare([unwrapped(each) for each in new], choice, caller)
 
 
 def _new(variables: Sequence[Any]) -> List[Any]:
@@ -93,14 +94,9 @@ def _setting() -> str:
     return choice
 
 
-def _tf_variable(variable: Any) -> Any:
-    """Returns the tf.Variable itself, which Keras 3 wraps; something else for what is none."""
-    return variable if isinstance(variable, tf.Variable) else getattr(variable, "_value", None)
-
-
 def _has_value(variable: Any) -> bool:
     """Whether it is a variable with a value; one that a function creates has it after the first trace."""
-    found = _tf_variable(variable)
+    found = unwrapped(variable)
     if not isinstance(found, tf.Variable):
         return False
     with tf.init_scope():
