@@ -207,6 +207,7 @@ def _at_exit() -> None:
             _lib.tf_smddp_abort(text.encode("utf-8", errors="replace"))
         return
     try:
+        _lib.tf_smddp_note_script_end()
         shutdown()
     except RuntimeError as error:
         print(f"tf_smddp: shutdown() at the end of the process failed: {error}", file=sys.stderr)

@@ -31,7 +31,8 @@ inline constexpr int kMaxCommunicators = 64;
 
 // The state that a rank publishes to the others, for all communicators together.
 struct alignas(64) RankRecord {
-  std::atomic<std::uint32_t> left;  // 1 once the rank has called shutdown()
+  enum Left : std::uint32_t { kIsThere, kCalledShutdown, kScriptEnded };
+  std::atomic<std::uint32_t> left;
   // The GPU of the first tensor on one that this rank has reduced (kernels/cuda/device.h); kUnknownGpu
   // before.
   std::atomic<std::uint64_t> gpu;

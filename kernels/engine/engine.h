@@ -140,6 +140,10 @@ class Engine {
   // here. Any thread but the engine's own.
   virtual Status Shutdown() = 0;
 
+  // Says that the Shutdown which follows comes from the end of the process, for what other ranks report. Any
+  // thread.
+  virtual void NoteScriptEnd() {}
+
   // Returns this rank's arena, for memory that ranks reduce without copies; nullptr in a job of one rank. Any
   // thread.
   virtual std::shared_ptr<Arena> arena() = 0;

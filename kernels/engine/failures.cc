@@ -88,6 +88,17 @@ void Failures::OpenIncarnation() {
     state_->communicator->Fail(state_->sequencer.incarnation(), origin, text);
 }
 
+// "rank 1 has ended (its script is at its end) after 14 collectives". Of ranks of other hosts there is less.
+std::string Failures::HowTheyLeft(std::uint64_t members) const {
+  const std::string names = state_->communicator->Names(members);
+  const int first = __builtin_ctzll(members);
+  if ((members & (members - 1)) != 0 || first >= state_->group->size()) return names + " left the job";
+  const RankRecord& record = state_->group->record(first);
+  const bool ended = record.left.load(std::memory_order_seq_cst) == RankRecord::kScriptEnded;
+  return names + (ended ? " has ended (its script is at its end)" : " called shutdown()") + " after " +
+         std::to_string(record.progress.submitted()) + " collectives";
+}
+
 void Failures::CheckLeft(bool awaits_incarnation) {
   const std::uint64_t left = state_->communicator->ShutDownMask();
   if (left == 0) return;
@@ -103,13 +114,14 @@ void Failures::CheckLeft(bool awaits_incarnation) {
     if (missing == 0 || !text.empty() || (entered && state_->IsReady(pending))) return;
     if (entered && (arrived >> state_->group->index() & 1) == 0)
       return;  // about to arrive, and to look itself
-    text = state_->communicator->Names(missing) + " called shutdown(), but " +
-           DescribeManifest(pending.manifest) + " on " + state_->RankName() +
-           " still waits for it. Likely cause: not all ranks ran the same number of steps";
+    text = HowTheyLeft(missing) + ", but " + DescribeManifest(pending.manifest) + " on " +
+           state_->RankName() +
+           " still waits for it. Likely causes: it had fewer batches (give all ranks the same number, with "
+           "drop_remainder=True or repeat()); it left the loop early; or it does not use the result of this "
+           "collective, so that TensorFlow does not run it there";
   });
   if (text.empty() && waited_for != 0 && (awaits_incarnation || state_->sequencer.has_postponed())) {
-    text = state_->communicator->Names(waited_for) +
-           " called shutdown() while a failed step was being ended on " + state_->RankName() +
+    text = HowTheyLeft(waited_for) + " while a failed step was being ended on " + state_->RankName() +
            ". Likely cause: not all ranks ran the same number of steps";
   }
   if (!text.empty()) state_->communicator->job().Abort(text);

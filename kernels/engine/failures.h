@@ -47,6 +47,8 @@ class Failures {
   void CheckLeft(bool awaits_incarnation);
 
  private:
+  std::string HowTheyLeft(std::uint64_t members) const;
+
   MemberState* const state_;
 };
 

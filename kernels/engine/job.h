@@ -65,7 +65,9 @@ class Job {
   std::string AbortText() { return segment_->abort().Text(); }
 
   // Returns whether a local rank has shut down in good order. Any thread.
-  bool HasLeft(int local) { return segment_->rank(local).left.load(std::memory_order_seq_cst) != 0; }
+  bool HasLeft(int local) {
+    return segment_->rank(local).left.load(std::memory_order_seq_cst) != RankRecord::kIsThere;
+  }
 
  private:
   Job(const Config& config, Wire* wire);

@@ -248,7 +248,10 @@ void JobEngine::LeaveJob() {
     if (tries % 100 == 0) AbortWaiting(*communicators_->Find(kWorld), /*agreements_only=*/true);
   }
   for (const std::shared_ptr<Membership>& membership : communicators_->All()) Finish(*membership);
-  job_->segment().rank(config_.local_rank).left.store(1, std::memory_order_seq_cst);
+  job_->segment()
+      .rank(config_.local_rank)
+      .left.store(script_ends_.load() ? RankRecord::kScriptEnded : RankRecord::kCalledShutdown,
+                  std::memory_order_seq_cst);
   job_->RingAll();
   if (wire_ != nullptr) {
     AwaitOtherHosts();

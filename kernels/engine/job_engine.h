@@ -47,6 +47,7 @@ class JobEngine : public Engine {
   void ReportStarved(std::uint64_t number, const std::vector<CommunicatorId>& calls,
                      const std::string& remedy) override;
   Status Shutdown() override;
+  void NoteScriptEnd() override { script_ends_.store(true); }
   std::shared_ptr<Arena> arena() override { return job_->shared_arena(); }
   void Abort(const std::string& text) override;
 
@@ -76,6 +77,7 @@ class JobEngine : public Engine {
   void Finish(Membership& membership);
   void AbortWaiting(Membership& membership, bool agreements_only);
 
+  std::atomic<bool> script_ends_{false};
   std::atomic<int> inside_{0};  // threads in a call that uses communicators_; Shutdown waits for them
   std::mutex shutdown_mu_;
   Status shutdown_status_;  // guarded by shutdown_mu_

@@ -75,6 +75,12 @@ TF_SMDDP_EXPORT int tf_smddp_shutdown(char* error, std::size_t error_bytes) {
   return Report(status, error, error_bytes);
 }
 
+// As Engine::NoteScriptEnd.
+TF_SMDDP_EXPORT void tf_smddp_note_script_end() {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (engine != nullptr && !engine->InForkedChild()) engine->NoteScriptEnd();
+}
+
 // Ends the job for all ranks with `text`; nothing without an engine, or in a forked child.
 TF_SMDDP_EXPORT void tf_smddp_abort(const char* text) {
   const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();

@@ -243,3 +243,23 @@ def test_digits_example_with_two_ranks(tmp_path):
     assert "epoch 20/20: loss" in job.output
     assert "equal to the bit on all ranks" in job.output
     assert (tmp_path / "checkpoint").exists()
+
+
+UNEVEN = """
+import numpy as np
+sdp.init()
+for step in range(3 if sdp.rank() == 1 else 5):
+    sdp.allreduce(np.ones(100_000, np.float32))
+"""
+
+
+def test_a_rank_that_ends_before_the_others():
+    job = run_job(2, UNEVEN)
+    assert job.exit_code != 0, str(job)
+    text = "rank 1 has ended (its script is at its end) after 3 collectives, but allreduce 'SmddpAllreduce'"
+    assert text in str(job) and "it had fewer batches" in str(job), str(job)
+
+
+def test_a_rank_that_calls_shutdown_before_the_others():
+    job = run_job(2, f"{UNEVEN}sdp.shutdown()\ntime.sleep(3)\n")
+    assert "rank 1 called shutdown() after 3 collectives, but allreduce" in str(job), str(job)
