@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Iterable, List, Optional
+from collections.abc import Iterable
+from typing import Any, List, Optional
 
 import tensorflow as tf
 
@@ -79,6 +80,9 @@ def broadcast_variables(
     check_call_site("broadcast_variables")
     communicator = communicator_of(process_set, "broadcast_variables")
     root_rank = check_root(root_rank, process_set, "broadcast_variables")
+    if not isinstance(variables, Iterable):
+        held = " Pass its variables: model.variables." if hasattr(type(variables), "variables") else ""
+        raise TypeError(f"broadcast_variables() takes a list of variables, but got {variables!r}.{held}")
     variables = [_tf_variable(variable) for variable in variables]
     _gradient_use.note_broadcast()
     assigned = []

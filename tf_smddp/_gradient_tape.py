@@ -12,6 +12,7 @@ from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op
 from tf_smddp._device_hints import warn_about_device_hints
 from tf_smddp._gradient_use import note_tape
+from tf_smddp._periodic_check import check
 from tf_smddp._reduce_gradients import reduce_gradients, source_label
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._start_weights import make_equal
@@ -108,6 +109,7 @@ class DistributedGradientTape(tf.GradientTape):
         local = self._wrapped.gradient(
             target, sources, output_gradients=output_gradients, unconnected_gradients=unconnected_gradients
         )
+        check(tf.nest.flatten(sources), tf.nest.flatten(local), "DistributedGradientTape")
         reduced = reduce_gradients(
             tf.nest.flatten(local),
             [source_label(source) for source in tf.nest.flatten(sources)],

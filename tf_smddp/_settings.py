@@ -36,6 +36,7 @@ KNOWN = frozenset(
         "MPI_LIBRARY",
         "LOG_LEVEL",
         "UNEQUAL_WEIGHTS",
+        "CHECK_EVERY",
         "RESTART_COUNT",
         "TIMELINE",
         "SUMMARY",

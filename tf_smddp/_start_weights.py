@@ -12,7 +12,6 @@ session, there is no check; BroadcastGlobalVariablesHook is for them.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import warnings
 import weakref
@@ -26,12 +25,12 @@ from tf_smddp._allgather import allgather
 from tf_smddp._allreduce import allreduce
 from tf_smddp._broadcast import broadcast_variables
 from tf_smddp._conversion import unwrapped
+from tf_smddp._hashes import BYTES, hash_of, number_of
 from tf_smddp._immediately import immediately
 from tf_smddp._reduce_op import ReduceOp
 
 SETTING = "SMDDP_UNEQUAL_WEIGHTS"
 _MOST_RANKS_NAMED = 8
-_HASH_BYTES = 8
 
 # The variables and optimizers that were checked since init(), by id.
 _checked: Dict[int, weakref.ref[Any]] = {}
@@ -106,10 +105,10 @@ def _has_value(variable: Any) -> bool:
 def _compare(variables: Sequence[tf.Variable], choice: str, caller: str) -> None:
     hashes = [_hash_of(each) for each in variables]
     with immediately(caller):
-        if _is_same_everywhere(hashlib.blake2b(b"".join(hashes), digest_size=_HASH_BYTES).digest()):
+        if _are_same_everywhere(hashes):
             return
         by_rank = _of_all_ranks(hashes)
-    if len({tuple(each[:_HASH_BYTES] for each in of) for of in by_rank}) > 1:
+    if len({tuple(each[:BYTES] for each in of) for of in by_rank}) > 1:
         return  # different variables, which the errors of their gradients name
     what = _difference([each.name for each in variables], by_rank)
     remedy = (
@@ -127,9 +126,9 @@ def _compare(variables: Sequence[tf.Variable], choice: str, caller: str) -> None
 
 
 # These are in the sequence of the gradients, which follow: another thread may be at out-of-band collectives.
-def _is_same_everywhere(digest: bytes) -> bool:
-    """Collective: whether all ranks have the same 8 bytes."""
-    number = int.from_bytes(digest, "little", signed=True)
+def _are_same_everywhere(hashes: Sequence[bytes]) -> bool:
+    """Collective: whether all ranks have the same hashes."""
+    number = number_of(hashes)
     largest, negated_least = allreduce(np.array([number, ~number]), op=ReduceOp.MAX).numpy()
     return bool(largest == ~negated_least)
 
@@ -137,7 +136,7 @@ def _is_same_everywhere(digest: bytes) -> bool:
 def _of_all_ranks(hashes: Sequence[bytes]) -> List[List[bytes]]:
     """Collective: the hashes of each rank."""
     counts = allgather(np.array([len(hashes)])).numpy()
-    rows = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), 2 * _HASH_BYTES)
+    rows = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), 2 * BYTES)
     gathered = allgather(rows).numpy()
     return [[row.tobytes() for row in part] for part in np.split(gathered, np.cumsum(counts)[:-1])]
 
@@ -146,9 +145,7 @@ def _hash_of(variable: tf.Variable) -> bytes:
     """Returns a hash of what kind of variable it is, and then one of its value."""
     value = variable.numpy()
     kind = f"{value.dtype} {value.shape}".encode()
-    return b"".join(
-        hashlib.blake2b(data, digest_size=_HASH_BYTES).digest() for data in (kind, value.tobytes())
-    )
+    return hash_of(kind) + hash_of(value.tobytes())
 
 
 def _difference(names: Sequence[str], by_rank: List[List[bytes]]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, List, Optional, Sequence
 from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import compressor_around_op
 from tf_smddp._gradient_use import warn_if_reduced_by_tape
+from tf_smddp._periodic_check import check
 from tf_smddp._reduce_gradients import reduce_gradients, source_label
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._start_weights import make_equal
@@ -54,6 +55,8 @@ class Reduction:
             The reductions in the same order.
         """
         check_call_site(_CALLER)
+        if op is None:
+            check(variables, gradients, _CALLER)
         labels = [source_label(variable) for variable in variables]
         labels += [""] * (len(gradients) - len(labels))
         return reduce_gradients(

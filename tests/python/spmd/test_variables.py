@@ -93,3 +93,13 @@ def test_another_number_of_variables(rank, size):
             sdp.broadcast_variables(variables, 0)
     sdp.broadcast_variables(variables[:2], 0)
     assert [float(variable) for variable in variables[:2]] == [0.0, 0.0]
+
+
+def test_a_model_is_no_list_of_variables():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(2)])
+    with pytest.raises(
+        TypeError, match=r"takes a list of variables, but got .* Pass its variables: model\.var"
+    ):
+        sdp.broadcast_variables(model, 0)
+    with pytest.raises(TypeError, match=r"takes a list of variables, but got 3\.0\.$"):
+        sdp.broadcast_variables(3.0, 0)

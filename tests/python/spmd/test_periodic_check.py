@@ -1,0 +1,113 @@
+"""SMDDP_CHECK_EVERY: weights that drift apart, and the rank whose gradients are not finite."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from modes import compiled, eager, modes
+from optimizer_families import ALL, each_and_tf_keras
+
+import tf_smddp as sdp
+
+EVERY = 3
+
+
+@pytest.fixture
+def caught(monkeypatch):
+    monkeypatch.setenv("SMDDP_CHECK_EVERY", str(EVERY))
+    from tf_smddp._periodic_check import _state
+
+    monkeypatch.setattr(_state, "warned", False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught
+
+
+def make_step(mode, weights):
+    @mode
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(x * weights[0]) + tf.reduce_sum(weights[1])
+        for weight, gradient in zip(weights, sdp.DistributedGradientTape(tape).gradient(loss, weights)):
+            weight.assign_sub(0.1 * gradient)
+
+    return step
+
+
+def make_weights():
+    return [tf.Variable([1.0, 2.0], name="first"), tf.Variable([3.0], name="second")]
+
+
+@modes(eager, tf.function)
+def test_equal_weights_pass(rank, mode, caught):
+    step = make_step(mode, make_weights())
+    for number in range(3 * EVERY):
+        step(tf.constant([1.0 + rank, float(number)]))
+    assert not caught, [str(each.message) for each in caught]
+
+
+@modes(eager, tf.function)
+def test_a_drift_is_an_error_on_all_ranks(rank, size, mode, caught):
+    weights = make_weights()
+    step = make_step(mode, weights)
+    x = tf.constant([1.0, 1.0])
+    step(x)
+    if rank == size - 1:
+        weights[1].assign_add([1e-6])
+    step(x)
+    if size == 1:
+        return step(x)
+    text = rf"drifted apart by step 3 .*1 of 2 variables differ, first 'second:0' of rank {size - 1} from"
+    with pytest.raises((RuntimeError, tf.errors.OpError), match=text):
+        step(x)
+    sdp.barrier()
+
+
+@modes(eager, tf.function)
+def test_the_rank_with_a_nan_is_named(rank, size, mode, caught):
+    step = make_step(mode, make_weights())
+    for number in range(EVERY):
+        bad = rank == size - 1 and number == EVERY - 1
+        step(tf.constant([1.0, float("nan") if bad else 1.0]))
+    texts = [str(each.message) for each in caught]
+    assert len(texts) == (rank == 0 and size > 1), texts
+    for text in texts:
+        assert f"in step 3, rank {size - 1}'s gradient of 'first:0' has a NaN" in text, text
+
+
+@each_and_tf_keras([family for family in ALL if not family.is_beside_keras3])
+def test_fit(rank, size, family, caught):
+    layers = family.keras.layers
+    family.keras.utils.set_random_seed(3)
+    model = family.keras.Sequential([layers.InputLayer((3,)), layers.Dense(2)])
+    model.compile(
+        sdp.DistributedOptimizer(family.optimizers.SGD(0.1)),
+        family.keras.losses.MeanSquaredError(),
+        jit_compile=False,
+    )
+    features = np.random.default_rng(rank).normal(size=(24, 3)).astype(np.float32)
+
+    def fit():
+        model.fit(features, features[:, :2], batch_size=4, verbose=0, shuffle=False)
+
+    fit()
+    if size == 1:
+        return
+    if rank == 1:
+        model.trainable_variables[0].assign_add(np.full((3, 2), 1e-6))
+    with pytest.raises((RuntimeError, tf.errors.OpError), match=r"drifted apart by step 9 .*of rank 1 from"):
+        fit()
+    sdp.barrier()
+
+
+def test_a_compiled_step_is_not_checked_and_says_so(size, caught):
+    make_step(compiled, make_weights())(tf.constant([1.0, 1.0]))
+    texts = [str(each.message) for each in caught]
+    assert len(texts) == (size > 1) and all("that XLA compiles as a whole" in text for text in texts), texts
+
+
+def test_a_setting_that_is_no_number(monkeypatch):
+    monkeypatch.setenv("SMDDP_CHECK_EVERY", "often")
+    with pytest.raises(ValueError, match="must be a number of steps, or 0 for no check, but is 'often'"):
+        make_step(eager, make_weights())(tf.constant([1.0, 1.0]))

@@ -1,0 +1,163 @@
+"""SMDDP_CHECK_EVERY=N: every N steps, whether all ranks have the same weights, and finite gradients.
+
+All ranks apply the same reduced gradients, so their weights stay equal to the bit. They drift apart where a
+rank changes them by itself: a checkpoint that it alone restores, an operation that is not deterministic, an
+update on one rank only. The check is part of the step, before the gradients are reduced: it gets the values
+that the step reads. What it compares goes through a process set of its own, so that it takes no place among
+the gradients.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from tf_smddp import _op_library, _runtime, _tickets
+from tf_smddp._allgather import allgather
+from tf_smddp._allreduce import allreduce
+from tf_smddp._conversion import unwrapped
+from tf_smddp._hashes import hash_of, number_of
+from tf_smddp._process_sets import ProcessSet, add_process_set
+from tf_smddp._reduce_op import ReduceOp
+
+SETTING = "SMDDP_CHECK_EVERY"
+
+
+class _Check:
+    """The check of the variables of one step."""
+
+    def __init__(self, names: Sequence[str], caller: str):
+        self._names = names
+        self._caller = caller
+        with tf.init_scope():
+            self.count = tf.Variable(0, dtype=tf.int64, trainable=False, name="tf_smddp_check")
+
+    def run(self, count: tf.Tensor, values: Sequence[tf.Tensor], finite: Sequence[tf.Tensor]) -> bool:
+        """Collective, eager: compares the values of all ranks.
+
+        Args:
+            count: the number of steps.
+            values: the variables.
+            finite: whether this rank's gradient of each is finite; bool scalars.
+
+        Raises:
+            RuntimeError: a variable differs between ranks; on all ranks.
+        """
+        hashes = [hash_of(value.numpy().tobytes()) for value in values]
+        broken = [not bool(each) for each in finite]
+        number = number_of(hashes)
+        mine = np.array([number, ~number, any(broken)])
+        largest, negated_least, some_broken = allreduce(mine, op=ReduceOp.MAX, process_set=_set()).numpy()
+        if largest != ~negated_least:
+            self._raise_drift(int(count), hashes)
+        if some_broken and not _state.warned:
+            self._warn_of_gradients(int(count), broken)
+        return True
+
+    def _raise_drift(self, count: int, hashes: Sequence[bytes]) -> None:
+        by_rank = _of_all_ranks([np.frombuffer(each, np.int64)[0] for each in hashes], np.int64)
+        differs = (by_rank != by_rank[0]).any(axis=0)
+        first = int(np.argmax(differs))
+        ranks = np.flatnonzero(by_rank[:, first] != by_rank[0, first]).tolist()
+        raise RuntimeError(
+            f"{self._caller}: the ranks' weights have drifted apart by step {count} ({SETTING}): "
+            f"{int(differs.sum())} of {len(self._names)} variables differ, first {self._names[first]!r} of "
+            f"rank {', '.join(map(str, ranks))} from rank 0's. A rank has changed it by itself: a checkpoint "
+            "that it alone has restored, an update on one rank only, or an operation that is not "
+            "deterministic (tf.config.experimental.enable_op_determinism)."
+        )
+
+    def _warn_of_gradients(self, count: int, broken: Sequence[bool]) -> None:
+        _state.warned = True
+        by_rank = _of_all_ranks(broken, np.uint8)
+        rank = int(np.argmax(by_rank.any(axis=1)))
+        if _runtime.rank() == 0:
+            warnings.warn(
+                f"{self._caller}: in step {count}, rank {rank}'s gradient of "
+                f"{self._names[int(np.argmax(by_rank[rank]))]!r} has a NaN or an infinity before it is "
+                f"reduced ({SETTING}); after that, so have all ranks'. Look at the data of rank {rank}.",
+                stacklevel=2,
+            )
+
+
+class _State:
+    """What there is since init()."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.checks: Dict[Tuple[int, ...], _Check] = {}
+        self.process_set: Optional[ProcessSet] = None
+        self.warned = False
+
+
+_state = _State()
+_runtime.at_shutdown.append(_state.forget)
+
+
+def check(variables: Sequence[Any], gradients: Sequence[Any], caller: str) -> None:
+    """Makes the check a part of the step, if the setting asks for one. Collective in every N-th step.
+
+    Args:
+        variables: what is trained; the list may be shorter than that of the gradients.
+        gradients: this rank's, not reduced; tensors, tf.IndexedSlices or None.
+        caller: the public function, for errors.
+
+    Raises:
+        RuntimeError: in eager mode, a variable differs between ranks. In a graph, the step raises it.
+        ValueError: the setting is not a number of steps.
+    """
+    every = _every()
+    if every == 0 or _runtime.size() == 1 or _tickets.pairs_by_name():
+        return
+    pairs = [(unwrapped(v), g) for v, g in zip(variables, gradients) if g is not None]
+    pairs = [(v, g) for v, g in pairs if isinstance(v, tf.Variable)]
+    if not pairs:
+        return
+    if _op_library.in_xla_context():
+        warnings.warn(f"{SETTING} does not check steps that XLA compiles as a whole.", stacklevel=3)
+        return
+    key = tuple(id(v) for v, _ in pairs)
+    if key not in _state.checks:
+        _set()
+        _state.checks[key] = _Check([v.name for v, _ in pairs], caller)
+    found = _state.checks[key]
+    count = found.count.assign_add(1)
+
+    def run() -> tf.Tensor:
+        arguments = [count, *(tf.convert_to_tensor(v) for v, _ in pairs), *(_is_finite(g) for _, g in pairs)]
+        return tf.py_function(
+            lambda n, *rest: found.run(n, rest[: len(pairs)], rest[len(pairs) :]), arguments, tf.bool
+        )
+
+    tf.cond(tf.equal(count % every, 0), run, lambda: tf.constant(True))
+
+
+def _every() -> int:
+    text = os.environ.get(SETTING, "0")
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{SETTING} must be a number of steps, or 0 for no check, but is {text!r}.")
+    return int(text)
+
+
+def _set() -> ProcessSet:
+    """The checks' process set. Collective in the first call, which is in the first step of all ranks."""
+    if _state.process_set is None:
+        _state.process_set = add_process_set(list(range(_runtime.size())))
+    return _state.process_set
+
+
+def _of_all_ranks(row: Sequence[Any], dtype: Any) -> np.ndarray:
+    """Collective: the rows of all ranks, [ranks, columns]."""
+    gathered: np.ndarray = allgather(np.array([row], dtype), process_set=_set()).numpy()
+    return gathered
+
+
+def _is_finite(gradient: Any) -> tf.Tensor:
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else tf.convert_to_tensor(gradient)
+    return tf.reduce_all(tf.math.is_finite(values)) if values.dtype.is_floating else tf.constant(True)
