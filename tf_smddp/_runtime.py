@@ -76,9 +76,12 @@ def shutdown() -> None:
         RuntimeError: the engine could not end in order (the text says why).
     """
     with _lock:
-        if is_initialized():
+        if not is_initialized():
+            return
+        try:
             for look in before_shutdown:
                 look()
+        finally:
             _lib.tf_smddp_stop_watching_interrupts()
             _interrupt.give_back()
             try:
