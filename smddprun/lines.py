@@ -13,8 +13,8 @@ from collections import deque
 # A longer line is forwarded in pieces of at least this size, and each piece becomes a line. This bounds the
 # memory that a line takes.
 MAX_LINE_BYTES = 1 << 20
-# The part of a rank's output that the summary shows.
-TAIL_LINES = 20
+# The part of a rank's output of which the summary shows an excerpt (excerpt.py).
+TAIL_LINES = 100
 TAIL_LINE_BYTES = 2000
 
 # A unit of "\r" alone, with which tqdm begins a bar. It shows nothing, so it is removed.

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from smddprun.excerpt import excerpt
 from smddprun.ranks import Exit, signal_name
 
 TIMEOUT_CODE = 124  # as timeout(1)
@@ -83,7 +84,7 @@ def lines(outcome: Outcome) -> list[bytes]:
     if outcome.stopped_by:
         result.append(_own(f"the job was told to stop by {signal_name(outcome.stopped_by)}"))
     if first and not outcome.merely_stopped:
-        result += _first_failure(first)
+        result += _first_failure(first, outcome.ended)
     others = [e for e in outcome.ended if e.failed and (outcome.merely_stopped or e is not first)]
     result += [_own(_other(e, first)) for e in others[:_MAX_LISTED]]
     if len(others) > _MAX_LISTED:
@@ -96,15 +97,21 @@ def _own(text: str) -> bytes:
     return b"smddprun: " + text.encode()
 
 
-def _first_failure(first: Ended) -> list[bytes]:
+def _first_failure(first: Ended, ended: Sequence[Ended]) -> list[bytes]:
     result = [
         _own(f"rank {first.rank} failed first: pid {first.pid}, {first.exit}, after {first.seconds:.1f} s")
     ]
-    if first.tail:
-        result.append(_own(f"the last lines of rank {first.rank}:"))
-        result += [b"  | " + line for line in first.tail]
-    else:
+    before = next((e for e in ended[: ended.index(first)] if not e.failed), None)
+    if before is not None:  # as with fewer batches
+        result.append(
+            _own(f"rank {before.rank} had ended before, {before.exit}, after {before.seconds:.1f} s")
+        )
+    if not first.tail:
         result.append(_own(f"rank {first.rank} wrote no output"))
+    shown = next((e for e in [first, *ended] if e.failed and e.tail), None)
+    if shown is not None:
+        result.append(_own(f"the last lines of rank {shown.rank}:"))
+        result += [b"  | " + line for line in excerpt(shown.tail)]
     if first.exit and first.exit.signal in _HINTS:
         result.append(_own(_HINTS[first.exit.signal]))
     return result

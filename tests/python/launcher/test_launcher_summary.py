@@ -54,6 +54,7 @@ def test_names_the_first_failure_and_its_consequences():
     )
     assert lines(outcome) == [
         b"smddprun: rank 1 failed first: pid 1001, killed by SIGKILL, after 2.0 s",
+        b"smddprun: rank 3 had ended before, exit code 0, after 1.0 s",
         b"smddprun: the last lines of rank 1:",
         b"  | step 7",
         b"  | \xff bytes",
@@ -66,6 +67,12 @@ def test_names_the_first_failure_and_its_consequences():
 
 def test_a_silent_rank():
     assert "rank 0 wrote no output" in text(Outcome([ended(0, code=1)]))
+
+
+def test_another_rank_is_shown_where_the_first_wrote_nothing():
+    shown = text(Outcome([ended(0, signal=9), ended(2), ended(1, code=1, tail=[b"why"])]))
+    assert "rank 0 wrote no output\nsmddprun: the last lines of rank 1:\n  | why" in shown
+    assert "had ended before" not in shown
 
 
 def test_a_stop_is_no_failure():

@@ -1,0 +1,37 @@
+"""Chooses what the report of a job that failed shows of a rank's last lines. Pure. Lines are bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MAX_LINES = 20
+
+# A frame of a traceback, and the lines that belong to it: its code, and the marks below it.
+_FRAME = re.compile(rb'\s*File "(?P<file>[^"]*)", line \d+')
+_LIBRARY = re.compile(rb"/(site|dist)-packages/")
+_OURS = b"[tf_smddp rank "
+
+
+def excerpt(lines: Sequence[bytes]) -> list[bytes]:
+    """Returns the lines that say most: MAX_LINES at most, in their order, but the engine's last.
+
+    Left out are blank lines, and the frames of installed packages in a traceback, of which TensorFlow and
+    Keras have many. The engine's own messages say why a collective has failed, so they stand at the end.
+
+    Args:
+      lines: the last lines of a rank, oldest first.
+    """
+    kept: list[bytes] = []
+    indent = None  # of the frame that is left out
+    for line in lines:
+        depth = len(line) - len(line.lstrip())
+        if indent is not None and depth > indent and line.strip():
+            continue
+        frame = _FRAME.match(line)
+        indent = depth if frame and _LIBRARY.search(frame["file"]) else None
+        if indent is None and line.strip():
+            kept.append(line)
+    ours = [line for line in kept if line.startswith(_OURS)][-MAX_LINES:]
+    others = [line for line in kept if not line.startswith(_OURS)]
+    return others[max(0, len(others) - (MAX_LINES - len(ours))) :] + ours

@@ -1,0 +1,47 @@
+"""What the report shows of a rank's last lines."""
+
+from smddprun.excerpt import MAX_LINES, excerpt
+
+TRACEBACK = b"""\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 14, in <module>
+    model.fit(data)
+  File "/venv/lib/python3.11/site-packages/keras/src/utils/traceback_utils.py", line 70, in error_handler
+    raise e.with_traceback(filtered_tb) from None
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/usr/lib/python3/dist-packages/other.py", line 3, in run
+  File "/home/me/model.py", line 5, in call
+    return x / 0
+           ~~^~~
+
+ZeroDivisionError: division by zero""".split(b"\n")
+
+
+def test_frames_of_packages_and_blank_lines_are_left_out():
+    assert excerpt(TRACEBACK) == [
+        b"Traceback (most recent call last):",
+        b'  File "/home/me/train.py", line 14, in <module>',
+        b"    model.fit(data)",
+        b'  File "/home/me/model.py", line 5, in call',
+        b"    return x / 0",
+        b"           ~~^~~",
+        b"ZeroDivisionError: division by zero",
+    ]
+
+
+def test_the_engine_has_the_last_word():
+    ours = b"[tf_smddp rank 1 error] rank 0 was killed"
+    assert excerpt([b"a", ours, b"b"]) == [b"a", b"b", ours]
+
+
+def test_the_last_lines_are_kept():
+    lines = [b"%d" % i for i in range(100)]
+    assert excerpt(lines) == lines[-MAX_LINES:]
+    ours = b"[tf_smddp rank 1 error] x"
+    assert excerpt([ours, *lines]) == [*lines[-MAX_LINES + 1 :], ours]
+
+
+def test_lines_that_are_no_traceback_stay():
+    lines = [b"  indented", b"    more", b"File missing", b"\xff\xfe"]
+    assert excerpt(lines) == lines
+    assert excerpt([b"", b"  ", b"\t"]) == []
