@@ -23,6 +23,7 @@ from tf_smddp._autograph import not_converted
 from tf_smddp._broadcast import broadcast_variables
 from tf_smddp._device_hints import warn_about_device_hint
 from tf_smddp._gradient_use import warn_if_never_reduced
+from tf_smddp.keras.callbacks._beside import callbacks_of_caller, warn_of
 from tf_smddp.keras.callbacks._variables import build_from, is_built, variables_of
 
 
@@ -36,6 +37,10 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     It broadcasts trainable and non-trainable weights (such as moving averages). It does not broadcast
     metrics, or the state of Keras 3's seed generators, since each rank needs its own dropout. If a model has
     other optimizers than `model.optimizer`, call `broadcast_variables` for them.
+
+    It warns of other callbacks in the list that would act on each rank by themselves: EarlyStopping and
+    ReduceLROnPlateau without MetricAverageCallback before them; ModelCheckpoint and BackupAndRestore on ranks
+    other than 0.
 
     If the model cannot be built before its first batch, for example because a custom `train_step` creates the
     variables, it broadcasts after the first batch. If this first step matters, call the model once before
@@ -60,6 +65,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     def set_model(self, model: Any) -> None:
         """Keras's hook. This is the last one before Keras 3 reads the model's `train_step`."""
         super().set_model(model)
+        warn_of(callbacks_of_caller())
         if not is_built(model):
             model.train_step = self._build_and_broadcast_before(model, model.train_step)
 

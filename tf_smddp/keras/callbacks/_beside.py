@@ -1,0 +1,71 @@
+"""Callbacks of Keras that act on each rank by itself, where all ranks must act alike.
+
+Each rank's metrics are its own. So EarlyStopping would end the training of one rank, for which the others
+then wait, and ReduceLROnPlateau would give ranks different rates, and so different weights. Callbacks that
+write would write the same files from all ranks at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any, List, Optional
+
+from tf_smddp._runtime import rank, size
+
+_DECIDES = {
+    "EarlyStopping": "ranks would stop in different epochs",
+    "ReduceLROnPlateau": "ranks would get different learning rates, and different weights",
+}
+_WRITES = {
+    "ModelCheckpoint": "Use RankZeroCheckpoint, or have it in the list of rank 0 alone",
+    "BackupAndRestore": "Use tf_smddp.Checkpoint, which all ranks restore, with smddprun --max-restarts",
+}
+_AVERAGES = "MetricAverageCallback"
+_ON_RANK_0 = "RankZeroCheckpoint"
+
+
+def callbacks_of_caller() -> List[Any]:
+    """Returns the callbacks of the CallbackList that calls the caller's `set_model`; [] without one."""
+    frame = inspect.currentframe()
+    for _ in range(2):
+        frame = frame.f_back if frame else None
+    owner = frame.f_locals.get("self") if frame else None
+    found = getattr(owner, "callbacks", None)
+    return list(found) if isinstance(found, (list, tuple)) else []
+
+
+def warn_of(callbacks: List[Any]) -> None:
+    """Warns of callbacks in the list of one `fit` that would act differently on each rank.
+
+    Args:
+        callbacks: all of them, in their order.
+    """
+    if size() == 1:
+        return
+    averaged = False
+    for callback in callbacks:
+        names = {ancestor.__name__ for ancestor in type(callback).__mro__}
+        averaged = averaged or _AVERAGES in names
+        text = _about(names, averaged, bool(getattr(callback, "save_best_only", False)))
+        if text is not None:
+            warnings.warn(text, stacklevel=3)
+
+
+def _about(names: Any, averaged: bool, best_only: bool) -> Optional[str]:
+    for name, harm in _DECIDES.items():
+        if name in names and not averaged and rank() == 0:
+            return (
+                f"{name} decides by each rank's own metrics: {harm}. Put MetricAverageCallback() before it "
+                "in the list, on all ranks."
+            )
+    if _ON_RANK_0 in names:
+        return None
+    for name, remedy in _WRITES.items():
+        if name in names and rank() == 1:  # rank 0 is the one that should
+            decides = " and decides by its own metrics" if best_only and not averaged else ""
+            return (
+                f"{name} is in the callbacks of rank 1, too{decides}: ranks with the same path would write "
+                f"the same files at once, and find them missing. {remedy}."
+            )
+    return None
