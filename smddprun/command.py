@@ -65,5 +65,10 @@ def resolve(command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         )
     if "/" not in name and os.path.isfile(name):
         raise CommandError(f"{name!r} is not in PATH, but is a file here; run it as ./{name}", NOT_FOUND)
+    if name.endswith(".py") and "/" not in name:
+        raise CommandError(
+            f"there is no script {name!r} in {os.getcwd()}, and no such command; check the spelling",
+            NOT_FOUND,
+        )
     where = f"there is no such file (working directory {os.getcwd()})" if "/" in name else "it is not in PATH"
     raise CommandError(f"command {name!r} not found: {where}; check the spelling", NOT_FOUND)

@@ -7,10 +7,14 @@ and the launcher starts faster without it.
 
 from __future__ import annotations
 
+import difflib
+import re
+import sys
 from typing import Any, Callable, NamedTuple
 
 HELP = """\
 usage: smddprun -np N [options] command [arguments of the command...]
+       smddprun -np N [options] -m module [arguments of the module...]
        smddprun --check [-H HOST,... | --hostfile FILE] [-x NAME=VALUE] [--timeout SECONDS]
 
 Starts N ranks of a tf_smddp program, on this host or on those that -H names, and ends when all have ended.
@@ -34,6 +38,7 @@ without GPUs, a rank for each two cores.
   -v, --verbose               report what is started, and how each rank ends
   --check                     run no command: say what this host or the named ones have, test them with two
                               ranks or one on each host, and name each problem with its remedy
+  -m MODULE                   run a Python module, as python -m does; the rest are its arguments
   --version, -h, --help       print the version, or this text
   --                          end of the options
 
@@ -163,6 +168,41 @@ _FLAGS: dict[str, tuple[str, object]] = {
 }
 
 
+# How other launchers write what we have, and how we do.
+_ELSEWHERE = {
+    "--np": "-np",
+    "-c": "-np",
+    "--ntasks": "-np",
+    "--nproc-per-node": "-np",
+    "--nproc_per_node": "-np",
+    "--nnodes": "-H HOST:N,...",
+    "-machinefile": "--hostfile",
+    "-hostfile": "--hostfile",
+    "--machinefile": "--hostfile",
+    "-host": "-H",
+    "--host": "-H",
+    "--module": "-m",
+}
+
+
+def _unknown(word: str) -> UsageError:
+    """Returns the error for an option that there is not, with the one that may have been meant."""
+    name, _, value = word.partition("=")
+    number = re.fullmatch(r"-np=?([0-9]{1,5})", word)
+    if number:
+        meant = f"-np {number[1]}"
+    elif name in _ELSEWHERE:
+        meant = _ELSEWHERE[name]
+        if meant == "-np" and value.isalnum():
+            meant = f"-np {value}"
+    else:
+        meant = next(iter(difflib.get_close_matches(name, [*_VALUES, *_FLAGS], n=1)), "")
+    guess = f" did you mean '{meant}'?" if meant else ""
+    return UsageError(
+        f"unknown option {word!r};{guess} see smddprun --help (options of the command go after the command)"
+    )
+
+
 def refuse_nodes(chosen: Options) -> None:
     """Refuses `-n`, whose number would be misread by half of those who write it.
 
@@ -224,6 +264,11 @@ def parse(arguments: list[str]) -> Options:
         word = rest.pop(0)
         if word == "--":
             break
+        if word == "-m":
+            if not rest:
+                raise UsageError("-m needs a module after it, as in 'smddprun -np 2 -m trainer.main'")
+            rest = [sys.executable, "-m", *rest]
+            break
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if name in _FLAGS:
             if equals:
@@ -243,9 +288,7 @@ def parse(arguments: list[str]) -> Options:
             else:
                 fields[field] = convert(name, value)
         else:
-            raise UsageError(
-                f"unknown option {word!r}; see smddprun --help (options of the command go after the command)"
-            )
+            raise _unknown(word)
     if "hosts" in fields and "hostfile" in fields:
         raise UsageError("-H and --hostfile both name the hosts; leave out one of them")
     if fields.get("check"):

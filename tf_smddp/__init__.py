@@ -17,7 +17,7 @@ Start it with `smddprun -np 2 python train.py`; a plain `python train.py` is ran
 This module only re-exports; each concept has a module of its own.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, List
 
 from tf_smddp import (  # noqa: F401  (the order of ops; what init() and shutdown() write)
     _program_order,
@@ -94,10 +94,18 @@ __all__ = [
 ]
 
 
+def __dir__() -> List[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     # Keras is imported only where it is used: it takes long, and TF_USE_LEGACY_KERAS may be set until then.
     if name == "SyncBatchNormalization":
         from tf_smddp._sync_batch_normalization import SyncBatchNormalization
 
         return SyncBatchNormalization
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("tf_smddp")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,6 +45,14 @@ def test_resolve(tmp_path, monkeypatch):
         )
 
 
+def test_a_script_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        CommandError, match=f"there is no script 'trian.py' in {tmp_path}, and no such command"
+    ):
+        resolve(["trian.py"], {"PATH": "/nonexistent"})
+
+
 @pytest.mark.parametrize(
     "arguments,code,part",
     [

@@ -1,6 +1,7 @@
 """The parsing of the command line."""
 
 import itertools
+import sys
 
 import pytest
 from hypothesis import given
@@ -18,11 +19,14 @@ WITH_VALUE = {
     "--output-dir": ("logs", {"output_dir": "logs"}),
     "--grace": ("0.5", {"grace": 0.5}),
     "--timeout": ("60", {"timeout": 60.0}),
+    "--max-restarts": ("3", {"max_restarts": 3}),
+    "--timeline": ("t.json", {"timeline": "t.json"}),
     "-x": ("A=b=c", {"exports": (("A", "b=c"),)}),
 }
 FLAGS = {
     "-v": {"verbose": True},
     "--verbose": {"verbose": True},
+    "--summary": {"summary": True},
     "--tag-output": {"tag_output": True},
     "--no-tag-output": {"tag_output": False},
 }
@@ -87,6 +91,12 @@ def test_a_command_that_begins_with_a_dash():
     assert parse(["-"]).command == ("-",)
 
 
+def test_a_module():
+    command = (sys.executable, "-m", "trainer.main", "--epochs", "3", "-np", "4")
+    assert parse(["-np", "2", "-m", "trainer.main", *command[3:]]) == Options(command=command, num_ranks=2)
+    assert "-m MODULE" in HELP
+
+
 @pytest.mark.parametrize("word,show", [("-h", "help"), ("--help", "help"), ("--version", "version")])
 def test_help_and_version_need_no_command(word, show):
     assert parse(["-np", "2", word]).show == show
@@ -125,8 +135,12 @@ def test_wrong_seconds_name_option_value_and_remedy(option, text):
         (["-x", "=1", "cmd"], "'=1'"),
         (["--output-dir", "", "cmd"], "directory"),
         (["--bogus", "cmd"], "'--bogus'"),
-        (["-np2", "cmd"], "'-np2'"),
-        (["--verbos", "cmd"], "'--verbos'"),
+        (["-np2", "cmd"], "unknown option '-np2'; did you mean '-np 2'?"),
+        (["--verbos", "cmd"], "unknown option '--verbos'; did you mean '--verbose'?"),
+        (["--nproc-per-node=8", "cmd"], "did you mean '-np 8'?"),
+        (["--nproc_per_node", "8", "cmd"], "did you mean '-np'?"),
+        (["-hostfile", "f", "cmd"], "did you mean '--hostfile'?"),
+        (["-m"], "-m needs a module after it"),
         (["--verbose=1", "cmd"], "takes no value"),
     ],
 )

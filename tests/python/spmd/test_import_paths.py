@@ -1,6 +1,7 @@
 """The import paths of SMDDP lead to tf_smddp, beside other distributions' smdistributed packages."""
 
 import importlib
+import importlib.metadata
 import os
 import pathlib
 import subprocess
@@ -98,3 +99,8 @@ def test_set_bucket_size_to_a_wrong_value(size_bytes):
 def test_set_bucket_size_to_a_wrong_type(size_bytes):
     with pytest.raises(TypeError, match="as an integer, but got"):
         smddpcommon.setBucketSize(size_bytes)
+
+
+def test_dir_and_version():
+    assert dir(tf_smddp) == sorted([*tf_smddp.__all__, "__version__"])
+    assert tf_smddp.__version__ == importlib.metadata.version("tf_smddp")
