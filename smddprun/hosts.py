@@ -41,6 +41,10 @@ def parse_file(path: str, lines: Iterable[str]) -> list[Host]:
         place = f"--hostfile {path!r}, line {number},"
         settings = dict(word.partition("=")[::2] for word in words[1:])
         slots = settings.get("slots")
+        if slots is not None and ":" in words[0]:
+            raise UsageError(
+                f"{place} {line.strip()!r}: give the number of ranks once, as in 'host1 slots=8'"
+            )
         found.append(_host(place, words[0] if slots is None else f"{words[0]}:{slots}"))
     if not found:
         raise UsageError(f"--hostfile {path!r} names no host; write a line such as 'host1 slots=8' for each")

@@ -3,6 +3,8 @@
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from smddprun import hosts, mpi, options
 from smddprun.hosts import Host
@@ -142,3 +144,33 @@ def test_no_launcher(tmp_path):
     mpirun(tmp_path, "echo something else", "mpiexec")
     with pytest.raises(mpi.LauncherError, match=r"of no MPI that smddprun knows \('something else'"):
         mpi.find_launcher({"PATH": str(tmp_path)})
+
+
+names = st.from_regex(r"[a-z][a-z0-9.-]{0,10}", fullmatch=True)
+
+
+@given(st.lists(st.tuples(names, st.integers(1, 16384)), min_size=1, max_size=8))
+def test_what_is_written_is_read(wanted):
+    totals = {}
+    for name, slots in wanted:
+        totals[name] = totals.get(name, 0) + slots
+    merged = [hosts.Host(name, slots) for name, slots in totals.items()]
+    assert hosts.parse_list("-H", ",".join(f"{name}:{slots}" for name, slots in wanted)) == merged
+    assert hosts.parse_file("f", [f"{name} slots={slots}  # ours" for name, slots in wanted]) == merged
+    assert hosts.parse_file("f", ["", *(f"  {name}:{slots}\n" for name, slots in wanted)]) == merged
+
+
+@given(st.text(max_size=20))
+def test_any_text_names_hosts_or_is_refused_in_one_line(text):
+    for parse in (lambda: hosts.parse_list("-H", text), lambda: hosts.parse_file("f", text.split("\n"))):
+        try:
+            found = parse()
+        except options.UsageError as error:
+            assert "\n" not in str(error)
+        else:
+            assert found and all(host.name and host.slots >= 1 for host in found)
+
+
+def test_a_number_that_is_given_twice():
+    with pytest.raises(options.UsageError, match=r"line 2, 'b:3 slots=4': give the number of ranks once"):
+        hosts.parse_file("f", ["a slots=2", "b:3 slots=4"])
