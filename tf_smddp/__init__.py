@@ -47,6 +47,7 @@ from tf_smddp._profiler import start_profiler, stop_profiler
 from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._reducescatter import grouped_reducescatter, reducescatter
 from tf_smddp._runtime import init, is_initialized, local_rank, local_size, rank, shutdown, size
+from tf_smddp._shard import shard
 from tf_smddp._stats import stats
 from tf_smddp._worker_comm import get_worker_comm
 
@@ -86,6 +87,7 @@ __all__ = [
     "rank",
     "reducescatter",
     "remove_process_set",
+    "shard",
     "shutdown",
     "size",
     "start_profiler",
