@@ -13,6 +13,7 @@ from tf_smddp._compression import Compression, compressor_around_op
 from tf_smddp._device_hints import warn_about_device_hints
 from tf_smddp._gradient_use import note_tape
 from tf_smddp._periodic_check import check
+from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients, source_label
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._start_weights import make_equal
@@ -38,6 +39,8 @@ class DistributedGradientTape(tf.GradientTape):
         compression: Any = Compression.none,
         sparse_as_dense: bool = True,
         op: Optional[ReduceOp] = ReduceOp.AVERAGE,
+        *,
+        process_set: Optional[ProcessSet] = None,
     ):
         """Wraps a tape.
 
@@ -54,6 +57,8 @@ class DistributedGradientTape(tf.GradientTape):
                 the number of ranks. (The documentation of SMDDP gives False as the default, but its change
                 log says that gradients are made dense since 1.2.1.)
             op: how to combine the gradients; None is AVERAGE.
+            process_set: the ranks that take part; None is all. Only with all, ranks compare their weights
+                before the first gradients.
 
         Raises:
             TypeError: `gradtape` is not a `tf.GradientTape`, or is distributed already; or `compression` or
@@ -73,6 +78,7 @@ class DistributedGradientTape(tf.GradientTape):
         self._compression = compression
         self._sparse_as_dense = bool(sparse_as_dense)
         self._reduce_op = resolve_reduce_op(op)
+        self._process_set = process_set
 
     @not_converted
     def gradient(
@@ -100,16 +106,20 @@ class DistributedGradientTape(tf.GradientTape):
 
         Raises:
             RuntimeError: before `init`, or in a function that tf.data runs.
-            ValueError: a gradient is sparse, `sparse_as_dense` is False, and the op neither SUM nor AVERAGE.
+            ValueError: a gradient is sparse, `sparse_as_dense` is False, and the op neither SUM nor AVERAGE;
+                or this rank is not in the process set.
             tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks run different collectives,
                 or a rank has ended; the text names the rank and the remedy.
         """
         check_call_site("DistributedGradientTape.gradient")
-        make_equal(tf.nest.flatten(sources), "DistributedGradientTape")
+        communicator = communicator_of(self._process_set, "DistributedGradientTape")
+        if communicator == WORLD:
+            make_equal(tf.nest.flatten(sources), "DistributedGradientTape")
         local = self._wrapped.gradient(
             target, sources, output_gradients=output_gradients, unconnected_gradients=unconnected_gradients
         )
-        check(tf.nest.flatten(sources), tf.nest.flatten(local), "DistributedGradientTape")
+        if communicator == WORLD:
+            check(tf.nest.flatten(sources), tf.nest.flatten(local), "DistributedGradientTape")
         reduced = reduce_gradients(
             tf.nest.flatten(local),
             [source_label(source) for source in tf.nest.flatten(sources)],
@@ -117,6 +127,7 @@ class DistributedGradientTape(tf.GradientTape):
             self._reduce_op,
             self._sparse_as_dense,
             "DistributedGradientTape",
+            communicator,
         )
         note_tape(tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(local, reduced)

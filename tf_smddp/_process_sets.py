@@ -104,6 +104,8 @@ class _GlobalProcessSet(ProcessSet):
 
 global_process_set: ProcessSet = _GlobalProcessSet()
 
+WORLD = 0  # the number of the set of all ranks
+
 # All sets that are added, by their number, which is an attribute of the ops.
 _added: Dict[int, ProcessSet] = {0: global_process_set}
 

@@ -23,8 +23,9 @@ class Accumulation:
     has been added up since the last step is lost with the process. In a v1 graph they are local variables.
     """
 
-    def __init__(self, passes: int):
+    def __init__(self, passes: int, mean: bool = True):
         self._passes = passes
+        self._divisor = passes if mean else 1
         self._counters: Dict[Tuple[Any, ...], tf.Variable] = {}
         self._sums: Dict[Any, tf.Variable] = {}
         self._is_step: Optional[tf.Tensor] = None
@@ -35,7 +36,8 @@ class Accumulation:
         Collective in every `passes`-th call for the same variables.
 
         Returns:
-            In every `passes`-th call the reduced mean over the passes, else zeros; None where a gradient is.
+            In every `passes`-th call the reduced mean (or sum) over the passes, else zeros; None where a
+            gradient is.
         """
         present = [i for i, gradient in enumerate(gradients) if gradient is not None]
         if not present:
@@ -47,7 +49,7 @@ class Accumulation:
         results = tf.cond(
             self._is_step,
             lambda: reduce(
-                [total / tf.cast(self._passes, total.dtype) for total in totals],
+                [total / tf.cast(self._divisor, total.dtype) for total in totals],
                 [variables[i] for i in present],
             ),
             lambda: [tf.zeros_like(total) for total in totals],

@@ -12,6 +12,7 @@ from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import compressor_around_op
 from tf_smddp._gradient_use import warn_if_reduced_by_tape
 from tf_smddp._periodic_check import check
+from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients, source_label
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._start_weights import make_equal
@@ -29,6 +30,7 @@ class Reduction:
     compression: Any
     op: ReduceOp
     sparse_as_dense: bool
+    process_set: Optional[ProcessSet] = None
 
     def prepare(self, variables: Sequence[Any], optimizer: Any) -> None:
         """Sees to it, once, that all ranks begin with the same values. Before anything is reduced.
@@ -39,7 +41,8 @@ class Reduction:
         """
         check_call_site(_CALLER)
         warn_if_reduced_by_tape(variables)
-        make_equal(variables, _CALLER, optimizer)
+        if communicator_of(self.process_set, _CALLER) == WORLD:
+            make_equal(variables, _CALLER, optimizer)
 
     def __call__(
         self, gradients: Sequence[Any], variables: Sequence[Any], op: Optional[ReduceOp] = None
@@ -55,17 +58,28 @@ class Reduction:
             The reductions in the same order.
         """
         check_call_site(_CALLER)
-        if op is None:
+        communicator = communicator_of(self.process_set, _CALLER)
+        if op is None and communicator == WORLD:
             check(variables, gradients, _CALLER)
         labels = [source_label(variable) for variable in variables]
         labels += [""] * (len(gradients) - len(labels))
         return reduce_gradients(
-            gradients, labels, self.compression, op or self.op, self.sparse_as_dense, self.node_name
+            gradients,
+            labels,
+            self.compression,
+            op or self.op,
+            self.sparse_as_dense,
+            self.node_name,
+            communicator,
         )
 
 
 def make_reduction(
-    name: Optional[str], compression: Any, sparse_as_dense: bool, op: Optional[ReduceOp]
+    name: Optional[str],
+    compression: Any,
+    sparse_as_dense: bool,
+    op: Optional[ReduceOp],
+    process_set: Optional[ProcessSet],
 ) -> Reduction:
     """Checks these arguments of DistributedOptimizer.
 
@@ -75,7 +89,7 @@ def make_reduction(
     if name is not None and not isinstance(name, str):
         raise TypeError(f"DistributedOptimizer needs name as a string or None, but got {name!r}.")
     compressor_around_op(compression)
-    return Reduction(name or _CALLER, compression, resolve_reduce_op(op), bool(sparse_as_dense))
+    return Reduction(name or _CALLER, compression, resolve_reduce_op(op), bool(sparse_as_dense), process_set)
 
 
 def check_bucket_cap(bucket_cap_mb: Any) -> None:

@@ -12,6 +12,7 @@ from tf_smddp._optimizers import keras2, keras3, v1
 from tf_smddp._optimizers.accumulation import Accumulation
 from tf_smddp._optimizers.arguments import check_bucket_cap, check_passes, make_reduction
 from tf_smddp._optimizers.reclassing import has_ancestor, is_distributed, make_distributed
+from tf_smddp._process_sets import ProcessSet
 from tf_smddp._reduce_op import ReduceOp
 
 
@@ -27,6 +28,8 @@ def DistributedOptimizer(
     bucket_cap_mb: float = 25,
     *,
     backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = True,
+    process_set: Optional[ProcessSet] = None,
 ) -> Any:
     """Makes an optimizer reduce its gradients over all ranks before it applies them.
 
@@ -59,6 +62,8 @@ def DistributedOptimizer(
         backward_passes_per_step: how many gradients each rank sums before their mean is reduced and applied,
             so that this many batches count as one large batch. Not for Keras 3, which has
             `gradient_accumulation_steps`.
+        average_aggregated_gradients: with several passes, whether their mean counts, or their sum.
+        process_set: the ranks that take part; None is all.
 
     Returns:
         The optimizer.
@@ -72,7 +77,7 @@ def DistributedOptimizer(
     warn_about_device_hints("DistributedOptimizer", device_dense, device_sparse)
     check_bucket_cap(bucket_cap_mb)
     passes = check_passes(backward_passes_per_step, sparse_as_dense)
-    reduction = make_reduction(name, compression, sparse_as_dense, op)
+    reduction = make_reduction(name, compression, sparse_as_dense, op, process_set)
     if has_ancestor(optimizer, "BaseOptimizer"):
         if passes > 1:
             raise ValueError(
@@ -83,7 +88,7 @@ def DistributedOptimizer(
         _check_not_distributed(optimizer, inner)
         keras3.distribute(optimizer, reduction)
         return optimizer
-    accumulation = Accumulation(passes) if passes > 1 else None
+    accumulation = Accumulation(passes, average_aggregated_gradients) if passes > 1 else None
     state = keras2.State(reduction, accumulation)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         _check_not_distributed(optimizer)

@@ -1,0 +1,181 @@
+"""tf_smddp.horovod.tensorflow: Horovod's names, arguments and defaults."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from modes import eager, modes
+from values import assert_equal
+
+import tf_smddp as sdp
+import tf_smddp.horovod.tensorflow as hvd
+import tf_smddp.horovod.tensorflow.keras as hvd_keras
+
+# Of Horovod 0.28: what scripts use. docs/horovod.md says what else there is, and why it is not here.
+NAMES = {
+    *("Average", "Sum", "Min", "Max", "Product", "Compression", "SyncBatchNormalization"),
+    *("ProcessSet", "global_process_set", "add_process_set", "remove_process_set", "process_set_included_op"),
+    *("init", "shutdown", "is_initialized", "start_timeline", "stop_timeline", "is_homogeneous"),
+    *("size", "local_size", "cross_size", "rank", "local_rank", "cross_rank"),
+    *("rank_op", "local_rank_op", "size_op", "local_size_op"),
+    *("mpi_threads_supported", "mpi_enabled", "mpi_built", "gloo_enabled", "gloo_built", "nccl_built"),
+    *("ddl_built", "ccl_built", "cuda_built", "rocm_built"),
+    *("allreduce", "grouped_allreduce", "allgather", "grouped_allgather", "broadcast", "broadcast_"),
+    *("alltoall", "reducescatter", "grouped_reducescatter", "barrier"),
+    *("broadcast_variables", "broadcast_global_variables", "broadcast_object", "broadcast_object_fn"),
+    *("allgather_object", "DistributedGradientTape", "PartialDistributedGradientTape"),
+    *("DistributedOptimizer", "BroadcastGlobalVariablesHook"),
+}
+
+
+def of(rank, *shape):
+    return tf.constant(np.arange(1, 1 + np.prod(shape)).reshape(shape) * (rank + 1), tf.float32)
+
+
+def total(size):
+    return float(sum(range(1, size + 1)))
+
+
+def test_the_names():
+    assert set(hvd.__all__) == NAMES
+    assert all(hasattr(hvd, name) for name in hvd.__all__)
+    assert all(hasattr(hvd_keras, name) for name in hvd_keras.__all__)
+    assert hvd.init() is None  # the second time; with tf_smddp's init() before it
+    with pytest.raises(ValueError, match=r"hvd.init\(\) takes no comm, but got \[0\]"):
+        hvd.init([0])
+
+
+def test_the_numbers(rank, size):
+    assert (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()) == (rank, size, rank, size)
+    assert (hvd.cross_rank(), hvd.cross_size(), hvd.is_homogeneous()) == (0, 1, True)
+    assert [int(op()) for op in (hvd.rank_op, hvd.size_op, hvd.local_rank_op)] == [rank, size, rank]
+    assert int(hvd.process_set_included_op()) == 1
+    assert not hvd.mpi_enabled() and hvd.mpi_threads_supported() and not hvd.gloo_built()
+
+
+@modes(eager, tf.function)
+def test_allreduce(rank, size, mode):
+    x = of(rank, 2, 3)
+    for arguments, factor in (
+        ({}, total(size) / size),
+        ({"op": hvd.Average}, total(size) / size),
+        ({"op": hvd.Sum}, total(size)),
+        ({"average": False}, total(size)),
+        ({"average": True, "compression": hvd.Compression.fp16}, total(size) / size),
+        ({"op": hvd.Max}, size),
+        ({"op": hvd.Min}, 1),
+        ({"op": hvd.Sum, "prescale_factor": 0.5, "postscale_factor": 4.0}, 2 * total(size)),
+    ):
+        result = mode(lambda tensor, arguments=arguments: hvd.allreduce(tensor, **arguments))(x)
+        np.testing.assert_allclose(result, of(0, 2, 3) * factor, rtol=1e-6)
+    with pytest.raises(ValueError, match="supersedes average"):
+        hvd.allreduce(x, average=True, op=hvd.Sum)
+    results = mode(lambda tensor: hvd.grouped_allreduce([tensor, tensor * 2.0], op=hvd.Sum))(x)
+    np.testing.assert_allclose(results[1], of(0, 2, 3) * 2.0 * total(size))
+
+
+def test_rows_are_gathered(rank, size):
+    slices = tf.IndexedSlices(of(rank, 1, 2), tf.constant([rank], tf.int64), tf.constant([size, 2], tf.int64))
+    found = hvd.allreduce(slices)
+    assert_equal(found.indices, np.arange(size), "indices")
+    np.testing.assert_allclose(found.values, [[(r + 1) / size, 2 * (r + 1) / size] for r in range(size)])
+    with pytest.raises(NotImplementedError, match="only Sum and Average"):
+        hvd.allreduce(slices, op=hvd.Max)
+
+
+def test_the_other_collectives(rank, size):
+    assert_equal(hvd.allgather(of(rank, 1, 2)), np.concatenate([of(r, 1, 2) for r in range(size)]))
+    assert_equal(hvd.grouped_allgather([of(rank, 1)])[0], np.arange(1, size + 1, dtype=np.float32))
+    assert_equal(hvd.broadcast(of(rank, 2), size - 1), of(size - 1, 2).numpy())
+    variables = [tf.Variable(of(rank, 2)), tf.Variable(of(rank, 3))]
+    assert hvd.broadcast_(variables, 0)[1] is variables[1]
+    assert_equal(variables[0].numpy(), of(0, 2).numpy())
+    assert_equal(
+        hvd.reducescatter(of(rank, size), op=hvd.Sum), np.array([(rank + 1) * total(size)], np.float32)
+    )
+    assert_equal(hvd.reducescatter(of(rank, size)), np.array([(rank + 1) * total(size) / size], np.float32))
+    rows, received = hvd.alltoall(of(rank, size), splits=[1] * size)
+    assert_equal(received, np.ones(size, np.int32))
+    assert_equal(rows, hvd.alltoall(of(rank, size)).numpy())
+    assert hvd.broadcast_object({"from": rank}, root_rank=size - 1) == {"from": size - 1}
+    assert hvd.broadcast_object_fn(root_rank=0)(rank) == 0
+    assert hvd.allgather_object(rank) == list(range(size))
+    hvd.barrier()
+
+
+@modes(eager, tf.function)
+def test_the_tapes(rank, size, mode):
+    shared, own = tf.Variable([1.0, 1.0]), tf.Variable([2.0])
+    layer = type("Layer", (), {"trainable_weights": [own]})()
+
+    @mode
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(shared * x) + tf.reduce_sum(own * x[:1])
+        tape = hvd.PartialDistributedGradientTape(tape, local_layers=layer)
+        return tape.gradient(loss, [shared, own])
+
+    of_shared, of_own = gradients(of(rank, 2))
+    np.testing.assert_allclose(of_shared, [total(size) / size, 2 * total(size) / size], rtol=1e-6)
+    np.testing.assert_allclose(of_own, [(rank + 1) / size], rtol=1e-6)
+    with pytest.raises(ValueError, match="op != Average"):
+        hvd.DistributedGradientTape(tf.GradientTape(), op=hvd.Sum, gradient_predivide_factor=2.0)
+
+
+def test_sparse_gradients_are_gathered_by_default(rank, size):
+    table = tf.Variable(tf.ones([4, 2]))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.gather(table, [rank % 4]))
+    gradient = hvd.DistributedGradientTape(tape, op=hvd.Sum).gradient(loss, table)
+    assert isinstance(gradient, tf.IndexedSlices) and gradient.values.shape[0] == size
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_the_optimizer_adds_passes_up_by_default(rank, size, mean):
+    weight = tf.Variable([1.0])
+    optimizer = hvd.DistributedOptimizer(
+        tf.compat.v1.train.GradientDescentOptimizer(1.0),
+        backward_passes_per_step=2,
+        average_aggregated_gradients=mean,
+    )
+    for factor in (1.0, 3.0):
+        optimizer.minimize(lambda factor=factor: factor * (rank + 1) * weight, var_list=[weight])
+    expected = 1.0 - 4.0 * total(size) / size / (2 if mean else 1)
+    np.testing.assert_allclose(weight, [expected], rtol=1e-6)
+
+
+def test_process_sets_of_tape_and_optimizer(rank, size):
+    first = hvd.add_process_set([0])
+    weight = tf.Variable([1.0])
+    if first.included():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(5.0 * weight)
+        gradient = hvd.DistributedGradientTape(tape, process_set=first).gradient(loss, weight)
+        np.testing.assert_allclose(gradient, [5.0])
+        optimizer = hvd.DistributedOptimizer(
+            tf.compat.v1.train.GradientDescentOptimizer(1.0), process_set=first
+        )
+        optimizer.minimize(lambda: 2.0 * weight, var_list=[weight])
+        np.testing.assert_allclose(weight, [-1.0])
+    assert hvd.remove_process_set(first)
+
+
+def test_keras(rank, size, tmp_path):
+    assert float(hvd_keras.allreduce(float(rank + 1), op=hvd.Sum)) == total(size)
+    assert hvd_keras.broadcast([rank], 0).tolist() == [0]
+    assert hvd_keras.allgather([rank]).tolist() == list(range(size))
+    tf.keras.utils.set_random_seed(3)
+    model = tf.keras.Sequential([tf.keras.layers.InputLayer((3,)), tf.keras.layers.Dense(2)])
+    model.compile(hvd_keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), "mse")
+    features = np.ones((8, 3), np.float32) * (rank + 1)
+    callbacks = [
+        hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd_keras.callbacks.MetricAverageCallback(),
+    ]
+    model.fit(features, features[:, :2], batch_size=4, verbose=0, callbacks=callbacks)
+    weights = model.get_weights()
+    for mine, roots in zip(weights, sdp.broadcast_object(weights)):
+        np.testing.assert_array_equal(mine, roots)
+    model.save(tmp_path / "model.keras")
+    loaded = hvd_keras.load_model(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="is distributed already"):
+        sdp.DistributedOptimizer(loaded.optimizer)

@@ -1,0 +1,32 @@
+"""What several of Horovod's functions take."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Optional
+
+from tf_smddp import ReduceOp, global_process_set
+
+
+def op_of(average: Optional[bool], op: Optional[ReduceOp]) -> ReduceOp:
+    """Returns the operation for Horovod's `op`, and `average`, which came before it.
+
+    Raises:
+        ValueError: both are given.
+        TypeError: `op` is none of Average, Sum, Min, Max and Product.
+    """
+    if average is not None:
+        if op is not None:
+            raise ValueError("The op parameter supersedes average: give only one of them.")
+        warnings.warn("Parameter `average` has been replaced with `op`.", DeprecationWarning, stacklevel=3)
+        return ReduceOp.AVERAGE if average else ReduceOp.SUM
+    if op is None:
+        return ReduceOp.AVERAGE
+    if not isinstance(op, ReduceOp):
+        raise TypeError(f"op must be one of hvd.Average, Sum, Min, Max and Product, but is {op!r}.")
+    return op
+
+
+def set_of(process_set: Any) -> Any:
+    """Returns what tf_smddp takes for a process set of Horovod's API."""
+    return None if process_set is global_process_set else process_set

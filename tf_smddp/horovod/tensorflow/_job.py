@@ -1,0 +1,104 @@
+"""init, and the numbers of a rank."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+import tensorflow as tf
+
+import tf_smddp as sdp
+from tf_smddp import _runtime
+
+# (host, local rank) of each rank, since init() in a job of several hosts; empty on one host.
+_places: List[Tuple[str, int]] = []
+_runtime.at_shutdown.append(_places.clear)
+
+
+def init(comm: Any = None, process_sets: Optional[Sequence[sdp.ProcessSet]] = None) -> None:
+    """As `tf_smddp.init`; does nothing if that was called before. Collective.
+
+    Args:
+        comm: None; a subset of the ranks is a process set here.
+        process_sets: to be added to the job.
+
+    Raises:
+        ValueError: `comm` is given.
+        RuntimeError: the ranks could not be connected.
+    """
+    if comm is not None:
+        raise ValueError(
+            f"hvd.init() takes no comm, but got {comm!r}. All ranks that the launcher has started are in the "
+            "job; use process_sets=[hvd.ProcessSet(ranks)] for some of them."
+        )
+    if sdp.is_initialized():
+        return
+    sdp.init()
+    if sdp.local_size() != sdp.size():
+        _places.extend(sdp.allgather_object((socket.gethostname(), sdp.local_rank())))
+    for process_set in process_sets or ():
+        sdp.add_process_set(process_set)
+
+
+def cross_size() -> int:
+    """The number of hosts that have a rank with this one's local rank."""
+    _runtime.require_initialized("horovod.tensorflow.cross_size")
+    return max(1, len(_peers()))
+
+
+def cross_rank() -> int:
+    """The index of this rank's host among those that have a rank with its local rank."""
+    _runtime.require_initialized("horovod.tensorflow.cross_rank")
+    return _peers().index(sdp.rank()) if _places else 0
+
+
+def _peers() -> List[int]:
+    return [rank for rank, (_, local) in enumerate(_places) if local == sdp.local_rank()]
+
+
+def is_homogeneous() -> bool:
+    """Whether all hosts have the same number of ranks."""
+    _runtime.require_initialized("horovod.tensorflow.is_homogeneous")
+    hosts = [host for host, _ in _places]
+    return len({hosts.count(host) for host in hosts}) <= 1
+
+
+def rank_op(name: Optional[str] = None) -> tf.Tensor:
+    """`rank()` as a tensor: int32, a scalar."""
+    return tf.constant(sdp.rank(), tf.int32, name=name)
+
+
+def local_rank_op(name: Optional[str] = None) -> tf.Tensor:
+    """`local_rank()` likewise."""
+    return tf.constant(sdp.local_rank(), tf.int32, name=name)
+
+
+def local_size_op(name: Optional[str] = None) -> tf.Tensor:
+    """`local_size()` likewise."""
+    return tf.constant(sdp.local_size(), tf.int32, name=name)
+
+
+def size_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
+    """The number of ranks of a process set, likewise."""
+    from tf_smddp._process_sets import process_set_of
+
+    return tf.constant(process_set_of(process_set_id).size(), tf.int32, name=name)
+
+
+def process_set_included_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
+    """1 if this rank is in a process set, else 0, likewise."""
+    from tf_smddp._process_sets import process_set_of
+
+    return tf.constant(int(process_set_of(process_set_id).included()), tf.int32, name=name)
+
+
+def start_timeline(file_path: Union[str, os.PathLike], mark_cycles: bool = False) -> None:
+    """Writes a timeline of rank 0's collectives, as `start_profiler`. `mark_cycles` has no effect."""
+    if sdp.rank() == 0:
+        sdp.start_profiler(file_path, append_rank=False)
+
+
+def stop_timeline() -> None:
+    """Ends the timeline."""
+    sdp.stop_profiler()

@@ -1,0 +1,146 @@
+"""The names of `horovod.tensorflow.keras`, of Horovod 0.28, on tf_smddp's engine.
+
+import tf_smddp.horovod.tensorflow.keras as hvd
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional
+
+import tensorflow as tf
+
+from tf_smddp.horovod.tensorflow import (
+    Average,
+    Compression,
+    DistributedOptimizer,
+    ProcessSet,
+    Sum,
+    _collectives,
+    add_process_set,
+    broadcast_global_variables,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from tf_smddp.horovod.tensorflow.keras import callbacks
+
+__all__ = [
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "ProcessSet",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "callbacks",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_initialized",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "reducescatter",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
+
+
+def allreduce(
+    value: Any,
+    name: Optional[str] = None,
+    average: Optional[bool] = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: Any = None,
+    compression: Any = Compression.none,
+) -> Any:
+    """Returns the reduction as a NumPy array; see `tf_smddp.horovod.tensorflow.allreduce`."""
+    return _collectives.allreduce(
+        tf.convert_to_tensor(value),
+        average=average,
+        compression=compression,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        name=name,
+    ).numpy()
+
+
+def allgather(value: Any, name: Optional[str] = None) -> Any:
+    """Returns all ranks' rows as a NumPy array."""
+    return _collectives.allgather(tf.convert_to_tensor(value), name).numpy()
+
+
+def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> Any:
+    """Returns the root's value as a NumPy array."""
+    return _collectives.broadcast(tf.convert_to_tensor(value), root_rank, name).numpy()
+
+
+def reducescatter(value: Any, name: Optional[str] = None, op: Any = Average) -> Any:
+    """Returns this rank's rows of the reduction as a NumPy array."""
+    return _collectives.reducescatter(tf.convert_to_tensor(value), op=op, name=name).numpy()
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Optional[List[Callable[..., Any]]] = None,
+    custom_objects: Optional[Dict[str, Any]] = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """Loads a model of Keras, and makes its optimizer distributed.
+
+    Args:
+        filepath: of a model that was saved with its optimizer.
+        custom_optimizers: classes of optimizers that Keras does not know.
+        custom_objects: as for `tf.keras.models.load_model`.
+        compression: as in `DistributedOptimizer`.
+        legacy_opts: no effect: the optimizer is of the class that was saved.
+
+    Returns:
+        The compiled model.
+    """
+    classes = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
+    model = tf.keras.models.load_model(filepath, custom_objects={**classes, **(custom_objects or {})})
+    if model.optimizer is not None:
+        DistributedOptimizer(model.optimizer, compression=compression)
+    return model
