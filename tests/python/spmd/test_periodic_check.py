@@ -22,6 +22,9 @@ def caught(monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield caught
+    if _state.process_set is not None:  # so that it is not among the figures of other tests
+        sdp.remove_process_set(_state.process_set)
+        _state.forget()
 
 
 def make_step(mode, weights):
