@@ -42,7 +42,8 @@ def main(
                 flush=True,
             )
             return 0
-        if chosen.max_restarts and not supervised:
+        is_rank = chosen.num_ranks is None and environment.outer_launcher(os.environ) is not None
+        if chosen.max_restarts and not supervised and not is_rank:
             from smddprun import restarts
 
             again = functools.partial(main, arguments, whole_host=whole_host, supervised=True)

@@ -7,7 +7,6 @@ pid, which is also the id of its process group, cannot be reused, so the launche
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -17,9 +16,7 @@ from typing import Callable, NamedTuple
 
 from smddprun.environment import Place
 from smddprun.lines import Tail
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
+from smddprun.signals import end_with_parent
 
 
 class Exit(NamedTuple):
@@ -52,9 +49,9 @@ def signal_name(number: int) -> str:
 
 
 def _before_exec(launcher: int, announce: Callable[[int], None]) -> None:
-    # This runs in the child. From prctl on, the kernel kills the child when the launcher dies. If the
-    # launcher has died before that, the parent is another process already.
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # This runs in the child. From now on, the kernel kills the child when the launcher dies. If the launcher
+    # has died before that, the parent is another process already.
+    end_with_parent(signal.SIGKILL)
     if os.getppid() != launcher:
         os.kill(os.getpid(), signal.SIGKILL)
     announce(os.getpid())

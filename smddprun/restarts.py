@@ -6,7 +6,7 @@ option. So a try leaves nothing to the next one, and it works for ranks on this 
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import os
 import signal
 import sys
@@ -20,9 +20,7 @@ COUNT = "SMDDP_RESTART_COUNT"  # how often the job was started again, for the ra
 # What another try would not change: a mistake on the command line, and a command that cannot be executed or
 # is not there. After the time limit there is no time left.
 _FINAL = (2, 126, 127, summary.TIMEOUT_CODE)
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
+_PASSED_ON = (*signals.STOPPING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 
 def run(most: int, launch: Callable[[], int]) -> int:
@@ -36,14 +34,14 @@ def run(most: int, launch: Callable[[], int]) -> int:
       The exit code of the last try. A signal to stop is passed on, and ends the job for good.
     """
     supervisor = _Supervisor()
-    for count in range(most + 1):
-        code = supervisor.run(launch, count)
-        if code in (0, *_FINAL) or supervisor.stopped or count == most:
+    code = supervisor.run(launch, 0)
+    for count in range(1, most + 1):
+        if code in (0, *_FINAL) or supervisor.stopped:
             break
         print(
-            f"smddprun: the job has failed, exit code {code}; start {count + 1} of {most} again",
-            file=sys.stderr,
+            f"smddprun: the job has failed, exit code {code}; start {count} of {most} again", file=sys.stderr
         )
+        code = supervisor.run(launch, count)
     return code
 
 
@@ -51,9 +49,9 @@ class _Supervisor:
     """Has one child at a time, and passes signals on to it."""
 
     def __init__(self) -> None:
-        self.stopped = False
+        self.stopped = 0  # the signal that has told this process to stop
         self._child = 0
-        for number in (*signals.STOPPING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH):
+        for number in _PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._pass_on)
 
@@ -62,12 +60,14 @@ class _Supervisor:
         mine = os.getpid()
         # The child must not die of a signal before it has handlers, and this process must know its child.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals.STOPPING)
+        if self.stopped:  # between two tries
+            return 128 + self.stopped
         self._child = os.fork()
         if self._child == 0:
             code = 1
             try:
-                _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # the ranks end with the launcher, too
-                for number in (*signals.STOPPING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH):
+                signals.end_with_parent(signal.SIGTERM)  # it ends the ranks then
+                for number in _PASSED_ON:
                     if signal.getsignal(number) == self._pass_on:
                         signal.signal(number, _default_of(number))
                 os.environ[COUNT] = str(count)
@@ -86,9 +86,11 @@ class _Supervisor:
         return code if code >= 0 else 128 - code
 
     def _pass_on(self, number: int, frame: object) -> None:
-        self.stopped = self.stopped or number in signals.STOPPING
+        if number in signals.STOPPING:
+            self.stopped = self.stopped or number
         if self._child:
-            os.kill(self._child, number)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(self._child, number)
 
 
 def _default_of(number: int) -> Any:

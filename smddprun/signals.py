@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
 # The signals that would end the launcher.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -63,6 +67,11 @@ class SignalPipe:
         for number in STOPPING:
             if signal.getsignal(number) is _noop:
                 signal.signal(number, signal.SIG_DFL)
+
+
+def end_with_parent(number: int) -> None:
+    """Has the kernel send this process a signal when its parent ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, number)
 
 
 def ignore_all() -> None:

@@ -65,3 +65,9 @@ def test_the_ranks_end_with_a_launcher_that_is_killed(launcher):
 def test_a_number_is_needed(launcher):
     result = launcher.run("--max-restarts", "often", "true")
     assert result.code == 2 and "--max-restarts 'often': give a whole number" in result.messages
+
+
+def test_a_rank_of_another_launcher_is_not_started_again(launcher):
+    rank = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+    result = launcher.run("--max-restarts", "3", "sh", "-c", "exit 7", env=rank)
+    assert result.code == 7 and "again" not in result.messages, result.messages
