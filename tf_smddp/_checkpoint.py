@@ -119,9 +119,9 @@ class Checkpoint:
         latest = broadcast_object(self._latest() if _runtime.rank() == 0 else None)
         if latest is None:
             return None
-        prefix = self._prefix_here(latest)
+        path = os.path.join(self._folder_here(latest), latest)
         step = _step_of(latest)
-        self._on_all("read the checkpoint", lambda: self._shared.restore(prefix))
+        self._on_all("read the checkpoint", lambda: self._shared.restore(path))
         if self._own is not None:
             own = self._own
             self._on_all("read its part", lambda: own.read(str(self._part(step))))
@@ -144,24 +144,30 @@ class Checkpoint:
         for torn in self._directory.glob("*.tempstate*"):  # of a process that was killed while it wrote
             torn.unlink(missing_ok=True)
 
-    def _prefix_here(self, name: str) -> str:
+    def _folder_here(self, name: str) -> str:
         """Collective: where this rank finds rank 0's latest checkpoint; a copy if it does not see it."""
         index = self._directory / f"{name}.index"
         content = broadcast_object(_content(index) if _runtime.rank() == 0 else None)
         sees_it = _content(index) == content
         if all(allgather_object(sees_it)):
-            return str(self._directory / name)
-        files: Dict[str, bytes] = {}
-        if _runtime.rank() == 0:
-            files = {path.name: path.read_bytes() for path in self._directory.glob(f"{name}.*")}
-        files = broadcast_object(files)
-        if sees_it:
-            return str(self._directory / name)
-        folder = tempfile.TemporaryDirectory(prefix="tf_smddp-checkpoint-")
-        self._copies.append(folder)
-        for file, data in files.items():
-            (pathlib.Path(folder.name) / file).write_bytes(data)
-        return str(pathlib.Path(folder.name) / name)
+            return str(self._directory)
+
+        def read() -> Dict[str, bytes]:
+            paths = self._directory.glob(f"{name}.*") if _runtime.rank() == 0 else ()
+            return {path.name: path.read_bytes() for path in paths}
+
+        files = broadcast_object(self._on_all("read the checkpoint", read))
+
+        def write() -> str:
+            if sees_it:
+                return str(self._directory)
+            folder = tempfile.TemporaryDirectory(prefix="tf_smddp-checkpoint-")
+            self._copies.append(folder)
+            for file, data in files.items():
+                (pathlib.Path(folder.name) / file).write_bytes(data)
+            return folder.name
+
+        return str(self._on_all("write a copy of the checkpoint", write))
 
     def _check(self, step: int) -> None:
         """Collective: raises on all ranks unless they save the same step, and a new one."""
@@ -177,17 +183,19 @@ class Checkpoint:
             )
 
     @staticmethod
-    def _on_all(what: str, act: Callable[[], Any]) -> None:
-        """Collective: calls `act`; an error of one rank is raised on all."""
+    def _on_all(what: str, act: Callable[[], Any]) -> Any:
+        """Collective: returns what `act` returns; an error of one rank is raised on all."""
         cause: Optional[Exception] = None
+        result = None
         try:
-            act()
+            result = act()
         except Exception as error:  # whatever it is, the others must hear of it
             cause = error
         failures = allgather_object(None if cause is None else f"{type(cause).__name__}: {cause}")
         for rank, text in enumerate(failures):
             if text is not None:
                 raise RuntimeError(f"Checkpoint: rank {rank} could not {what}: {text}") from cause
+        return result
 
 
 def _step_of(name: Optional[str]) -> int:
