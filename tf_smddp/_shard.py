@@ -17,9 +17,9 @@ def shard(dataset: tf.data.Dataset, batch_size: Optional[int] = None) -> tf.data
         data = sdp.shard(records, 32)  # likewise, without the shuffling
 
     Record i goes to rank i % size(). At the end, up to size() - 1 records are left out, so that no rank has
-    one more than another; then a rank that ran out of data would make the others wait. Shuffle afterwards, or
-    before with the same seed on all ranks and `reshuffle_each_iteration=False`: with other seeds the parts
-    would overlap. Not a collective.
+    one more than another, and takes a step that the others do not. Shuffle afterwards, or before with the
+    same seed on all ranks and `reshuffle_each_iteration=False`: with other seeds the parts would overlap. Not
+    a collective.
 
     Args:
         dataset: of records that are not batched; the same on all ranks, in the same order.

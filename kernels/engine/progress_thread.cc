@@ -14,8 +14,8 @@ namespace {
 // A lost wake-up would be a bug (Note [No lost wake-up]); this bounds what one could cost.
 constexpr std::chrono::milliseconds kSafetyNet{1000};
 
-// How long the thread sleeps when nobody rings for what comes: short naps until nothing has moved for
-// kSoon, then longer ones. Naps of 10 us take a third of a core, of 100 us a twentieth.
+// How long the thread sleeps when nobody rings for what comes: short naps, and longer ones when nothing has
+// moved for kSoon, since each nap ends with some microseconds of asking.
 constexpr std::chrono::microseconds kShortNap{10}, kLongNap{100};
 constexpr std::chrono::milliseconds kSoon{2};
 
