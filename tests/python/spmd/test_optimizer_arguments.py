@@ -27,6 +27,8 @@ def test_signature():
         "op",
         "bucket_cap_mb",
         "backward_passes_per_step",
+        "average_aggregated_gradients",
+        "process_set",
     ]
     assert parameters["bucket_cap_mb"].default == 25
 
