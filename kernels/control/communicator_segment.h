@@ -71,11 +71,14 @@ class CommunicatorSegment {
   // uses the segment.
   void Begin() {
     std::uint64_t expected = 0;
-    fixed_->active.compare_exchange_strong(expected, MemberMask::FirstN(layout_.Table().num_ranks).bits(),
-                                           std::memory_order_seq_cst);
-    expected = 0;
-    fixed_->draining.compare_exchange_strong(expected, MemberMask::FirstN(layout_.num_ranks).bits(),
-                                             std::memory_order_seq_cst);
+    fixed_->active.compare_exchange_strong(expected, All().bits(), std::memory_order_seq_cst);
+  }
+
+  // All members that have left return. Nobody else uses the segment meanwhile (Note [Restart] in
+  // failure_record.h).
+  void ReturnAll() {
+    fixed_->active.store(All().bits(), std::memory_order_seq_cst);
+    fixed_->outside_left.store(0, std::memory_order_seq_cst);
   }
 
   // The place that arrives for the ranks of other hosts; no member when there are none.
@@ -84,9 +87,8 @@ class CommunicatorSegment {
   FailureRecord& failure() { return fixed_->failure; }
   // Mask of the members that have not left, and outside(): the ones that requests wait for.
   std::atomic<std::uint64_t>& active() { return fixed_->active; }
-  // Mask of the members that the end of an incarnation waits for: the active members, and those that are
-  // about to leave but still use the table.
-  std::atomic<std::uint64_t>& draining() { return fixed_->draining; }
+  // The rank of the job that was the last member of this host to leave; valid when none is active.
+  std::atomic<int>& last_to_leave() { return fixed_->last_to_leave; }
   // What the hosts know alike; the relay writes it. Only when there are ranks on other hosts.
   // The number of the ranks of all hosts that have shut down.
   std::atomic<std::uint64_t>& num_shut_down() { return fixed_->num_shut_down; }
@@ -111,10 +113,12 @@ class CommunicatorSegment {
   std::byte* windows(int index) { return windows_ + static_cast<std::size_t>(index) * layout_.window_bytes; }
 
  private:
+  MemberMask All() const { return MemberMask::FirstN(layout_.Table().num_ranks); }
+
   struct Fixed {
     FailureRecord failure;
     alignas(64) std::atomic<std::uint64_t> active;
-    std::atomic<std::uint64_t> draining;
+    std::atomic<int> last_to_leave;
     std::atomic<std::uint64_t> num_shut_down;
     std::atomic<std::uint64_t> outside_shut_down;
     std::atomic<std::uint64_t> outside_left;

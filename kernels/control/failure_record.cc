@@ -13,13 +13,15 @@ bool FailureRecord::Knows(std::uint64_t origin) const {
   return false;
 }
 
-bool FailureRecord::Raise(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {
+bool FailureRecord::Raise(std::uint64_t incarnation, std::uint64_t origin, const std::string& text,
+                          RankId last_to_leave) {
   std::uint64_t expected = incarnation << kStateBits;
   if (!word_.compare_exchange_strong(expected, incarnation << kStateBits | kWriting,
                                      std::memory_order_seq_cst)) {
     return false;
   }
   CopyUtf8(text, text_, kTextBytes);
+  last_to_leave_.store(last_to_leave.valid() ? last_to_leave.value() + 1 : 0, std::memory_order_release);
   const std::uint64_t number = num_origins_.load(std::memory_order_relaxed);
   origins_[number % kOrigins].store(origin, std::memory_order_seq_cst);
   num_origins_.store(number + 1, std::memory_order_relaxed);

@@ -5,7 +5,9 @@
 //
 // An *incarnation* of a communicator lasts from one failed step to the next; the first one is number 0. It
 // runs until a rank fails it. Then every member *drains* it: it ends all its pending requests of that
-// incarnation. The last member to drain clears the tables and starts the next incarnation:
+// incarnation. The last member to drain clears the tables and starts the next incarnation. An incarnation of
+// which all members have left ends in the same way, but nobody has an error then, and all members return with
+// the next one:
 //
 //   running(i) -> writing(i) -> failed(i) -> [all have drained] -> restarting(i) -> running(i + 1)
 //
@@ -20,6 +22,7 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/common/rank_id.h"
 #include "kernels/common/rank_mask.h"
 
 namespace tf_smddp {
@@ -27,10 +30,12 @@ namespace tf_smddp {
 class FailureRecord {
  public:
   // Fails `incarnation`, if it is running. The first call of all ranks wins: its text becomes the error on
-  // every rank. `origin` is the number of the failure (kernels/engine/failure_memory.h), not 0. Returns
+  // every rank. `origin` is the number of the failure (kernels/engine/failure_memory.h), not 0. It is no
+  // failure if all members have left: then `last_to_leave` is the rank of the job that did so last. Returns
   // whether this call was the first. Any thread of any process; the process may die at any instruction in
   // here.
-  bool Raise(std::uint64_t incarnation, std::uint64_t origin, const std::string& text);
+  bool Raise(std::uint64_t incarnation, std::uint64_t origin, const std::string& text,
+             RankId last_to_leave = {});
 
   // Returns whether one of the last kOrigins failures of this communicator had this origin. Any thread.
   bool Knows(std::uint64_t origin) const;
@@ -59,6 +64,8 @@ class FailureRecord {
   // calls Drained.
   std::string Text() const;
   std::uint64_t Origin() const;
+  // No rank if that was a failure.
+  RankId LastToLeave() const { return RankId(last_to_leave_.load(std::memory_order_acquire) - 1); }
 
   // Returns the mask of the members that have drained the failed incarnation. Any thread.
   std::uint64_t DrainedMask() const { return drained_.load(std::memory_order_seq_cst); }
@@ -69,11 +76,10 @@ class FailureRecord {
   }
 
   // Returns true to exactly one caller once all of `members` have drained the failed `incarnation`. That
-  // caller clears the shared state and calls Restart. A member calls it after Drained, and after it has
-  // cleared its bit in `members`. Progress thread.
-  bool TryRestart(std::uint64_t incarnation, const std::atomic<std::uint64_t>& members) {
+  // caller clears the shared state and calls Restart. A member calls it after Drained. Progress thread.
+  bool TryRestart(std::uint64_t incarnation, MemberMask members) {
     const MemberMask drained(drained_.load(std::memory_order_seq_cst));
-    if (!drained.ContainsAll(MemberMask(members.load(std::memory_order_seq_cst)))) return false;
+    if (!drained.ContainsAll(members)) return false;
     std::uint64_t expected = incarnation << kStateBits | kFailed;
     return word_.compare_exchange_strong(expected, incarnation << kStateBits | kRestarting,
                                          std::memory_order_seq_cst);
@@ -93,6 +99,7 @@ class FailureRecord {
 
   std::atomic<std::uint64_t> word_;  // incarnation << kStateBits | state
   std::atomic<std::uint64_t> drained_;
+  std::atomic<std::int32_t> last_to_leave_;  // 1 + the rank; 0 for a failure
   std::atomic<std::uint64_t> num_origins_;
   std::atomic<std::uint64_t> origins_[kOrigins];  // a ring of the last origins
   char text_[kTextBytes];

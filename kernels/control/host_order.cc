@@ -1,6 +1,7 @@
 #include "kernels/control/host_order.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "kernels/common/collective_info.h"
@@ -10,10 +11,10 @@
 namespace tf_smddp {
 namespace {
 
-std::size_t CountAll(const std::vector<std::vector<int>>& members) {
-  std::size_t count = 0;
-  for (const std::vector<int>& host : members) count += host.size();
-  return count;
+std::vector<int> CountEach(const std::vector<std::vector<int>>& members) {
+  std::vector<int> counts;
+  for (const std::vector<int>& host : members) counts.push_back(static_cast<int>(host.size()));
+  return counts;
 }
 
 bool HasRank(const std::vector<RelayPart>& parts, RankId rank) {
@@ -61,9 +62,10 @@ std::string DescribeDisagreement(const std::string& key, std::uint64_t ticket, i
          "model or the batch differs between ranks";
 }
 
-HostOrder::HostOrder(const std::vector<std::vector<int>>& members) : num_members_(CountAll(members)) {
-  for (const std::vector<int>& host : members) active_.push_back(static_cast<int>(host.size()));
-}
+HostOrder::HostOrder(const std::vector<std::vector<int>>& members)
+    : members_(CountEach(members)),
+      num_members_(std::accumulate(members_.begin(), members_.end(), std::size_t{0})),
+      active_(members_) {}
 
 void HostOrder::Take(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out) {
   switch (message.kind) {
@@ -76,6 +78,9 @@ void HostOrder::Take(std::size_t host, const RelayMessage& message, std::vector<
     case RelayMessage::kLeft:
       out->push_back(message);
       if (--active_[host] > 0) return;
+      if (std::all_of(active_.begin(), active_.end(), [](int number) { return number == 0; })) {
+        return Return(message.rank, out);
+      }
       // Requests that waited for this host alone can be launched.
       for (auto entry = waiting_.begin(); entry != waiting_.end();) {
         const bool ready = AllReady(entry->second);
@@ -191,6 +196,13 @@ void HostOrder::Fail(std::uint64_t origin, const std::string& text, std::vector<
   fail.text = text;
   waiting_.clear();
   out->push_back(std::move(fail));
+}
+
+// All members of all hosts have left.
+void HostOrder::Return(RankId last, std::vector<RelayMessage>* out) {
+  Fail(0, "all ranks have left", out);
+  out->back().rank = last;
+  active_ = members_;
 }
 
 }  // namespace tf_smddp

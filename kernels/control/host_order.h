@@ -43,7 +43,9 @@ class HostOrder {
   const Entry* FindInSamePlace(const Key& key) const;
   void Launch(const Entry& entry, std::vector<RelayMessage>* out);
   void Fail(std::uint64_t origin, const std::string& text, std::vector<RelayMessage>* out);
+  void Return(RankId last, std::vector<RelayMessage>* out);
 
+  const std::vector<int> members_;  // their number, by host
   const std::size_t num_members_;
   std::vector<int> active_;  // members that have not left, by host
   std::uint64_t incarnation_ = 0;

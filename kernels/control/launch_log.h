@@ -23,7 +23,8 @@
 // Note [The ring cannot overflow]: a rank acknowledges a request only after it has read the request's entry,
 // a request's generation is reused only when all ranks have acknowledged it, and a marker follows at least
 // one request that is not acknowledged yet. So between the slowest reader and the tail lie at most two
-// entries per generation, and the ring has room for so many.
+// entries per generation, and the ring has room for so many. A rank that has left the communicator does not
+// read: it goes to the tail when the log is closed.
 #ifndef TF_SMDDP_KERNELS_CONTROL_LAUNCH_LOG_H_
 #define TF_SMDDP_KERNELS_CONTROL_LAUNCH_LOG_H_
 

@@ -28,7 +28,8 @@
 // all remaining ranks have arrived. An arriving rank sets its bit in `arrived`, then reads `active`. Both
 // orders are sequentially consistent, so at least one of the two sees that the request is ready, and the
 // compare-and-swap gives it to one of them. The swap compares tickets, not a flag: the one that comes second
-// finds another value, even if the generation has been retired and used again meanwhile.
+// finds another value, even if the generation has been retired and used again meanwhile. When all ranks have
+// left, the incarnation ends (failure_record.h), and all are active again in the next one.
 #ifndef TF_SMDDP_KERNELS_CONTROL_READINESS_TABLE_H_
 #define TF_SMDDP_KERNELS_CONTROL_READINESS_TABLE_H_
 

@@ -51,7 +51,8 @@ struct RelayMessage {
   std::uint64_t incarnation = 0;  // kFailed, kFail
   std::uint64_t origin = 0;       // likewise
   std::string text;               // kFailed, kFail, kAbort
-  RankId rank;                    // kLeft, kShutDown; kReady, kLaunch: because of which `nccl` is kNoNccl
+  RankId rank;  // kLeft, kShutDown; kReady, kLaunch: because of which `nccl` is kNoNccl; kFail: the rank that
+                // left last, if it is no failure but all have left
   // kReady: the version of NCCL to which all members of the host have given the request's tensors, each on a
   // GPU of its own. kLaunch: likewise of all hosts; then NCCL moves them.
   std::uint32_t nccl = kNotKept;

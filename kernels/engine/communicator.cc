@@ -46,9 +46,10 @@ bool Communicator::Fail(std::uint64_t incarnation, std::uint64_t origin, const s
   return true;
 }
 
-bool Communicator::FailHere(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {
-  if (!group_->segment().failure().Raise(incarnation, origin, text)) return false;
-  job_->logger().Log(LogLevel::kInfo, "a step fails on all ranks: " + text);
+bool Communicator::FailHere(std::uint64_t incarnation, std::uint64_t origin, const std::string& text,
+                            RankId last_to_leave) {
+  if (!group_->segment().failure().Raise(incarnation, origin, text, last_to_leave)) return false;
+  if (!last_to_leave.valid()) job_->logger().Log(LogLevel::kInfo, "a step fails on all ranks: " + text);
   group_->RingAll();
   return true;
 }

@@ -47,8 +47,10 @@ class Communicator {
   // Fails `incarnation` for all members with `text`, if it is running. Returns false if it is not, or if
   // another rank of this host was the first; see FailureRecord::Raise. Any thread.
   bool Fail(std::uint64_t incarnation, std::uint64_t origin, const std::string& text);
-  // As Fail, for this host alone: the head has decided it. Progress thread of the relay.
-  bool FailHere(std::uint64_t incarnation, std::uint64_t origin, const std::string& text);
+  // As Fail, for this host alone. Between hosts the head has decided it; then only the relay's progress
+  // thread may call this.
+  bool FailHere(std::uint64_t incarnation, std::uint64_t origin, const std::string& text,
+                RankId last_to_leave = {});
 
   // Whether work in `incarnation` must stop. Any thread.
   bool Broken(std::uint64_t incarnation) {

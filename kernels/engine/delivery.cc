@@ -117,14 +117,15 @@ void Delivery::RingDeferring() {
   if (group->segment().relay_waits().load(std::memory_order_seq_cst) != 0) group->relay_bell().Ring();
 }
 
-void Delivery::FailIncarnation(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {
+void Delivery::FailIncarnation(std::uint64_t incarnation, std::uint64_t origin, const std::string& text,
+                               bool left) {
   const std::vector<PendingTable::Shared> requests = state_->pending.TakeIncarnation(incarnation);
   for (const PendingTable::Shared& pending : requests) {
     state_->memory->RememberStep(pending->request.step, origin, ErrorText(*pending, text));
     FreeSpans(pending.get());
   }
-  state_->counters->IncarnationFailed();
-  state_->sequencer.Settle(!requests.empty());
+  if (!left) state_->counters->IncarnationFailed();
+  state_->sequencer.Settle(left || !requests.empty());
   Fail(requests, text);
 }
 

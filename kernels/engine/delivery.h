@@ -24,8 +24,9 @@ class Delivery {
   // completion thread. Progress thread.
   void Complete(const std::vector<PendingTable::Shared>& done, bool small, Completions* held);
 
-  // `incarnation` has failed: everything pending of it gets the error. Progress thread.
-  void FailIncarnation(std::uint64_t incarnation, std::uint64_t origin, const std::string& text);
+  // `incarnation` has failed: everything pending of it gets the error. If nothing is, the user's next step
+  // gets it, unless this rank has left. Progress thread.
+  void FailIncarnation(std::uint64_t incarnation, std::uint64_t origin, const std::string& text, bool left);
 
   // The job was aborted: everything pending gets the error, and what comes is refused. Progress thread.
   void FailAll(const std::string& text);

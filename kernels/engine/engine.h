@@ -70,10 +70,16 @@ class Engine {
   // there. Empty when there is none, or after Shutdown. Any thread.
   virtual std::vector<int> RanksOf(CommunicatorId id) = 0;
 
-  // Takes this rank out of `id` for good: requests of the other members no longer wait for it, nor include
-  // it. Blocks until this rank's own requests there have ended. Requests that are submitted here afterwards
-  // are refused. Any thread but the engine's own.
+  // Takes this rank out of `id` until all members have left: requests of the others no longer wait for it,
+  // nor include it. Blocks until this rank's own requests there have ended. Requests that are submitted here
+  // afterwards are refused. Any thread but the engine's own.
   virtual Status Leave(CommunicatorId id) = 0;
+
+  // Blocks until all members of `id` have left; then all are back. Sets *last to the rank of the job that was
+  // the last to leave: no other has taken part in more requests that have completed. Errors:
+  // FailedPrecondition (this rank has not left), Internal (aborted: for one, a member has shut down and never
+  // left). Any thread but the engine's own.
+  virtual Status Return(CommunicatorId id, RankId* last) = 0;
 
   // Draws the ticket of the next group of `id` on this rank. The caller's order is the program order. Errors:
   // Internal when this step has failed, or another rank's has in its place, with the reason;

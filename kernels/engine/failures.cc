@@ -99,10 +99,16 @@ std::string Failures::HowTheyLeft(std::uint64_t members) const {
          std::to_string(record.progress.submitted()) + " collectives";
 }
 
-void Failures::CheckLeft(bool awaits_incarnation) {
-  const std::uint64_t left = state_->communicator->ShutDownMask();
-  if (left == 0) return;
-  const std::uint64_t waited_for = left & state_->group->segment().active().load(std::memory_order_seq_cst);
+void Failures::CheckLeftBetweenIncarnations(bool awaits_incarnation) {
+  const MemberMask drained(state_->group->segment().failure().DrainedMask());
+  CheckLeft((MemberMask::FirstN(state_->group->size()) - drained).bits(), awaits_incarnation);
+}
+
+void Failures::CheckLeft(std::uint64_t undrained, bool awaits_incarnation) {
+  const std::uint64_t active = state_->group->segment().active().load(std::memory_order_seq_cst);
+  const std::uint64_t shut_down = state_->communicator->ShutDownMask();
+  const std::uint64_t waited_for = shut_down & (active | undrained);
+  if (waited_for == 0) return;
   const FailureRecord& record = state_->group->segment().failure();
   std::string text;
   state_->pending.ForEach([&](const PendingRequest& pending, bool entered) {
@@ -117,14 +123,24 @@ void Failures::CheckLeft(bool awaits_incarnation) {
     text = HowTheyLeft(missing) + ", but " + DescribeManifest(pending.manifest) + " on " +
            state_->RankName() +
            " still waits for it. Likely causes: it had fewer batches (give all ranks the same number, with "
-           "drop_remainder=True or repeat()); it left the loop early; or it does not use the result of this "
-           "collective, so that TensorFlow does not run it there";
+           "drop_remainder=True or repeat(), or put join() around the loop); it left the loop early; or it "
+           "does not use the result of this collective, so that TensorFlow does not run it there";
   });
-  if (text.empty() && waited_for != 0 && (awaits_incarnation || state_->sequencer.has_postponed())) {
-    text = HowTheyLeft(waited_for) + " while a failed step was being ended on " + state_->RankName() +
+  const std::uint64_t needed = shut_down & undrained;
+  if (text.empty() && needed != 0 && (awaits_incarnation || state_->sequencer.has_postponed())) {
+    text = HowTheyLeft(needed) + " while a failed step was being ended on " + state_->RankName() +
            ". Likely cause: not all ranks ran the same number of steps";
   }
   if (!text.empty()) state_->communicator->job().Abort(text);
+}
+
+void Failures::CheckAllCanLeave() {
+  const std::uint64_t active = state_->group->segment().active().load(std::memory_order_seq_cst);
+  const std::uint64_t waited_for = state_->communicator->ShutDownMask() & active;
+  if (waited_for == 0) return;
+  state_->communicator->job().Abort(HowTheyLeft(waited_for) + ", but join() on " + state_->RankName() +
+                                    " still waits for it. All ranks must come to the end of their join(); "
+                                    "none may leave the loop without it");
 }
 
 }  // namespace tf_smddp

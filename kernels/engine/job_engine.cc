@@ -15,6 +15,9 @@ namespace {
 // Ids are | communicator: 24 bits | number: 40 bits |.
 constexpr int kNumberBits = 40;
 
+// How often a caller that waits looks whether the job has been aborted.
+constexpr std::chrono::milliseconds kLookAtAbort{100};
+
 // Where this thread is in Engine::SubmitAndProgress. A request that it submits there need not be counted, nor
 // its membership be looked up again.
 struct InProgress {
@@ -183,10 +186,37 @@ Status JobEngine::Leave(CommunicatorId id) {
   if (membership == nullptr) return communicators_->WhyNot(id);
   PendingTable& pending = membership->pending();
   pending.Refuse(FailedPrecondition("rank " + std::to_string(config_.rank) + " has left this process set"));
-  while (!pending.WaitEmpty(std::chrono::milliseconds(100))) {
+  while (!pending.WaitEmpty(kLookAtAbort)) {
     if (job_->aborted()) return Internal(job_->AbortText());
   }
-  return membership->progress().Leave() ? Status() : Internal(job_->AbortText());
+  membership->sequencer().AwaitSettled();  // a failure of this rank must not come after it has left
+  Absence& absence = membership->absence();
+  absence.AskToLeave();
+  membership->communicator().group().RingSelf();
+  while (!absence.AwaitLeft(kLookAtAbort)) {
+    if (job_->aborted()) return Internal(job_->AbortText());
+  }
+  return {};
+}
+
+Status JobEngine::Return(CommunicatorId id, RankId* last) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  if (!status.ok()) return status;
+  const std::shared_ptr<Membership> membership = communicators_->Find(id);
+  if (membership == nullptr) return communicators_->WhyNot(id);
+  membership->communicator().group().RingSelf();
+  while (!membership->absence().AwaitReturn(kLookAtAbort, last)) {
+    if (job_->aborted()) return Internal(job_->AbortText());
+    if (shut_down_.load()) {
+      job_->Abort("rank " + std::to_string(config_.rank) + " called shutdown() while it waited in join()");
+    }
+  }
+  if (!last->valid()) {
+    return FailedPrecondition("rank " + std::to_string(config_.rank) + " has not left process set " +
+                              std::to_string(id));
+  }
+  return {};
 }
 
 Status JobEngine::DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) {

@@ -35,6 +35,7 @@ class JobEngine : public Engine {
   Status RemoveCommunicator(CommunicatorId id) override;
   std::vector<int> RanksOf(CommunicatorId id) override;
   Status Leave(CommunicatorId id) override;
+  Status Return(CommunicatorId id, RankId* last) override;
   Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) override;
   void EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason) override;
   std::uint64_t Submit(Request&& request) override;

@@ -47,4 +47,9 @@ void LogReader::ReadRest(Batch* done) {
   open_.clear();
 }
 
+void LogReader::SkipRest() {
+  position_ = group_->segment().launch_log().Tail();
+  open_.clear();
+}
+
 }  // namespace tf_smddp

@@ -33,6 +33,8 @@ class LogReader {
   // Reads the rest of the log, which is closed: the end of an incarnation. Drops the batch that was never
   // sealed.
   void ReadRest(Batch* done);
+  // Likewise for a rank that has left, which has no part in it.
+  void SkipRest();
 
  private:
   void Take(const LaunchLog::View& view, Batch* done);

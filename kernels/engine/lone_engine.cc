@@ -130,6 +130,11 @@ Status LoneEngine::Leave(CommunicatorId id) {
   return status.ok() ? CheckExists(id) : status;
 }
 
+Status LoneEngine::Return(CommunicatorId id, RankId* last) {
+  *last = RankId(0);
+  return Leave(id);
+}
+
 Status LoneEngine::DrawTicket(CommunicatorId id, StepId, std::uint64_t* ticket) {
   Status status = CheckUsable();
   if (status.ok()) status = CheckExists(id);

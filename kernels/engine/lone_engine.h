@@ -26,6 +26,7 @@ class LoneEngine : public Engine {
   Status RemoveCommunicator(CommunicatorId id) override;
   std::vector<int> RanksOf(CommunicatorId id) override;
   Status Leave(CommunicatorId id) override;
+  Status Return(CommunicatorId id, RankId* last) override;
   Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) override;
   void EndGroup(CommunicatorId, std::uint64_t, bool, const std::string&) override {}
   std::uint64_t Submit(Request&& request) override;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/collectives/backends/ipc/windows.h"
+#include "kernels/engine/absence.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/communicator_handle.h"
 #include "kernels/engine/completion_thread.h"
@@ -56,6 +57,7 @@ struct MemberState {
   ipc::Windows gpu_windows;
   PendingTable pending;
   Sequencer sequencer;
+  Absence absence;
 
   // Whether a request of this rank, which has entered the table, has met its peers. Any thread.
   bool IsReady(const PendingRequest& request) const {

@@ -45,6 +45,7 @@ class Membership {
   Communicator& communicator() { return *communicator_; }
   PendingTable& pending() { return state_.pending; }
   Sequencer& sequencer() { return state_.sequencer; }
+  Absence& absence() { return state_.absence; }
   bool IsReady(const PendingRequest& request) const { return state_.IsReady(request); }
   Submission& submission() { return submission_; }
   Failures& failures() { return failures_; }

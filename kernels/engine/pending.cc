@@ -148,6 +148,11 @@ void PendingTable::Refuse(const Status& reason) {
   refusal_ = reason;
 }
 
+void PendingTable::Admit() {
+  std::lock_guard<std::mutex> lock(mu_);
+  refusing_ = false;
+}
+
 Status PendingTable::refusal() {
   std::lock_guard<std::mutex> lock(mu_);
   return refusal_;

@@ -102,6 +102,8 @@ class PendingTable {
 
   // Refuses later requests, and keeps those that are there.
   void Refuse(const Status& reason);
+  // Ends what Refuse began.
+  void Admit();
   Status refusal();
 
   // Blocks until nothing is pending, or until `patience` has passed. True when nothing is pending.

@@ -45,55 +45,42 @@ Progress::~Progress() {
   if (!open_) communicator_->job().arena().Release();  // since EndIncarnation
 }
 
-std::future<bool> Progress::RequestLeave() {
-  std::lock_guard<std::mutex> lock(mu_);
-  leaving_.emplace_back();
-  asked_to_leave_.store(true, std::memory_order_seq_cst);
-  return leaving_.back().get_future();
-}
-
-void Progress::AnswerLeavers() {
-  std::lock_guard<std::mutex> lock(mu_);
-  for (std::promise<bool>& leaving : leaving_) leaving.set_value(gone_);
-  leaving_.clear();
-  asked_to_leave_.store(false, std::memory_order_seq_cst);
-}
-
 bool Progress::Step(Completions* held) {
   submission_->TakeOwedRing();  // before looking at the log
   if (communicator_->job().aborted()) {
     const bool now = !ended_;
     if (now) EndJob();
-    AnswerLeavers();
     return now;
   }
   // The relay works for the other members of this host even when this rank has left.
   const bool relayed = relay_ != nullptr && relay_->Step();
-  if (gone_) {
-    AnswerLeavers();
-    return relayed || (relay_ != nullptr && relay_->SealOpen());
-  }
+  const Absence& absence = state_->absence;
   if (!open_) {
     if (group_->segment().failure().Begun(incarnation_)) {
       BeginIncarnation();
       return true;
     }
     // A rank that has shut down would not let it begin.
-    failures_->CheckLeft(/*awaits_incarnation=*/asked_to_leave_.load(std::memory_order_seq_cst));
+    failures_->CheckLeftBetweenIncarnations(/*awaits_incarnation=*/absence.asked() ||
+                                            absence.return_awaited());
     return relayed;
   }
   if (group_->segment().failure().Failed(incarnation_)) {
     EndIncarnation();
     return true;
   }
+  if (absence.left()) {
+    if (absence.return_awaited()) failures_->CheckAllCanLeave();
+    return relayed || (relay_ != nullptr && relay_->SealOpen());
+  }
   bool moved = relayed;
   moved |= ReadLog(held);
   moved |= RunBatch(held);
   moved |= submission_->RetryDeferred();
-  failures_->CheckLeft(/*awaits_incarnation=*/false);
+  failures_->CheckLeft();
   if (moved) return true;
   runner_.Watch();
-  if (asked_to_leave_.load(std::memory_order_seq_cst)) {
+  if (absence.asked()) {
     LeaveNow();
     return true;
   }
@@ -140,8 +127,8 @@ bool Progress::RunBatch(Completions* held) {
   return moved;
 }
 
-// The incarnation has failed. This rank lets go of everything that belongs to it: what had completed on all
-// ranks is delivered as such, everything else gets the error.
+// The incarnation has failed, or all members have left. This rank lets go of everything that belongs to it:
+// what had completed on all ranks is delivered as such, everything else gets the error.
 void Progress::EndIncarnation() {
   FailureRecord& failure = group_->segment().failure();
   for (int tries = 0; failure.StateOf(incarnation_) != FailureRecord::State::kFailed; ++tries) {
@@ -153,6 +140,7 @@ void Progress::EndIncarnation() {
   }
   const std::string text = failure.Text();
   const std::uint64_t origin = failure.Origin();
+  last_to_leave_ = failure.LastToLeave();
   state_->sequencer.Advance(origin, text);
   for (int tries = 0; !state_->sequencer.AllOut(incarnation_); ++tries) {
     if (communicator_->job().aborted()) return;
@@ -161,7 +149,7 @@ void Progress::EndIncarnation() {
   communicator_->job().arena().Quarantine();
   SettleLog();
   runner_.Abandon(/*job_end=*/nullptr);
-  delivery_->FailIncarnation(incarnation_, origin, text);
+  delivery_->FailIncarnation(incarnation_, origin, text, state_->absence.left());
   const std::uint64_t failed = incarnation_++;
   communicator_->LogDebug("incarnation " + std::to_string(failed) + " has ended here: " + text);
   open_ = false;
@@ -169,10 +157,11 @@ void Progress::EndIncarnation() {
   Restart(failed);
 }
 
-// After this rank has drained or left: starts the next incarnation if it was the last one to.
+// After this rank has drained: starts the next incarnation if it was the last one to.
 void Progress::Restart(std::uint64_t incarnation) {
   CommunicatorSegment& segment = group_->segment();
-  if (!segment.failure().TryRestart(incarnation, segment.draining())) return;
+  if (!segment.failure().TryRestart(incarnation, MemberMask::FirstN(group_->size()))) return;
+  if (segment.failure().LastToLeave().valid()) segment.ReturnAll();
   segment.table().Clear();
   segment.nccl_meeting().Renew();
   communicator_->job().segment().nccl_turn_record(group_->region()).Renew();
@@ -193,11 +182,18 @@ void Progress::BeginIncarnation() {
   open_ = true;
   communicator_->LogDebug("incarnation " + std::to_string(incarnation_) + " begins");
   failures_->OpenIncarnation();
+  if (last_to_leave_.valid()) {
+    state_->pending.Admit();
+    state_->absence.Return(std::exchange(last_to_leave_, RankId()));
+  } else if (state_->absence.left()) {
+    ReturnIfAllHaveLeft();  // of which the failure of a step may have come first
+  }
 }
 
 // The log is closed first, so that every rank draws the same line (Note [One end]).
 void Progress::SettleLog() {
   group_->segment().launch_log().Close();
+  if (state_->absence.left()) return reader_.SkipRest();
   LogReader::Batch places;
   reader_.ReadRest(&places);
   BatchRunner::Requests small, batched;
@@ -215,7 +211,7 @@ void Progress::SettleLog() {
 // Note [Leaving a communicator] in readiness_table.h.
 void Progress::LeaveNow() {
   CommunicatorSegment& segment = group_->segment();
-  const std::uint64_t bit = std::uint64_t{1} << group_->index();
+  const MemberMask self = MemberMask::Of(MemberId(group_->index()));
   // A thread of this rank that has launched a request may still be at it.
   for (int tries = 0; !state_->sequencer.AllOut(incarnation_); ++tries) {
     if (communicator_->job().aborted()) return;
@@ -224,21 +220,28 @@ void Progress::LeaveNow() {
   // Nobody waits for this rank's chunks any more. It says so before it becomes inactive, since requests that
   // become ready afterwards do not include it.
   StoreProgress(group_->self(), ~std::uint64_t{0});
-  segment.active().fetch_and(~bit, std::memory_order_seq_cst);
+  if (MemberMask(segment.active().fetch_and(~self.bits(), std::memory_order_seq_cst)) == self) {
+    segment.last_to_leave().store(communicator_->job().rank(), std::memory_order_seq_cst);
+  }
   if (communicator_->wired()) group_->relay_bell().Ring();
   submission_->LaunchForOthers(segment.table().MakeReadyAfterLeaving());
-  // Nothing here touches the table any more: an incarnation may end without this rank (Note [Restart]).
-  segment.draining().fetch_and(~bit, std::memory_order_seq_cst);
-  Restart(incarnation_);
-  gone_ = true;
-  state_->sequencer.Close();
-  AnswerLeavers();
+  state_->sequencer.ForgetOwed();
+  state_->absence.Leave();
+  ReturnIfAllHaveLeft();
+}
+
+// Between hosts, the head sees to it (kernels/control/host_order.h).
+void Progress::ReturnIfAllHaveLeft() {
+  CommunicatorSegment& segment = group_->segment();
+  if (communicator_->wired() || segment.active().load(std::memory_order_seq_cst) != 0) return;
+  communicator_->FailHere(incarnation_, state_->memory->NewOrigin(), "all ranks have left",
+                          RankId(segment.last_to_leave().load(std::memory_order_seq_cst)));
 }
 
 // After an abort.
 void Progress::EndJob() {
   communicator_->job().arena().Quarantine();
-  if (open_ && !gone_) SettleLog();
+  if (open_) SettleLog();
   delivery_->FailAll(communicator_->job().AbortText());
   ended_ = true;
 }

@@ -6,13 +6,11 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_PROGRESS_H_
 #define TF_SMDDP_KERNELS_ENGINE_PROGRESS_H_
 
-#include <atomic>
 #include <cstdint>
-#include <future>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "kernels/common/rank_id.h"
 #include "kernels/engine/batch_runner.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/delivery.h"
@@ -47,11 +45,6 @@ class Progress {
   // That may take long, so a caller who drives the progress leaves it to the progress thread.
   void EndDevices();
 
-  // Asks that this rank leave the communicator. The next Step that finds nothing else to do sees to it; true
-  // then, and false when the job was aborted instead. Nothing may be pending or come. Any thread; ring the
-  // bell afterwards.
-  std::future<bool> RequestLeave();
-
  private:
   bool ReadLog(Completions* held);
   bool RunBatch(Completions* held);
@@ -60,7 +53,7 @@ class Progress {
   void Restart(std::uint64_t incarnation);
   void SettleLog();
   void LeaveNow();
-  void AnswerLeavers();
+  void ReturnIfAllHaveLeft();
   void EndJob();
   void TakeDone(const LogReader::Batch& places, BatchRunner::Requests* done);
 
@@ -76,13 +69,10 @@ class Progress {
 
   std::uint64_t incarnation_ = 0;  // the one that runs, or will once open_
   bool open_ = true;               // it has begun
-  bool gone_ = false;              // this rank has left the communicator
   bool ended_ = false;             // the job was aborted, and everything here has its error
   bool abandoned_ = false;         // and what was on devices has been ended
-
-  std::mutex mu_;
-  std::vector<std::promise<bool>> leaving_;  // guarded by mu_
-  std::atomic<bool> asked_to_leave_{false};  // there are some
+  // The rank that was the last to leave, if all return with the incarnation that is to begin; else no rank.
+  RankId last_to_leave_;
 };
 
 }  // namespace tf_smddp

@@ -101,12 +101,6 @@ ProgressThread::~ProgressThread() {
   thread_.join();
 }
 
-bool ProgressThread::Leave() {
-  std::future<bool> left = progress_.RequestLeave();
-  group_->RingSelf();
-  return left.get();
-}
-
 void ProgressThread::Run() {
   SleepExactly();
   std::unique_lock<std::mutex> driving(driving_);

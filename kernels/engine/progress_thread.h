@@ -26,10 +26,6 @@ class ProgressThread {
   // Stops it, wherever the job stands; nothing may be pending unless the job was aborted.
   ~ProgressThread();
 
-  // Takes this rank out of the communicator for good. Nothing may be pending or come. Blocks until it is
-  // done; false when the job was aborted instead. Any thread but the engine's own.
-  bool Leave();
-
   // Calls `submit`, then drives the progress in this thread until `ended`, or until waiting for the other
   // ranks no longer pays. Any thread but the engine's own.
   void SubmitAndProgress(Caller caller, const std::function<void()>& submit, const std::atomic<bool>& ended);

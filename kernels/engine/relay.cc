@@ -38,7 +38,10 @@ bool Relay::Step() {
   CheckConnections();
   Retire();
   const FailureRecord& record = group_->segment().failure();
-  if (record.Begun(incarnation_ + 1)) ++incarnation_;
+  if (record.Begun(incarnation_ + 1)) {
+    ++incarnation_;
+    if (std::exchange(returning_, false)) active_ = MemberMask::FirstN(group_->size());
+  }
   // While an incarnation ends, the table is left alone (Note [Restart]). Before the members have begun, none
   // is active.
   if (record.StateOf(incarnation_) != FailureRecord::State::kRuns) return moved;
@@ -349,7 +352,11 @@ bool Relay::FailWhenDrained() {
       const bool runs = !group_->segment().failure().Failed(incarnation_);
       if (!runs || !launched_.empty()) break;
       reported_.clear();
-      communicator_->FailHere(message.incarnation, message.origin, message.text);
+      communicator_->FailHere(message.incarnation, message.origin, message.text, message.rank);
+      if (message.rank.valid()) {
+        returning_ = true;
+        known_left_ = RankSet();
+      }
     }
     failing_.pop_front();
   }

@@ -107,8 +107,9 @@ class Relay {
   // Failures that the head has decided, of this incarnation and of later ones, since other hosts may be
   // ahead; and shutdowns that came after them.
   std::deque<RelayMessage> failing_;
-  MemberMask active_;     // members that the head knows as active
-  MemberMask shut_down_;  // members that the head knows to have shut down
+  bool returning_ = false;  // all members return with the next incarnation
+  MemberMask active_;       // members that the head knows as active
+  MemberMask shut_down_;    // members that the head knows to have shut down
   // Ranks of all hosts of which the head has said so.
   RankSet known_left_, known_shut_down_;
 };

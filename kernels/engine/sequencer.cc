@@ -243,6 +243,11 @@ void Sequencer::Settle(bool delivered) {
   turned_.notify_all();
 }
 
+void Sequencer::ForgetOwed() {
+  std::lock_guard<std::mutex> lock(mu_);
+  while (!owed_.empty()) TakeOwed();
+}
+
 bool Sequencer::Open(std::uint64_t* origin, std::string* text) {
   std::lock_guard<std::mutex> lock(mu_);
   open_ = true;

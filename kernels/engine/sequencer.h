@@ -105,6 +105,8 @@ class Sequencer {
   bool AllOut(std::uint64_t incarnation);
   // All pending requests have got the error; `delivered` says whether there was one.
   void Settle(bool delivered);
+  // This rank has left: failures of which its user does not know are of no concern to it.
+  void ForgetOwed();
   // The current incarnation has begun on all ranks. Returns true if it must fail at once, because of
   // Postpone.
   bool Open(std::uint64_t* origin, std::string* text);

@@ -118,6 +118,24 @@ TF_SMDDP_EXPORT int tf_smddp_remove_communicator(std::uint32_t communicator, cha
   return Report(engine->RemoveCommunicator(communicator), error, error_bytes);
 }
 
+// As Engine::Leave.
+TF_SMDDP_EXPORT int tf_smddp_leave(std::uint32_t communicator, char* error, std::size_t error_bytes) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (engine == nullptr) return Report(::tf_smddp::NotInitialized(), error, error_bytes);
+  return Report(engine->Leave(communicator), error, error_bytes);
+}
+
+// As Engine::Return. Sets *last to the rank that was the last to leave.
+TF_SMDDP_EXPORT int tf_smddp_return(std::uint32_t communicator, int* last, char* error,
+                                    std::size_t error_bytes) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  if (engine == nullptr) return Report(::tf_smddp::NotInitialized(), error, error_bytes);
+  ::tf_smddp::RankId rank;
+  const Status status = engine->Return(communicator, &rank);
+  *last = rank.value();
+  return Report(status, error, error_bytes);
+}
+
 // Writes the statistics of this rank's collectives as JSON (ToJson in kernels/engine/statistics.h). With
 // `reset` it counts from 0 again. On an error `text` has its message.
 TF_SMDDP_EXPORT int tf_smddp_stats(int reset, char* text, std::size_t text_bytes) {

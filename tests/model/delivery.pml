@@ -94,7 +94,18 @@ inline FailPending() {
     :: won -> d_step { RememberStep(incarnation_origin[at]) }
     :: else
     fi;
+#if LEAVES
+    d_step {
+      Settle(won || (gone >> me & 1));
+      if
+      :: gone >> me & 1 -> missed[me]++
+      :: else
+      fi;
+      won = 0
+    };
+#else
     d_step { Settle(won); won = 0 };
+#endif
     d_step { PushCompletions(LOST, DONE_ERROR) }
   }
 }

@@ -5,8 +5,15 @@
 #include "parameters.pml"
 
 bit aborted;        /* the abort record */
-bit leaving[RANKS]; /* Leave was called */
-byte gone = 0;      /* ranks that have left */
+bit leaving[RANKS]; /* AskToLeave was called */
+byte gone = 0;      /* ranks that have left, and are not back */
+#if LEAVES
+bit returned[RANKS]; /* have been back */
+byte missed[RANKS];  /* the ends of incarnations that were of no concern to the rank's user */
+#define MISSED(rank) missed[rank]
+#else
+#define MISSED(rank) 0
+#endif
 #if ABORT == 2
 bit dead; /* the last rank has died: its threads, which have the process numbers below, stop */
 #define PROVIDED provided (!dead || (_pid != RANKS && _pid != 2 * RANKS))
@@ -53,8 +60,8 @@ proctype Aborter() {
 
 inline CheckRank(rank) {
   assert(!LIVES(rank) || finished_user[rank] || (!aborted && EXCUSED(rank)));
-  assert(!LIVES(rank) || aborted || (gone >> rank & 1) || failed_steps[rank] + OWED(rank) == failure >> 2);
-  assert(!LIVES(rank) || aborted || (gone >> rank & 1) || (seq_open[rank] && settled[rank] && postponed[rank] == 0));
+  assert(!LIVES(rank) || aborted || failed_steps[rank] + OWED(rank) + MISSED(rank) == failure >> 2);
+  assert(!LIVES(rank) || aborted || (seq_open[rank] && settled[rank] && postponed[rank] == 0));
   assert(inside[(rank) * 2] == 0 && inside[(rank) * 2 + 1] == 0 || !LIVES(rank))
 }
 

@@ -10,7 +10,7 @@ byte failure = 0; /* the word */
 byte drained = 0;
 int known_origins = 0; /* a mask */
 byte failure_origin = 0; /* the last origin; it stands for the text, too */
-byte draining = ALL;     /* the members that the end of an incarnation waits for */
+bit all_left; /* the incarnation has ended because all have left */
 
 #define FAILED(incarnation) (failure != WORD(incarnation, INCARNATION_RUNNING))
 #define IS_BROKEN(incarnation) (failure > WORD(incarnation, INCARNATION_RUNNING))
@@ -35,7 +35,7 @@ inline FinishRaise(incarnation, origin) {
   if
   :: outcome == RAISED ->
     FUSED {
-      d_step { known_origins = known_origins | BIT(origin); failure_origin = origin };
+      d_step { known_origins = known_origins | BIT(origin); failure_origin = origin; all_left = 0 };
       failure = WORD(incarnation, INCARNATION_FAILED);
       RingAll
     }
@@ -43,20 +43,28 @@ inline FinishRaise(incarnation, origin) {
   fi
 }
 
+/* As Raise, when all have left. The origin is of no concern to anybody. */
+inline RaiseReturn(incarnation) {
+  StartRaise(incarnation, 0);
+  if
+  :: outcome == RAISED ->
+    FUSED {
+      d_step { failure_origin = 0; all_left = 1; outcome = 0 };
+      failure = WORD(incarnation, INCARNATION_FAILED);
+      RingAll
+    }
+  :: else -> outcome = 0
+  fi
+}
+
 /* TryRestart sets `won` if the caller must restart. */
 inline TryRestart(incarnation) {
-#if LEAVES
-  x = drained;
-#ifdef BUG_RESTART_IGNORES_LEAVING
-  y = members;
-#else
-  y = draining;
-#endif
-#endif
   d_step {
     won = 0;
-#if !LEAVES
     x = drained;
+#ifdef BUG_RESTART_WITHOUT_THE_ABSENT
+    y = members;
+#else
     y = ALL;
 #endif
 #ifdef BUG_RESTART_BEFORE_DRAINED

@@ -54,7 +54,8 @@
 #ifndef CALLERS
 #define CALLERS 0
 #endif
-/* 1: the last rank leaves the communicator after LEAVES_AFTER steps. */
+/* 1: all ranks leave the communicator when they have run their steps, the last rank LEAVES_AFTER of them. When all have
+   left, all are back, and run one step more. */
 #ifndef LEAVES
 #define LEAVES 0
 #endif
@@ -100,10 +101,10 @@
 #define PLACES (2 * SLOTS)
 #define ALL ((1 << RANKS) - 1)
 #define BIT(x) (1 << (x))
-#define INCARNATIONS (FAILURES + 2)
+#define INCARNATIONS (FAILURES + LEAVES + 2)
 
 /* A ticket is (incarnation, number), as one small number. */
-#define TICKETS (STEPS * REQUESTS + 1)
+#define TICKETS ((STEPS + LEAVES) * REQUESTS + 1)
 #define TICKET(incarnation, number) ((incarnation) * TICKETS + (number))
 #define INCARNATION_OF(ticket) ((ticket) / TICKETS)
 #define NUMBER_OF(ticket) ((ticket) % TICKETS)

@@ -188,7 +188,16 @@ inline DoPiece() {
 }
 
 /* Progress::SettleLog. */
-inline SettleLog() { TOGETHER { CloseAndRead() } }
+inline SettleLog() {
+#if LEAVES
+  if
+  :: gone >> me & 1 -> Close(); reading[me] = tail_position; open = 0 /* SkipRest */
+  :: else -> TOGETHER { CloseAndRead() }
+  fi
+#else
+  TOGETHER { CloseAndRead() }
+#endif
+}
 
 inline CloseAndRead() {
   Close();
@@ -241,6 +250,14 @@ inline Restart(incarnation) {
   :: won ->
     won = 0;
     FUSED {
+#if LEAVES
+#ifndef BUG_RETURNS_NOT
+      if
+      :: all_left -> members = ALL
+      :: else
+      fi;
+#endif
+#endif
       ClearTable();
       Reopen();
       ForgetEntries();
@@ -256,7 +273,11 @@ inline EndIncarnation() {
     assert(failure == WORD(at, INCARNATION_WRITING) || failure == WORD(at, INCARNATION_FAILED)); /* else the word is corrupt */
     failure == WORD(at, INCARNATION_FAILED) || aborted;
     if
+#if LEAVES
+    :: failure == WORD(at, INCARNATION_FAILED) -> returning = all_left; Advance(failure_origin)
+#else
     :: failure == WORD(at, INCARNATION_FAILED) -> Advance(failure_origin)
+#endif
     :: else
     fi
   };
@@ -279,18 +300,37 @@ inline EndIncarnation() {
   fi
 }
 
+#if LEAVES
+inline ReturnIfAllHaveLeft() {
+  if
+  :: members == 0 -> RaiseReturn(at)
+  :: else
+  fi
+}
+#endif
+
 inline BeginIncarnation() {
   begun = 1;
   OpenIncarnation();
   if
   :: origin -> StartRaise(at, origin); FinishRaise(at, origin); origin = 0; outcome = 0
   :: else
+  fi;
+#if LEAVES
+  if
+  :: returning ->
+    assert(owed[me] == 0);
+    d_step { returning = 0; gone = gone & ~BIT(me); closed[me] = 0; returned[me] = 1 }
+  :: !returning && (gone >> me & 1) -> ReturnIfAllHaveLeft()
+  :: else
   fi
+#endif
 }
+
 
 inline EndJob() {
   if
-  :: begun && (gone >> me & 1) == 0 -> SettleLog()
+  :: begun -> SettleLog()
   :: else
   fi;
   /* FailAll: Sequencer::Close, PendingTable::Close, and the callbacks. */
@@ -364,9 +404,9 @@ inline LeaveWhenOut() {
   :: else -> p = 0; finished = 0; break
   od;
   RingAll;
-  draining = draining & ~BIT(me);
-  Restart(at);
-  d_step { gone = gone | BIT(me); seq_closed[me] = 1; closed[me] = 1 }
+  d_step { ForgetOwed() };
+  d_step { gone = gone | BIT(me); leaving[me] = 0 };
+  ReturnIfAllHaveLeft()
 }
 
 /* The checks at the beginning of Progress::Step. */
@@ -383,9 +423,8 @@ inline WhichWay() {
 #endif
     if
     :: aborted -> way = (ended -> NOTHING : ENDS_JOB)
-    :: !aborted && (gone >> me & 1) -> way = NOTHING
-    :: !aborted && !(gone >> me & 1) && !begun -> way = (BEGUN(at) -> BEGINS : NOTHING)
-    :: else -> way = (FAILED(at) -> FAILS : RUNS)
+    :: !aborted && !begun -> way = (BEGUN(at) -> BEGINS : NOTHING)
+    :: else -> way = (FAILED(at) -> FAILS : (gone >> me & 1 -> NOTHING : RUNS))
     fi
   }
 }
@@ -418,6 +457,9 @@ proctype Progress(byte me) PROVIDED {
   LOCALS;
   byte at = 0; /* the incarnation */
   bit begun = 1;
+#if LEAVES
+  bit returning = 0; /* last_to_leave_ */
+#endif
   bit ended = 0;
   bit moved = 0;                     /* in the last step */
   byte finished = 0;                 /* requests that are to be completed, as a set of places */

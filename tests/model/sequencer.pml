@@ -86,7 +86,7 @@ inline CheckOwed() {
 #endif
 
 /* The check of Note [The step that failed]: this rank's user has seen exactly one failed step for each failed incarnation. */
-#define CheckFailedSteps assert(seq_closed[me] || failed_steps[me] == seq_incarnation[me])
+#define CheckFailedSteps assert(seq_closed[me] || failed_steps[me] + MISSED(me) == seq_incarnation[me])
 
 /* DrawTicket sets `refused` or `drawn`. */
 inline DrawTicket() {
@@ -277,6 +277,19 @@ inline Settle(any) {
   settled[me] = 1;
   x = 0
 }
+
+#if LEAVES
+inline ForgetOwed() {
+#ifndef BUG_LEAVER_IS_OWED
+  do
+  :: owed[me] -> TakeOwed(); missed[me]++
+  :: else -> break
+  od
+#else
+  skip
+#endif
+}
+#endif
 
 inline OpenIncarnation() { d_step { seq_open[me] = 1; origin = postponed[me]; postponed[me] = 0 } }
 

@@ -27,7 +27,7 @@ SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "small_twice": ("STEPS=1", "REQUESTS=2", "SMALL=3", "TURNED=1", "CALLERS=1"),
     "one_key_thrice": ("STEPS=1", "REQUESTS=3", "PIPELINED=1", "CHUNKS=0"),
     "one_key_unsealed": ("STEPS=1", "REQUESTS=3", "PIPELINED=1", "SEALS=0", "CHUNKS=0", "COARSE=1"),
-    # A rank leaves.
+    # Ranks leave, and return.
     "leaves": ("LEAVES=1", "LEAVES_AFTER=1", "PARTS=1"),
     "leaves_three": ("RANKS=3", "STEPS=1", "LEAVES=1", "CHUNKS=0"),
     "leaves_and_fails": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1"),
@@ -82,7 +82,9 @@ MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "LEAVES_WORK": ("STEPS=1", "SEALS=0", "CALLERS=1"),
     # Incarnations.
     "RESTART_BEFORE_DRAINED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),
-    "RESTART_IGNORES_LEAVING": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "RESTART_WITHOUT_THE_ABSENT": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "LEAVER_IS_OWED": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
+    "RETURNS_NOT": ("STEPS=1", "LEAVES=1", "CHUNKS=0"),
     "NEVER_OWED": ("STEPS=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "OWED_ONCE": ("FAILURES=2", "FAILING=1", "FAILS_WHEN=1", "CHUNKS=0", "COARSE=1"),
     "NOT_EXCUSED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),

@@ -21,7 +21,11 @@ bit withdrawing; /* the second thread of rank 0 is withdrawing a request */
 #define OWN_FAILURE failed_by_itself
 #endif
 
-#define NUM_STEPS (LEAVES && me == RANKS - 1 -> LEAVES_AFTER : STEPS)
+#if LEAVES
+#define NUM_STEPS ((me == RANKS - 1 -> LEAVES_AFTER : STEPS) + returned[me])
+#else
+#define NUM_STEPS STEPS
+#endif
 
 /* The state of the requests of the step that runs. */
 #define ENDED(q) (PENDING(me, q) == FREE || PENDING(me, q) == DONE_OK || PENDING(me, q) == DONE_ERROR)
@@ -113,6 +117,16 @@ inline StopDriving() {
 #endif
 }
 
+#if LEAVES
+/* JobEngine::Leave and Return. A rank whose step has failed leaves when that is settled. */
+inline LeaveAndReturn() {
+  atomic { MY_TURN -> closed[me] = 1 };
+  leaving[me] = 1;
+  RingSelf;
+  atomic { returned[me] || aborted -> skip }
+}
+#endif
+
 proctype User(byte me) PROVIDED {
   LOCALS;
 #if !WITHDRAWAL
@@ -126,7 +140,12 @@ proctype User(byte me) PROVIDED {
   do
   :: FUSED {
       if
-      :: steps[me] == NUM_STEPS || aborted -> finished_user[me] = (!LEAVES || me != RANKS - 1 || aborted); break
+#if LEAVES
+      :: steps[me] == NUM_STEPS && !returned[me] && !aborted -> LeaveAndReturn()
+      :: steps[me] == NUM_STEPS && returned[me] || aborted -> finished_user[me] = 1; break
+#else
+      :: steps[me] == NUM_STEPS || aborted -> finished_user[me] = 1; break
+#endif
       :: else
       fi;
 #if !PIPELINED
@@ -183,15 +202,6 @@ proctype User(byte me) PROVIDED {
     :: else
     fi
   od;
-#if LEAVES
-  if
-  :: !finished_user[me] ->
-    leaving[me] = 1;
-    RingSelf;
-    atomic { (gone >> me & 1) || closed[me] -> finished_user[me] = 1 }
-  :: else
-  fi
-#endif
 }
 
 #if WITHDRAWAL

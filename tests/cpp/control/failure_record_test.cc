@@ -14,7 +14,7 @@ namespace {
 class FailureRecordTest : public ::testing::Test {
  protected:
   const std::unique_ptr<FailureRecord> record_ = std::make_unique<FailureRecord>();
-  std::atomic<std::uint64_t> members_{3};
+  const MemberMask members_ = MemberMask::FirstN(2);
 };
 
 TEST_F(FailureRecordTest, TheFirstOfAnIncarnationWins) {
@@ -56,20 +56,23 @@ TEST_F(FailureRecordTest, TheLastMemberToDrainRestarts) {
   EXPECT_FALSE(record_->TryRestart(1, members_));  // who drained before counts no more
 }
 
-TEST_F(FailureRecordTest, AMemberThatHasLeftIsNotWaitedFor) {
-  record_->Raise(0, 5, "gone");
+TEST_F(FailureRecordTest, WhoWasTheLastToLeave) {
+  record_->Raise(0, 5, "all have left", RankId(1));
+  EXPECT_EQ(record_->LastToLeave(), RankId(1));
+  record_->Drained(0);
   record_->Drained(1);
-  EXPECT_FALSE(record_->TryRestart(0, members_));
-  members_.store(2);
-  EXPECT_TRUE(record_->TryRestart(0, members_));
+  ASSERT_TRUE(record_->TryRestart(0, members_));
+  record_->Restart(0);
+  record_->Raise(1, 6, "a failure");
+  EXPECT_FALSE(record_->LastToLeave().valid());
 }
 
 TEST_F(FailureRecordTest, OriginsAreForgottenAfterSixtyFour) {
-  members_.store(1);
+  const MemberMask one = MemberMask::FirstN(1);
   for (std::uint64_t incarnation = 0; incarnation < 65; ++incarnation) {
     ASSERT_TRUE(record_->Raise(incarnation, 100 + incarnation, "x"));
     record_->Drained(0);
-    ASSERT_TRUE(record_->TryRestart(incarnation, members_));
+    ASSERT_TRUE(record_->TryRestart(incarnation, one));
     record_->Restart(incarnation);
   }
   EXPECT_FALSE(record_->Knows(100));
@@ -87,7 +90,7 @@ TEST_F(FailureRecordTest, LongTextsAreCut) {
 
 TEST_F(FailureRecordTest, OneOfManyThreadsRaisesAndOneRestarts) {
   constexpr int kThreads = 4;
-  members_.store((1u << kThreads) - 1);
+  const MemberMask members = MemberMask::FirstN(kThreads);
   std::atomic<int> raised{0}, restarted{0};
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
@@ -102,7 +105,7 @@ TEST_F(FailureRecordTest, OneOfManyThreadsRaisesAndOneRestarts) {
         ASSERT_EQ(record_->Text(), "thread " + std::to_string((record_->Origin() - 1) % kThreads) + " in " +
                                        std::to_string(incarnation));
         record_->Drained(thread);
-        if (!record_->TryRestart(incarnation, members_)) continue;
+        if (!record_->TryRestart(incarnation, members)) continue;
         restarted.fetch_add(1);
         record_->Restart(incarnation);
       }

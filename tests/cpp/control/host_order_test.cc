@@ -177,6 +177,22 @@ TEST_F(HostOrderTest, AHostWithOneMemberLeftIsWaitedFor) {
   EXPECT_EQ(Take(0, Ready(1, {0})).size(), 1u);
 }
 
+TEST_F(HostOrderTest, WhenAllHaveLeftAllReturn) {
+  Take(0, Left(2));
+  Take(1, Left(1));
+  const Messages out = Take(0, Left(0));
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[1].kind, RelayMessage::kFail);
+  EXPECT_EQ(out[1].incarnation, 0u);
+  EXPECT_EQ(out[1].rank, RankId(0));  // the last
+  RelayMessage ready = Ready(1, {0, 2});
+  ready.incarnation = 1;
+  EXPECT_TRUE(Take(0, ready).empty());  // all are waited for again
+  ready = Ready(1, {1});
+  ready.incarnation = 1;
+  ASSERT_EQ(Take(1, ready).size(), 1u);
+}
+
 TEST_F(HostOrderTest, HostsThatWaitForEachOtherInOnePlaceFail) {
   EXPECT_TRUE(Take(0, Ready(1, {0, 2})).empty());
   EXPECT_TRUE(Take(1, Ready(2, {1})).empty());

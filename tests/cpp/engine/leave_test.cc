@@ -1,4 +1,5 @@
 // Ranks that leave a communicator: the others go on without them.
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -215,6 +216,75 @@ TEST(Leave, InAStreamOfRequests) {
       EXPECT_EQ(sum, expected) << "use " << use;  // exactly those that took part
     }
   }
+}
+
+// Epochs: each rank has a random number of requests, then leaves; when all have left, all are back. Steps of
+// those that are left fail in between.
+TEST(Leave, AllReturn) {
+  const int size = 4;
+  for (unsigned round = 0; round < (kSanitized ? 3 : 20); ++round) {
+    RunRanks(size, [&](int rank, Engine& engine) {
+      const CommunicatorId id = round % 2 == 0 ? kWorld : MakeCrowd(engine);
+      for (unsigned epoch = 0; epoch < 8; ++epoch) {
+        std::mt19937 random(8 * round + epoch);
+        std::vector<int> uses;
+        for (int each = 0; each < size; ++each) uses.push_back(static_cast<int>(random() % 9));
+        std::vector<bool> fails;  // of all that are there at that use
+        for (int use = 0; use < 9; ++use) fails.push_back(random() % 5 == 0);
+        const auto completed = [&](int each) {
+          return std::count(fails.begin(), fails.begin() + uses[static_cast<std::size_t>(each)], false);
+        };
+        for (int use = 0; use < uses[static_cast<std::size_t>(rank)]; ++use) {
+          std::vector<int> there;
+          for (int each = 0; each < size; ++each) {
+            if (uses[static_cast<std::size_t>(each)] > use) there.push_back(each);
+          }
+          std::vector<float> data(use % 3 == 0 ? 3000 : 5, static_cast<float>(rank + 1));
+          float sum = 0;
+          for (const int each : there) sum += static_cast<float>(each + 1);
+          Step step(engine);
+          const bool ok = !fails[static_cast<std::size_t>(use)];
+          if (!ok && rank == there.back()) step.Fail("disk full", {id});
+          step.Submit(AllreduceIn(id, &data, ReduceOp::kAverage));
+          ASSERT_EQ(step.End().ok(), ok) << step.End().message();
+          if (ok) {
+            ASSERT_EQ(data[4], sum / static_cast<float>(there.size())) << "use " << use;
+          }
+        }
+        ASSERT_TRUE(engine.Leave(id).ok());
+        RankId last;
+        const Status status = engine.Return(id, &last);
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (int each = 0; each < size; ++each) ASSERT_GE(completed(last.value()), completed(each));
+      }
+      std::vector<float> data(5, 1.0f);
+      ASSERT_TRUE(Await(engine, AllreduceIn(id, &data)).ok());
+      EXPECT_EQ(data[0], static_cast<float>(size));
+    });
+  }
+}
+
+TEST(Leave, ReturnWithoutHavingLeftIsAnError) {
+  RunRanks(2, [](int, Engine& engine) {
+    RankId last;
+    const Status status = engine.Return(kWorld, &last);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(status.message().find("has not left"), std::string::npos) << status.message();
+  });
+}
+
+TEST(Leave, ARankThatShutsDownInsteadEndsTheWait) {
+  const auto body = [](int rank, Engine& engine) {
+    if (rank == 2) {
+      std::this_thread::sleep_for(milliseconds(20));
+      return;
+    }
+    ASSERT_TRUE(engine.Leave(kWorld).ok());
+    RankId last;
+    const Status status = engine.Return(kWorld, &last);
+    EXPECT_NE(status.message().find(", but join() on rank"), std::string::npos) << status.message();
+  };
+  RunRanks(3, body, {}, /*orderly=*/false);
 }
 
 // Failures and departures in one communicator.

@@ -46,8 +46,8 @@ class Player {
   void Play() {
     const Status status = engine_.CreateCommunicator(schedule_.second, &second_);
     ASSERT_TRUE(status.ok()) << status.message();
+    const int in_second = MemberIn(schedule_.second, rank_);
     for (std::size_t index = 0; index < schedule_.steps.size(); ++index) {
-      const int in_second = MemberIn(schedule_.second, rank_);
       if (in_second >= 0 &&
           schedule_.leaves[static_cast<std::size_t>(in_second)] == static_cast<int>(index)) {
         const Status left = engine_.Leave(second_);
@@ -58,6 +58,14 @@ class Player {
       if (MemberIn(participants, member) < 0) continue;
       ASSERT_NO_FATAL_FAILURE(PlayStep(index, participants, member));
     }
+    // Those that have left follow its failed steps until all have.
+    if (in_second < 0) return;
+    if (schedule_.leaves[static_cast<std::size_t>(in_second)] < 0) {
+      ASSERT_TRUE(engine_.Leave(second_).ok());
+    }
+    RankId last;
+    const Status back = engine_.Return(second_, &last);
+    ASSERT_TRUE(back.ok()) << back.message();
   }
 
  private:
