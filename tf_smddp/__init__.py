@@ -33,6 +33,8 @@ from tf_smddp._broadcast_hook import BroadcastGlobalVariablesHook
 from tf_smddp._checkpoint import Checkpoint
 from tf_smddp._compression import Compression
 from tf_smddp._gradient_tape import DistributedGradientTape
+from tf_smddp._join import join
+from tf_smddp._join_hook import JoinHook
 from tf_smddp._objects import allgather_object, broadcast_object
 from tf_smddp._oob_allreduce import oob_allreduce
 from tf_smddp._optimizers import DistributedOptimizer
@@ -60,6 +62,7 @@ __all__ = [
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
+    "JoinHook",
     "ProcessSet",
     "ReduceOp",
     "SyncBatchNormalization",
@@ -80,6 +83,7 @@ __all__ = [
     "grouped_reducescatter",
     "init",
     "is_initialized",
+    "join",
     "local_rank",
     "local_size",
     "oob_allreduce",
@@ -102,6 +106,10 @@ def __dir__() -> List[str]:
 
 def __getattr__(name: str) -> Any:
     # Keras is imported only where it is used: it takes long, and TF_USE_LEGACY_KERAS may be set until then.
+    if name == "keras":
+        import importlib
+
+        return importlib.import_module("tf_smddp.keras")
     if name == "SyncBatchNormalization":
         from tf_smddp._sync_batch_normalization import SyncBatchNormalization
 

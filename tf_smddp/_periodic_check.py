@@ -59,26 +59,27 @@ class _Check:
         return True
 
     def _raise_drift(self, count: int, hashes: Sequence[bytes]) -> None:
-        by_rank = _of_all_ranks([np.frombuffer(each, np.int64)[0] for each in hashes], np.int64)
+        those, by_rank = _of_all_ranks([np.frombuffer(each, np.int64)[0] for each in hashes])
         differs = (by_rank != by_rank[0]).any(axis=0)
         first = int(np.argmax(differs))
-        ranks = np.flatnonzero(by_rank[:, first] != by_rank[0, first]).tolist()
+        ranks = those[by_rank[:, first] != by_rank[0, first]].tolist()
         raise RuntimeError(
             f"{self._caller}: the ranks' weights have drifted apart by step {count} ({SETTING}): "
             f"{int(differs.sum())} of {len(self._names)} variables differ, first {self._names[first]!r} of "
-            f"rank {', '.join(map(str, ranks))} from rank 0's. A rank has changed it by itself: a checkpoint "
-            "that it alone has restored, an update on one rank only, or an operation that is not "
+            f"rank {', '.join(map(str, ranks))} from rank {those[0]}'s. A rank has changed it by itself: a "
+            "checkpoint that it alone has restored, an update on one rank only, or an operation that is not "
             "deterministic (tf.config.experimental.enable_op_determinism)."
         )
 
     def _warn_of_gradients(self, count: int, broken: Sequence[bool]) -> None:
         _state.warned = True
-        by_rank = _of_all_ranks(broken, np.uint8)
-        rank = int(np.argmax(by_rank.any(axis=1)))
-        if _runtime.rank() == 0:
+        those, by_rank = _of_all_ranks(broken)
+        bad = int(np.argmax(by_rank.any(axis=1)))
+        rank = those[bad]
+        if _runtime.rank() == those[0]:
             warnings.warn(
                 f"{self._caller}: in step {count}, rank {rank}'s gradient of "
-                f"{self._names[int(np.argmax(by_rank[rank]))]!r} has a NaN or an infinity before it is "
+                f"{self._names[int(np.argmax(by_rank[bad]))]!r} has a NaN or an infinity before it is "
                 f"reduced ({SETTING}); after that, so have all ranks'. Look at the data of rank {rank}.",
                 stacklevel=2,
             )
@@ -138,6 +139,12 @@ def check(variables: Sequence[Any], gradients: Sequence[Any], caller: str) -> No
     tf.cond(tf.equal(count % every, 0), run, lambda: tf.constant(True))
 
 
+def prepare() -> None:
+    """Collective if the setting asks for a check: makes what a check cannot make while a rank has left."""
+    if _every() != 0 and _runtime.size() > 1:
+        _set()
+
+
 def _every() -> int:
     text = os.environ.get(SETTING, "0")
     if not (text.isascii() and text.isdecimal()):
@@ -152,10 +159,10 @@ def _set() -> ProcessSet:
     return _state.process_set
 
 
-def _of_all_ranks(row: Sequence[Any], dtype: Any) -> np.ndarray:
-    """Collective: the rows of all ranks, [ranks, columns]."""
-    gathered: np.ndarray = allgather(np.array([row], dtype), process_set=_set()).numpy()
-    return gathered
+def _of_all_ranks(row: Sequence[Any]) -> Tuple[np.ndarray, np.ndarray]:
+    """Collective: the ranks that have not left for the end of a join(), and their rows, [ranks, columns]."""
+    gathered = allgather(np.array([[_runtime.rank(), *row]], np.int64), process_set=_set()).numpy()
+    return gathered[:, 0], gathered[:, 1:]
 
 
 def _is_finite(gradient: Any) -> tf.Tensor:

@@ -203,6 +203,11 @@ def communicator_of(process_set: Any, caller: str) -> int:
     return process_set.process_set_id
 
 
+def joined_communicators() -> List[int]:
+    """The numbers of the process sets that this rank is in; that of all ranks is the first."""
+    return [number for number, process_set in sorted(_added.items()) if process_set.included()]
+
+
 def process_set_of(communicator: int) -> ProcessSet:
     """Returns the process set for the number of a communicator, which an op has as an attribute.
 

@@ -169,6 +169,19 @@ def remove_communicator(number: int) -> None:
     call_in_thread(_lib.tf_smddp_remove_communicator, ctypes.c_uint32(number))
 
 
+def leave_and_return(numbers: Sequence[int]) -> int:
+    """Takes this rank out of these communicators until all their ranks have left; waits for that.
+
+    Returns the rank that was the last to leave the first of them.
+    """
+    for number in numbers:
+        call_in_thread(_lib.tf_smddp_leave, ctypes.c_uint32(number))
+    last = [ctypes.c_int() for _ in numbers]
+    for number, rank_ in zip(numbers, last):
+        call_in_thread(_lib.tf_smddp_return, ctypes.c_uint32(number), ctypes.byref(rank_))
+    return last[0].value
+
+
 def call_in_thread(function: Callable[..., int], *arguments: Any) -> None:
     """As `call`, but in a thread, since Python handles Ctrl-C only between its own steps; for what waits.
 

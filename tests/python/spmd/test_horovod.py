@@ -20,7 +20,7 @@ NAMES = {
     *("mpi_threads_supported", "mpi_enabled", "mpi_built", "gloo_enabled", "gloo_built", "nccl_built"),
     *("ddl_built", "ccl_built", "cuda_built", "rocm_built"),
     *("allreduce", "grouped_allreduce", "allgather", "grouped_allgather", "broadcast", "broadcast_"),
-    *("alltoall", "reducescatter", "grouped_reducescatter", "barrier"),
+    *("alltoall", "reducescatter", "grouped_reducescatter", "barrier", "join"),
     *("broadcast_variables", "broadcast_global_variables", "broadcast_object", "broadcast_object_fn"),
     *("allgather_object", "DistributedGradientTape", "PartialDistributedGradientTape"),
     *("DistributedOptimizer", "BroadcastGlobalVariablesHook"),
@@ -179,3 +179,11 @@ def test_keras(rank, size, tmp_path):
     loaded = hvd_keras.load_model(tmp_path / "model.keras")
     with pytest.raises(ValueError, match="is distributed already"):
         sdp.DistributedOptimizer(loaded.optimizer)
+
+
+def test_join(rank, size):
+    for _ in range(rank):  # each rank has one step more than the one before it
+        hvd.allreduce(tf.constant(1.0))
+    last = hvd.join()
+    assert last == size - 1
+    assert float(hvd.broadcast(tf.constant(float(rank)), last)) == last

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 from tf_smddp import _runtime
+from tf_smddp._join import leave_and_return
 
 # (host, local rank) of each rank, since init() in a job of several hosts; empty on one host.
 _places: List[Tuple[str, int]] = []
@@ -39,6 +40,22 @@ def init(comm: Any = None, process_sets: Optional[Sequence[sdp.ProcessSet]] = No
         _places.extend(sdp.allgather_object((socket.gethostname(), sdp.local_rank())))
     for process_set in process_sets or ():
         sdp.add_process_set(process_set)
+
+
+def join() -> int:
+    """Waits until all ranks have called this; meanwhile the collectives of the others are without this rank.
+
+    An average is over the ranks that have not joined. `tf_smddp.join` gives all ranks the newest variables,
+    too.
+
+    Returns:
+        The rank that joined last; broadcast from it what the loop has changed.
+
+    Raises:
+        RuntimeError: before `init`; a rank has ended without joining, or the job has ended.
+    """
+    _runtime.require_initialized("horovod.tensorflow.join")
+    return leave_and_return()
 
 
 def cross_size() -> int:

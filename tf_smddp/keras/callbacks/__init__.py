@@ -2,11 +2,13 @@
 
 from tf_smddp.keras.callbacks._broadcast import BroadcastGlobalVariablesCallback
 from tf_smddp.keras.callbacks._checkpoint import RankZeroCheckpoint
+from tf_smddp.keras.callbacks._join import Join
 from tf_smddp.keras.callbacks._learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
 from tf_smddp.keras.callbacks._metric_average import MetricAverageCallback
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
+    "Join",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",

@@ -10,9 +10,9 @@ from typing import Any, Callable, Dict, Optional, Union
 
 import tensorflow as tf
 
+from tf_smddp._model_variables import trainable_of, value_of
 from tf_smddp._runtime import size
 from tf_smddp.keras.callbacks._momentum import MomentumCorrection
-from tf_smddp.keras.callbacks._variables import trainable_of, value_of
 
 
 class LearningRateScheduleCallback(tf.keras.callbacks.Callback):

@@ -1,4 +1,4 @@
-"""The variables that define the start of a Keras model: its weights and its optimizer's variables.
+"""The variables that are the state of a training: a model's weights, and its optimizer's variables.
 
 Metrics are not among them, because Keras resets them in each epoch. Nor is the state of Keras 3's seed
 generators, which must differ between ranks; otherwise dropout would remove the same units on every rank.
@@ -6,9 +6,11 @@ generators, which must differ between ranks; otherwise dropout would remove the 
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, Dict, List, Sequence
 
 import tensorflow as tf
+
+from tf_smddp._conversion import unwrapped
 
 
 def is_built(model: Any) -> bool:
@@ -43,6 +45,42 @@ def variables_of(model: Any) -> List[Any]:
     """Returns the variables of the model and of its optimizer. Builds the optimizer if possible."""
     trainable = trainable_of(model)
     return _created(model, "weights") + _optimizer_variables(getattr(model, "optimizer", None), trainable)
+
+
+def variables_in(state: Sequence[Any], caller: str) -> List[Any]:
+    """Returns the variables of models, optimizers and lists of variables, each once. Builds the optimizers.
+
+    Args:
+        state: Keras models (with their own optimizers, if they are compiled) and layers, `tf.Module`s,
+            optimizers, variables, or lists of these.
+        caller: the public function, for the error.
+
+    Raises:
+        TypeError: something is none of these.
+    """
+    objects: List[Any] = list(tf.nest.flatten(list(state)))
+    trainable = [each for found in objects if _is_model(found) for each in trainable_of(found)]
+    variables: Dict[int, Any] = {}
+    for each in objects:
+        for variable in _variables_in(each, trainable, caller):
+            variables.setdefault(id(variable), variable)
+    return list(variables.values())
+
+
+def _is_model(found: Any) -> bool:
+    return hasattr(found, "trainable_variables") and not hasattr(found, "apply_gradients")
+
+
+def _variables_in(found: Any, trainable: List[Any], caller: str) -> List[Any]:
+    if isinstance(unwrapped(found), tf.Variable):
+        return [found]
+    if hasattr(found, "apply_gradients"):
+        return _optimizer_variables(found, trainable)
+    if hasattr(found, "weights"):  # a model or a layer of Keras
+        return variables_of(found)
+    if isinstance(found, tf.Module):
+        return list(found.variables)
+    raise TypeError(f"{caller}() takes models, optimizers and variables, but got {found!r}.")
 
 
 def trainable_of(model: Any) -> List[Any]:

@@ -1,0 +1,69 @@
+"""Join: ranks that have different numbers of batches, for `fit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_smddp._broadcast import broadcast_variables
+from tf_smddp._join import leave_and_return
+from tf_smddp._model_variables import variables_of
+from tf_smddp.keras.callbacks._beside import callbacks_of_caller
+
+_AVERAGES = "MetricAverageCallback"
+
+
+class Join(tf.keras.callbacks.Callback):
+    """Lets ranks have different numbers of batches in an epoch of `fit`, as `join` does for a loop.
+
+    A rank that is at the end of its batches waits for the others, which go on without it. Then all ranks get
+    the weights and the optimizer's variables of the one that had most batches, before the validation and the
+    end of the epoch.
+
+    Collective: every rank must have it in its callbacks, before MetricAverageCallback, and every rank must
+    have a batch in each epoch, which Keras asks for.
+    """
+
+    def __init__(self) -> None:
+        """Makes the callback."""
+        super().__init__()
+        self._in_epoch = False
+        # This callback reads no logs, so Keras 2 need not wait for each batch to convert them to numbers.
+        self._supports_tf_logs = True
+
+    def set_model(self, model: Any) -> None:
+        """Keras's hook.
+
+        Raises:
+            ValueError: MetricAverageCallback is before it.
+        """
+        super().set_model(model)
+        for callback in callbacks_of_caller():
+            if callback is self:
+                return
+            if _AVERAGES in {ancestor.__name__ for ancestor in type(callback).__mro__}:
+                raise ValueError(
+                    f"{_AVERAGES} is before Join in the callbacks: a rank would wait there for the others' "
+                    "metrics, while they wait for its gradients. Put Join() before it, on all ranks."
+                )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Keras's hook."""
+        self._in_epoch = True
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Keras's hook. Collective in an epoch of `fit`, before the validation."""
+        self._join()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Keras's hook. Collective, unless there was a validation."""
+        self._join()
+
+    def _join(self) -> None:
+        if not self._in_epoch:
+            return
+        self._in_epoch = False
+        operation = broadcast_variables(variables_of(self.model), leave_and_return())
+        if operation is not None:  # Keras 2 in a v1 graph
+            tf.compat.v1.keras.backend.get_session().run(operation)
