@@ -107,7 +107,9 @@ def table(figures: Sequence[dict[str, Any] | None]) -> list[str]:
     Args:
       figures: what each rank has written; None for one that has written nothing.
     """
-    lines = ["rank   seconds  collectives      sent  waiting  moving  staged  peak memory"]
+    lines = [
+        "rank   seconds  steps/s      blocked  collectives      sent  waiting  moving  staged  peak memory"
+    ]
     waits = {}
     for rank, of in enumerate(figures):
         if of is None:
@@ -116,8 +118,13 @@ def table(figures: Sequence[dict[str, Any] | None]) -> list[str]:
         total = {name: sum(kind[name] for kind in of["collectives"].values()) for name in _SUMMED}
         waits[rank] = total["waiting_seconds"]
         staged = total["staged_bytes"] / total["bytes"] if total["bytes"] else 0.0
+        world = of["process_sets"][0]
+        rate = f"{1 / world['step_seconds']:.1f}" if world["step_seconds"] else "-"
+        blocked = sum(each["blocked_seconds"] for each in of["process_sets"])
+        share = blocked / of["seconds"] if of["seconds"] else 0.0
         lines.append(
-            f"{rank:4}  {of['seconds']:8.1f}  {total['calls']:11}  {_size(total['bytes']):>8}  "
+            f"{rank:4}  {of['seconds']:8.1f}  {rate:>7}  {blocked:5.1f} s {share:3.0%}  "
+            f"{total['calls']:11}  {_size(total['bytes']):>8}  "
             f"{total['waiting_seconds']:5.1f} s  {total['moving_seconds']:4.1f} s  {staged:5.0%}  "
             f"{_size(of['peak_memory_bytes']):>11}"
         )

@@ -49,7 +49,11 @@ def stats(reset: bool = False, all_ranks: bool = False) -> Any:
         - "process_sets": a list with a dict for each set that this rank is in: "id", "ranks", "batches"
           (groups of requests that ran together), "batch_bytes" (of this rank's inputs in them), "deferred"
           (requests that had to wait until an earlier use of the same key had ended), "failures" (steps that
-          have failed on all ranks), and "collectives" as above.
+          have failed on all ranks), "steps" (completed groups of several tensors, such as the gradients of
+          a step), "step_seconds" (the average time from the end of one to the end of the next),
+          "blocked_seconds" (the time that has passed from the submission of the last tensor of a group to the
+          end of the group, and from the begin to the end of other calls; what overlaps counts
+          once), and "collectives" as above.
 
     Raises:
         RuntimeError: before `init`, after `shutdown`, or in a forked child; with `all_ranks`, also in a

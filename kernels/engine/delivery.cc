@@ -77,6 +77,7 @@ void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now
   if (cost.waiting == Clock::duration::zero()) cost.waiting = now - pending->submitted;  // it was in no batch
   if (status.ok()) {
     state_->counters->Completed(request.operation.kind, pending->bytes, cost);
+    state_->counters->Blocked(request.pairing, pending->submitted, now);
   } else {
     state_->counters->Failed(request.operation.kind);
   }

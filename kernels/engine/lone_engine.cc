@@ -154,8 +154,10 @@ std::uint64_t LoneEngine::Submit(Request&& request) {
   cost.begun = begin;
   cost.moving = Clock::now() - begin;
   cost.in_place = request.input.data != nullptr && request.output.data == request.input.data;
-  if (counters != nullptr && status.ok())
+  if (counters != nullptr && status.ok()) {
     counters->Completed(request.operation.kind, InputBytes(request), cost);
+    counters->Blocked(request.pairing, begin, begin + cost.moving);
+  }
   if (counters != nullptr && !status.ok()) counters->Failed(request.operation.kind);
   if (counters != nullptr && timeline_->running()) {
     timeline_->Add(request, InputBytes(request), begin, cost, begin + cost.moving, !status.ok());

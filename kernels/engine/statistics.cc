@@ -86,13 +86,15 @@ void CommunicatorCounters::Completed(CollectiveKind kind, std::uint64_t bytes, c
   Add(&of.moving_ns, Nanoseconds(cost.moving));
 }
 
-void CommunicatorCounters::CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost) {
+void CommunicatorCounters::CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost,
+                                            bool of_group) {
   OfKind& of = Of(express_, kind);
   AddAlone(&of.calls, 1);
   AddAlone(&of.bytes, bytes);
   if (cost.in_place) AddAlone(&of.in_place_bytes, bytes);
   AddAlone(&of.waiting_ns, Nanoseconds(cost.waiting));
   AddAlone(&of.moving_ns, Nanoseconds(cost.moving));
+  if (!of_group) AddAlone(&express_blocked_ns_, Nanoseconds(cost.waiting + cost.moving));
 }
 
 void CommunicatorCounters::Failed(CollectiveKind kind) { Add(&Of(usual_, kind).errors, 1); }
@@ -104,6 +106,28 @@ void CommunicatorCounters::Moved(CollectiveKind kind, Clock::duration time) {
 void CommunicatorCounters::RanBatch(std::uint64_t bytes) {
   Add(&batches_, 1);
   Add(&batch_bytes_, bytes);
+}
+
+void CommunicatorCounters::IncarnationFailed() {
+  Add(&failures_, 1);
+  std::lock_guard<std::mutex> lock(groups_mu_);
+  groups_.clear();
+}
+
+void CommunicatorCounters::Blocked(const Pairing& pairing, Clock::time_point submitted,
+                                   Clock::time_point now) {
+  std::lock_guard<std::mutex> lock(groups_mu_);
+  if (pairing.kind == Pairing::kGroup && pairing.num_params > 1) {
+    Group& group = groups_[pairing.ticket];
+    group.last_submitted = submitted = std::max(group.last_submitted, submitted);
+    if (++group.completed < pairing.num_params) return;
+    groups_.erase(pairing.ticket);
+    Add(&steps_, 1);
+    if (first_step_ == Clock::time_point()) first_step_ = now;
+    last_step_ = now;
+  }
+  Add(&blocked_ns_, Nanoseconds(now - std::max(submitted, blocked_until_)));
+  blocked_until_ = std::max(now, blocked_until_);
 }
 
 CollectiveStats CommunicatorCounters::Read(const OfKind& of) {
@@ -136,10 +160,20 @@ void CommunicatorCounters::Take(bool reset, CommunicatorStats* stats) {
   now.batch_bytes = batch_bytes_.load(std::memory_order_relaxed);
   now.deferred = deferred_.load(std::memory_order_relaxed);
   now.failures = failures_.load(std::memory_order_relaxed);
+  now.steps = steps_.load(std::memory_order_relaxed);
+  now.blocked_seconds = Seconds(blocked_ns_) + Seconds(express_blocked_ns_);
   stats->batches = now.batches - before_.batches;
   stats->batch_bytes = now.batch_bytes - before_.batch_bytes;
   stats->deferred = now.deferred - before_.deferred;
   stats->failures = now.failures - before_.failures;
+  stats->steps = now.steps - before_.steps;
+  {
+    std::lock_guard<std::mutex> groups_lock(groups_mu_);
+    const std::chrono::duration<double> time = last_step_ - first_step_;
+    stats->step_seconds = stats->steps > 1 ? time.count() / static_cast<double>(stats->steps - 1) : 0.0;
+    if (reset) first_step_ = Clock::time_point();
+  }
+  stats->blocked_seconds = now.blocked_seconds - before_.blocked_seconds;
   if (reset) before_ = std::move(now);
 }
 
@@ -159,7 +193,9 @@ std::string ToJson(const EngineStats& stats) {
     for (std::size_t i = 0; i < each.ranks.size(); ++i)
       text += (i > 0 ? ", " : "") + std::to_string(each.ranks[i]);
     text += "], " + Field("batches", each.batches) + ", " + Field("batch_bytes", each.batch_bytes) + ", " +
-            Field("deferred", each.deferred) + ", " + Field("failures", each.failures) +
+            Field("deferred", each.deferred) + ", " + Field("failures", each.failures) + ", " +
+            Field("steps", each.steps) + ", " + Field("step_seconds", each.step_seconds) + ", " +
+            Field("blocked_seconds", each.blocked_seconds) +
             ", \"collectives\": " + KindsToJson(each.collectives) + "}";
   }
   return text + "]}";

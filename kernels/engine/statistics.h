@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/common/clock.h"
@@ -63,6 +64,9 @@ struct CommunicatorStats {
   std::uint64_t batch_bytes = 0;  // of this rank's inputs, in all of them
   std::uint64_t deferred = 0;     // requests that had to wait for an earlier use of their key to end
   std::uint64_t failures = 0;     // incarnations that have failed
+  std::uint64_t steps = 0;        // groups of several tensors that have completed
+  double step_seconds = 0;        // from the end of one of them to that of the next, on average
+  double blocked_seconds = 0;     // see CommunicatorCounters::Blocked
 };
 
 // The counts of a rank.
@@ -81,14 +85,20 @@ struct EngineStats {
 class CommunicatorCounters {
  public:
   void Completed(CollectiveKind kind, std::uint64_t bytes, const Cost& cost);
-  // Likewise, for a request that ended in the express lane; one thread at a time.
-  void CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost);
+  // Likewise, for a request that ended in the express lane; one thread at a time. If it is not one of several
+  // tensors of a group, it counts as blocked, too.
+  void CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost, bool of_group);
   void Failed(CollectiveKind kind);
   // Counts the time in which this rank reduced a small request for all ranks.
   void Moved(CollectiveKind kind, Clock::duration time);
   void RanBatch(std::uint64_t bytes);
   void Deferred() { Add(&deferred_, 1); }
-  void IncarnationFailed() { Add(&failures_, 1); }
+  void IncarnationFailed();
+
+  // A request that was `submitted` then has completed `now`. The rank is *blocked* from the submission of the
+  // last tensor of a group to the end of the group, since a step has nothing else to compute by then; and
+  // from the submission of any other request to its end. Times that overlap count once.
+  void Blocked(const Pairing& pairing, Clock::time_point submitted, Clock::time_point now);
 
   // Sets *stats to the counts since the last reset, except its id and ranks; `reset` makes this call a reset.
   // Nothing is lost or counted twice, but a request that ends meanwhile may be counted in parts.
@@ -116,7 +126,17 @@ class CommunicatorCounters {
   // Since the communicator was made.
   OfKinds usual_;    // requests that ended elsewhere than in the express lane
   OfKinds express_;  // requests that ended in the express lane
-  Counter batches_{0}, batch_bytes_{0}, deferred_{0}, failures_{0};
+  Counter batches_{0}, batch_bytes_{0}, deferred_{0}, failures_{0}, steps_{0};
+  Counter blocked_ns_{0}, express_blocked_ns_{0};
+
+  struct Group {
+    std::uint32_t completed = 0;
+    Clock::time_point last_submitted;
+  };
+  std::mutex groups_mu_;
+  std::unordered_map<std::uint64_t, Group> groups_;  // by ticket, not complete; guarded by groups_mu_
+  Clock::time_point blocked_until_;                  // guarded by groups_mu_
+  Clock::time_point first_step_, last_step_;         // since the last reset; guarded by groups_mu_
 
   std::mutex mu_;
   CommunicatorStats before_;  // at the last reset; guarded by mu_

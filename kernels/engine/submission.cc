@@ -129,7 +129,12 @@ bool Submission::RunExpress(const Request& request, const Manifest& manifest,
   cost.express = true;
   cost.in_place = bytes > 0 && request.output.data == request.input.data;
   state_->stalls->Ended(1);
-  state_->counters->CompletedExpress(request.operation.kind, bytes, cost);  // in this thread's turn
+  const bool of_group = request.pairing.kind == Pairing::kGroup && request.pairing.num_params > 1;
+  state_->counters->CompletedExpress(request.operation.kind, bytes, cost, of_group);  // in this thread's turn
+  if (of_group) {
+    const Clock::time_point now = Clock::now();
+    state_->counters->Blocked(request.pairing, now - cost.waiting - cost.moving, now);
+  }
   if (timed) state_->timeline->Add(request, bytes, *submitted, cost, Clock::now());
   return true;
 }

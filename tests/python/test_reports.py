@@ -22,7 +22,7 @@ def test_a_summary_and_a_timeline(tmp_path):
     job = run_job(2, JOB, options=["--summary", "--timeline", str(file)])
     assert job.exit_code == 0, str(job)
     text = str(job)
-    assert "rank   seconds  collectives" in text and "12.0 kB" in text, text
+    assert "rank   seconds  steps/s" in text and "12.0 kB" in text, text
     assert "rank 1 is the last to arrive" in text, text
     events = json.loads(file.read_text())
     calls = [(event["pid"], event["name"]) for event in events if event["ph"] == "b" and "args" in event]

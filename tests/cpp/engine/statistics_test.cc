@@ -211,6 +211,48 @@ TEST(Statistics, ErrorsAndFailures) {
   });
 }
 
+// Times in milliseconds: two groups that overlap, and a request beside them.
+TEST(Statistics, BlockedTimeIsWithoutOverlaps) {
+  CommunicatorCounters counters;
+  const auto at = [](int ms) { return Clock::time_point() + std::chrono::milliseconds(100 + ms); };
+  const auto of_group = [](std::uint64_t ticket) { return Pairing{Pairing::kGroup, ticket, 0, 2, ""}; };
+  counters.Blocked(of_group(1), at(0), at(5));    // while the step still computes
+  counters.Blocked(of_group(1), at(10), at(20));  // the last of the group: 10
+  counters.Blocked(of_group(2), at(15), at(30));
+  counters.Blocked(of_group(2), at(12), at(40));  // from 15 on, of which 5 have counted: 20
+  counters.Blocked(Pairing(), at(35), at(45));    // 5
+  counters.Blocked(of_group(3), at(50), at(60));  // not complete
+  Cost cost;
+  cost.waiting = std::chrono::milliseconds(3);
+  counters.CompletedExpress(CollectiveKind::kAllreduce, 4, cost, /*of_group=*/false);
+  counters.CompletedExpress(CollectiveKind::kAllreduce, 4, cost, /*of_group=*/true);
+  CommunicatorStats stats;
+  counters.Take(/*reset=*/true, &stats);
+  EXPECT_EQ(stats.steps, 2u);
+  EXPECT_NEAR(stats.step_seconds, 0.020, 1e-9);  // from 20 to 40
+  EXPECT_NEAR(stats.blocked_seconds, 0.038, 1e-9);
+  counters.Take(/*reset=*/false, &stats);
+  EXPECT_EQ(stats.steps, 0u);
+  EXPECT_NEAR(stats.blocked_seconds, 0.0, 1e-9);
+}
+
+TEST(Statistics, StepsAreGroupsOfSeveralTensors) {
+  RunRanks(2, [](int, Engine& engine) {
+    std::vector<float> first(5, 1.0f), second(30000, 1.0f);
+    for (int step = 0; step < 3; ++step) {
+      const std::uint64_t ticket = DrawTicket(engine, kWorld);
+      std::vector<Request> requests;
+      requests.push_back(InGroup(AllreduceIn(kWorld, &first), ticket, 0, 2));
+      requests.push_back(InGroup(AllreduceIn(kWorld, &second), ticket, 1, 2));
+      for (const Status& status : AwaitAll(engine, std::move(requests))) ASSERT_TRUE(status.ok());
+    }
+    ASSERT_TRUE(Allreduce(engine, 5).ok());
+    const EngineStats stats = StatsOf(engine);
+    EXPECT_EQ(stats.communicators[0].steps, 3u);
+    EXPECT_GT(stats.communicators[0].blocked_seconds, 0);
+  });
+}
+
 TEST(Statistics, DeferredRequestsAreCounted) {
   RunRanks(2, [](int rank, Engine& engine) {
     // Three uses of one key, of which two fit, before the other rank comes.
@@ -350,7 +392,8 @@ TEST(Statistics, JsonInAnyLocale) {
         "1.500000000, \"moving_seconds\": 0.000000000}, \"broadcast\": {",
         "\"process_sets\": [{\"id\": 0, \"ranks\": [0, 1], \"batches\": 0, "
         "\"batch_bytes\": 0, \"deferred\": 0, "
-        "\"failures\": 3, \"collectives\": {\"allreduce\": {\"calls\": 0"}) {
+        "\"failures\": 3, \"steps\": 0, \"step_seconds\": 0.000000000, \"blocked_seconds\": 0.000000000, "
+        "\"collectives\": {\"allreduce\": {\"calls\": 0"}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }
   EXPECT_EQ(text.substr(text.size() - 4), "}}]}") << text;

@@ -15,6 +15,7 @@ def figures(waiting=0.5, **changes):
         "seconds": 10.0,
         "peak_memory_bytes": 1.5e9,
         "collectives": {"allreduce": kind, "barrier": kind},
+        "process_sets": [{"step_seconds": 0.25, "blocked_seconds": 2.0}],
         **changes,
     }
 
@@ -24,6 +25,8 @@ def test_the_table_has_a_line_for_each_rank():
     assert lines[0].split() == [
         "rank",
         "seconds",
+        "steps/s",
+        "blocked",
         "collectives",
         "sent",
         "waiting",
@@ -32,7 +35,7 @@ def test_the_table_has_a_line_for_each_rank():
         "peak",
         "memory",
     ]
-    assert lines[1].split() == ["0", "10.0", "6", "5.0", "MB", "1.0", "s", "0.5", "s", "0%", "1.5", "GB"]
+    assert " ".join(lines[1].split()) == "0 10.0 4.0 2.0 s 20% 6 5.0 MB 1.0 s 0.5 s 0% 1.5 GB"
     assert lines[2] == "   1   no figures: it did not reach tf_smddp.shutdown()"
     assert len(lines) == 4
 
@@ -70,7 +73,7 @@ def test_a_job_writes_both(launcher):
     script = launcher.script("report.py", program)
     result = launcher.run("-np", "2", "--summary", "--timeline", launcher.work / "all.json", script)
     assert result.code == 0, result.messages
-    assert "rank   seconds  collectives" in result.messages and "smddprun: timeline: " in result.messages
+    assert "rank   seconds  steps/s" in result.messages and "smddprun: timeline: " in result.messages
     assert [event["name"] for event in json.loads((launcher.work / "all.json").read_text())] == ["0", "1"]
     assert sorted(path.name for path in launcher.work.iterdir()) == ["all.json", "report.py"]
 

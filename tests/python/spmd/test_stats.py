@@ -52,6 +52,9 @@ def test_keys_are_those_of_the_documentation(rank, size):
         "batch_bytes",
         "deferred",
         "failures",
+        "steps",
+        "step_seconds",
+        "blocked_seconds",
         "collectives",
     }
     assert world(figures)["ranks"] == list(range(size))
