@@ -54,14 +54,14 @@ quick: .venv/lint/.requirements .venv/tf-$(ONE_TF)/.installed  ## Before a commi
 	@$(PY) tools/run_tests.py --quick lint layering cpp spmd --tf=$(ONE_TF)
 
 # The Python environments are set up, and their tests run, beside the C++ tests.
-ALL_PARTS := set-up lint layering cpp asan tsan model jobs launchers spmd gpu overlap bench
+ALL_PARTS := set-up lint docs layering cpp asan tsan model jobs launchers spmd gpu overlap bench
 
 .PHONY: test
-test: .venv/lint/.requirements launchers  ## What CI runs: every kind of test, and the lint (20 to 35 minutes)
+test: .venv/lint/.requirements .venv/docs/.requirements launchers  ## What CI runs: every kind of test, and the lint (20 to 35 minutes)
 	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: test-all
-test-all: .venv/lint/.requirements launchers cluster  ## Every test in every variant (100 minutes)
+test-all: .venv/lint/.requirements .venv/docs/.requirements launchers cluster  ## Every test in every variant (100 minutes)
 	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
@@ -92,6 +92,11 @@ gpu-test: $(GPU_ENVIRONMENTS)  ## Run TensorFlow's GPU builds on a pretend GPU (
 .PHONY: lint
 lint: .venv/lint/.requirements  ## Check formatting, types and layering
 	@$(PY) tools/run_tests.py lint layering
+
+.PHONY: docs
+docs: .venv/docs/.requirements  ## Build the documentation into site/, and check its links
+	@$(PY) tools/run_tests.py docs
+	@echo 'The first page is $(CURDIR)/site/index.html'
 
 .PHONY: format
 format: .venv/lint/.requirements  ## Format the Python and C++ files
@@ -128,7 +133,7 @@ clean:  ## Remove everything that make has made in this folder, and Bazel's outp
 	@$(PY) tools/run_bazel.py clean --expunge >/dev/null 2>&1 || true
 	@TF_SMDDP_BAZEL_STARTUP_ARGS=--output_base=$(CURDIR)/.cache/bazel-install \
 	  $(PY) tools/run_bazel.py clean --expunge >/dev/null 2>&1 || true
-	@rm -rf .venv .cache build dist *.egg-info .mypy_cache .ruff_cache
+	@rm -rf .venv .cache build dist site *.egg-info .mypy_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- set-up ---
@@ -149,6 +154,9 @@ launchers: system
 
 .venv/lint/.requirements: tools/requirements-lint.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh lint
+
+.venv/docs/.requirements: tools/requirements-docs.txt tools/setup_venv.sh | system
+	@tools/setup_venv.sh docs
 
 .venv/bench/.requirements: tools/requirements-bench.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh bench

@@ -141,9 +141,8 @@ class SyncBatchNormalization(_Flavour):
     `custom_objects={"BatchNormalization": tf_smddp.SyncBatchNormalization}`. Keras shows it under the stock
     layer's name, too.
 
-    Args:
-        *args: as in `tf.keras.layers.BatchNormalization`.
-        **kwargs: likewise; `synchronized`, which is about `tf.distribute`, has no effect.
+    It takes the arguments of `tf.keras.layers.BatchNormalization`. Of these `synchronized`, which is about
+    `tf.distribute`, has no effect.
 
     Raises:
         ValueError: `virtual_batch_size` is given.

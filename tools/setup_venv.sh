@@ -1,16 +1,17 @@
 #!/bin/bash
 # Makes a virtual environment: setup_venv.sh tf-2.15.1 (TensorFlow and what the tests need), setup_venv.sh
-# gpu-2.15.1 (likewise, with the TensorFlow that has kernels for GPUs), setup_venv.sh lint, setup_venv.sh bench
-# (the driver of the benchmarks), setup_venv.sh openmpi (Open MPI 5, which Debian 12 does not have),
-# setup_venv.sh sagemaker-2.15.1 (SageMaker's training toolkit, on top of the environment tf-2.15.1).
+# gpu-2.15.1 (likewise, with the TensorFlow that has kernels for GPUs), setup_venv.sh lint, setup_venv.sh docs
+# (the site), setup_venv.sh bench (the driver of the benchmarks), setup_venv.sh openmpi (Open MPI 5, which
+# Debian 12 does not have), setup_venv.sh sagemaker-2.15.1 (SageMaker's training toolkit, on top of the
+# environment tf-2.15.1).
 # Starts from nothing each time, so that an interrupted installation leaves nothing half done.
 set -eu
 cd "$(dirname "$0")/.."
 
-name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|bench|openmpi|sagemaker-VERSION}
+name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|docs|bench|openmpi|sagemaker-VERSION}
 venv=.venv/$name
 case $name in
-  lint | bench | openmpi)
+  lint | docs | bench | openmpi)
     python=$(tools/choose_python.sh any)
     packages=(-r "tools/requirements-$name.txt")
     ;;

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Callable, Dict, List, NamedTuple
 
+from docs_part import DOCS_BIN, build_site
 from lint_part import LINT_BIN, run_lint
 from test_process import RESULTS, ROOT, finish, open_log, result_folder, run
 from test_results import Case, Report, Result
@@ -23,6 +24,7 @@ from test_runners import (
 PARTS = (
     "set-up",
     "lint",
+    "docs",
     "layering",
     "cpp",
     "asan",
@@ -289,6 +291,11 @@ def runs_of(part: str, options: Options) -> List[Run]:
     lint_pytest = functools.partial(run_pytest, python=LINT_BIN / "python")
     if part == "lint":
         return [run_lint]
+    if part == "docs":
+        tests = functools.partial(
+            run_pytest, "docs tests", DOCS_BIN / "python", [str(ROOT / "tests" / "docs")]
+        )
+        return [build_site, functools.partial(tests, limit_s=options.limit_s)]
     if part == "layering":
         folders = [str(ROOT / "tests" / name) for name in ("layering", "tools")]
         return [functools.partial(lint_pytest, "layering", arguments=folders, limit_s=options.limit_s)]
