@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: README.md is the site's first page, and files outside of docs/ that pages link to are on it.
+"""Hooks of MkDocs: README.md is the first page, and files outside of docs/ that pages link to are pages, too.
 
 So each link in a document is one that works in the repository, and mkdocs.yml names this file. A Markdown
 file of the repository becomes a page with the same path, and any other text file a page that shows it.

@@ -10,7 +10,7 @@ DOCS_BIN = ROOT / ".venv" / "docs" / "bin"
 
 
 def build_site() -> Result:
-    """Builds the site into site/. That is one test: a link that leads nowhere is a warning, which fails it."""
+    """Builds the site into site/. That is one test: a link that leads nowhere is a warning, and fails it."""
     log, start = open_log("docs"), time.monotonic()
     # Material for MkDocs advertises its successor otherwise. The signatures are formatted by ruff, in PATH.
     env = dict(os.environ, NO_MKDOCS_2_WARNING="1", PATH=f"{DOCS_BIN}{os.pathsep}{os.environ['PATH']}")
