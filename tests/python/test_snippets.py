@@ -1,0 +1,86 @@
+"""Each Python block of README.md and of the pages in docs/ compiles, and those that are programs run.
+
+A program is a block that begins with an import, and imports one of our packages. It runs as it stands, with
+two ranks, in an empty folder. All ranks must end well, and none may warn of what a reader should not do. The
+other blocks are parts of scripts, which test_docs.py runs, or programs for other libraries.
+"""
+
+import ast
+import re
+
+import pytest
+from harness import ROOT, RunningJob
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OURS = {"tf_smddp", "smdistributed"}
+# These run in each test run; the others in `make test-all`.
+SHORT = {"README.md 1", "data-and-checkpoints.md 1", "data-and-checkpoints.md 2", "quickstart.md 2"}
+# Estimators are in TensorFlow up to 2.15, which has Keras 2.
+KERAS_2 = {"quickstart.md 3"}
+# An estimator without a `model_dir` makes one among the temporary files, and leaves it there.
+LEAVES_FILES = KERAS_2
+# Whether these work depends on our packages only.
+ONE_TENSORFLOW = {"data-and-checkpoints.md 1", "data-and-checkpoints.md 2"}
+
+
+def blocks():
+    """Returns the blocks, by page and number from 1."""
+    found = {}
+    for page in PAGES:
+        texts = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        found.update({f"{page.name} {number}": text for number, text in enumerate(texts, 1)})
+    return found
+
+
+def is_program(text):
+    """Returns whether a block begins with imports, one of them of ours, and does something with it."""
+    statements = ast.parse(text).body
+    if not isinstance(statements[0], (ast.Import, ast.ImportFrom)):
+        return False
+    imported = set()
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            imported |= {name.name.split(".")[0] for name in statement.names}
+        elif isinstance(statement, ast.ImportFrom):
+            imported.add(statement.module.split(".")[0])
+    attributes = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+    return bool(imported & OURS) and "init" in attributes
+
+
+BLOCKS = blocks()
+PROGRAMS = [name for name, text in BLOCKS.items() if is_program(text)]
+
+
+def marks(name):
+    has = (
+        (pytest.mark.long, name not in SHORT),
+        (pytest.mark.keras(2), name in KERAS_2),
+        (pytest.mark.one_tensorflow, name in ONE_TENSORFLOW),
+    )
+    return [mark for mark, it_has in has if it_has]
+
+
+@pytest.mark.one_tensorflow
+@pytest.mark.parametrize("name", BLOCKS)
+def test_block_compiles(name):
+    compile(BLOCKS[name], name, "exec")
+
+
+@pytest.mark.one_tensorflow
+def test_the_lists_name_programs():
+    assert set(PROGRAMS) >= SHORT | KERAS_2
+    assert len(PROGRAMS) > 8
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in PROGRAMS])
+def test_program_runs(name, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(BLOCKS[name])
+    with RunningJob(2, str(script)) as running:
+        job = running.finish()
+    assert job.exit_code == 0, str(job)
+    left = [each for each in job.leftovers if not (name in LEAVES_FILES and each.startswith("file "))]
+    assert not left, str(job)
+    assert "[tf_smddp rank" not in job.output, str(job)
+    warned = re.findall(r"tf_smddp/\S+: UserWarning: .*", job.output)
+    assert not warned, str(job)
