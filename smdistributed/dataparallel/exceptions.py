@@ -1,4 +1,4 @@
-"""The errors by which a collective fails: TensorFlow's, see "Errors" in docs/api.md.
+"""The errors by which a collective fails: TensorFlow's, see docs/troubleshooting.md.
 
 SageMaker's training toolkit lists the classes of this module, to find their names in a script's output.
 SMDDP's own classes are not documented, and tf_smddp raises none of its own. Mistakes in arguments are
