@@ -42,7 +42,7 @@ def shard(dataset: tf.data.Dataset, batch_size: Optional[int] = None) -> tf.data
     batch = 1 if batch_size is None else operator.index(batch_size)
     if batch < 1:
         raise ValueError(f"shard() needs batch_size >= 1, but got {batch_size}.")
-    count = int(dataset.cardinality())
+    count = _count(dataset)
     if 0 <= count < size * batch:
         raise ValueError(
             f"shard() needs {size * batch} records for one batch of {batch} on each of {size} ranks, but the "
@@ -52,9 +52,14 @@ def shard(dataset: tf.data.Dataset, batch_size: Optional[int] = None) -> tf.data
     return part if batch_size is None else part.batch(batch, drop_remainder=True)
 
 
+def _count(dataset: tf.data.Dataset) -> int:
+    """Returns the number of records; in a graph, as an estimator's input_fn has it, it is not known yet."""
+    return int(dataset.cardinality()) if tf.executing_eagerly() else int(tf.data.UNKNOWN_CARDINALITY)
+
+
 def part_of(dataset: tf.data.Dataset, size: int, rank: int) -> tf.data.Dataset:
     """Returns part number `rank` of `size` equal parts."""
-    count = int(dataset.cardinality())
+    count = _count(dataset)
     if count == tf.data.INFINITE_CARDINALITY:
         return dataset.shard(size, rank)
     if count >= 0:

@@ -58,3 +58,13 @@ def test_wrong_arguments(size):
         sdp.shard(data, 2.5)
     with pytest.raises(TypeError, match=r"takes a tf\.data\.Dataset, but got \[1\]"):
         sdp.shard([1])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_in_a_v1_graph(rank, size, known):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        data = sdp.shard(records(5 * size + 1, known))
+        number = tf.compat.v1.data.make_one_shot_iterator(data).get_next()["number"]
+        assert [session.run(number) for _ in range(5)] == list(range(rank, 5 * size, size))
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(number)
