@@ -7,6 +7,7 @@
     hosts     the engine and the op on several hosts (network namespaces of this machine; needs root)
     training  a step with the plugin loaded, against stock TensorFlow; no communication
     scaling   one rank with one thread against N ranks with one thread each
+    whole     training with all cores: one process, tf_smddp, Horovod, MultiWorkerMirroredStrategy
 
 Everything is kept as records in OUTPUT/results.jsonl; report.py makes tables and plots of it.
 """
@@ -23,13 +24,13 @@ from driver import machine, report
 from driver.rounds import run_suite
 from driver.suites import suites
 from peers.base import ROOT, implementations
-from training import scaling, steps
+from training import scaling, steps, whole
 
 ALLREDUCE_KINDS = ("engine", "graph", "eager", "sets", "hosts")
-KINDS = (*ALLREDUCE_KINDS, "training", "scaling")
+KINDS = (*ALLREDUCE_KINDS, "training", "scaling", "whole")
 NEEDED_BY = {
     "engine": {"engine", "sets", "hosts"},
-    "graph": {"graph", "eager", "sets", "hosts", "training", "scaling"},
+    "graph": {"graph", "eager", "sets", "hosts", "training", "scaling", "whole"},
 }
 
 
@@ -121,6 +122,11 @@ def main() -> int:
     if "scaling" in arguments.kind:
         records += scaling.run(folder, arguments.rounds, arguments.quick, progress)
         print(scaling.text(records), flush=True)
+        _write(folder, records)
+    if "whole" in arguments.kind:
+        present = [one for one in every.values() if versions[one.name] and one.name in wanted]
+        records += whole.run(folder, arguments.rounds, arguments.quick, progress, present)
+        print(whole.text(records), flush=True)
         _write(folder, records)
     report.write(records, folder, arguments.document)
     broken = [record for record in records if "error" in record and record.get("ours")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pathlib
 from typing import Dict, List, Optional, Sequence
 
-from training import scaling, steps
+from training import scaling, steps, whole
 
 from driver import summary, tables
 
@@ -61,7 +61,7 @@ def _text(records: Sequence[Record], names: Sequence[str], plot: str) -> str:
     if plot:
         parts.append(f"![Time of an allreduce by size]({plot})")
     parts += [suite_text(records, name) for name in names]
-    parts += [text for text in (steps.text(records), scaling.text(records)) if text]
+    parts += [text for text in (steps.text(records), scaling.text(records), whole.text(records)) if text]
     return "\n\n".join(parts)
 
 
