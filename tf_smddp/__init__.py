@@ -20,6 +20,7 @@ This module only re-exports; each concept has a module of its own.
 from typing import TYPE_CHECKING, Any, List
 
 from tf_smddp import (  # noqa: F401  (the order of ops; what init() and shutdown() write)
+    _metrics,
     _program_order,
     _reports,
 )
@@ -48,6 +49,7 @@ from tf_smddp._process_sets import (
 from tf_smddp._profiler import start_profiler, stop_profiler
 from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._reducescatter import grouped_reducescatter, reducescatter
+from tf_smddp._run import run
 from tf_smddp._runtime import init, is_initialized, local_rank, local_size, rank, shutdown, size
 from tf_smddp._shard import shard
 from tf_smddp._stats import stats
@@ -91,6 +93,7 @@ __all__ = [
     "rank",
     "reducescatter",
     "remove_process_set",
+    "run",
     "shard",
     "shutdown",
     "size",

@@ -26,7 +26,7 @@ at_shutdown: List[Callable[[], None]] = []
 
 
 def init() -> None:
-    """Joins this process to its job. Call it once, at the start of the script.
+    """Joins this process to its job. Call it at the start of the script; a second call does nothing.
 
     Collective: every rank must call this; it returns when all ranks of the job are there. The environment,
     which `smddprun` sets, describes the job; without it this process is rank 0 of 1. No TensorFlow device is
@@ -42,17 +42,25 @@ def init() -> None:
     raises KeyboardInterrupt here. `shutdown` puts the handler back.
 
     Raises:
-        RuntimeError: `init` was called before, or the ranks could not be connected (the text says why).
+        RuntimeError: the ranks could not be connected (the text says why); after `shutdown`, under
+            `smddprun`, where a job has one rendezvous (the text says what to do).
     """
     global _owner_pid
     with _lock:
         if is_initialized():
+            return  # a notebook's cell is run again
+        try:
+            with _process_manager.running(_lib):
+                call_in_thread(_lib.tf_smddp_init, _library.nccl_library().encode(), os.fsencode(sys.prefix))
+        except RuntimeError as error:
+            if _owner_pid is None or "SMDDP_RENDEZVOUS" not in os.environ:
+                raise
             raise RuntimeError(
-                "tf_smddp.init() was called a second time. Call it once, at the start of the script, or only "
-                "if tf_smddp.is_initialized() is False. To initialize again, call tf_smddp.shutdown() first."
-            )
-        with _process_manager.running(_lib):
-            call_in_thread(_lib.tf_smddp_init, _library.nccl_library().encode(), os.fsencode(sys.prefix))
+                f"tf_smddp.init() was called after shutdown(), and could not join again: {error}. The "
+                "rendezvous of smddprun serves one job. Call shutdown() only at the end, or leave it out; or "
+                "first remove SMDDP_RENDEZVOUS from os.environ, and set SMDDP_JOB_ID to a new text, the same "
+                "on all ranks."
+            ) from error
         if _interrupt.take_over() and _lib.tf_smddp_watch_interrupts() != 0:
             _interrupt.give_back()  # the log says why
         if _owner_pid is None:

@@ -81,7 +81,7 @@ def test_one_process_without_a_launcher():
         )
     assert report["initialized before"] is False
     assert report["place"] == [0, 1, 0, 1]
-    assert report["twice"].startswith("tf_smddp.init() was called a second time. Call it once")
+    assert report["twice"] == "none"
     assert report["context"] is False
     assert report["sum"] == 3.0
     assert report["initialized after"] is False
@@ -243,6 +243,27 @@ def test_digits_example_with_two_ranks(tmp_path):
     assert "epoch 20/20: loss" in job.output
     assert "equal to the bit on all ranks" in job.output
     assert (tmp_path / "checkpoint").exists()
+
+
+def test_init_after_shutdown_under_smddprun():
+    job = run_job(
+        2,
+        """
+sdp.init()
+sdp.barrier()
+sdp.shutdown()
+while os.path.exists(os.environ["SMDDP_RENDEZVOUS"]):
+    time.sleep(0.1)  # smddprun removes it when no rank needs it any more
+try:
+    sdp.init()
+except RuntimeError as error:
+    report("error", str(error))
+""",
+    )
+    assert job.exit_code == 0, str(job)
+    for report in job.reports:
+        assert report["error"].startswith("tf_smddp.init() was called after shutdown()"), str(job)
+        assert "Call shutdown() only at the end" in report["error"], str(job)
 
 
 UNEVEN = """

@@ -156,12 +156,11 @@ def test_root_out_of_range(size, call):
         call(1.0, "zero")
 
 
-def test_init_twice():
-    with pytest.raises(
-        RuntimeError, match=r"^tf_smddp\.init\(\) was called a second time.*shutdown\(\)"
-    ) as error:
-        sdp.init()
-    assert "smdistributed" not in str(error.value)
+def test_init_twice(rank, size):
+    """A notebook's cell may be run again: nothing changes."""
+    sdp.init()
+    assert (sdp.rank(), sdp.size()) == (rank, size)
+    assert float(sdp.allreduce(1.0, op=sdp.ReduceOp.SUM)) == size
 
 
 def test_who_we_are(rank, size):
