@@ -40,6 +40,7 @@ KNOWN = frozenset(
         "RESTART_COUNT",
         "TIMELINE",
         "SUMMARY",
+        "METRICS_PORT",
     )
 )
 

@@ -5,6 +5,7 @@ from tf_smddp.keras.callbacks._checkpoint import RankZeroCheckpoint
 from tf_smddp.keras.callbacks._join import Join
 from tf_smddp.keras.callbacks._learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
 from tf_smddp.keras.callbacks._metric_average import MetricAverageCallback
+from tf_smddp.keras.callbacks._tensorboard_stats import TensorBoardStats
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
@@ -13,4 +14,5 @@ __all__ = [
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
     "RankZeroCheckpoint",
+    "TensorBoardStats",
 ]
