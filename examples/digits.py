@@ -5,7 +5,8 @@
 
 The data set has 1,797 images of 8 x 8 pixels; every fifth is kept for the test. The numbered comments mark
 what a script for one process needs in order to run on several. It works with Keras 2 and Keras 3. The exit
-code is 1 if the test accuracy is below 97 %, or if the ranks' weights are not equal to the bit.
+code is 1 if the ranks' weights are not equal to the bit, or if the test accuracy is below 97 % after at least
+the default number of epochs.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from sklearn.datasets import load_digits
 import tf_smddp as sdp
 
 LEARNING_RATE = 0.003  # for one rank; scaled by the number of ranks
-EXPECTED_ACCURACY = 0.97
+EPOCHS = 20
+EXPECTED_ACCURACY = 0.97  # after EPOCHS
 
 
 def parse_arguments() -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description="Train a small CNN on handwritten digits.")
     parser.add_argument(
-        "--epochs", type=int, default=20, help="passes over the training images (default: 20)"
+        "--epochs", type=int, default=EPOCHS, help=f"passes over the training images (default: {EPOCHS})"
     )
     parser.add_argument("--batch-size", type=int, default=32, help="images per step and rank (default: 32)")
     parser.add_argument(
@@ -178,9 +180,11 @@ def main() -> int:
         print(f"training time  {seconds:.1f} s, {images_seen / seconds:.0f} images/s")
         print(f"test accuracy  {accuracy:.2%} of {len(test_labels)} images")
         print(f"weights        {'equal to the bit on all ranks' if equal else 'DIFFER between ranks'}")
-        if accuracy < EXPECTED_ACCURACY:
+        if accuracy < EXPECTED_ACCURACY and arguments.epochs < EPOCHS:
+            print(f"{EPOCHS} epochs reach {EXPECTED_ACCURACY:.0%}; this run had {arguments.epochs}.")
+        elif accuracy < EXPECTED_ACCURACY:
             print(f"The test accuracy is below the expected {EXPECTED_ACCURACY:.0%}.", file=sys.stderr)
-    return 0 if equal and accuracy >= EXPECTED_ACCURACY else 1
+    return 0 if equal and (accuracy >= EXPECTED_ACCURACY or arguments.epochs < EPOCHS) else 1
 
 
 if __name__ == "__main__":
