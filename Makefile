@@ -128,6 +128,10 @@ dist/tf-%: .venv/tf-%/.installed
 	@.venv/tf-$*/bin/python -m pip wheel --quiet --no-deps --wheel-dir $@ .
 	@ls $@/*.whl
 
+.PHONY: wheels
+wheels:  ## Build a wheel for each TensorFlow from 2.15 to 2.21, and try each with each Python (half an hour)
+	@$(PY) tools/wheel_matrix.py
+
 .PHONY: clean
 clean:  ## Remove everything that make has made in this folder, and Bazel's output
 	@$(PY) tools/run_bazel.py clean --expunge >/dev/null 2>&1 || true

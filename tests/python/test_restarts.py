@@ -61,6 +61,7 @@ def check(tmp_path, kills, **arguments):
     assert output.count("the job has failed, exit code 137; start ") == kills, output
 
 
+@pytest.mark.one_tensorflow
 def test_two_kills(tmp_path):
     check(tmp_path, 2)
 

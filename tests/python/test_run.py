@@ -31,6 +31,7 @@ report("third", [result[:3] for result in sdp.run(place, (4,), np=2)])
 """
 
 
+@pytest.mark.one_tensorflow
 def test_results_and_output():
     job = run_job(1, WORKS, launcher=False)
     assert job.exit_code == 0, str(job)

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Builds a wheel for each TensorFlow, and tries each wheel with each Python that this TensorFlow has.
+
+    tools/wheel_matrix.py                               # all of them
+    tools/wheel_matrix.py --tf 2.18.1 --python 3.12     # some
+
+A wheel is for one minor version of TensorFlow and any Python, since the library uses no part of CPython. It
+is built in an environment with TensorFlow, and installed into an empty one, without a compiler or Bazel on
+the path, where two ranks train for some steps. The wheels are left in dist/; the table is printed as
+Markdown. TensorFlow comes from PyPI (tensorflow-cpu on x86-64), Python from the path or from pyenv. A Python
+that is not there is named in the table, and does not fail the run.
+"""
+
+import argparse
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import Dict, List, Optional
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# The last release of each minor version, and the Pythons that it has wheels for: first and last.
+TENSORFLOWS = {
+    "2.15.1": (9, 11),
+    "2.16.2": (9, 12),
+    "2.17.1": (9, 12),
+    "2.18.1": (9, 12),
+    "2.19.1": (9, 12),
+    "2.20.0": (9, 13),
+    "2.21.0": (10, 13),
+}
+DISTRIBUTION = "tensorflow-cpu" if platform.machine() == "x86_64" else "tensorflow"
+LIMIT_S = 900
+
+TRAINING = """
+import numpy as np
+import tensorflow as tf
+import tf_smddp as sdp
+
+sdp.init()
+weight = tf.Variable(tf.zeros([4, 1]))
+sdp.broadcast_variables([weight], root_rank=0)
+x = np.random.default_rng(sdp.rank()).normal(size=(64, 4)).astype(np.float32)
+
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((x @ weight - 1.0) ** 2)
+    (gradient,) = sdp.DistributedGradientTape(tape).gradient(loss, [weight])
+    weight.assign_sub(0.1 * gradient)
+
+for _ in range(20):
+    step()
+roots = sdp.broadcast(weight, 0)
+assert sdp.size() == 2 and np.array_equal(roots, weight) and float(tf.norm(weight)) > 0
+print("trained with TensorFlow", tf.__version__)
+"""
+
+
+def find_python(minor: int) -> Optional[str]:
+    """Returns the path of Python 3.minor, or None."""
+    found = shutil.which(f"python3.{minor}")
+    pyenv = sorted(pathlib.Path(os.path.expanduser("~/.pyenv/versions")).glob(f"3.{minor}.*/bin/python3"))
+    candidates = [found, *(str(path) for path in reversed(pyenv))]
+    for path in filter(None, candidates):
+        if (
+            subprocess.run(
+                [path, "-c", "import ensurepip, venv"], capture_output=True, check=False
+            ).returncode
+            == 0
+        ):
+            return path
+    return None
+
+
+def run(command: List[str], log: pathlib.Path, **options: object) -> bool:
+    """Runs a command with its output in `log`; returns whether it succeeded within the limit."""
+    with open(log, "ab") as out:
+        out.write(f"$ {' '.join(command)}\n".encode())
+        out.flush()
+        try:
+            done = subprocess.run(
+                command, stdout=out, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False, **options
+            )
+        except subprocess.TimeoutExpired:
+            out.write(f"not done after {LIMIT_S} s\n".encode())
+            return False
+    return done.returncode == 0
+
+
+def pip(venv: pathlib.Path, *words: str) -> List[str]:
+    """Returns a command of an environment's pip."""
+    return [str(venv / "bin/python"), "-m", "pip", *words, "--quiet", "--disable-pip-version-check"]
+
+
+def make_venv(python: str, venv: pathlib.Path, packages: List[str], log: pathlib.Path) -> bool:
+    """Makes a virtual environment with these packages."""
+    return run([python, "-m", "venv", str(venv)], log) and run([*pip(venv, "install"), *packages], log)
+
+
+def build(
+    tensorflow: str, pythons: Dict[int, str], work: pathlib.Path, log: pathlib.Path
+) -> Optional[pathlib.Path]:
+    """Builds the wheel for a TensorFlow with the oldest Python that it has; None if that fails."""
+    first, last = TENSORFLOWS[tensorflow]
+    usable = [pythons[minor] for minor in range(first, last + 1) if minor in pythons]
+    if not usable:
+        return None
+    venv, into = work / f"build-{tensorflow}", ROOT / "dist" / f"tf-{tensorflow}"
+    shutil.rmtree(into, ignore_errors=True)
+    command = [*pip(venv, "wheel"), "--no-deps", "--wheel-dir", str(into), "."]
+    if not (
+        make_venv(usable[0], venv, [f"{DISTRIBUTION}=={tensorflow}"], log) and run(command, log, cwd=ROOT)
+    ):
+        return None
+    shutil.rmtree(venv)
+    (wheel,) = into.glob("*.whl")
+    return wheel
+
+
+def try_wheel(wheel: pathlib.Path, python: str, work: pathlib.Path, log: pathlib.Path) -> str:
+    """Returns the cell of the table: what became of the wheel with this Python."""
+    venv = work / f"try-{wheel.parent.name}-{pathlib.Path(python).parent.parent.name}"
+    # Nothing but the environment itself: no compiler, no Bazel.
+    environment = {"PATH": str(venv / "bin"), "HOME": str(work), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    pip_settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    train = [
+        str(venv / "bin/smddprun"),
+        "-np",
+        "2",
+        "--timeout",
+        "120",
+        str(venv / "bin/python"),
+        "-c",
+        TRAINING,
+    ]
+    try:
+        if not run([python, "-m", "venv", str(venv)], log):
+            return "no venv"
+        if not run(
+            [*pip(venv, "install"), str(wheel)],
+            log,
+            env={**environment, **pip_settings, "HOME": os.environ["HOME"]},
+        ):
+            return "FAILS to install"
+        return "trains" if run(train, log, env=environment, cwd=work) else "FAILS to train"
+    finally:
+        shutil.rmtree(venv, ignore_errors=True)
+
+
+def main() -> int:
+    """Prints the table; 1 if a wheel could not be built, installed, or trained with."""
+    parser = argparse.ArgumentParser(description="Build wheels, and try each with each Python.")
+    parser.add_argument("--tf", nargs="*", default=list(TENSORFLOWS), choices=list(TENSORFLOWS))
+    parser.add_argument("--python", nargs="*", default=[f"3.{minor}" for minor in range(9, 14)])
+    arguments = parser.parse_args()
+    minors = [int(version.split(".")[1]) for version in arguments.python]
+    pythons = {minor: path for minor in minors if (path := find_python(minor)) is not None}
+    rows, broken = [], False
+    with tempfile.TemporaryDirectory(prefix="tf_smddp-wheels-") as name:
+        work = pathlib.Path(name)
+        for tensorflow in arguments.tf:
+            log = ROOT / ".cache" / f"wheel-{tensorflow}.log"
+            log.parent.mkdir(exist_ok=True)
+            log.unlink(missing_ok=True)
+            print(f"TensorFlow {tensorflow}: building", file=sys.stderr, flush=True)
+            wheel = build(tensorflow, pythons, work, log)
+            cells = []
+            for minor in minors:
+                first, last = TENSORFLOWS[tensorflow]
+                if not first <= minor <= last:
+                    cells.append("–")
+                elif minor not in pythons:
+                    cells.append("not tried")
+                elif wheel is None:
+                    cells.append("FAILS to build")
+                else:
+                    print(f"TensorFlow {tensorflow}, Python 3.{minor}", file=sys.stderr, flush=True)
+                    cells.append(try_wheel(wheel, pythons[minor], work, log))
+            broken = broken or any("FAILS" in cell or cell == "no venv" for cell in cells)
+            rows.append([tensorflow, *cells])
+    head = ["TensorFlow", *(f"Python {version}" for version in arguments.python)]
+    for row in [head, ["---"] * len(head), *rows]:
+        print(f"| {' | '.join(row)} |")
+    if broken:
+        print("The logs are in .cache/wheel-*.log.", file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
