@@ -1,0 +1,2 @@
+// See ArrayRef.h.
+#include "llvm/ADT/ArrayRef.h"
