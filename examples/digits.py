@@ -130,18 +130,18 @@ def main() -> int:
     optimizer = tf.keras.optimizers.Adam(learning_rate)
     optimizer.build(model.trainable_variables)
 
+    # 5. Now that all variables exist, every rank takes rank 0's values.
+    sdp.broadcast_variables(model.weights, root_rank=0)
+    sdp.broadcast_variables(optimizer_variables(optimizer), root_rank=0)
+
     @tf.function
-    def training_step(images: tf.Tensor, labels: tf.Tensor, first_batch: bool) -> tf.Tensor:
+    def training_step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = loss_function(labels, model(images, training=True))
-        # 5. Average the gradients over all ranks.
+        # 6. Average the gradients over all ranks.
         tape = sdp.DistributedGradientTape(tape)
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-        # 6. After the first step, when all variables exist, every rank takes rank 0's values.
-        if first_batch:
-            sdp.broadcast_variables(model.weights, root_rank=0)
-            sdp.broadcast_variables(optimizer_variables(optimizer), root_rank=0)
         return loss
 
     # 7. Only rank 0 prints. It shows a progress bar if its output is a terminal.
@@ -158,8 +158,8 @@ def main() -> int:
         task = progress.add_task("", total=arguments.epochs * steps_per_epoch, epoch=0, loss=float("nan"))
         for epoch in range(arguments.epochs):
             begin = time.perf_counter()
-            for step, (images, labels) in enumerate(dataset.take(steps_per_epoch)):
-                loss = training_step(images, labels, epoch == 0 and step == 0)
+            for images, labels in dataset.take(steps_per_epoch):
+                loss = training_step(images, labels)
                 progress.update(task, advance=1, epoch=epoch + 1)
             last_loss = float(loss)
             seconds += time.perf_counter() - begin
