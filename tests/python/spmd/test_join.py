@@ -231,11 +231,13 @@ def test_fit(rank, size, family):
     assert int(model.optimizer.iterations.numpy()) == 3 * max(counts)
 
 
-def test_metrics_before_join_are_refused(size):
-    callbacks = [sdp.keras.callbacks.MetricAverageCallback(), sdp.keras.callbacks.Join()]
+@pytest.mark.parametrize("name", ["MetricAverageCallback", "TensorBoardStats"])
+def test_collectives_before_join_are_refused(name):
+    first = getattr(sdp.keras.callbacks, name)(*(["logs"] if name == "TensorBoardStats" else []))
+    callbacks = [first, sdp.keras.callbacks.Join()]
     model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match=r"MetricAverageCallback is before Join.*Put Join\(\) before it"):
+    with pytest.raises(ValueError, match=rf"{name} is before Join.*Put Join\(\) before it"):
         model.fit(np.zeros((2, 1)), np.zeros((2, 1)), verbose=0, callbacks=callbacks)
 
 

@@ -11,7 +11,8 @@ from tf_smddp._join import leave_and_return
 from tf_smddp._model_variables import variables_of
 from tf_smddp.keras.callbacks._beside import callbacks_of_caller
 
-_AVERAGES = "MetricAverageCallback"
+# Callbacks of ours that are collective at the end of an epoch, where a rank may still be in the middle of it.
+_AFTER_JOIN = {"MetricAverageCallback", "TensorBoardStats"}
 
 
 class Join(tf.keras.callbacks.Callback):
@@ -21,8 +22,9 @@ class Join(tf.keras.callbacks.Callback):
     the weights and the optimizer's variables of the one that had most batches, before the validation and the
     end of the epoch.
 
-    Collective: every rank must have it in its callbacks, before MetricAverageCallback, and every rank must
-    have a batch in each epoch, which Keras asks for.
+    Collective: every rank must have it in its callbacks, before MetricAverageCallback, TensorBoardStats and
+    any other callback that runs collectives at the end of an epoch. Every rank must have a batch in each
+    epoch, which Keras asks for.
     """
 
     def __init__(self) -> None:
@@ -36,16 +38,17 @@ class Join(tf.keras.callbacks.Callback):
         """Keras's hook.
 
         Raises:
-            ValueError: MetricAverageCallback is before it.
+            ValueError: MetricAverageCallback or TensorBoardStats is before it.
         """
         super().set_model(model)
         for callback in callbacks_of_caller():
             if callback is self:
                 return
-            if _AVERAGES in {ancestor.__name__ for ancestor in type(callback).__mro__}:
+            names = {ancestor.__name__ for ancestor in type(callback).__mro__}
+            for name in names & _AFTER_JOIN:
                 raise ValueError(
-                    f"{_AVERAGES} is before Join in the callbacks: a rank would wait there for the others' "
-                    "metrics, while they wait for its gradients. Put Join() before it, on all ranks."
+                    f"{name} is before Join in the callbacks: a rank would wait there for the others' "
+                    "figures, while they wait for its gradients. Put Join() before it, on all ranks."
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
