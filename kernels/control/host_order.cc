@@ -21,18 +21,6 @@ bool HasRank(const std::vector<RelayPart>& parts, RankId rank) {
   return std::any_of(parts.begin(), parts.end(), [rank](const RelayPart& part) { return part.rank == rank; });
 }
 
-// Adds to what the hosts before have said of NCCL what another one says.
-void AddNccl(const RelayMessage& report, RelayMessage* launch) {
-  if (launch->nccl == kNoNccl || launch->nccl == report.nccl) return;
-  const bool versions_differ = launch->nccl != kNotKept && report.nccl != kNotKept;
-  if (report.nccl == kNoNccl) {
-    launch->rank = report.rank;
-  } else if (versions_differ) {
-    launch->rank = report.parts.front().rank;
-  }
-  launch->nccl = report.nccl == kNoNccl || versions_differ ? kNoNccl : kNotKept;
-}
-
 std::string WhereOf(const std::string& key, const std::string& number) {
   const std::string by_name = "name/";
   if (key == "sequence") return "at collective " + number;
@@ -76,28 +64,37 @@ void HostOrder::Take(std::size_t host, const RelayMessage& message, std::vector<
       if (message.incarnation == incarnation_) Fail(message.origin, message.text, out);
       return;
     case RelayMessage::kLeft:
-      out->push_back(message);
-      if (--active_[host] > 0) return;
-      if (std::all_of(active_.begin(), active_.end(), [](int number) { return number == 0; })) {
-        return Return(message.rank, out);
-      }
-      // Requests that waited for this host alone can be launched.
-      for (auto entry = waiting_.begin(); entry != waiting_.end();) {
-        const bool ready = AllReady(entry->second);
-        if (ready) Launch(entry->second, out);
-        if (waiting_.empty()) return;  // that was a failure
-        entry = ready ? waiting_.erase(entry) : std::next(entry);
-      }
-      return;
+      if (!has_promised() && !withdrawing_) return TakeLeft(host, message, out);
+      left_.emplace_back(host, message);
+      return Withdraw(out);
+    case RelayMessage::kWithdrawn:
+      return TakeWithdrawn(out);
     case RelayMessage::kShutDown:
       out->push_back(message);
       return;
+    case RelayMessage::kPromise:
+    case RelayMessage::kWithdraw:
     case RelayMessage::kLaunch:
     case RelayMessage::kSeal:
     case RelayMessage::kFail:
     case RelayMessage::kTurn:
     case RelayMessage::kAbort:
       return;  // not for the head of this communicator
+  }
+}
+
+void HostOrder::TakeLeft(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out) {
+  out->push_back(message);
+  if (--active_[host] > 0) return;
+  if (std::all_of(active_.begin(), active_.end(), [](int number) { return number == 0; })) {
+    return Return(message.rank, out);
+  }
+  // Requests that waited for this host alone can be launched.
+  for (auto entry = waiting_.begin(); entry != waiting_.end();) {
+    const bool ready = AllReady(entry->second);
+    if (ready) Launch(entry->second, out);
+    if (waiting_.empty()) return;  // that was a failure
+    entry = ready ? waiting_.erase(entry) : std::next(entry);
   }
 }
 
@@ -108,30 +105,121 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
   if (is_new) {
     entry.ready.resize(active_.size());
     entry.data.resize(active_.size());
-    entry.manifest = message.manifest;
     entry.launch = message;
     entry.launch.kind = RelayMessage::kLaunch;
     if (const Entry* const other = FindInSamePlace(key)) {
       return Fail(0,
-                  DescribeCrossing(entry.launch.parts.front().rank.value(), entry.manifest,
-                                   other->launch.parts.front().rank.value(), other->manifest),
+                  DescribeCrossing(entry.launch.parts.front().rank.value(), entry.launch.manifest,
+                                   other->launch.parts.front().rank.value(), other->launch.manifest),
                   out);
     }
-  } else if (!SameManifest(entry.manifest, message.manifest)) {
-    return Fail(0,
-                DescribeDisagreement(message.key, message.ticket, entry.launch.parts.front().rank.value(),
-                                     entry.manifest, message.parts.front().rank.value(), message.manifest),
-                out);
+  } else if (!SameManifest(entry.launch.manifest, message.manifest)) {
+    return Fail(
+        0,
+        DescribeDisagreement(message.key, message.ticket, entry.launch.parts.front().rank.value(),
+                             entry.launch.manifest, message.parts.front().rank.value(), message.manifest),
+        out);
   } else {
-    AddNccl(message, &entry.launch);
-    entry.launch.parts.insert(entry.launch.parts.end(), message.parts.begin(), message.parts.end());
+    AddReport(message, &entry.launch);
   }
   entry.ready[host] = true;
   entry.data[host] = message.data;
-  if (!AllReady(entry)) return;
-  Entry ready = std::move(entry);
-  waiting_.erase(found);
-  Launch(ready, out);
+  if (!AllReady(entry)) {
+    if (LastAwaited(entry)) AddToMayBePromised(key);
+    return;
+  }
+  if (!has_promised()) {
+    const Entry ready = std::move(entry);
+    waiting_.erase(found);
+    return Launch(ready, out);
+  }
+  if (!entry.promised) {
+    behind_.push_back(key);
+    Withdraw(out);
+  }
+  LaunchInOrder(out);
+}
+
+void HostOrder::AddToMayBePromised(const Key& key) {
+  while (!may_be_promised_.empty() && waiting_.count(may_be_promised_.front()) == 0) {
+    may_be_promised_.pop_front();
+  }
+  may_be_promised_.push_back(key);
+}
+
+// Launches what was promised as far as it has been reported, and then what is ready behind it. Since no rank
+// has left, no launch fails.
+void HostOrder::LaunchInOrder(std::vector<RelayMessage>* out) {
+  for (std::deque<Key>* const keys : {&promised_, &behind_}) {
+    for (; !keys->empty(); keys->pop_front()) {
+      const auto found = waiting_.find(keys->front());
+      if (!AllReady(found->second)) return;
+      const Entry entry = std::move(found->second);
+      waiting_.erase(found);
+      Launch(entry, out);
+    }
+  }
+}
+
+void HostOrder::Promise(std::vector<RelayMessage>* out) {
+  if (has_promised() || withdrawing_ || active_ != members_) return;
+  for (const Key& key : std::exchange(may_be_promised_, {})) {
+    const auto found = waiting_.find(key);
+    if (found == waiting_.end()) continue;
+    Entry& entry = found->second;
+    const std::optional<std::size_t> last = LastAwaited(entry);
+    if (!last) continue;
+    if (has_promised() && *last != promised_to_) {
+      may_be_promised_.push_back(key);
+      continue;
+    }
+    promised_to_ = *last;
+    promised_.push_back(key);
+    entry.promised = true;
+    out->push_back(entry.launch);
+    RelayMessage& promise = out->back();
+    promise.kind = RelayMessage::kPromise;
+    promise.data.clear();
+    for (const std::vector<std::string>& data : entry.data) {
+      promise.data.insert(promise.data.end(), data.begin(), data.end());
+    }
+  }
+  // The last one that goes in a batch seals it.
+  for (std::size_t i = promised_.size(); i > 0; --i) {
+    RelayMessage& promise = (*out)[out->size() - promised_.size() + i - 1];
+    if (!promise.data.empty()) continue;
+    promise.seals = waiting_.at(promised_[i - 1]).launch.seals = true;
+    return;
+  }
+}
+
+// Returns the host that alone has not reported a request that can be promised: its tensors do not go through
+// NCCL, whatever that host reports.
+std::optional<std::size_t> HostOrder::LastAwaited(const Entry& entry) const {
+  if (!entry.ready.front() || entry.launch.nccl > kNoNccl) return std::nullopt;
+  const auto last = std::find(entry.ready.begin(), entry.ready.end(), false);
+  if (last == entry.ready.end() || std::find(last + 1, entry.ready.end(), false) != entry.ready.end()) {
+    return std::nullopt;
+  }
+  return static_cast<std::size_t>(last - entry.ready.begin());
+}
+
+void HostOrder::Withdraw(std::vector<RelayMessage>* out) {
+  if (std::exchange(withdrawing_, true)) return;
+  out->emplace_back().kind = RelayMessage::kWithdraw;
+}
+
+void HostOrder::TakeWithdrawn(std::vector<RelayMessage>* out) {
+  withdrawing_ = false;
+  for (const Key& key : std::exchange(promised_, {})) {
+    Entry& entry = waiting_.at(key);
+    entry.promised = entry.launch.seals = false;
+    (AllReady(entry) ? behind_ : may_be_promised_).push_back(key);
+  }
+  LaunchInOrder(out);
+  const std::optional<Failure> failure = std::exchange(failure_, std::nullopt);
+  if (failure) Fail(failure->origin, failure->text, out);
+  for (const auto& [host, message] : std::exchange(left_, {})) TakeLeft(host, message, out);
 }
 
 // Returns a request that waits for this one's host in the place where this one waits for the other's, if
@@ -141,7 +229,7 @@ const HostOrder::Entry* HostOrder::FindInSamePlace(const Key& key) const {
   for (auto each = waiting_.lower_bound(Key{hash, text, 0}); each != waiting_.end(); ++each) {
     const auto& [other_hash, other_text, other_ticket] = each->first;
     if (other_hash != hash || other_text != text) return nullptr;
-    if (other_ticket == ticket ||
+    if (other_ticket == ticket || AllReady(each->second) ||
         other_ticket % Place::kMostGenerations != ticket % Place::kMostGenerations) {
       continue;
     }
@@ -162,16 +250,17 @@ bool HostOrder::AllReady(const Entry& entry) const {
 
 // What a member that has left makes impossible is found here, so that all hosts see the same end.
 void HostOrder::Launch(const Entry& entry, std::vector<RelayMessage>* out) {
-  const CollectiveInfo& info = InfoOf(entry.manifest.operation.kind);
-  const bool needs_all =
-      info.Is(kHasSplits) || entry.manifest.operation.kind == CollectiveKind::kCommunicator;
-  if (info.Is(kHasRoot) && !HasRank(entry.launch.parts, entry.manifest.operation.root)) {
-    return Fail(0, DescribeManifest(entry.manifest) + ": the root has left the process set", out);
+  const Manifest& manifest = entry.launch.manifest;
+  const CollectiveInfo& info = InfoOf(manifest.operation.kind);
+  const bool needs_all = info.Is(kHasSplits) || manifest.operation.kind == CollectiveKind::kCommunicator;
+  if (info.Is(kHasRoot) && !HasRank(entry.launch.parts, manifest.operation.root)) {
+    return Fail(0, DescribeManifest(manifest) + ": the root has left the process set", out);
   }
   if (needs_all && entry.launch.parts.size() != num_members_) {
-    return Fail(0, DescribeManifest(entry.manifest) + ": a rank that it needs has left the process set", out);
+    return Fail(0, DescribeManifest(manifest) + ": a rank that it needs has left the process set", out);
   }
   out->push_back(entry.launch);
+  out->back().promised = entry.promised;
   out->back().data.clear();
   // There is no result yet if one of the hosts has sent no partial one, since its tensors are on GPUs.
   bool all_have_data = true;
@@ -183,18 +272,23 @@ void HostOrder::Launch(const Entry& entry, std::vector<RelayMessage>* out) {
   if (!all_have_data) out->back().data.clear();
   // NCCL's communicator has all ranks.
   if (out->back().nccl != kNoNccl && entry.launch.parts.size() != num_members_) out->back().nccl = kNotKept;
-  std::vector<RelayPart>& parts = out->back().parts;
-  std::sort(parts.begin(), parts.end(),
-            [](const RelayPart& a, const RelayPart& b) { return a.rank < b.rank; });
+  SortParts(&out->back().parts);
 }
 
 void HostOrder::Fail(std::uint64_t origin, const std::string& text, std::vector<RelayMessage>* out) {
+  if (has_promised() || withdrawing_) {
+    if (!failure_) failure_ = Failure{origin, text};
+    return Withdraw(out);
+  }
+  failure_.reset();
   RelayMessage fail;
   fail.kind = RelayMessage::kFail;
   fail.incarnation = incarnation_++;
   fail.origin = origin;
   fail.text = text;
   waiting_.clear();
+  behind_.clear();
+  may_be_promised_.clear();
   out->push_back(std::move(fail));
 }
 

@@ -33,6 +33,11 @@ struct RelayMessage {
     // From a host to the head, which passes it on to all hosts:
     kLeft,      // a member has left the communicator
     kShutDown,  // a member has called shutdown()
+    // From the head to the one host that has not reported a request yet (kernels/control/host_order.h):
+    kPromise,   // the host launches it as soon as its members have arrived; promises are kept in their order
+    kWithdraw,  // what was promised, and not launched yet, is promised no more
+    // From that host to the head, after its reports of what it has launched:
+    kWithdrawn,
     // From the head to all hosts:
     kLaunch,  // all members of all hosts have arrived; launches are in the same order everywhere
     kSeal,    // the batch of the launches that came before is complete
@@ -43,26 +48,35 @@ struct RelayMessage {
     kAbort,  // the job ends
   };
   Kind kind = kReady;
-  std::uint64_t ticket = 0;       // kReady, kLaunch; kTurn: the number of the batch in its incarnation
+  std::uint64_t ticket = 0;       // kReady, kPromise, kLaunch; kTurn: the batch's number in its incarnation
   std::uint64_t key_hash = 0;     // likewise
   std::string key;                // likewise: the text that the readiness table keeps
-  Manifest manifest{};            // kReady
-  std::vector<RelayPart> parts;   // kReady: of the host; kLaunch: of all hosts
+  Manifest manifest{};            // likewise
+  std::vector<RelayPart> parts;   // kReady: of the host; kLaunch: of all hosts; kPromise: of all others
   std::uint64_t incarnation = 0;  // kFailed, kFail
   std::uint64_t origin = 0;       // likewise
   std::string text;               // kFailed, kFail, kAbort
-  RankId rank;  // kLeft, kShutDown; kReady, kLaunch: because of which `nccl` is kNoNccl; kFail: the rank that
-                // left last, if it is no failure but all have left
+  // kLeft, kShutDown; kReady, kPromise, kLaunch: because of which `nccl` is kNoNccl; kFail: the rank that
+  // left last, if it is no failure but all have left
+  RankId rank;
   // kReady: the version of NCCL to which all members of the host have given the request's tensors, each on a
   // GPU of its own. kLaunch: likewise of all hosts; then NCCL moves them.
   std::uint32_t nccl = kNotKept;
   std::int32_t region = 0;  // kTurn: of the communicator, in the control segments of all hosts
   // Of a small request that goes with these messages (kernels/engine/relay_data.h). kReady: the host's
-  // partial result, unless one of its tensors is on a GPU; kLaunch from HostOrder: those of all hosts that
-  // take part, in their order, and what the head makes of them when it is sent. Otherwise nothing.
+  // partial result, unless one of its tensors is on a GPU; kPromise: those of all other hosts, in their
+  // order; kLaunch from HostOrder: those of all hosts that take part, in their order, and what the head makes
+  // of them when it is sent. Otherwise nothing.
   std::vector<std::string> data;
-  bool seals = false;  // kLaunch: the request ends its batch
+  bool seals = false;     // kPromise, kLaunch: the request ends its batch
+  bool promised = false;  // kLaunch from HostOrder: one host has launched it by a promise; not sent
 };
+
+// Adds to `launch`, which has what other hosts have reported of a request, what `report` says of it.
+void AddReport(const RelayMessage& report, RelayMessage* launch);
+
+// Brings the parts of ranks into the order of the ranks.
+void SortParts(std::vector<RelayPart>* parts);
 
 // Makes one message of the wire of them.
 std::string Encode(const std::vector<RelayMessage>& messages);

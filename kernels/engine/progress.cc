@@ -86,7 +86,7 @@ bool Progress::Step(Completions* held) {
   }
   if (runner_.running()) return false;
   // This rank is out of sealed work, so the open batch goes now.
-  if (communicator_->wired()) return relay_ != nullptr && relay_->SealOpen();
+  if (communicator_->wired()) return relay_ != nullptr && relay_->SealOrPromise();
   if (!submission_->SealOpen()) return false;
   group_->RingOthers();
   return true;

@@ -27,8 +27,10 @@ Relay::Relay(MemberState* state, Submission* submission)
       group_(state->group),
       channel_{communicator_->id(), Wire::Channel::kOrder},
       active_(MemberMask::FirstN(group_->size())) {
+  const std::vector<std::vector<int>>& hosts = communicator_->hosts();
+  while (hosts[own_host_].front() != communicator_->job().rank()) ++own_host_;
   if (communicator_->head().value() == communicator_->job().rank()) {
-    order_ = std::make_unique<HostOrder>(communicator_->hosts());
+    order_ = std::make_unique<HostOrder>(hosts);
   }
 }
 
@@ -49,6 +51,7 @@ bool Relay::Step() {
   moved |= ReportReady();
   moved |= ReportMembers();
   SendToHead();
+  LaunchPromised();
   moved |= FailWhenDrained();
   return moved;
 }
@@ -74,7 +77,9 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   message.ticket = ready.ticket;
   message.key_hash = table.KeyHash(ready.place.slot);
   message.key = table.KeyText(ready.place.slot);
-  if (!reported_.emplace(Key{message.key_hash, message.key, message.ticket}, ready.place).second) return;
+  const auto [reported, is_new] = reported_.try_emplace(Key{message.key_hash, message.key, message.ticket});
+  if (!is_new) return;
+  reported->second.place = ready.place;
   message.manifest = table.ManifestAt(ready.place);
   int kept = 0;  // so many have kept their tensors on GPUs
   for (const MemberId member : ready.arrived) {
@@ -86,6 +91,7 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   if (kept == 0 && GoesWithReport(*communicator_, message.manifest)) {
     message.data.push_back(PartialResult(communicator_, ready.place, message.manifest, ready.arrived));
   }
+  if (order_ == nullptr) reported->second.report = message;
   reports_.push_back(std::move(message));
   answer_expected_until_ = Clock::now() + kAnswersSoon;
 }
@@ -162,12 +168,15 @@ void Relay::Take(const RelayMessage& message, RankId from) {
   switch (message.kind) {
     case RelayMessage::kReady:
     case RelayMessage::kFailed:
+    case RelayMessage::kWithdrawn:
       return TakeAtHead(message, from);
     case RelayMessage::kLeft:
     case RelayMessage::kShutDown:
       return order_ != nullptr ? TakeAtHead(message, from) : Obey(message);
     case RelayMessage::kTurn:
       return order_ != nullptr ? Publish({message}) : Obey(message);
+    case RelayMessage::kPromise:
+    case RelayMessage::kWithdraw:
     case RelayMessage::kLaunch:
     case RelayMessage::kSeal:
     case RelayMessage::kFail:
@@ -190,6 +199,9 @@ void Relay::TakeAtHead(const RelayMessage& message, RankId from) {
 }
 
 void Relay::Decide(RelayMessage decision) {
+  if (decision.kind == RelayMessage::kWithdraw) {
+    return communicator_->wire().Send(PromisedTo(), channel_, Encode({decision}));
+  }
   if (decision.kind != RelayMessage::kLaunch) {
     SealOpen();
     if (decision.kind == RelayMessage::kFail && decision.origin == 0) {
@@ -199,15 +211,21 @@ void Relay::Decide(RelayMessage decision) {
   }
   if (!decision.data.empty()) {
     decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
+    if (decision.promised) return Publish({std::move(decision)}, PromisedTo());
     // It is in no batch. What all have reached before it is launched before it, since a cancellation that
     // comes after its end must not undo that.
     open_ |= !held_.empty();
     held_.push_back(std::move(decision));
     return Publish(std::exchange(held_, {}));
   }
+  if (decision.promised) {
+    open_ = !decision.seals;
+    return Publish({std::move(decision)}, PromisedTo());
+  }
   const auto found = reported_.find(Key{decision.key_hash, decision.key, decision.ticket});
   // There is none when this rank has left.
-  const PendingTable::Shared own = found == reported_.end() ? nullptr : state_->pending.Find(found->second);
+  const PendingTable::Shared own =
+      found == reported_.end() ? nullptr : state_->pending.Find(found->second.place);
   held_.push_back(std::move(decision));
   if (own != nullptr) held_bytes_ += own->bytes;
   const bool alone = own != nullptr && own->request.seals_at_once;
@@ -216,6 +234,7 @@ void Relay::Decide(RelayMessage decision) {
 }
 
 bool Relay::SealOpen() {
+  if (order_ == nullptr || order_->has_promised()) return false;
   held_bytes_ = 0;
   if (held_.empty() && !std::exchange(open_, false)) return false;
   open_ = false;
@@ -225,13 +244,23 @@ bool Relay::SealOpen() {
   return true;
 }
 
-// Sends to the relays of all other hosts, and obeys.
-void Relay::Publish(const std::vector<RelayMessage>& decisions) {
-  const std::string bytes = Encode(decisions);
+bool Relay::SealOrPromise() {
+  if (SealOpen()) return true;
+  std::vector<RelayMessage> promises;
+  if (order_ != nullptr) order_->Promise(&promises);
+  if (promises.empty()) return false;
+  communicator_->wire().Send(PromisedTo(), channel_, Encode(promises));
+  return true;
+}
+
+// Sends to the relays of all other hosts but one, and obeys.
+void Relay::Publish(const std::vector<RelayMessage>& decisions, RankId except) {
+  std::string bytes;
   for (const std::vector<int>& host : communicator_->hosts()) {
-    if (host.front() != communicator_->job().rank()) {
-      communicator_->wire().Send(RankId(host.front()), channel_, bytes);
-    }
+    const RankId relay(host.front());
+    if (relay == except || relay.value() == communicator_->job().rank()) continue;
+    if (bytes.empty()) bytes = Encode(decisions);
+    communicator_->wire().Send(relay, channel_, bytes);
   }
   for (const RelayMessage& decision : decisions) Obey(decision);
 }
@@ -239,6 +268,15 @@ void Relay::Publish(const std::vector<RelayMessage>& decisions) {
 void Relay::Obey(const RelayMessage& message) {
   CommunicatorSegment& segment = group_->segment();
   switch (message.kind) {
+    case RelayMessage::kPromise:
+      promises_.push_back(message);
+      return LaunchPromised();
+    case RelayMessage::kWithdraw: {
+      promises_.clear();
+      SendToHead();
+      reports_.emplace_back().kind = RelayMessage::kWithdrawn;
+      return SendToHead();
+    }
     case RelayMessage::kLaunch:
       return Launch(message);
     case RelayMessage::kSeal:
@@ -265,6 +303,7 @@ void Relay::Obey(const RelayMessage& message) {
       return communicator_->job().Abort(message.text);
     case RelayMessage::kReady:
     case RelayMessage::kFailed:
+    case RelayMessage::kWithdrawn:
       return;
   }
 }
@@ -297,7 +336,7 @@ void Relay::Launch(const RelayMessage& message) {
     if (message.seals) submission_->SealOpen();
     return;
   }
-  const Place place = found->second;
+  const Place place = found->second.place;
   reported_.erase(found);
   ReadinessTable& table = group_->table();
   const Manifest manifest = table.ManifestAt(place);
@@ -328,6 +367,26 @@ void Relay::Launch(const RelayMessage& message) {
   table.Acknowledge(place, outside.value());  // before any member can, so the generation stays in use
   if (done) return submission_->AnnounceInTurn(place);
   submission_->LaunchInTurn(place, message.seals);
+}
+
+void Relay::LaunchPromised() {
+  for (; !promises_.empty(); promises_.pop_front()) {
+    RelayMessage& promise = promises_.front();
+    const auto found = reported_.find(Key{promise.key_hash, promise.key, promise.ticket});
+    if (found == reported_.end()) return;
+    const RelayMessage& report = found->second.report;
+    // The head is about to find that, too.
+    if (!SameManifest(promise.manifest, report.manifest)) return;
+    AddReport(report, &promise);
+    SortParts(&promise.parts);
+    if (!report.data.empty() && promise.data.size() + 1 == communicator_->hosts().size()) {
+      promise.data.insert(promise.data.begin() + static_cast<std::ptrdiff_t>(own_host_), report.data.front());
+      promise.data = {ResultOf(promise.manifest, static_cast<int>(promise.parts.size()), promise.data)};
+    } else {
+      promise.data.clear();
+    }
+    Launch(promise);
+  }
 }
 
 // Gives back the parts of requests that all members have acknowledged.

@@ -9,6 +9,9 @@
 // the table for all other hosts, at the place outside(), with what their ranks bring, and appends the request
 // to the launch log. So all logs have the same order.
 //
+// If this host is the last one to report a request, the head may have promised it before: then the relay
+// launches it at once (Note [Promises] in kernels/control/host_order.h).
+//
 // The head also cuts the batches, since transfers between hosts need the same ones on all of them. It holds
 // back what it could launch while its own rank has sealed work, until the bucket cap is reached. What goes to
 // another host at a time is one message of the wire.
@@ -51,9 +54,13 @@ class Relay {
   // Does what can be done now, and never waits. True when there was something. Progress thread.
   bool Step();
 
-  // Launches what the head has held back; its rank is out of sealed work. True when there was something.
-  // Progress thread.
+  // Launches what the head has held back; its rank is out of sealed work, or has left. True when there was
+  // something. Progress thread.
   bool SealOpen();
+
+  // Likewise; if there was nothing, promises what another host alone has not reported. The head's rank is out
+  // of sealed work. Progress thread.
+  bool SealOrPromise();
 
   // Whether the head's answer may come soon, or there is soon room for a turn. Progress thread.
   bool polls() const {
@@ -62,6 +69,10 @@ class Relay {
 
  private:
   using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
+  struct Reported {
+    Place place;
+    RelayMessage report;  // for a promise; not at the head
+  };
   // A request that was launched, until its generation is retired.
   struct Launched {
     Place place;
@@ -78,13 +89,15 @@ class Relay {
   void TakeAtHead(const RelayMessage& message, RankId from);
   void Obey(const RelayMessage& message);
   void Launch(const RelayMessage& message);
+  void LaunchPromised();
   bool DrawTurns();
   void Retire();
   bool FailWhenDrained();
   void NoteShutDown(RankId rank);
   void CheckConnections();
   void Decide(RelayMessage decision);
-  void Publish(const std::vector<RelayMessage>& decisions);
+  void Publish(const std::vector<RelayMessage>& decisions, RankId except = RankId());
+  RankId PromisedTo() const { return RankId(communicator_->hosts()[order_->promised_to()].front()); }
   void SendToHead();
 
   MemberState* const state_;
@@ -92,6 +105,7 @@ class Relay {
   Communicator* const communicator_;
   LocalGroup* const group_;
   const Wire::Channel channel_;
+  std::size_t own_host_ = 0;           // in communicator_->hosts()
   std::unique_ptr<HostOrder> order_;   // the head's
   std::vector<RelayMessage> held_;     // by the head: launches of the open batch
   std::uint64_t held_bytes_ = 0;       // of the open batch
@@ -99,8 +113,9 @@ class Relay {
   std::vector<RelayMessage> reports_;  // to be sent to the head
 
   std::uint64_t incarnation_ = 0;
-  std::uint64_t position_ = 0;     // in the ready log
-  std::map<Key, Place> reported_;  // not launched yet
+  std::uint64_t position_ = 0;         // in the ready log
+  std::map<Key, Reported> reported_;   // not launched yet
+  std::deque<RelayMessage> promises_;  // by the head, not launched yet
   Clock::time_point answer_expected_until_;
   std::deque<Launched> launched_;
   std::deque<RelayMessage> turns_;  // to be drawn, in this order
