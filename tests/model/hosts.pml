@@ -26,6 +26,10 @@
 #ifndef FAILURES
 #define FAILURES 0
 #endif
+/* 1: the head may promise requests to the last host to report them (Note [Promises] in host_order.h). */
+#ifndef PROMISES
+#define PROMISES 0
+#endif
 /* 1: some host aborts the job. */
 #ifndef ABORT
 #define ABORT 0
@@ -45,6 +49,9 @@
 #define FAILED 2
 #define LAUNCH 3
 #define FAIL 4
+#define PROMISE 5
+#define WITHDRAW 6
+#define WITHDRAWN 7
 chan to_head[HOSTS] = [QUEUE] of { byte, byte, byte }; /* kind, ticket, incarnation */
 chan to_host[HOSTS] = [QUEUE] of { byte, byte, byte };
 
@@ -56,6 +63,9 @@ chan to_host[HOSTS] = [QUEUE] of { byte, byte, byte };
 #define DONE 4
 byte state[HOSTS * REQUESTS];
 #define S(h, t) state[(h) * REQUESTS + (t)]
+
+/* By host: the head's promises, not launched yet. */
+chan promises[HOSTS] = [REQUESTS] of { byte, byte }; /* ticket, incarnation */
 
 byte incarnation[HOSTS];
 byte failing[HOSTS]; /* failures that the head has decided, and that the host has not obeyed */
@@ -76,6 +86,25 @@ inline End(t, how) {
   ended[AT(incarnation[h], t)] = how
 }
 
+/* All hosts launch in the same order: the requests of each incarnation, in that of the first host. */
+byte launches[HOSTS];
+byte order_of[INCARNATIONS * REQUESTS];
+inline Launched(t) {
+  assert(S(h, t) == REPORTED);
+  assert(order_of[AT(incarnation[h], launches[h])] == 0 || order_of[AT(incarnation[h], launches[h])] == t + 1);
+  order_of[AT(incarnation[h], launches[h])] = t + 1;
+  launches[h]++;
+  if
+  :: IS_SMALL(t) ->
+    assert(sent[AT(incarnation[h], t)] == ALL);
+    S(h, t) = DONE;
+    End(t, WELL)
+  :: else ->
+    S(h, t) = LAUNCHED;
+    sent[AT(incarnation[h], t)] = sent[AT(incarnation[h], t)] | 1 << h
+  fi
+}
+
 /* Note [Places between hosts] in kernels/engine/pending.h. */
 #define USES(h, t) (S(h, t) >= ARRIVED && S(h, t) <= LAUNCHED)
 #define SAME(t, u) ((t) != (u) && (t) % PLACES == (u) % PLACES)
@@ -92,29 +121,33 @@ inline End(t, how) {
 
 #define IS_LAUNCHED(u) (S(h, u) == LAUNCHED)
 
+/* A relay launches what was promised before it takes another message. */
+#define CAN_KEEP(t) (promises[h]?[t, eval(incarnation[h])] && S(h, t) == REPORTED)
+#define CAN_KEEP_PROMISE ANY(CAN_KEEP)
+
 /* The last member of the host arrives at request `t`; the relay reports it; its data have come from all hosts. */
 #define OF_REQUEST(t, BUSY)                                                        \
   :: atomic { RUNS && S(h, t) == NEW && TURN(t) && !ANY(BUSY) -> S(h, t) = ARRIVED } \
   :: atomic { RUNS && S(h, t) == ARRIVED ->                                          \
        S(h, t) = REPORTED; to_head[h] ! READY, t, incarnation[h];                    \
        sent[AT(incarnation[h], t)] = sent[AT(incarnation[h], t)] | IS_SMALL(t) << h } \
+  :: atomic { RUNS && CAN_KEEP(t) -> promises[h] ? _, _; Launched(t) }               \
   :: atomic { RUNS && S(h, t) == LAUNCHED && sent[AT(incarnation[h], t)] == ALL ->   \
        S(h, t) = DONE; End(t, WELL) }
 
 inline Obey() {
   if
   :: kind == LAUNCH ->
-    assert(about == incarnation[h] && S(h, ticket) == REPORTED);
-    if
-    :: IS_SMALL(ticket) ->
-      assert(sent[AT(about, ticket)] == ALL);
-      S(h, ticket) = DONE;
-      End(ticket, WELL)
-    :: else ->
-      S(h, ticket) = LAUNCHED;
-      sent[AT(about, ticket)] = sent[AT(about, ticket)] | 1 << h
-    fi
+    assert(about == incarnation[h]);
+    Launched(ticket)
   :: kind == FAIL -> failing[h]++
+  :: kind == PROMISE -> promises[h] ! ticket, about
+  :: kind == WITHDRAW ->
+    do
+    :: nempty(promises[h]) -> promises[h] ? _, _
+    :: empty(promises[h]) -> break
+    od;
+    to_head[h] ! WITHDRAWN, 0, 0
   fi
 }
 
@@ -132,6 +165,8 @@ inline FailHere() {
   :: else -> break
   od;
   ticket = 0;
+  assert(!promises[h]?[0, eval(incarnation[h])] && !promises[h]?[1, eval(incarnation[h])]);
+  launches[h] = 0;
   incarnation[h]++
 }
 
@@ -150,7 +185,7 @@ proctype Host(byte h) {
        FailHere()
 #endif
      }
-  :: atomic { !aborted[h] && nempty(to_host[h]) ->
+  :: atomic { !aborted[h] && nempty(to_host[h]) && !CAN_KEEP_PROMISE ->
        to_host[h] ? kind, ticket, about;
        Obey();
        kind = 0; ticket = 0; about = 0 }
@@ -167,7 +202,15 @@ proctype Host(byte h) {
 
 /* The head's HostOrder. `order` is its incarnation. */
 byte order;
-byte waiting[REQUESTS]; /* the hosts that are ready */
+byte waiting[REQUESTS]; /* the hosts that are ready; all of them if it is ready behind a promise */
+
+/* Promises that have not been launched, to the host `to`; what is ready behind them. */
+byte to;
+chan promised = [REQUESTS] of { byte };
+chan behind = [REQUESTS] of { byte };
+byte first;       /* of the promises, + 1; 0: none */
+byte is_promised; /* bit t: request t is */
+bit withdrawing, must_fail;
 
 inline Publish(what, t) {
   to_host[0] ! what, t, order;
@@ -188,7 +231,125 @@ inline PublishHeld() {
   launched = 0
 }
 
+/* To all hosts but the one that has launched it by a promise. */
+inline PublishPromised(t) {
+  if
+  :: to != 0 -> to_host[0] ! LAUNCH, t, order
+  :: else
+  fi;
+  if
+  :: to != 1 -> to_host[1] ! LAUNCH, t, order
+  :: else
+  fi;
+#if HOSTS == 3
+  if
+  :: to != 2 -> to_host[2] ! LAUNCH, t, order
+  :: else
+  fi
+#endif
+}
+
+inline Withdraw() {
+  if
+  :: !withdrawing -> withdrawing = 1; to_host[to] ! WITHDRAW, 0, order
+  :: else
+  fi
+}
+
+inline LaunchReady(t) {
+  waiting[t] = 0;
+  if
+  :: IS_SMALL(t) -> PublishHeld(); Publish(LAUNCH, t)
+  :: else -> held ! t
+  fi
+}
+
+inline NextPromise() {
+  if
+  :: nempty(promised) -> promised ? <first>; first++
+  :: empty(promised) -> first = 0
+  fi
+}
+
+#define FIRST_IS_READY (first != 0 && waiting[first - (first != 0)] == ALL)
+inline LaunchInOrder() {
+  do
+  :: FIRST_IS_READY ->
+    promised ? launched;
+    is_promised = is_promised & ~(1 << launched);
+    waiting[launched] = 0;
+    PublishPromised(launched);
+    NextPromise()
+  :: else -> break
+  od;
+  if
+  :: first == 0 ->
+    do
+    :: nempty(behind) -> behind ? launched; LaunchReady(launched)
+    :: empty(behind) -> break
+    od
+  :: else
+  fi;
+  launched = 0
+}
+
+/* What can be promised to `host`. */
+#define AWAITS_ONLY(t, host) (waiting[t] == (ALL & ~(1 << (host))))
+#define MAY_PROMISE(host) (PROMISES && empty(held) && first == 0 && !withdrawing && \
+    (AWAITS_ONLY(0, host) || AWAITS_ONLY(1, host) || AWAITS_ONLY(REQUESTS - 1, host)))
+inline Promise(t) {
+  if
+  :: AWAITS_ONLY(t, to) && !(is_promised >> t & 1) ->
+    promised ! t;
+    is_promised = is_promised | 1 << t;
+    to_host[to] ! PROMISE, t, order
+  :: else
+  fi
+}
+inline PromiseTo(host) {
+  to = host;
+  if
+  :: Promise(1)
+  :: true
+  fi;
+  Promise(0);
+  Promise(1);
+#if REQUESTS == 3
+  Promise(2);
+#endif
+  NextPromise()
+}
+
+inline TakeWithdrawn() {
+  withdrawing = 0;
+  is_promised = 0;
+  first = 0;
+  do
+  :: nempty(promised) ->
+    promised ? launched;
+    if
+    :: waiting[launched] == ALL -> behind ! launched
+    :: else
+    fi
+  :: empty(promised) -> break
+  od;
+  LaunchInOrder();
+  if
+  :: must_fail -> must_fail = 0; FailNow()
+  :: else
+  fi
+}
+
 inline FailAll() {
+  if
+#ifndef BUG_FAILS_PROMISES
+  :: first != 0 || withdrawing -> must_fail = 1; Withdraw()
+#endif
+  :: else -> FailNow()
+  fi
+}
+
+inline FailNow() {
 #ifndef BUG_KEEPS_WHAT_IS_HELD
   PublishHeld();
 #endif
@@ -201,7 +362,7 @@ inline FailAll() {
   waiting[1] = 0
 }
 
-#define CROSSES(u) (SAME(ticket, u) && waiting[u] != 0)
+#define CROSSES(u) (SAME(ticket, u) && waiting[u] != 0 && waiting[u] != ALL)
 
 inline Take(host) {
   if
@@ -213,11 +374,16 @@ inline Take(host) {
     waiting[ticket] = waiting[ticket] | 1 << host;
     if
     :: waiting[ticket] == ALL ->
-      waiting[ticket] = 0;
       if
-      :: IS_SMALL(ticket) -> PublishHeld(); Publish(LAUNCH, ticket)
-      :: else -> held ! ticket
-      fi
+#ifdef BUG_OVERTAKES_PROMISES
+      :: !(is_promised >> ticket & 1) -> LaunchReady(ticket)
+#else
+      :: first == 0 -> LaunchReady(ticket)
+      :: first != 0 && !(is_promised >> ticket & 1) -> behind ! ticket; Withdraw()
+#endif
+      :: else
+      fi;
+      LaunchInOrder()
 #ifndef BUG_CROSSES
     :: waiting[ticket] != ALL && ANY(CROSSES) ->
       assert(IN_TURN == 0 && PLACES < REQUESTS);
@@ -226,6 +392,7 @@ inline Take(host) {
     :: else
     fi
   :: kind == FAILED && about == order -> FailAll()
+  :: kind == WITHDRAWN -> TakeWithdrawn()
   :: else
   fi;
   kind = 0; ticket = 0; about = 0
@@ -236,10 +403,12 @@ proctype Head() {
   byte kind, ticket, about, launched;
   do
   :: atomic { nempty(held) -> PublishHeld() }
+  :: atomic { MAY_PROMISE(1) -> PromiseTo(1) }
   :: atomic { to_head[0] ? kind, ticket, about -> Take(0) }
   :: atomic { to_head[1] ? kind, ticket, about -> Take(1) }
 #if HOSTS == 3
   :: atomic { to_head[2] ? kind, ticket, about -> Take(2) }
+  :: atomic { MAY_PROMISE(2) -> PromiseTo(2) }
 #endif
   od
 }
@@ -255,7 +424,7 @@ proctype Aborter() {
 
 /* When nothing can happen any more, all hosts are in the same incarnation, and have all results; or all are aborted. */
 #define ALL_DONE(h) (S(h, 0) == DONE && S(h, 1) == DONE && S(h, REQUESTS - 1) == DONE)
-#define AT_REST(h) (incarnation[h] == order && failing[h] == 0 && empty(held) && empty(to_host[h]) && empty(to_head[h]) && \
+#define AT_REST(h) (incarnation[h] == order && failing[h] == 0 && empty(held) && empty(promised) && empty(to_host[h]) && empty(to_head[h]) && \
     (ALL_DONE(h) || order == INCARNATIONS))
 
 proctype Quiescence() {

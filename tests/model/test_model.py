@@ -132,6 +132,10 @@ HOST_SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "hosts_in_turn": ("REQUESTS=3", "PLACES=1", "IN_TURN=1", "FAILURES=1"),
     "hosts_cross": ("REQUESTS=3", "PLACES=1", "FAILURES=1"),
     "hosts_abort": ("FAILURES=1", "ABORT=1"),
+    "promises_fail": ("PROMISES=1", "SMALL=1", "FAILURES=1"),
+    "promises_cross": ("PROMISES=1", "REQUESTS=3", "PLACES=1"),
+    "promises_abort": ("PROMISES=1", "FAILURES=1", "ABORT=1"),
+    "promises_of_three": ("PROMISES=1", "HOSTS=3"),
 }
 HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "FAILS_AT_ONCE": ("FAILURES=1",),
@@ -139,6 +143,8 @@ HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "TAKES_WHAT_IS_OLD": ("FAILURES=1",),
     "KEEPS_WHAT_IS_HELD": ("FAILURES=1",),
     "CROSSES": ("PLACES=1",),
+    "FAILS_PROMISES": ("PROMISES=1", "FAILURES=1"),
+    "OVERTAKES_PROMISES": ("PROMISES=1",),
 }
 
 
