@@ -2,11 +2,12 @@
 
     python tests/python/soak.py --minutes 120 --log soak.log
 
-Each job trains with `smddprun --max-restarts` and `sdp.Checkpoint`. Each start of it draws a fault from the job's
-seed: one rank is killed (SIGKILL), exits, raises an exception, or runs out of memory (RLIMIT_AS); often another
-one is stopped for a while first (SIGSTOP, then SIGCONT). Every job must end in time with the weights of a job that
-nothing disturbed, with one restart for each fatal fault, and without a process, file or socket left behind. The
-launcher's memory and descriptors must not grow from start to start, nor those of a rank from step to step.
+Each job trains with `smddprun --max-restarts` and `sdp.Checkpoint`. Each start of it draws a fault from the
+job's seed: one rank is killed (SIGKILL), exits, raises an exception, or runs out of memory (RLIMIT_AS); often
+another one is stopped for a while first (SIGSTOP, then SIGCONT). Every job must end in time with the weights
+of a job that nothing disturbed, with one restart for each fatal fault, and without a process, file or socket
+left behind. The launcher's memory and descriptors must not grow from start to start, nor those of a rank from
+step to step.
 
 The exit code is 1 if a job failed one of these checks; the log names its seed, and `--seed` repeats it.
 """
@@ -74,7 +75,8 @@ def fail_here():
     np.ones([1 << 30])  # MemoryError
 
 def is_due():
-    return disturbed and rank == victim and kind in ("exception", "memory") and time.monotonic() - begin > delay
+    due = time.monotonic() - begin > delay
+    return disturbed and rank == victim and kind in ("exception", "memory") and due
 
 if disturbed and stops and rank == stopped:
     threading.Timer(stop_delay, stop).start()
