@@ -530,17 +530,8 @@ TEST(QuietProcess, WaitsThatOnlyTheProcessCanEnd) {
   EXPECT_FALSE(IsInFutexWait((futex + "0x189 0x0 0x0" + rest).c_str(), true));
 }
 
-TEST(Stall, RanksThatWaitForEachOtherForEver) {
-  const auto begin = Clock::now();
-  const std::vector<RankEnd> ends = RunLimited(3, Times(60'000, 120'000), [](Engine& engine) {
-    return Allreduce(engine, "fruit " + std::to_string(engine.config().rank));
-  });
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
-  for (const RankEnd& end : ends) {
-    ExpectParts(end.error, {"wait for each other for ever", "'fruit 0'", "'fruit 1'", "'fruit 2'"});
-  }
-}
-
+// Ranks that do wait for each other for ever are in tests/python/test_deadlock.py: std::future waits at
+// futexes that are not private, so nothing is certain here.
 TEST(Stall, ARankThatSleepsMayGoOn) {
   const std::vector<RankEnd> ends = RunLimited(2, Times(60'000, 120'000), [](Engine& engine) {
     if (engine.config().rank == 1) SleepMs(9000);
