@@ -1,4 +1,4 @@
-"""Any words on the command line, host lists and hostfiles: they are taken, or refused with a text; nothing else."""
+"""Any words as options, host lists and hostfiles: they are taken, or refused with a text; nothing else."""
 
 import contextlib
 
@@ -8,11 +8,52 @@ from hypothesis import strategies as st
 from smddprun import hosts, options
 from smddprun.hosts import Host
 
-OPTIONS = (
-    "-np --num-proc -H --host --hosts --hostfile -x --grace --timeout --max-restarts --timeline --summary -v "
-    "--verbose --check -m --rank-output --help -- -n -N --np=2 -np=2 --timeout=1e400 -H= -x=A=B"
-).split()
-VALUES = "0 1 2 -1 1e9 nan inf 99999999999999999999 a:2,b:2 a:x , A=B A = python train.py".split()
+OPTIONS = [
+    "-np",
+    "--num-proc",
+    "-H",
+    "--host",
+    "--hosts",
+    "--hostfile",
+    "-x",
+    "--grace",
+    "--timeout",
+    "--max-restarts",
+    "--timeline",
+    "--summary",
+    "-v",
+    "--verbose",
+    "--check",
+    "-m",
+    "--rank-output",
+    "--help",
+    "--",
+    "-n",
+    "-N",
+    "--np=2",
+    "-np=2",
+    "--timeout=1e400",
+    "-H=",
+    "-x=A=B",
+]
+VALUES = [
+    "0",
+    "1",
+    "2",
+    "-1",
+    "1e9",
+    "nan",
+    "inf",
+    "99999999999999999999",
+    "a:2,b:2",
+    "a:x",
+    ",",
+    "A=B",
+    "A",
+    "=",
+    "python",
+    "train.py",
+]
 WORDS = st.lists(st.sampled_from(OPTIONS) | st.sampled_from(VALUES) | st.text(max_size=8), max_size=8)
 NAMES = st.text(st.sampled_from("abz09.-"), min_size=1, max_size=8)
 NAMED = st.lists(st.builds(Host, NAMES, st.integers(1, 100)), min_size=1, max_size=6)
