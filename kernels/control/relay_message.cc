@@ -103,6 +103,8 @@ bool GetRun(Reader* reader, std::vector<RelayPart>* parts) {
   std::uint64_t splits = 0;
   if (!reader->Get(&run) || !reader->GetCount(&splits, sizeof(std::uint64_t))) return false;
   if (run.ranks < 1 || run.ranks > static_cast<std::uint64_t>(kMaxRanks) - parts->size()) return false;
+  // Encode makes no such run; the copies of its splits could take any amount of memory.
+  if (splits > 0 && run.ranks > 1) return false;
   RelayPart part;
   part.rows = run.rows;
   part.splits.resize(splits);

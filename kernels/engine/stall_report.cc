@@ -106,6 +106,14 @@ std::string Cause(const StallReport& report, const AbsentRank& absent) {
          "in";
 }
 
+// A sentence.
+std::string State(const AbsentRank& absent) {
+  std::string text = "Rank " + std::to_string(absent.rank);
+  if (absent.pid > 0) text += " (pid " + std::to_string(absent.pid) + ")";
+  return text + (absent.on_this_host ? " " + Process(absent) + "; it " + Submissions(absent) + "."
+                                     : " is on another host.");
+}
+
 std::string DeviceCause(const std::string& device, bool with_others) {
   return device + (with_others ? ", or that of another rank," : "") +
          " still computes what was put on its streams before, or hangs; `nvidia-smi` shows what it does, and "
@@ -131,13 +139,7 @@ std::string DescribeStall(const StallReport& report) {
   if (report.requests.front().ready) text += ", which all ranks have submitted";
   text += ".";
   const std::size_t shown = std::min(report.absent.size(), kShownRanks);
-  for (std::size_t i = 0; i < shown; ++i) {
-    const AbsentRank& absent = report.absent[i];
-    text += " Rank " + std::to_string(absent.rank);
-    if (absent.pid > 0) text += " (pid " + std::to_string(absent.pid) + ")";
-    text += absent.on_this_host ? " " + Process(absent) + "; it " + Submissions(absent) + "."
-                                : " is on another host.";
-  }
+  for (std::size_t i = 0; i < shown; ++i) text += " " + State(report.absent[i]);
   if (report.absent.size() > shown) {
     text += " The other " + std::to_string(report.absent.size() - shown) + " are not shown.";
   }
@@ -157,6 +159,17 @@ std::string DescribeStall(const StallReport& report) {
     text += " The job ends when " + std::string(report.absent.size() <= 1 ? "it makes" : "they make") +
             " no progress for " + DescribeSeconds(report.timeout_seconds) + " (SMDDP_STALL_TIMEOUT).";
   }
+  return text;
+}
+
+std::string DescribeDeadlock(const StallReport& report, const std::vector<AbsentRank>& others) {
+  std::string text =
+      "the ranks wait for each other for ever: each waits for a collective that another rank has not "
+      "submitted, and no thread of any rank is left that could submit it: " +
+      DescribeStall(report);
+  const std::size_t shown = std::min(others.size(), kShownRanks);
+  for (std::size_t i = 0; i < shown; ++i) text += " " + State(others[i]);
+  if (others.size() > shown) text += " And " + std::to_string(others.size() - shown) + " more ranks wait.";
   return text;
 }
 

@@ -26,6 +26,12 @@ constexpr int kLooks = 4, kLooksAhead = 2;
 // A process that uses so much of a core does something of its own.
 constexpr double kProgressShare = 0.1;
 
+// Note [Deadlock]. How long nothing moves before a rank looks at its threads; between two looks; the longest
+// time between two looks at a process that was not quiet.
+constexpr Clock::duration kMovelessTime = std::chrono::seconds(3);
+constexpr Clock::duration kDeadlockInterval = milliseconds(500);
+constexpr Clock::duration kLongestPause = std::chrono::seconds(4);
+
 // The timeout's share that has to pass before a rank is looked at: enough looks are left to see whether it
 // makes progress.
 Clock::duration Patience(Clock::duration warning, Clock::duration timeout) {
@@ -131,11 +137,17 @@ void StallWatch::Run() {
       if (Idle()) wake_.wait(lock, [this] { return stopping_ || !asleep_.load(std::memory_order_seq_cst); });
       asleep_.store(false, std::memory_order_seq_cst);
     }
-    wake_.wait_for(lock, interval_, [this] { return stopping_; });
-    if (stopping_) break;
-    lock.unlock();
-    Look();
-    lock.lock();
+    const Clock::time_point next_look = Clock::now() + interval_;
+    do {
+      const Clock::time_point next =
+          WatchesForDeadlocks() ? std::min(next_look, Clock::now() + kDeadlockInterval) : next_look;
+      wake_.wait_until(lock, next, [this] { return stopping_; });
+      if (stopping_) break;
+      lock.unlock();
+      if (WatchesForDeadlocks()) LookForDeadlock();
+      if (Clock::now() >= next_look) Look();
+      lock.lock();
+    } while (!stopping_ && !Idle() && Clock::now() < next_look);
   }
   if (Idle() && !job_->aborted()) EndStall(Clock::now());
 }
@@ -311,6 +323,115 @@ bool StallWatch::IsReporter(const RankSet& members) const {
   return true;
 }
 
+// It is one way of ending a job for a stall, so the setting that forbids that forbids this. What ranks of
+// other hosts do is not seen.
+bool StallWatch::WatchesForDeadlocks() const { return timeout_ != kNever && outside_.empty(); }
+
+// Note [Deadlock].
+void StallWatch::LookForDeadlock() {
+  if (job_->aborted()) return;
+  const Clock::time_point now = Clock::now();
+  const std::uint64_t submitted = own_.submitted(), ended = own_.ended();
+  if (Idle() || submitted != last_submitted_ || ended != last_ended_) {
+    last_submitted_ = submitted;
+    last_ended_ = ended;
+    last_move_ = now;
+    quiet_pause_ = kDeadlockInterval;
+    next_quiet_look_ = now;
+    own_.stuck().store(0, std::memory_order_seq_cst);
+    quiet_.Reset();
+    said_.clear();
+    return;
+  }
+  if (now - last_move_ < kMovelessTime || now < next_quiet_look_) return;
+  const std::vector<Waiting> waiting = collect_(now);
+  if (!IsStuck(waiting)) {
+    own_.stuck().store(0, std::memory_order_seq_cst);
+    said_.clear();
+    return;
+  }
+  if (own_.stuck().load(std::memory_order_seq_cst) == 0) {
+    MemberMask missing;  // by local rank
+    for (const RankId rank : MissingOf(waiting).ranks()) {
+      missing |= MemberMask::Of(MemberId(job_->LocalRankOf(rank.value())));
+    }
+    own_.stuck_for().store(missing.bits(), std::memory_order_seq_cst);
+    own_.stuck_looks().store(0, std::memory_order_seq_cst);
+    own_.stuck().store(++stuck_number_, std::memory_order_seq_cst);
+  }
+  own_.stuck_looks().fetch_add(1, std::memory_order_seq_cst);
+  if (job_->local_rank() == 0 && AllAreStuck()) EndDeadlock(waiting, now);
+}
+
+// Whether this rank was, since it last looked.
+bool StallWatch::IsStuck(const std::vector<Waiting>& waiting) {
+  bool stuck = waiting.size() == last_submitted_ - last_ended_;
+  for (const Waiting& each : waiting) {
+    const bool for_ranks = !each.request.ready && each.request.device.empty();
+    stuck = stuck && for_ranks && !each.missing.empty() && !each.missing.Contains(RankId(job_->rank()));
+  }
+  if (!stuck) {
+    quiet_.Reset();
+    return false;
+  }
+  if (quiet_.Look()) return own_.submitted() == last_submitted_ && own_.ended() == last_ended_;
+  if (quiet_.has_looked()) return false;  // the next look may tell more
+  next_quiet_look_ = Clock::now() + quiet_pause_;
+  quiet_pause_ = std::min(2 * quiet_pause_, kLongestPause);
+  return false;
+}
+
+// Whether all ranks were stuck when this was called for the first time since something moved.
+bool StallWatch::AllAreStuck() {
+  std::vector<std::uint64_t> said, looked;
+  for (int local = 0; local < job_->local_size(); ++local) {
+    ProgressRecord& record = job_->segment().rank(local).progress;
+    said.push_back(record.stuck().load(std::memory_order_seq_cst));
+    looked.push_back(record.stuck_looks().load(std::memory_order_seq_cst));
+    if (said.back() == 0 || job_->HasLeft(local)) {
+      said_.clear();
+      return false;
+    }
+  }
+  if (said != said_) {
+    said_ = std::move(said);
+    looked_ = std::move(looked);
+    return false;
+  }
+  for (std::size_t local = 0; local < looked.size(); ++local) {
+    if (looked[local] < looked_[local] + 2) return false;
+  }
+  return true;
+}
+
+RankSet StallWatch::StuckFor(int local) const {
+  ProgressRecord& record = job_->segment().rank(local).progress;
+  const MemberMask published(record.stuck_for().load(std::memory_order_seq_cst));
+  const MemberMask here = MemberMask::FirstN(job_->local_size()) & published;  // others cannot be
+  RankSet ranks;
+  for (const MemberId each : here) ranks.Add(RankId(job_->RankOf(each.value())));
+  return ranks;
+}
+
+void StallWatch::EndDeadlock(const std::vector<Waiting>& waiting, Clock::time_point now) {
+  StallReport report = MakeReport(waiting, now);
+  report.timeout_seconds = 0;
+  const RankSet missing = MissingOf(waiting);
+  std::vector<AbsentRank> others;
+  for (int local = 0; local < job_->local_size(); ++local) {
+    const RankId rank(job_->RankOf(local));
+    if (rank.value() != job_->rank() && !missing.Contains(rank)) others.push_back(Describe(rank, now));
+  }
+  for (std::vector<AbsentRank>* ranks : {&report.absent, &others}) {
+    for (AbsentRank& absent : *ranks) {
+      absent.state = 'S';
+      absent.cpu_share = -1;
+      absent.waits_for = StuckFor(job_->LocalRankOf(absent.rank));
+    }
+  }
+  job_->Abort(DescribeDeadlock(report, others));
+}
+
 StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now) {
   StallReport report;
   report.rank = job_->rank();
@@ -319,31 +440,33 @@ StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::t
   for (const Waiting& each : waiting) report.requests.push_back(each.request);
   for (const RankId rank : MissingOf(waiting).ranks()) {
     if (rank.value() == job_->rank()) continue;
-    const Seen& seen = seen_[rank.index()];
-    AbsentRank absent;
-    absent.rank = rank.value();
-    const int local = job_->LocalRankOf(rank.value());
-    absent.on_this_host = local >= 0;
-    if (local < 0) {
-      report.absent.push_back(absent);
-      continue;
-    }
-    ProgressRecord& record = job_->segment().rank(local).progress;
-    absent.pid = sees_processes_ ? job_->peer(local).pid : 0;
-    absent.state = seen.state;
-    absent.cpu_share = seen.cpu_share;
-    ProgressRecord::Submission last;
-    absent.submitted = record.Last(&last);
-    if (absent.submitted) {
-      absent.last = last.manifest;
-      absent.communicator = static_cast<CommunicatorId>(last.communicator);
-      absent.last_seconds = static_cast<double>(Nanoseconds(now.time_since_epoch()) - last.when_ns) * 1e-9;
-    }
-    absent.pending = record.submitted() - record.ended();
-    absent.waits_for = WaitedForBy(local);
-    report.absent.push_back(absent);
+    report.absent.push_back(Describe(rank, now));
   }
   return report;
+}
+
+// `rank` is not this one.
+AbsentRank StallWatch::Describe(RankId rank, Clock::time_point now) {
+  const Seen& seen = seen_[rank.index()];
+  AbsentRank absent;
+  absent.rank = rank.value();
+  const int local = job_->LocalRankOf(rank.value());
+  absent.on_this_host = local >= 0;
+  if (local < 0) return absent;
+  ProgressRecord& record = job_->segment().rank(local).progress;
+  absent.pid = sees_processes_ ? job_->peer(local).pid : 0;
+  absent.state = seen.state;
+  absent.cpu_share = seen.cpu_share;
+  ProgressRecord::Submission last;
+  absent.submitted = record.Last(&last);
+  if (absent.submitted) {
+    absent.last = last.manifest;
+    absent.communicator = static_cast<CommunicatorId>(last.communicator);
+    absent.last_seconds = static_cast<double>(Nanoseconds(now.time_since_epoch()) - last.when_ns) * 1e-9;
+  }
+  absent.pending = record.submitted() - record.ended();
+  absent.waits_for = WaitedForBy(local);
+  return absent;
 }
 
 }  // namespace tf_smddp

@@ -17,6 +17,17 @@
 // requests ends, in whatever communicator; and, while none of its requests is pending, when it uses a tenth
 // of a core: an evaluation, a compilation. A rank that has a request pending waits for that request; other
 // work of its process is not progress.
+//
+// Note [Deadlock]: when it is certain that the ranks of a job on one host wait for each other for ever, the
+// job is ended within seconds. A rank is stuck when, since it last looked,
+//   1. its process was quiet (Note [Quiet] in quiet_process.h): no thread can submit a request before the
+//      engine wakes it, and the engine does that only when a request ends;
+//   2. none was submitted and none has ended; and
+//   3. each pending one waits for a rank that has not submitted it.
+// It says so in its progress record, with a number that is new whenever one of these was not so, and counts
+// its looks. The first rank reads what all say, twice. If the numbers are the same and each rank has looked
+// twice in between, so that one whole look came after the first reading, then all ranks were stuck at the
+// moment of the first reading. No request could end after it, so none did or will.
 #ifndef TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
 #define TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
 
@@ -35,6 +46,7 @@
 #include "kernels/common/status.h"
 #include "kernels/control/progress_record.h"
 #include "kernels/engine/job.h"
+#include "kernels/engine/quiet_process.h"
 #include "kernels/engine/stall_report.h"
 
 namespace tf_smddp {
@@ -98,6 +110,13 @@ class StallWatch {
   void CheckTimeout(const RankSet& awaited, const std::string& text, Clock::time_point now);
   bool IsElsewhere(const RankSet& awaited) const;
   bool IsReporter(const RankSet& members) const;
+  bool WatchesForDeadlocks() const;
+  void LookForDeadlock();
+  bool IsStuck(const std::vector<Waiting>& waiting);
+  bool AllAreStuck();
+  RankSet StuckFor(int local) const;
+  AbsentRank Describe(RankId rank, Clock::time_point now);
+  void EndDeadlock(const std::vector<Waiting>& waiting, Clock::time_point now);
   StallReport MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now);
 
   Job* const job_;
@@ -116,6 +135,16 @@ class StallWatch {
   Clock::time_point since_;
   Clock::duration next_warning_{};  // after since_
   std::vector<Seen> seen_;          // by rank
+
+  // Note [Deadlock]. Watch thread only.
+  QuietProcess quiet_;
+  std::uint64_t last_submitted_ = 0, last_ended_ = 0;
+  Clock::time_point last_move_;        // when one of these was new
+  Clock::time_point next_quiet_look_;  // a process that is not quiet is not looked at all the time
+  Clock::duration quiet_pause_{};
+  std::uint64_t stuck_number_ = 0;     // the last one that this rank has published
+  std::vector<std::uint64_t> said_;    // what all ranks said at the first reading; empty before
+  std::vector<std::uint64_t> looked_;  // and how often they had looked
 
   struct Writing {
     Waiting waiting;

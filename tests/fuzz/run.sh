@@ -1,0 +1,27 @@
+#!/bin/sh
+# Builds each target of this folder with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer, and runs it
+# for SECONDS_EACH seconds (default: 5). Needs clang; on Debian: apt-get install clang. What it finds lies in the
+# folder OUT (default: .cache/fuzz), as does the corpus, which the next run goes on with.
+#     tests/fuzz/run.sh [SECONDS_EACH]
+set -eu
+cd "$(dirname "$0")/../.."
+seconds=${1:-5}
+out=${OUT:-.cache/fuzz}
+flags="-g -O1 -std=c++17 -I. -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined"
+run() {  # the target's name, and the sources that it needs
+  name=$1
+  shift
+  mkdir -p "$out/$name"
+  # shellcheck disable=SC2086
+  clang++ $flags "tests/fuzz/$name.cc" "$@" -o "$out/$name.bin"
+  echo "$name: $seconds s"
+  "$out/$name.bin" -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=10 -max_len=65536 -print_final_stats=1 \
+    -artifact_prefix="$out/$name-" "$out/$name" 2> "$out/$name.log" || { tail -40 "$out/$name.log"; exit 1; }
+  grep -E "number_of_executed_units|peak_rss" "$out/$name.log"
+}
+manifest="kernels/control/manifest.cc kernels/common/types.cc kernels/common/utf8.cc kernels/common/decimal_text.cc"
+# shellcheck disable=SC2086
+run relay_message_fuzz kernels/control/relay_message.cc $manifest
+# shellcheck disable=SC2086
+run manifest_fuzz $manifest
+run quiet_process_fuzz kernels/engine/quiet_process.cc
