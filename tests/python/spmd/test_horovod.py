@@ -23,7 +23,7 @@ NAMES = {
     *("alltoall", "reducescatter", "grouped_reducescatter", "barrier", "join"),
     *("broadcast_variables", "broadcast_global_variables", "broadcast_object", "broadcast_object_fn"),
     *("allgather_object", "DistributedGradientTape", "PartialDistributedGradientTape"),
-    *("DistributedOptimizer", "BroadcastGlobalVariablesHook"),
+    *("Adasum", "elastic", "DistributedOptimizer", "BroadcastGlobalVariablesHook"),
 }
 
 
@@ -187,3 +187,99 @@ def test_join(rank, size):
     last = hvd.join()
     assert last == size - 1
     assert float(hvd.broadcast(tf.constant(float(rank)), last)) == last
+
+
+def test_gradients_are_scaled_as_horovods(rank, size):
+    x = tf.ones([size])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        gathered = hvd.allgather(x)
+        scattered = hvd.reducescatter(x, op=hvd.Sum)
+    np.testing.assert_allclose(tape.gradient(gathered, x), np.ones(size), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(scattered, x), np.full(size, float(size)))
+
+
+def test_factors_of_integers_and_groups_with_rows(rank, size):
+    x = tf.constant([10, 11], tf.int32)
+    assert_equal(hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.25), np.array([2, 2], np.int32) * size)
+    assert_equal(
+        hvd.reducescatter(tf.repeat(11, size), op=hvd.Sum, postscale_factor=0.5),
+        np.array([int(11 * size * 0.5)], np.int32),
+    )
+    slices = tf.IndexedSlices(of(rank, 1, 2), tf.constant([rank], tf.int64))
+    rows, dense = hvd.grouped_allreduce([slices, of(rank, 2)], op=hvd.Sum)
+    assert_equal(rows.indices, np.arange(size), "indices")
+    np.testing.assert_allclose(dense, of(0, 2) * total(size))
+
+
+def test_adasum_and_elastic_run_are_refused():
+    with pytest.raises(NotImplementedError, match=r"hvd.Adasum is not available"):
+        hvd.allreduce(tf.ones([2]), op=hvd.Adasum)
+    with pytest.raises(NotImplementedError, match=r"elastic.run\('train'\).*--max-restarts"):
+
+        @hvd.elastic.run
+        def train(state):
+            raise AssertionError
+
+    with pytest.raises(ValueError, match="BestModelCheckpoint needs filepath="):
+        hvd_keras.callbacks.BestModelCheckpoint()
+
+
+def test_ranks_outside_of_the_set_keep_their_gradients(rank, size):
+    first = hvd.add_process_set([0])
+    weight = tf.Variable([1.0])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum((rank + 1.0) * weight)
+    tape = hvd.DistributedGradientTape(tape, process_set=first)
+    np.testing.assert_allclose(tape.gradient(loss, weight), [rank + 1.0])
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), process_set=first)
+    optimizer.apply_gradients([(tf.constant([rank + 1.0]), weight)])
+    np.testing.assert_allclose(weight.numpy(), [-float(rank)])
+    assert hvd.remove_process_set(first)
+
+
+def test_local_variables_of_an_optimizer(rank, size):
+    layers = [tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="ones") for _ in range(3)]
+    model = tf.keras.Sequential([tf.keras.layers.InputLayer((1,)), *layers])
+    optimizer = hvd_keras.PartialDistributedOptimizer(tf.keras.optimizers.SGD(1.0), local_layers=layers[0])
+    optimizer.register_local_var(layers[1].trainable_weights[0])
+    gradients = [tf.constant([[rank + 1.0]])] * 3
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    local, also_local, shared = (float(weight[0, 0]) for weight in model.get_weights())
+    np.testing.assert_allclose([local, also_local], 1 - (rank + 1) / size, atol=1e-6)
+    np.testing.assert_allclose(shared, 1 - total(size) / size, rtol=1e-6)
+
+
+def test_callbacks_with_local_variables(rank, size, tmp_path):
+    of_rank = tf.keras.initializers.Constant(float(rank))
+    own, shared = (tf.keras.layers.Dense(1, use_bias=False, kernel_initializer=of_rank) for _ in range(2))
+    model = tf.keras.Sequential([tf.keras.layers.InputLayer((1,)), own, shared])
+    own.trainable = shared.trainable = False
+    model.compile("sgd", "mse")
+    callbacks = [
+        hvd_keras.callbacks.BroadcastGlobalVariablesCallback(size - 1, local_variables=own.weights),
+        hvd_keras.callbacks.BestModelCheckpoint("loss", filepath=str(tmp_path / "best.keras")),
+    ]
+    model.fit(np.ones((2, 1)), np.ones((2, 1)), verbose=0, callbacks=callbacks)
+    assert [float(weight[0, 0]) for weight in model.get_weights()] == [rank, size - 1]
+    assert (tmp_path / "best.keras").exists() == (rank == 0)
+
+
+def test_states(rank, size):
+    model = tf.keras.Sequential([tf.keras.layers.InputLayer((1,)), tf.keras.layers.Dense(1)])
+    model.set_weights([np.full([1, 1], rank + 1.0), np.zeros([1])])
+    state = hvd_keras.elastic.KerasState(model, tf.keras.optimizers.Adam(), epoch=10 + rank)
+    state.sync()
+    assert (state.epoch, float(model.get_weights()[0][0, 0])) == (10, 1.0)
+    model.set_weights([np.full([1, 1], 5.0), np.zeros([1])])
+    state.epoch = 11
+    state.restore()
+    assert (state.epoch, float(model.get_weights()[0][0, 0])) == (10, 1.0)
+    state.epoch = 12
+    state.commit()
+    state.epoch = 13
+    state.restore()
+    assert state.epoch == 12
+    weight = tf.Variable([float(rank)])
+    hvd.elastic.TensorFlowState([weight]).sync()
+    assert_equal(weight.numpy(), np.zeros(1, np.float32))

@@ -26,6 +26,8 @@ from tf_smddp import (
     size,
 )
 from tf_smddp import ReduceOp as _ReduceOp
+from tf_smddp.horovod.tensorflow import elastic
+from tf_smddp.horovod.tensorflow._arguments import Adasum
 from tf_smddp.horovod.tensorflow._built import (
     ccl_built,
     cuda_built,
@@ -81,6 +83,7 @@ Max = _ReduceOp.MAX
 Product = _ReduceOp.PRODUCT
 
 __all__ = [
+    "Adasum",
     "Average",
     "BroadcastGlobalVariablesHook",
     "Compression",
@@ -110,6 +113,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

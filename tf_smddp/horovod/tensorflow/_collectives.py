@@ -11,6 +11,40 @@ from tf_smddp import Compression, ReduceOp, global_process_set
 from tf_smddp.horovod.tensorflow._arguments import op_of, set_of
 
 
+def _with_gradient_times(tensor: Any, factor: float) -> tf.Tensor:
+    """Returns the tensor, with a gradient that is multiplied: Horovod's are scaled in another way."""
+    tensor = tf.convert_to_tensor(tensor)
+    if not (tensor.dtype.is_floating or tensor.dtype.is_complex):
+        return tensor
+
+    @tf.custom_gradient
+    def identity(value: tf.Tensor) -> Any:
+        return tf.identity(value), lambda upstream: upstream * tf.cast(factor, upstream.dtype)
+
+    return identity(tensor)
+
+
+def _scaled_integers(tensor: tf.Tensor, factor: float) -> tf.Tensor:
+    """Multiplies integers in float64 and cuts the fraction off, as Horovod does."""
+    return tensor if factor == 1.0 else tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
+
+
+def _with_factors(
+    reduce: Callable[[List[tf.Tensor], float, float], Sequence[tf.Tensor]],
+    tensors: Sequence[Any],
+    prescale_factor: float,
+    postscale_factor: float,
+) -> List[tf.Tensor]:
+    """Calls `reduce`; for integers, which the engine does not scale, with the factors around it."""
+    if (prescale_factor, postscale_factor) == (1.0, 1.0):
+        return list(reduce(list(tensors), 1.0, 1.0))
+    converted = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if not all(tensor.dtype.is_integer for tensor in converted):
+        return list(reduce(converted, prescale_factor, postscale_factor))
+    results = reduce([_scaled_integers(tensor, prescale_factor) for tensor in converted], 1.0, 1.0)
+    return [_scaled_integers(result, postscale_factor) for result in results]
+
+
 def allreduce(
     tensor: Any,
     average: Optional[bool] = None,
@@ -34,15 +68,21 @@ def allreduce(
     """
     reduce_op = op_of(average, op)
     if not isinstance(tensor, tf.IndexedSlices):
-        return sdp.allreduce(
-            tensor,
-            compression=compression,
-            op=reduce_op,
-            name=name,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set=set_of(process_set),
-        )
+
+        def reduce(tensors: List[tf.Tensor], before: float, after: float) -> List[tf.Tensor]:
+            return [
+                sdp.allreduce(
+                    tensors[0],
+                    compression=compression,
+                    op=reduce_op,
+                    name=name,
+                    prescale_factor=before,
+                    postscale_factor=after,
+                    process_set=set_of(process_set),
+                )
+            ]
+
+        return _with_factors(reduce, [tensor], prescale_factor, postscale_factor)[0]
     if reduce_op not in (ReduceOp.SUM, ReduceOp.AVERAGE) or (prescale_factor, postscale_factor) != (1.0, 1.0):
         raise NotImplementedError(
             "hvd.allreduce() of tf.IndexedSlices gathers the rows, so it has only Sum and Average, without "
@@ -68,18 +108,36 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: Optional[str] = None,
 ) -> List[Any]:
-    """As `tf_smddp.grouped_allreduce`, with Average by default."""
-    if not tensors:
-        return list(tensors)
-    return sdp.grouped_allreduce(
-        tensors,
-        compression,
-        op_of(average, op),
-        name,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=set_of(process_set),
-    )
+    """As `tf_smddp.grouped_allreduce`, with Average by default; `tf.IndexedSlices` as in `allreduce`."""
+    reduce_op = op_of(average, op)
+    results = list(tensors)
+    dense = [i for i, tensor in enumerate(results) if not isinstance(tensor, tf.IndexedSlices)]
+
+    def reduce(group: List[tf.Tensor], before: float, after: float) -> List[tf.Tensor]:
+        return sdp.grouped_allreduce(
+            group,
+            compression,
+            reduce_op,
+            name,
+            prescale_factor=before,
+            postscale_factor=after,
+            process_set=set_of(process_set),
+        )
+
+    for i, tensor in enumerate(results):
+        if i not in dense:
+            results[i] = allreduce(
+                tensor,
+                op=reduce_op,
+                prescale_factor=prescale_factor,
+                postscale_factor=postscale_factor,
+                process_set=process_set,
+            )
+    if dense:
+        reduced = _with_factors(reduce, [results[i] for i in dense], prescale_factor, postscale_factor)
+        for i, result in zip(dense, reduced):
+            results[i] = result
+    return results
 
 
 def reducescatter(
@@ -93,11 +151,16 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
-    """As `tf_smddp.reducescatter`, between `compress` and `decompress`."""
-    compressed, context = compression.compress(tf.convert_to_tensor(tensor))
-    result = sdp.reducescatter(
-        compressed, op_of(None, op), name, prescale_factor, postscale_factor, set_of(process_set)
-    )
+    """As `tf_smddp.reducescatter`, between `compress` and `decompress`.
+
+    The gradient is Horovod's: as many times larger as there are ranks.
+    """
+    compressed, context = compression.compress(_with_gradient_times(tensor, process_set.size()))
+
+    def reduce(tensors: List[tf.Tensor], before: float, after: float) -> List[tf.Tensor]:
+        return [sdp.reducescatter(tensors[0], op_of(None, op), name, before, after, set_of(process_set))]
+
+    result = _with_factors(reduce, [compressed], prescale_factor, postscale_factor)[0]
     return compression.decompress(result, context)
 
 
@@ -111,15 +174,13 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> List[tf.Tensor]:
     """As `tf_smddp.grouped_reducescatter`, likewise."""
-    compressed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
-    results = sdp.grouped_reducescatter(
-        [tensor for tensor, _ in compressed],
-        op_of(None, op),
-        None,
-        prescale_factor,
-        postscale_factor,
-        set_of(process_set),
-    )
+    size = process_set.size()
+    compressed = [compression.compress(_with_gradient_times(tensor, size)) for tensor in tensors]
+
+    def reduce(group: List[tf.Tensor], before: float, after: float) -> List[tf.Tensor]:
+        return sdp.grouped_reducescatter(group, op_of(None, op), None, before, after, set_of(process_set))
+
+    results = _with_factors(reduce, [each for each, _ in compressed], prescale_factor, postscale_factor)
     return [compression.decompress(each, context) for each, (_, context) in zip(results, compressed)]
 
 
@@ -129,8 +190,8 @@ def allgather(
     ignore_name_scope: bool = False,
     process_set: sdp.ProcessSet = global_process_set,
 ) -> tf.Tensor:
-    """As `tf_smddp.allgather`."""
-    return sdp.allgather(tensor, name, set_of(process_set))
+    """As `tf_smddp.allgather`. The gradient is Horovod's: the ranks' mean, where tf_smddp's is their sum."""
+    return sdp.allgather(_with_gradient_times(tensor, 1 / process_set.size()), name, set_of(process_set))
 
 
 def grouped_allgather(
@@ -139,8 +200,11 @@ def grouped_allgather(
     ignore_name_scope: bool = False,
     process_set: sdp.ProcessSet = global_process_set,
 ) -> List[tf.Tensor]:
-    """As `tf_smddp.grouped_allgather`."""
-    return sdp.grouped_allgather(tensors, name, set_of(process_set))
+    """As `tf_smddp.grouped_allgather`, likewise."""
+    share = 1 / process_set.size()
+    return sdp.grouped_allgather(
+        [_with_gradient_times(tensor, share) for tensor in tensors], name, set_of(process_set)
+    )
 
 
 def broadcast(

@@ -6,7 +6,7 @@ The engine divides once, in the precision in which it adds up.
 
 from __future__ import annotations
 
-from typing import Any, Optional, Set
+from typing import Any, Optional
 
 import tensorflow as tf
 
@@ -14,10 +14,11 @@ import tf_smddp as sdp
 from tf_smddp import Compression, ReduceOp, global_process_set
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
-from tf_smddp._process_sets import communicator_of
+from tf_smddp._process_sets import WORLD, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients, source_label
 from tf_smddp._start_weights import make_equal
 from tf_smddp.horovod.tensorflow._arguments import op_of, set_of
+from tf_smddp.horovod.tensorflow._local import LocalVariables, divided, keep_local
 
 
 def _check_predivide(factor: float, op: ReduceOp) -> None:
@@ -25,36 +26,7 @@ def _check_predivide(factor: float, op: ReduceOp) -> None:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
 
 
-def DistributedGradientTape(
-    gradtape: tf.GradientTape,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: Any = Compression.none,
-    sparse_as_dense: bool = False,
-    op: ReduceOp = ReduceOp.AVERAGE,
-    gradient_predivide_factor: float = 1.0,
-    num_groups: int = 0,
-    groups: Any = None,
-    process_set: sdp.ProcessSet = global_process_set,
-    scale_local_gradients: bool = True,
-) -> sdp.DistributedGradientTape:
-    """As `tf_smddp.DistributedGradientTape`; sparse gradients are gathered unless `sparse_as_dense`.
-
-    Raises:
-        ValueError: `gradient_predivide_factor` is not 1, and `op` not Average.
-    """
-    reduce_op = op_of(None, op)
-    _check_predivide(gradient_predivide_factor, reduce_op)
-    return sdp.DistributedGradientTape(
-        gradtape,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=reduce_op,
-        process_set=set_of(process_set),
-    )
-
-
-class PartialDistributedGradientTape:
+class PartialDistributedGradientTape(sdp.DistributedGradientTape):
     """A tape that reduces all gradients but those of some layers, which each rank has for itself.
 
     All else is the wrapped tape's.
@@ -87,67 +59,107 @@ class PartialDistributedGradientTape:
             gradient_predivide_factor: likewise.
             num_groups: no effect.
             groups: no effect.
-            process_set: the ranks that take part.
+            process_set: the ranks that take part; the others get their own gradients.
             local_layers: a layer, or a list of them, whose gradients are not reduced.
             scale_local_gradients: whether these are divided by the number of ranks, so that their steps are
                 as large as those of averages.
+
+        Raises:
+            ValueError: `gradient_predivide_factor` is not 1, and `op` not Average.
         """
-        _check_predivide(gradient_predivide_factor, op_of(None, op))
-        self._compression = compression
-        self._sparse_as_dense = sparse_as_dense
-        self._op = op_of(None, op)
-        self._process_set = process_set
-        self._plain = gradtape
+        reduce_op = op_of(None, op)
+        _check_predivide(gradient_predivide_factor, reduce_op)
+        super().__init__(
+            gradtape,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            op=reduce_op,
+            process_set=set_of(process_set),
+        )
+        self._is_member = process_set.included()
         self._divisor = process_set.size() if scale_local_gradients else 1
-        layers = local_layers if isinstance(local_layers, (list, tuple, set)) else [local_layers]
-        self._layers = [layer for layer in layers if layer is not None]
-        self._sources: Set[int] = set()
+        self._local = LocalVariables(local_layers)
 
     def register_local_source(self, source: Any) -> None:
         """Adds a variable whose gradient is not reduced."""
-        self._sources.add(id(source))
+        self._local.add(source)
+
+    def get_local_and_global_gradients(self, target: Any, sources: Any, output_gradients: Any = None) -> Any:
+        """Returns two lists of (variable, gradient): of local variables, and of the others. Collective."""
+        flat = tf.nest.flatten(sources)
+        pairs = list(zip(flat, self.gradient(target, flat, output_gradients)))
+        local = [pair for pair in pairs if pair[0] in self._local]
+        return local, [pair for pair in pairs if pair[0] not in self._local]
 
     @not_converted
-    def gradient(self, target: Any, sources: Any, output_gradients: Any = None) -> Any:
-        """As `tf.GradientTape.gradient`. Collective."""
-        check_call_site("PartialDistributedGradientTape.gradient")
-        own = self._sources | {id(v) for layer in self._layers for v in layer.trainable_weights}
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+    ) -> Any:
+        """As `tf.GradientTape.gradient`, reduced but for local variables. Collective."""
+        if not self._is_member:
+            return self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
         flat = tf.nest.flatten(sources)
-        shared = [source for source in flat if id(source) not in own]
-        if set_of(self._process_set) is None:
-            make_equal(shared, "PartialDistributedGradientTape")
-        gradients = self._plain.gradient(target, flat, output_gradients)
+        shared = [source for source in flat if source not in self._local]
+        if len(shared) == len(flat):
+            return super().gradient(target, sources, output_gradients, unconnected_gradients)
+        caller = "PartialDistributedGradientTape"
+        check_call_site(f"{caller}.gradient")
+        communicator = communicator_of(self._process_set, caller)
+        if communicator == WORLD:
+            make_equal(shared, caller)
+        gradients = self._wrapped.gradient(target, flat, output_gradients, unconnected_gradients)
         reduced = iter(
             reduce_gradients(
-                [gradient for source, gradient in zip(flat, gradients) if id(source) not in own],
+                [gradient for source, gradient in zip(flat, gradients) if source not in self._local],
                 [source_label(source) for source in shared],
                 self._compression,
-                self._op,
+                self._reduce_op,
                 self._sparse_as_dense,
-                "PartialDistributedGradientTape",
-                communicator_of(set_of(self._process_set), "PartialDistributedGradientTape"),
+                caller,
+                communicator,
             )
         )
         found = [
-            self._scaled(gradient) if id(source) in own else next(reduced)
+            divided(gradient, self._divisor) if source in self._local else next(reduced)
             for source, gradient in zip(flat, gradients)
         ]
         return tf.nest.pack_sequence_as(sources, found)
 
-    def _scaled(self, gradient: Any) -> Any:
-        return None if gradient is None else gradient / self._divisor
 
-    def __enter__(self) -> PartialDistributedGradientTape:
-        self._plain.__enter__()
-        return self
+def DistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: ReduceOp = ReduceOp.AVERAGE,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: sdp.ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> PartialDistributedGradientTape:
+    """As `tf_smddp.DistributedGradientTape`; sparse gradients are gathered unless `sparse_as_dense`.
 
-    def __exit__(self, *error: Any) -> None:
-        self._plain.__exit__(*error)
+    Ranks that are not in the process set get their own gradients. `register_local_source` excludes a
+    variable.
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_plain":
-            raise AttributeError(name)
-        return getattr(self._plain, name)
+    Raises:
+        ValueError: `gradient_predivide_factor` is not 1, and `op` not Average.
+    """
+    return PartialDistributedGradientTape(
+        gradtape,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
 
 
 def DistributedOptimizer(
@@ -169,6 +181,9 @@ def DistributedOptimizer(
 ) -> Any:
     """As `tf_smddp.DistributedOptimizer`; with several passes, gradients are added up by default.
 
+    Ranks that are not in the process set apply their own gradients. The optimizer's `register_local_var`
+    excludes a variable, whose gradient is divided by the number of ranks if `scale_local_gradients`.
+
     With `backward_passes_per_step` more than 1, sparse gradients are made dense.
 
     Raises:
@@ -176,7 +191,7 @@ def DistributedOptimizer(
     """
     reduce_op = op_of(None, op)
     _check_predivide(gradient_predivide_factor, reduce_op)
-    return sdp.DistributedOptimizer(
+    distributed = sdp.DistributedOptimizer(
         optimizer,
         name,
         use_locking,
@@ -187,3 +202,5 @@ def DistributedOptimizer(
         average_aggregated_gradients=average_aggregated_gradients,
         process_set=set_of(process_set),
     )
+    keep_local(distributed, process_set, scale_local_gradients)
+    return distributed

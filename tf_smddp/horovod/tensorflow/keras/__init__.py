@@ -23,6 +23,7 @@ from tf_smddp.horovod.tensorflow import (
     cross_size,
     cuda_built,
     ddl_built,
+    elastic,
     global_process_set,
     gloo_built,
     gloo_enabled,
@@ -42,12 +43,14 @@ from tf_smddp.horovod.tensorflow import (
     start_timeline,
     stop_timeline,
 )
+from tf_smddp.horovod.tensorflow._local import keep_local
 from tf_smddp.horovod.tensorflow.keras import callbacks
 
 __all__ = [
     "Average",
     "Compression",
     "DistributedOptimizer",
+    "PartialDistributedOptimizer",
     "ProcessSet",
     "Sum",
     "add_process_set",
@@ -61,6 +64,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
@@ -82,6 +86,34 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
 ]
+
+
+def PartialDistributedOptimizer(
+    optimizer: Any,
+    name: Optional[str] = None,
+    *,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """As `DistributedOptimizer`, but for the gradients of some layers, which each rank has for itself.
+
+    Args:
+        optimizer: of Keras.
+        name: as in `DistributedOptimizer`, as `process_set` and the rest.
+        process_set: likewise.
+        local_layers: a layer, or a list of them, whose gradients are not reduced.
+        scale_local_gradients: whether these are divided by the number of ranks, so that their steps are as
+            large as those of averages.
+        **kwargs: other arguments of `DistributedOptimizer`.
+
+    Returns:
+        The optimizer.
+    """
+    distributed = DistributedOptimizer(optimizer, name, process_set=process_set, **kwargs)
+    keep_local(distributed, process_set, scale_local_gradients, local_layers)
+    return distributed
 
 
 def allreduce(
