@@ -28,7 +28,6 @@ CROSSED_SETS = """
 sdp.init()
 sets = [sdp.add_process_set([0, 1]), sdp.add_process_set([0, 1])]
 first, second = sets if sdp.rank() == 0 else reversed(sets)
-begin = time.monotonic()
 try:
     sdp.allreduce(tf.ones([3]), 0, 1, name="first", process_set=first)
     sdp.allreduce(tf.ones([3]), 0, 1, name="second", process_set=second)
@@ -72,8 +71,12 @@ report("sum", float(sdp.allreduce(tf.ones([]), 0, 1, name="after")))
 
 @pytest.mark.parametrize(
     "script, names",
-    [(OTHER_NAMES, ("'apples'", "'pears'")), (CROSSED_SETS, ("in process set 1", "in process set 2"))],
-    ids=["other names", "crossed sets"],
+    [
+        pytest.param(OTHER_NAMES, ("'apples'", "'pears'"), id="other names"),
+        pytest.param(
+            CROSSED_SETS, ("in process set 1", "in process set 2"), id="crossed sets", marks=pytest.mark.long
+        ),
+    ],
 )
 def test_ranks_that_wait_for_each_other(script, names):
     begin = time.monotonic()
@@ -89,4 +92,4 @@ def test_ranks_that_wait_for_each_other(script, names):
 def test_a_rank_that_is_late(way):
     job = run_job(2, LATE, way)
     assert CERTAIN not in job.output, str(job)
-    assert [report["sum"] for report in job.reports] == [1.0, 1.0]  # the average, str(job)
+    assert [report["sum"] for report in job.reports] == [1.0, 1.0], str(job)
