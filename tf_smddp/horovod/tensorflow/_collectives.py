@@ -214,8 +214,9 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: sdp.ProcessSet = global_process_set,
 ) -> tf.Tensor:
-    """As `tf_smddp.broadcast`."""
-    return sdp.broadcast(tensor, root_rank, name, set_of(process_set))
+    """As `tf_smddp.broadcast`. The gradient is Horovod's: the ranks' mean, where tf_smddp's is their sum."""
+    share = 1 / process_set.size()
+    return sdp.broadcast(_with_gradient_times(tensor, share), root_rank, name, set_of(process_set))
 
 
 def broadcast_(
@@ -224,10 +225,13 @@ def broadcast_(
     name: Optional[str] = None,
     process_set: sdp.ProcessSet = global_process_set,
 ) -> List[Any]:
-    """Gives the variables the root's values, and returns them."""
+    """Gives the variables the root's values, and returns them; in a v1 graph, tensors that do so."""
     found = list(variables)
-    sdp.broadcast_variables(found, root_rank, set_of(process_set))
-    return found
+    operation = sdp.broadcast_variables(found, root_rank, set_of(process_set))
+    if operation is None:
+        return found
+    with tf.control_dependencies([operation]):
+        return [variable.read_value() for variable in found]
 
 
 def broadcast_variables(
