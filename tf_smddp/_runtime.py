@@ -69,6 +69,7 @@ def init() -> None:
         _owner_pid = os.getpid()
         if rank() == 0:
             _settings.warn_about_unknown(os.environ)
+            _settings.warn_about_tf_config(os.environ)
         for begin in after_init:
             begin()
 

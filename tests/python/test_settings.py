@@ -26,6 +26,12 @@ def test_a_name_with_a_typing_error_is_a_warning_of_one_rank():
     assert str(job).count("tf_smddp knows no environment variable") == 1, str(job)
 
 
+def test_tf_config_is_a_warning_of_one_rank():
+    job = run_job(2, 'os.environ["TF_CONFIG"] = "{}"\nsdp.init()\n')
+    assert job.exit_code == 0, str(job)
+    assert str(job).count("TF_CONFIG is set. tf_smddp does not read it") == 1, str(job)
+
+
 def test_all_names_are_listed_where_there_is_no_near_one():
     with pytest.warns(UserWarning, match="SMDDP_ZYX.* There are SMDDP_ARENA_BYTES, .*, SMDDP_TMPDIR"):
         _settings.warn_about_unknown(["SMDDP_ZYX", "SMDDP_RANK", "HOME"])
