@@ -19,6 +19,16 @@ _OUTPUT_LOST = 1
 _MOST_RANKS_OF_A_HOST = 64
 
 
+def _shown(what: str) -> str:
+    if what == "help":
+        return options.HELP
+    if what == "version":
+        return f"smddprun {smddprun.__version__}\n"
+    from smddprun import completion
+
+    return completion.script()
+
+
 def main(
     arguments: Sequence[str] | None = None, *, whole_host: bool = False, supervised: bool = False
 ) -> int:
@@ -36,11 +46,7 @@ def main(
     try:
         chosen = options.parse(list(sys.argv[1:] if arguments is None else arguments))
         if chosen.show:
-            print(
-                options.HELP if chosen.show == "help" else f"smddprun {smddprun.__version__}",
-                end="\n" * (chosen.show != "help"),
-                flush=True,
-            )
+            print(_shown(chosen.show), end="", flush=True)
             return 0
         is_rank = chosen.num_ranks is None and environment.outer_launcher(os.environ) is not None
         if chosen.max_restarts and not supervised and not is_rank:

@@ -39,6 +39,7 @@ without GPUs, a rank for each two cores.
   --check                     run no command: say what this host or the named ones have, test them with two
                               ranks or one on each host, and name each problem with its remedy
   -m MODULE                   run a Python module, as python -m does; the rest are its arguments
+  --completion                print a script that completes options in bash: eval "$(smddprun --completion)"
   --version, -h, --help       print the version, or this text
   --                          end of the options
 
@@ -91,7 +92,7 @@ class Options(NamedTuple):
     summary: bool = False
     verbose: bool = False
     check: bool = False  # there is no command then
-    show: str | None = None  # "help" or "version", which is to be printed instead
+    show: str | None = None  # "help", "version" or "completion", which is to be printed instead
 
 
 def _count(option: str, text: str) -> int:
@@ -165,7 +166,18 @@ _FLAGS: dict[str, tuple[str, object]] = {
     "-h": ("show", "help"),
     "--help": ("show", "help"),
     "--version": ("show", "version"),
+    "--completion": ("show", "completion"),
 }
+
+
+def with_value() -> list[str]:
+    """Returns the options that take a value."""
+    return list(_VALUES)
+
+
+def words() -> list[str]:
+    """Returns all options."""
+    return [*_VALUES, *_FLAGS, "-m", "--"]
 
 
 # How other launchers write what we have, and how we do.
