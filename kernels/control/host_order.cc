@@ -133,11 +133,9 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
     waiting_.erase(found);
     return Launch(ready, out);
   }
-  if (!entry.promised) {
-    behind_.push_back(key);
-    Withdraw(out);
-  }
+  if (!entry.promised) behind_.push_back(key);
   LaunchInOrder(out);
+  if (waiting_.count(key) != 0) Withdraw(out);
 }
 
 void HostOrder::AddToMayBePromised(const Key& key) {
@@ -184,19 +182,12 @@ void HostOrder::Promise(std::vector<RelayMessage>* out) {
       promise.data.insert(promise.data.end(), data.begin(), data.end());
     }
   }
-  // The last one that goes in a batch seals it.
-  for (std::size_t i = promised_.size(); i > 0; --i) {
-    RelayMessage& promise = (*out)[out->size() - promised_.size() + i - 1];
-    if (!promise.data.empty()) continue;
-    promise.seals = waiting_.at(promised_[i - 1]).launch.seals = true;
-    return;
-  }
 }
 
-// Returns the host that alone has not reported a request that can be promised: its tensors do not go through
-// NCCL, whatever that host reports.
+// Returns the host that alone has not reported a request that can be promised: it is a batch by itself, and
+// its tensors do not go through NCCL, whatever that host reports.
 std::optional<std::size_t> HostOrder::LastAwaited(const Entry& entry) const {
-  if (!entry.ready.front() || entry.launch.nccl > kNoNccl) return std::nullopt;
+  if (!entry.ready.front() || !entry.launch.seals || entry.launch.nccl > kNoNccl) return std::nullopt;
   const auto last = std::find(entry.ready.begin(), entry.ready.end(), false);
   if (last == entry.ready.end() || std::find(last + 1, entry.ready.end(), false) != entry.ready.end()) {
     return std::nullopt;
@@ -213,7 +204,7 @@ void HostOrder::TakeWithdrawn(std::vector<RelayMessage>* out) {
   withdrawing_ = false;
   for (const Key& key : std::exchange(promised_, {})) {
     Entry& entry = waiting_.at(key);
-    entry.promised = entry.launch.seals = false;
+    entry.promised = false;
     (AllReady(entry) ? behind_ : may_be_promised_).push_back(key);
   }
   LaunchInOrder(out);

@@ -8,13 +8,14 @@
 // the head, and one back. So that the last host need not wait for an answer, the head may tell it before: a
 // *promise* of a request that all other hosts have reported, this one included. The host launches it as soon
 // as it reports it, and the head when it has that report. Between two hosts, this is one message each way, at
-// the same time. What keeps all hosts in step:
+// the same time. Only requests that are in no batch with others are promised: a batch could not go before the
+// host has reported all of it, which might wait for the first of it. What keeps all hosts in step:
 //   - One host has promises at a time. It launches them in their order, and the head launches nothing else
-//     before they are launched, and seals no batch but as promised.
-//   - What does not go with this (a failure, a rank that leaves, a request that is ready behind a promise)
-//   waits
-//     while the head withdraws the promises. The host answers, behind its reports of what it has launched. So
-//     the head knows then which promises were kept.
+//     before they are launched.
+//   - What does not go with this (a failure, a rank that leaves, a request that is ready behind one that is
+//   not)
+//     waits while the head withdraws the promises. The host answers, behind its reports of what it has
+//     launched. So the head knows then which promises were kept.
 #ifndef TF_SMDDP_KERNELS_CONTROL_HOST_ORDER_H_
 #define TF_SMDDP_KERNELS_CONTROL_HOST_ORDER_H_
 
@@ -48,10 +49,10 @@ class HostOrder {
   void Take(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out);
 
   // Appends to *out promises to one host, promised_to(), of what only that host has not reported, if there
-  // can be any now. They are a batch; no other one may be open.
+  // can be any now. No batch may be open.
   void Promise(std::vector<RelayMessage>* out);
 
-  // Whether something is promised that has not been launched; no batch may be sealed meanwhile.
+  // Whether something is promised that has not been launched.
   bool has_promised() const { return !promised_.empty(); }
   std::size_t promised_to() const { return promised_to_; }
 

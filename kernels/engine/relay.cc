@@ -81,6 +81,8 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   if (!is_new) return;
   reported->second.place = ready.place;
   message.manifest = table.ManifestAt(ready.place);
+  const PendingTable::Shared own = state_->pending.Find(ready.place);
+  message.seals = own != nullptr && own->request.seals_at_once;
   int kept = 0;  // so many have kept their tensors on GPUs
   for (const MemberId member : ready.arrived) {
     message.parts.push_back(PartOf(ready, member, message.manifest));
@@ -211,6 +213,7 @@ void Relay::Decide(RelayMessage decision) {
   }
   if (!decision.data.empty()) {
     decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
+    decision.seals = false;
     if (decision.promised) return Publish({std::move(decision)}, PromisedTo());
     // It is in no batch. What all have reached before it is launched before it, since a cancellation that
     // comes after its end must not undo that.
@@ -218,23 +221,19 @@ void Relay::Decide(RelayMessage decision) {
     held_.push_back(std::move(decision));
     return Publish(std::exchange(held_, {}));
   }
-  if (decision.promised) {
-    open_ = !decision.seals;
-    return Publish({std::move(decision)}, PromisedTo());
-  }
+  if (decision.promised) return Publish({std::move(decision)}, PromisedTo());
   const auto found = reported_.find(Key{decision.key_hash, decision.key, decision.ticket});
   // There is none when this rank has left.
   const PendingTable::Shared own =
       found == reported_.end() ? nullptr : state_->pending.Find(found->second.place);
+  const bool alone = decision.seals;
   held_.push_back(std::move(decision));
   if (own != nullptr) held_bytes_ += own->bytes;
-  const bool alone = own != nullptr && own->request.seals_at_once;
   if (alone || held_bytes_ >= static_cast<std::uint64_t>(communicator_->config().bucket_cap_bytes))
     SealOpen();
 }
 
 bool Relay::SealOpen() {
-  if (order_ == nullptr || order_->has_promised()) return false;
   held_bytes_ = 0;
   if (held_.empty() && !std::exchange(open_, false)) return false;
   open_ = false;

@@ -379,11 +379,15 @@ inline Take(host) {
       :: !(is_promised >> ticket & 1) -> LaunchReady(ticket)
 #else
       :: first == 0 -> LaunchReady(ticket)
-      :: first != 0 && !(is_promised >> ticket & 1) -> behind ! ticket; Withdraw()
+      :: first != 0 && !(is_promised >> ticket & 1) -> behind ! ticket
 #endif
       :: else
       fi;
-      LaunchInOrder()
+      LaunchInOrder();
+      if
+      :: waiting[ticket] == ALL -> Withdraw()
+      :: else
+      fi
 #ifndef BUG_CROSSES
     :: waiting[ticket] != ALL && ANY(CROSSES) ->
       assert(IN_TURN == 0 && PLACES < REQUESTS);

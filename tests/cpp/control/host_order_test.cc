@@ -225,6 +225,14 @@ TEST_F(HostOrderTest, WhatNeedsARankThatHasLeftFails) {
 
 class PromiseTest : public HostOrderTest {
  protected:
+  // A report of a request that is a batch by itself.
+  static RelayMessage Alone(std::uint64_t ticket, std::vector<int> ranks,
+                            const Operation& operation = {CollectiveKind::kAllreduce}) {
+    RelayMessage message = Ready(ticket, std::move(ranks), operation);
+    message.seals = true;
+    return message;
+  }
+
   Messages Promise() {
     Messages out;
     order_.Promise(&out);
@@ -247,71 +255,76 @@ class PromiseTest : public HostOrderTest {
 };
 
 TEST_F(PromiseTest, WhatOneHostAloneHasNotReportedIsLaunchedInTheOrderOfThePromises) {
-  Take(0, Ready(2, {0, 2}));
-  Take(0, Ready(1, {0, 2}));
+  Take(0, Alone(2, {0, 2}));
+  Take(0, Alone(1, {0, 2}));
   const Messages promises = Promise();
   ASSERT_EQ(promises.size(), 2u);
   EXPECT_EQ(promises[0].kind, RelayMessage::kPromise);
   EXPECT_EQ(promises[0].ticket, 2u);
   EXPECT_EQ(promises[0].parts.size(), 2u);
-  EXPECT_FALSE(promises[0].seals);
+  EXPECT_TRUE(promises[0].seals);
   EXPECT_EQ(promises[1].ticket, 1u);
-  EXPECT_TRUE(promises[1].seals);
   EXPECT_EQ(order_.promised_to(), 1u);
   EXPECT_TRUE(Promise().empty());
 
-  EXPECT_TRUE(Take(1, Ready(1, {1})).empty());
-  const Messages launches = Take(1, Ready(2, {1}));
+  // What is reported in another order may wait for what is behind it, so the promises are withdrawn.
+  const Messages withdrawal = Take(1, Alone(1, {1}));
+  ASSERT_EQ(withdrawal.size(), 1u);
+  EXPECT_EQ(withdrawal[0].kind, RelayMessage::kWithdraw);
+  const Messages launches = Take(1, Alone(2, {1}));  // before the host heard of that
   ASSERT_EQ(launches.size(), 2u);
   EXPECT_EQ(launches[0].ticket, 2u);
   EXPECT_TRUE(launches[0].promised);
-  EXPECT_FALSE(launches[0].seals);
+  EXPECT_TRUE(launches[0].seals);
   EXPECT_EQ(launches[0].parts.size(), 3u);
   EXPECT_EQ(launches[1].ticket, 1u);
-  EXPECT_TRUE(launches[1].seals);
   EXPECT_FALSE(order_.has_promised());
 }
 
 TEST_F(PromiseTest, NothingIsPromisedThatTheHeadOrSeveralHostsHaveNotReported) {
-  Take(1, Ready(1, {1}));
+  Take(1, Alone(1, {1}));
   EXPECT_TRUE(Promise().empty());
   HostOrder three({{0}, {1}, {2}});
   Messages out;
-  three.Take(0, Ready(1, {0}), &out);
+  three.Take(0, Alone(1, {0}), &out);
   three.Promise(&out);
   EXPECT_TRUE(out.empty());
-  three.Take(1, Ready(1, {1}), &out);
+  three.Take(1, Alone(1, {1}), &out);
   three.Promise(&out);
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(three.promised_to(), 2u);
 }
 
 TEST_F(PromiseTest, NothingIsPromisedThatMayGoThroughNcclOrAfterARankHasLeft) {
-  Take(0, WithNccl(Ready(1, {0, 2}), 22105));
+  Take(0, WithNccl(Alone(1, {0, 2}), 22105));
   EXPECT_TRUE(Promise().empty());
-  Take(0, Ready(2, {0, 2}));
+  Take(0, Alone(2, {0, 2}));
   Take(0, Left(2));
   EXPECT_TRUE(Promise().empty());
 }
 
-TEST_F(PromiseTest, APromiseHasThePartialResultsOfTheOtherHostsAndSealsNoBatch) {
-  RelayMessage small = Ready(1, {0, 2});
+TEST_F(PromiseTest, NothingIsPromisedThatGoesInABatchWithOthers) {
+  Take(0, Ready(1, {0, 2}));
+  EXPECT_TRUE(Promise().empty());
+}
+
+TEST_F(PromiseTest, APromiseHasThePartialResultsOfTheOtherHosts) {
+  RelayMessage small = Alone(1, {0, 2});
   small.data = {"first"};
   Take(0, small);
   const Messages promises = Promise();
   ASSERT_EQ(promises.size(), 1u);
   EXPECT_EQ(promises[0].data, (std::vector<std::string>{"first"}));
-  EXPECT_FALSE(promises[0].seals);
-  small = Ready(1, {1});
+  small = Alone(1, {1});
   small.data = {"second"};
   EXPECT_EQ(Take(1, small).at(0).data, (std::vector<std::string>{"first", "second"}));
 }
 
 TEST_F(PromiseTest, WhatIsReadyBehindAPromiseIsLaunchedAfterItsWithdrawal) {
-  Take(0, Ready(1, {0, 2}));
+  Take(0, Alone(1, {0, 2}));
   EXPECT_EQ(Promise().size(), 1u);
-  Take(0, Ready(2, {0, 2}));
-  Messages out = Take(1, Ready(2, {1}));
+  Take(0, Alone(2, {0, 2}));
+  Messages out = Take(1, Alone(2, {1}));
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].kind, RelayMessage::kWithdraw);
   EXPECT_TRUE(Promise().empty());
@@ -326,11 +339,11 @@ TEST_F(PromiseTest, WhatIsReadyBehindAPromiseIsLaunchedAfterItsWithdrawal) {
 }
 
 TEST_F(PromiseTest, APromiseThatWasKeptBeforeItsWithdrawalIsLaunchedFirst) {
-  Take(0, Ready(1, {0, 2}));
+  Take(0, Alone(1, {0, 2}));
   Promise();
-  Take(0, Ready(2, {0, 2}));
-  Take(1, Ready(2, {1}));  // is withdrawn here
-  const Messages out = Take(1, Ready(1, {1}));
+  Take(0, Alone(2, {0, 2}));
+  Take(1, Alone(2, {1}));  // is withdrawn here
+  const Messages out = Take(1, Alone(1, {1}));
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0].ticket, 1u);
   EXPECT_TRUE(out[0].promised);
@@ -341,14 +354,14 @@ TEST_F(PromiseTest, APromiseThatWasKeptBeforeItsWithdrawalIsLaunchedFirst) {
 }
 
 TEST_F(PromiseTest, AFailureComesAfterTheWithdrawal) {
-  Take(0, Ready(1, {0, 2}));
-  Take(0, Ready(2, {0, 2}));
+  Take(0, Alone(1, {0, 2}));
+  Take(0, Alone(2, {0, 2}));
   Promise();
   Messages out = Take(0, Failed("first"));
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].kind, RelayMessage::kWithdraw);
   EXPECT_TRUE(Take(1, Failed("second")).empty());
-  out = Take(1, Ready(1, {1}));  // which host 1 has launched
+  out = Take(1, Alone(1, {1}));  // which host 1 has launched
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].kind, RelayMessage::kLaunch);
   out = Take(1, Withdrawn());
@@ -356,13 +369,13 @@ TEST_F(PromiseTest, AFailureComesAfterTheWithdrawal) {
   EXPECT_EQ(out[0].kind, RelayMessage::kFail);
   EXPECT_EQ(out[0].text, "first");
   EXPECT_EQ(out[0].origin, 5u);
-  EXPECT_TRUE(Take(1, Ready(2, {1})).empty());  // of the incarnation that has failed
+  EXPECT_TRUE(Take(1, Alone(2, {1})).empty());  // of the incarnation that has failed
 }
 
 TEST_F(PromiseTest, HostsThatDisagreeFailAfterTheWithdrawal) {
-  Take(0, Ready(1, {0, 2}));
+  Take(0, Alone(1, {0, 2}));
   Promise();
-  Messages out = Take(1, Ready(1, {1}, {CollectiveKind::kBarrier}));
+  Messages out = Take(1, Alone(1, {1}, {CollectiveKind::kBarrier}));
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].kind, RelayMessage::kWithdraw);
   out = Take(1, Withdrawn());
@@ -371,7 +384,7 @@ TEST_F(PromiseTest, HostsThatDisagreeFailAfterTheWithdrawal) {
 }
 
 TEST_F(PromiseTest, ARankLeavesAfterTheWithdrawal) {
-  Take(0, Ready(1, {0, 2}));
+  Take(0, Alone(1, {0, 2}));
   Promise();
   Messages out = Take(1, Left(1));
   ASSERT_EQ(out.size(), 1u);
@@ -381,7 +394,6 @@ TEST_F(PromiseTest, ARankLeavesAfterTheWithdrawal) {
   EXPECT_EQ(out[0].kind, RelayMessage::kLeft);
   EXPECT_EQ(out[1].kind, RelayMessage::kLaunch);
   EXPECT_FALSE(out[1].promised);
-  EXPECT_FALSE(out[1].seals);
 }
 
 TEST(RelayMessage, IsTheSameAfterItsWay) {
