@@ -271,7 +271,6 @@ void HostOrder::Fail(std::uint64_t origin, const std::string& text, std::vector<
     if (!failure_) failure_ = Failure{origin, text};
     return Withdraw(out);
   }
-  failure_.reset();
   RelayMessage fail;
   fail.kind = RelayMessage::kFail;
   fail.incarnation = incarnation_++;

@@ -211,17 +211,19 @@ void Relay::Decide(RelayMessage decision) {
     }
     return Publish({std::move(decision)});
   }
-  if (!decision.data.empty()) {
+  const bool has_result = !decision.data.empty();
+  if (has_result) {
     decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
     decision.seals = false;
-    if (decision.promised) return Publish({std::move(decision)}, PromisedTo());
+  }
+  if (decision.promised) return Publish({std::move(decision)}, PromisedTo());
+  if (has_result) {
     // It is in no batch. What all have reached before it is launched before it, since a cancellation that
     // comes after its end must not undo that.
     open_ |= !held_.empty();
     held_.push_back(std::move(decision));
     return Publish(std::exchange(held_, {}));
   }
-  if (decision.promised) return Publish({std::move(decision)}, PromisedTo());
   const auto found = reported_.find(Key{decision.key_hash, decision.key, decision.ticket});
   // There is none when this rank has left.
   const PendingTable::Shared own =
@@ -270,12 +272,10 @@ void Relay::Obey(const RelayMessage& message) {
     case RelayMessage::kPromise:
       promises_.push_back(message);
       return LaunchPromised();
-    case RelayMessage::kWithdraw: {
+    case RelayMessage::kWithdraw:
       promises_.clear();
-      SendToHead();
-      reports_.emplace_back().kind = RelayMessage::kWithdrawn;
+      reports_.emplace_back().kind = RelayMessage::kWithdrawn;  // behind the reports that are to be sent
       return SendToHead();
-    }
     case RelayMessage::kLaunch:
       return Launch(message);
     case RelayMessage::kSeal:

@@ -1,5 +1,5 @@
-// libFuzzer: a manifest and a rank's progress are read from shared memory, so their bytes may be anything.
-// Whoever describes one gets a text, and comparing two ends.
+// libFuzzer: manifests are read from shared memory, so their bytes may be anything. Describing one gives a
+// text, and comparing two gives the same answer in both orders.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
