@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import run_tests
+import test_parts
 from test_parts import PARTS, Options
 from test_results import Case, Result
 
@@ -51,3 +52,14 @@ def test_nothing_that_needs_the_set_up_runs_without_it(ran):
     names = ran(set_up="failed")
     assert sorted(run_all()) == sorted(names)
     assert sorted(names) == ["asan", "cpp", "docs", "layering", "lint", "model", "set-up", "tsan"]
+
+
+def test_a_test_that_no_part_selects_is_a_failure_unless_a_part_ended_early(monkeypatch, tmp_path):
+    (tmp_path / "spmd").mkdir()
+    (tmp_path / "spmd" / test_parts.LEFT_OUT).write_text("a\nb\n")
+    monkeypatch.setattr(test_parts, "RESULTS", tmp_path)
+    passed = Result("np-1", {"a": Case("passed")}, 0.0)
+    assert [list(each.report) for each in test_parts.selected_nowhere([passed])] == [["b"]]
+    failed = Result("np-2", {"c": Case("failed")}, 0.0)
+    assert test_parts.selected_nowhere([passed, failed]) == []
+    assert test_parts.selected_nowhere([passed, Result("np-2", {"b": Case("passed")}, 0.0)]) == []
