@@ -67,12 +67,7 @@ class StepMarkKernel : public tensorflow::OpKernel {
     const std::shared_ptr<Engine> engine = GlobalEngine();
     OP_REQUIRES(context, engine != nullptr, ToTensorFlow(NotInitialized()));
     const std::shared_ptr<Step> step = Step::Of(context, engine, false);
-    if (!step->Join(communicator_)) {
-      engine->FailStep(communicator_, step->number(),
-                       "a step of rank " + std::to_string(engine->config().rank) + " " +
-                           DescribeStepError(StepError(context).Ask()));
-      step->FailedIn(communicator_);
-    }
+    if (!step->Join(communicator_)) FailUnlessDataEnded(context, engine.get(), step.get());
     Tensor* output = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &output));
     output->scalar<std::int64_t>()() = kPairsByName;
@@ -81,6 +76,16 @@ class StepMarkKernel : public tensorflow::OpKernel {
   bool IsExpensive() override { return false; }
 
  private:
+  // The step was over before its mark ran. The end of the data is no failure (step.h).
+  void FailUnlessDataEnded(OpKernelContext* context, Engine* engine, Step* step) {
+    const absl::Status error = StepError(context).Ask();
+    if (absl::IsOutOfRange(error)) return;
+    engine->FailStep(
+        communicator_, step->number(),
+        "a step of rank " + std::to_string(engine->config().rank) + " " + DescribeStepError(error));
+    step->FailedIn(communicator_);
+  }
+
   CommunicatorId communicator_ = kWorld;
 };
 

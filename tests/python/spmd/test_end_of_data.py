@@ -43,3 +43,18 @@ def test_epochs_end_with_out_of_range_inside_the_function():
         except (tf.errors.OutOfRangeError, StopIteration):
             pass
         assert sums == [size * number + size * (size - 1) / 2 for number in range(_STEPS)]
+
+
+def test_a_session_whose_collective_has_a_name():
+    """The data may end before the mark of the step runs."""
+    with tf.Graph().as_default():
+        data = tf.data.Dataset.from_tensors(1.0).repeat(2)
+        iterator = tf.compat.v1.data.make_initializable_iterator(data)
+        total = sdp.allreduce(iterator.get_next(), 0, 1, op=sdp.ReduceOp.SUM, name="total")
+        with tf.compat.v1.Session() as session:
+            for _ in range(200):
+                session.run(iterator.initializer)
+                for _ in range(2):
+                    assert session.run(total) == sdp.size()
+                with pytest.raises(tf.errors.OutOfRangeError):
+                    session.run(total)
