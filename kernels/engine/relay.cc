@@ -90,7 +90,7 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   }
   message.nccl = NcclUse::VersionOf(group_, &message.rank);
   if (message.nccl != kNoNccl && kept != ready.arrived.size()) message.nccl = kNotKept;
-  if (kept == 0 && GoesWithReport(*communicator_, message.manifest)) {
+  if (kept == 0 && GoesWithReport(*communicator_, message.manifest, message.seals)) {
     message.data.push_back(PartialResult(communicator_, ready.place, message.manifest, ready.arrived));
   }
   if (order_ == nullptr) reported->second.report = message;
@@ -152,18 +152,19 @@ bool Relay::ReportMembers() {
   return true;
 }
 
+// Takes one message: a look for another one takes some microseconds, for which what this one has brought
+// would wait.
 bool Relay::Receive() {
-  bool moved = false;
-  for (Wire::Message received; communicator_->wire().Receive(channel_, &received); moved = true) {
-    std::vector<RelayMessage> messages;
-    if (!Decode(received.bytes, &messages)) {
-      communicator_->job().Abort("rank " + std::to_string(received.from.value()) +
-                                 " sent a message that this version does not understand");
-      return true;
-    }
-    for (const RelayMessage& message : messages) Take(message, received.from);
+  Wire::Message received;
+  if (!communicator_->wire().Receive(channel_, &received)) return false;
+  std::vector<RelayMessage> messages;
+  if (!Decode(received.bytes, &messages)) {
+    communicator_->job().Abort("rank " + std::to_string(received.from.value()) +
+                               " sent a message that this version does not understand");
+    return true;
   }
-  return moved;
+  for (const RelayMessage& message : messages) Take(message, received.from);
+  return true;
 }
 
 void Relay::Take(const RelayMessage& message, RankId from) {
