@@ -20,8 +20,9 @@
 
 namespace tf_smddp {
 
-// Whether a request goes so. The same on all hosts.
-bool GoesWithReport(const Communicator& communicator, const Manifest& manifest);
+// Whether this host's part of a request goes so. If that of another host does not, a transfer moves it.
+// `alone`: it is a batch by itself.
+bool GoesWithReport(const Communicator& communicator, const Manifest& manifest, bool alone);
 
 // Returns the partial result of this host, at whose ranks `arrived` the request at `place` has arrived; "" of
 // a broadcast whose root is on another host. If shared memory is damaged, the job is aborted. Relay.

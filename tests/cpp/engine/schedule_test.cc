@@ -122,7 +122,7 @@ class Player {
       Trial trial = scheduled.trials[i];
       if (sabotage == Sabotage::kMismatch && i == 0) trial = Spoil(trial);
       attempts.push_back(std::make_unique<Attempt>(engine_, id, trial));
-      Request request = attempts.back()->MakeRequest();
+      Request request = attempts.back()->MakeRequest(scheduled.pairing != Pairing::kGroup && i % 2 == 1);
       if (scheduled.pairing == Pairing::kGroup) request = InGroup(std::move(request), ticket, i, num_trials);
       if (scheduled.pairing == Pairing::kName) {
         request = Named(std::move(request), "trial " + std::to_string(index % 3) + "/" + std::to_string(i));

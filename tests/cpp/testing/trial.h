@@ -75,8 +75,8 @@ class Attempt {
   Attempt& operator=(const Attempt&) = delete;
 
   // Returns the request, which may be submitted once. It pairs by the sequence unless the caller changes
-  // that.
-  Request MakeRequest();
+  // that. `alone`: it is a batch by itself, as those of eager calls are.
+  Request MakeRequest(bool alone = false);
 
   // Expects success and the right outcome for `participants` (default: all members), and an input that is as
   // it was. Returns whether all is well.
@@ -99,6 +99,7 @@ class Attempt {
   const Trial trial_;
   const std::vector<int> ranks_;
   const int member_;
+  bool alone_ = false;
   Placement placement_;
   TestDevice::Stream* const stream_;
   Tensor input_, output_;
@@ -109,7 +110,8 @@ class Attempt {
 // Runs trials at once as one group; the order of submission is `seed`'s and this rank's own. Checks all.
 void RunAsGroup(Engine& engine, CommunicatorId communicator, const std::vector<Trial>& trials, unsigned seed);
 
-// Runs trials one after the other, each by itself. Checks all.
+// Runs trials one after the other, each by itself. Those with odd salts are batches by themselves. Checks
+// all.
 void RunAlone(Engine& engine, CommunicatorId communicator, const std::vector<Trial>& trials);
 
 }  // namespace tf_smddp::testing
