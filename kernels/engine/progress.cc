@@ -55,8 +55,10 @@ bool Progress::Step(Completions* held) {
   // The relay works for the other members of this host even when this rank has left.
   const bool relayed = relay_ != nullptr && relay_->Step();
   const Absence& absence = state_->absence;
+  if (relayed) last_work_ = "with other hosts";
   if (!open_) {
     if (group_->segment().failure().Begun(incarnation_)) {
+      last_work_ = "the begin of an incarnation";
       BeginIncarnation();
       return true;
     }
@@ -66,6 +68,7 @@ bool Progress::Step(Completions* held) {
     return relayed;
   }
   if (group_->segment().failure().Failed(incarnation_)) {
+    last_work_ = "the end of an incarnation";
     EndIncarnation();
     return true;
   }
@@ -74,13 +77,18 @@ bool Progress::Step(Completions* held) {
     return relayed || (relay_ != nullptr && relay_->SealOpen());
   }
   bool moved = relayed;
-  moved |= ReadLog(held);
-  moved |= RunBatch(held);
-  moved |= submission_->RetryDeferred();
+  const auto note = [&](bool worked, const char* work) {
+    moved |= worked;
+    if (worked) last_work_ = work;
+  };
+  note(ReadLog(held), "entries of the launch log");
+  note(RunBatch(held), "a batch");
+  note(submission_->RetryDeferred(), "a deferred request");
   failures_->CheckLeft();
   if (moved) return true;
   runner_.Watch();
   if (absence.asked()) {
+    last_work_ = "to leave";
     LeaveNow();
     return true;
   }
@@ -88,8 +96,16 @@ bool Progress::Step(Completions* held) {
   // This rank is out of sealed work, so the open batch goes now.
   if (communicator_->wired()) return relay_ != nullptr && relay_->SealOrPromise();
   if (!submission_->SealOpen()) return false;
+  last_work_ = "an open batch";
   group_->RingOthers();
   return true;
+}
+
+// Of a rank that takes part and waits for nothing: what is launched, sealed or promised has a request of its.
+bool Progress::idle() const {
+  const Absence& absence = state_->absence;
+  return open_ && !ended_ && !absence.asked() && !absence.left() && state_->pending.empty() &&
+         (relay_ == nullptr || relay_->idle());
 }
 
 bool Progress::ReadLog(Completions* held) {

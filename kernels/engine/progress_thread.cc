@@ -50,10 +50,10 @@ class ProgressThread::Guard {
     if (!lock_.owns_lock()) return;
     for (int steps = 0; steps < kLastSteps; ++steps) {
       const bool rung = thread_->SpinUntilRung(heard_, kRingFollows);
-      if (!(rung || moved_) || !Step()) break;
+      if (!(rung || MayHaveMore()) || !Step()) break;
     }
     thread_->bell().Unhush(heard_);
-    if (moved_ || thread_->progress_.polls()) thread_->bell().Ring();
+    if (MayHaveMore() || thread_->progress_.polls()) thread_->bell().Ring();
   }
 
   // False while the thread itself, or another caller, drives.
@@ -73,6 +73,12 @@ class ProgressThread::Guard {
   }
 
  private:
+  // A step between hosts asks MPI, which takes some microseconds, so the last request is delivered before
+  // that.
+  bool MayHaveMore() const {
+    return moved_ && !(thread_->communicator_->wired() && thread_->progress_.idle());
+  }
+
   ProgressThread* const thread_;
   Progress::Completions* const held_;
   std::unique_lock<std::mutex> lock_;
@@ -114,31 +120,35 @@ void ProgressThread::Run() {
     if (moved || (!polls && SpinUntilRung(heard, spin_))) continue;
     if (stopping_.load(std::memory_order_seq_cst)) return;
     driving.unlock();
+    const Clock::time_point asleep = Clock::now();
     if (polls) {
-      bell().Wait(heard, Clock::now() - last_move < kSoon ? kShortNap : kLongNap);
+      bell().Wait(heard, asleep - last_move < kSoon ? kShortNap : kLongNap);
     } else {
       bell().Wait(heard, kSafetyNet);
     }
     driving.lock();
-    if (!polls && !bell().RangSince(heard)) CheckWakeUp(&driving);
+    // A signal may have ended the sleep before.
+    if (!polls && Clock::now() - asleep >= kSafetyNet && !bell().RangSince(heard))
+      CheckWakeUp(heard, &driving);
   }
 }
 
-// Nothing has rung for as long as the safety net lasts, so there must be nothing to do. If there is, whoever
-// made it so may be just about to ring.
-void ProgressThread::CheckWakeUp(std::unique_lock<std::mutex>* driving) {
-  const std::uint32_t heard = bell().Listen();
-  if (submission_->TakeOwedRing() || !progress_.Step(nullptr)) return;
+// Nothing has rung since `heard`, for as long as the safety net lasts, so there must be nothing to do. If
+// there is, whoever made it so may be just about to ring, or to owe this thread a ring, which a step takes.
+void ProgressThread::CheckWakeUp(std::uint32_t heard, std::unique_lock<std::mutex>* driving) {
+  const std::uint64_t taken = submission_->owed_rings_taken();
+  if (!progress_.Step(nullptr)) return;
+  const std::string work = progress_.last_work();
   while (progress_.Step(nullptr)) {
   }
   driving->unlock();
   bell().Wait(heard, kSafetyNet);
   driving->lock();
-  if (bell().RangSince(heard)) return;
+  if (bell().RangSince(heard) || submission_->owed_rings_taken() != taken) return;
   const std::string text =
       "rank " + std::to_string(communicator_->job().rank()) + " had work in process set " +
-      std::to_string(communicator_->id()) +
-      ", but nothing woke its progress thread. This is a bug in tf_smddp, please report it";
+      std::to_string(communicator_->id()) + " (" + work +
+      "), but nothing woke its progress thread. This is a bug in tf_smddp, please report it";
   if (communicator_->config().test_strict) return communicator_->job().Abort(text);
   communicator_->job().logger().Log(LogLevel::kWarning, text);
 }

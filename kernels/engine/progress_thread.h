@@ -35,7 +35,7 @@ class ProgressThread {
 
   Doorbell& bell() { return group_->bell(group_->index()); }
   void Run();
-  void CheckWakeUp(std::unique_lock<std::mutex>* driving);
+  void CheckWakeUp(std::uint32_t heard, std::unique_lock<std::mutex>* driving);
   bool SpinUntilRung(std::uint32_t heard, Clock::duration time);
   bool MayDriveInPassing();
   bool DriveUntil(const std::atomic<bool>& ended, Clock::duration spin, Clock::duration most);

@@ -54,9 +54,13 @@ class Submission {
   // Whether a caller that drives the progress has launched something since the last look, for which it did
   // not ring this rank's progress thread. Whoever takes it looks at the log next, or rings. Any thread.
   bool TakeOwedRing() {
-    return owed_ring_.load(std::memory_order_seq_cst) &&
-           owed_ring_.exchange(false, std::memory_order_seq_cst);
+    const bool taken =
+        owed_ring_.load(std::memory_order_seq_cst) && owed_ring_.exchange(false, std::memory_order_seq_cst);
+    if (taken) owed_rings_taken_.fetch_add(1, std::memory_order_seq_cst);
+    return taken;
   }
+  // How many have been taken so far. Any thread.
+  std::uint64_t owed_rings_taken() const { return owed_rings_taken_.load(std::memory_order_seq_cst); }
 
   // Appends this rank's requests that were submitted at `before` or earlier and still wait for other ranks.
   // Any thread.
@@ -80,6 +84,7 @@ class Submission {
   IpcUse ipc_use_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<bool> owed_ring_{false};
+  std::atomic<std::uint64_t> owed_rings_taken_{0};
 };
 
 }  // namespace tf_smddp
