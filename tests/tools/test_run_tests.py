@@ -50,4 +50,4 @@ def test_shared_parts_run_beside_the_first_lane_and_each_once(ran):
 def test_nothing_that_needs_the_set_up_runs_without_it(ran):
     names = ran(set_up="failed")
     assert sorted(run_all()) == sorted(names)
-    assert sorted(names) == ["asan", "cpp", "docs", "layering", "lint", "model", "set-up", "tsan"]
+    assert sorted(names) == ["asan", "cpp", "docs", "fuzz", "layering", "lint", "model", "set-up", "tsan"]
