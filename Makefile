@@ -54,14 +54,14 @@ quick: .venv/lint/.requirements .venv/tf-$(ONE_TF)/.installed  ## Before a commi
 	@$(PY) tools/run_tests.py --quick lint layering cpp spmd --tf=$(ONE_TF)
 
 # The Python environments are set up, and their tests run, beside the C++ tests.
-ALL_PARTS := set-up lint docs layering cpp asan tsan model jobs launchers spmd gpu overlap bench
+ALL_PARTS := set-up lint docs layering cpp asan tsan fuzz model jobs launchers spmd gpu overlap bench
 
 .PHONY: test
 test: .venv/lint/.requirements .venv/docs/.requirements launchers  ## What CI runs: every kind of test, and the lint (20 to 35 minutes)
 	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: test-all
-test-all: .venv/lint/.requirements .venv/docs/.requirements launchers cluster  ## Every test in every variant (100 minutes)
+test-all: .venv/lint/.requirements .venv/docs/.requirements launchers cluster clang  ## Every test in every variant (100 minutes)
 	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
@@ -75,6 +75,10 @@ asan: system  ## Run the C++ tests under AddressSanitizer and UndefinedBehaviorS
 .PHONY: tsan
 tsan: system  ## Run the C++ tests under ThreadSanitizer
 	@$(PY) tools/run_tests.py tsan
+
+.PHONY: fuzz
+fuzz: clang  ## Fuzz what reads messages, shared memory and /proc, for some seconds each
+	@$(PY) tools/run_tests.py --all fuzz
 
 .PHONY: model
 model: .venv/lint/.requirements  ## Explore the model of the engine's protocol, in every interleaving
@@ -150,6 +154,11 @@ system:
 .PHONY: cluster
 cluster: system
 	@tools/setup_system.sh cluster
+
+# clang, for libFuzzer.
+.PHONY: clang
+clang: system
+	@tools/setup_system.sh clang
 
 # Open MPI and Slurm, which tests start.
 .PHONY: launchers

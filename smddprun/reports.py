@@ -108,9 +108,10 @@ def table(figures: Sequence[dict[str, Any] | None]) -> list[str]:
       figures: what each rank has written; None for one that has written nothing.
     """
     lines = [
-        "rank   seconds  steps/s      blocked  collectives      sent  waiting  moving  staged  peak memory"
+        "rank   seconds  steps/s   last      blocked  collectives      sent  waiting  moving  staged  "
+        "peak memory"
     ]
-    waits = {}
+    waits, worlds = {}, {}
     for rank, of in enumerate(figures):
         if of is None:
             lines.append(f"{rank:4}   no figures: it did not reach tf_smddp.shutdown()")
@@ -118,24 +119,24 @@ def table(figures: Sequence[dict[str, Any] | None]) -> list[str]:
         total = {name: sum(kind[name] for kind in of["collectives"].values()) for name in _SUMMED}
         waits[rank] = total["waiting_seconds"]
         staged = total["staged_bytes"] / total["bytes"] if total["bytes"] else 0.0
-        world = of["process_sets"][0]
+        world = worlds[rank] = of["process_sets"][0]
         rate = f"{1 / world['step_seconds']:.1f}" if world["step_seconds"] else "-"
         blocked = sum(each["blocked_seconds"] for each in of["process_sets"])
         share = blocked / of["seconds"] if of["seconds"] else 0.0
         lines.append(
-            f"{rank:4}  {of['seconds']:8.1f}  {rate:>7}  {blocked:5.1f} s {share:3.0%}  "
-            f"{total['calls']:11}  {_size(total['bytes']):>8}  "
+            f"{rank:4}  {of['seconds']:8.1f}  {rate:>7}  {world['last_steps']:5}  "
+            f"{blocked:5.1f} s {share:3.0%}  {total['calls']:11}  {_size(total['bytes']):>8}  "
             f"{total['waiting_seconds']:5.1f} s  {total['moving_seconds']:4.1f} s  {staged:5.0%}  "
             f"{_size(of['peak_memory_bytes']):>11}"
         )
     seconds = max((of["seconds"] for of in figures if of is not None), default=0.0)
-    return lines + _of_the_latest(waits, seconds)
+    return lines + _of_the_latest(waits, worlds, seconds)
 
 
 _SUMMED = ("calls", "bytes", "staged_bytes", "waiting_seconds", "moving_seconds")
 
 
-def _of_the_latest(waits: dict[int, float], seconds: float) -> list[str]:
+def _of_the_latest(waits: dict[int, float], worlds: dict[int, Any], seconds: float) -> list[str]:
     """Names the rank for which the others wait, if there is one."""
     if len(waits) < 2:
         return []
@@ -143,9 +144,11 @@ def _of_the_latest(waits: dict[int, float], seconds: float) -> list[str]:
     others = statistics.mean(wait for each, wait in waits.items() if each != rank)
     if waits[rank] >= _LATE * others or others < _WORTH_A_WORD * seconds:
         return []
+    last, steps = worlds[rank]["last_steps"], worlds[rank]["steps"]
+    how_often = f", in {last} of {steps} steps" if steps else ""
     return [
-        f"rank {rank} is the last to arrive: it has waited {waits[rank]:.1f} s, the others {others:.1f} s "
-        "on average, summed over all collectives"
+        f"rank {rank} is the last to arrive{how_often}: it has waited {waits[rank]:.1f} s, the others "
+        f"{others:.1f} s on average, summed over all collectives"
     ]
 
 

@@ -17,6 +17,7 @@ from tf_smddp._autograph import not_converted
 from tf_smddp._broadcast import broadcast_variables
 from tf_smddp._immediately import check_can_act
 from tf_smddp._model_variables import variables_in
+from tf_smddp._start_weights import note_equal
 
 
 class join:
@@ -80,7 +81,9 @@ class join:
         """
         if kind is None:
             self.last_rank = leave_and_return()
-            broadcast_variables(variables_in(self._state, "join"), root_rank=self.last_rank)
+            variables = variables_in(self._state, "join")
+            broadcast_variables(variables, root_rank=self.last_rank)
+            note_equal(variables)
 
 
 @not_converted

@@ -17,7 +17,7 @@ from tf_smddp._stats import stats
 PORT = "SMDDP_METRICS_PORT"
 _LAST_PORT = 65535
 _ARENA = ("arena_bytes", "arena_used_bytes", "arena_peak_bytes")
-_OF_SETS = ("steps", "blocked_seconds")
+_OF_SETS = ("steps", "last_steps", "blocked_seconds")
 
 _server: Optional[http.server.ThreadingHTTPServer] = None
 

@@ -41,6 +41,7 @@ def make_equal(variables: Sequence[Any], caller: str, optimizer: Any = None) -> 
     """Compares variables that were not compared before, and gives all ranks rank 0's values if they differ.
 
     Collective for variables that are new, which must be the same ones on all ranks; else it does nothing.
+    While rank 0 waits in join(), the lowest rank that does not stands in for it.
 
     Args:
         variables: what is trained. What has no value yet, or is no variable, is left out.
@@ -68,12 +69,20 @@ def make_equal(variables: Sequence[Any], caller: str, optimizer: Any = None) -> 
         _compare([unwrapped(each) for each in new], choice, caller)
 
 
+def note_equal(variables: Sequence[Any]) -> None:
+    """Marks that all ranks have the same values, so that no rank compares them any more.
+
+    A rank that had no batch, and so has compared nothing, would wait for the others to compare them, too.
+    """
+    _remember(_new(variables))
+
+
 def _new(variables: Sequence[Any]) -> List[Any]:
-    return [each for each in variables if id(each) not in _checked and _has_value(each)]
+    return [each for each in variables if id(unwrapped(each)) not in _checked and _has_value(each)]
 
 
 def _remember(objects: Sequence[Any]) -> None:
-    for each in objects:
+    for each in map(unwrapped, objects):
         _checked[id(each)] = weakref.ref(each, functools.partial(_forget, id(each)))
 
 
@@ -108,18 +117,19 @@ def _compare(variables: Sequence[tf.Variable], choice: str, caller: str) -> None
         if _are_same_everywhere(hashes):
             return
         by_rank = _of_all_ranks(hashes)
-    if len({tuple(each[:BYTES] for each in of) for of in by_rank}) > 1:
+    if len({tuple(each[:BYTES] for each in of) for of in by_rank.values()}) > 1:
         return  # different variables, which the errors of their gradients name
-    what = _difference([each.name for each in variables], by_rank)
+    root = min(by_rank)  # rank 0, unless it waits in join()
+    what = _difference([each.name for each in variables], by_rank, root)
     remedy = (
         "Create the variables, and then call broadcast_variables() or use BroadcastGlobalVariablesCallback"
     )
     if choice == "error":
         raise RuntimeError(f"{caller}: {what}. {remedy}.")
-    broadcast_variables(variables, root_rank=0)
-    if _runtime.rank() == 0:
+    broadcast_variables(variables, root_rank=root)
+    if _runtime.rank() == root:
         warnings.warn(
-            f"{caller}: {what}. All ranks have got rank 0's values now. {remedy}, to do so yourself; "
+            f"{caller}: {what}. All ranks have got rank {root}'s values now. {remedy}, to do so yourself; "
             f"{SETTING}=error makes this an error.",
             stacklevel=2,
         )
@@ -133,12 +143,12 @@ def _are_same_everywhere(hashes: Sequence[bytes]) -> bool:
     return bool(largest == ~negated_least)
 
 
-def _of_all_ranks(hashes: Sequence[bytes]) -> List[List[bytes]]:
-    """Collective: the hashes of each rank."""
-    counts = allgather(np.array([len(hashes)])).numpy()
+def _of_all_ranks(hashes: Sequence[bytes]) -> Dict[int, List[bytes]]:
+    """Collective: the hashes of each rank; of those that do not wait in join()."""
+    ranks, counts = allgather(np.array([[_runtime.rank(), len(hashes)]])).numpy().T
     rows = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), 2 * BYTES)
-    gathered = allgather(rows).numpy()
-    return [[row.tobytes() for row in part] for part in np.split(gathered, np.cumsum(counts)[:-1])]
+    parts = np.split(allgather(rows).numpy(), np.cumsum(counts)[:-1])
+    return {int(rank): [row.tobytes() for row in part] for rank, part in zip(ranks, parts)}
 
 
 def _hash_of(variable: tf.Variable) -> bytes:
@@ -148,13 +158,14 @@ def _hash_of(variable: tf.Variable) -> bytes:
     return hash_of(kind) + hash_of(value.tobytes())
 
 
-def _difference(names: Sequence[str], by_rank: List[List[bytes]]) -> str:
-    """Says which variable is the first that differs, and on which ranks."""
-    differs = [i for i in range(len(names)) if any(each[i] != by_rank[0][i] for each in by_rank)]
+def _difference(names: Sequence[str], by_rank: Dict[int, List[bytes]], root: int) -> str:
+    """Says which variable is the first that differs from `root`'s, and on which ranks."""
+    roots = by_rank[root]
+    differs = [i for i in range(len(names)) if any(each[i] != roots[i] for each in by_rank.values())]
     first = differs[0]
-    ranks = [rank for rank, each in enumerate(by_rank) if each[first] != by_rank[0][first]]
+    ranks = [rank for rank, each in by_rank.items() if each[first] != roots[first]]
     named = ", ".join(map(str, ranks[:_MOST_RANKS_NAMED])) + ", ..." * (len(ranks) > _MOST_RANKS_NAMED)
     return (
         f"the ranks' weights differ before the first reduced gradients, in {len(differs)} of {len(names)} "
-        f"variables: {names[first]!r} of rank{'s' * (len(ranks) > 1)} {named} is not rank 0's"
+        f"variables: {names[first]!r} of rank{'s' * (len(ranks) > 1)} {named} is not rank {root}'s"
     )

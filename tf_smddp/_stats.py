@@ -50,7 +50,8 @@ def stats(reset: bool = False, all_ranks: bool = False) -> Any:
           (groups of requests that ran together), "batch_bytes" (of this rank's inputs in them), "deferred"
           (requests that had to wait until an earlier use of the same key had ended), "failures" (steps that
           have failed on all ranks), "steps" (completed groups of several tensors, such as the gradients of
-          a step), "step_seconds" (the average time from the end of one to the end of the next),
+          a step), "last_steps" (the steps in which this rank was the last to arrive, at the first tensor of
+          the group), "step_seconds" (the average time from the end of one to the end of the next),
           "blocked_seconds" (the time that has passed from the submission of the last tensor of a group to the
           end of the group, and from the begin to the end of other calls; what overlaps counts
           once), and "collectives" as above.

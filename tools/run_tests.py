@@ -2,13 +2,14 @@
 """Runs parts of the test suite: tools/run_tests.py [--quick | --all] [--tf VERSION]... PART...
 
 Parts: set-up (the Python environments, and the package in them), lint, docs (the site, and what its pages
-quote and link to), layering (and the tests of tools/), cpp, asan, tsan, model, jobs (whole jobs, which tests
-start), spmd (the suite that all ranks run), launchers (smddprun, and other launchers), gpu (TensorFlow's
-builds for GPUs, on a pretend one), overlap (how much of slow transfers is waited for), bench (some seconds of
-each benchmark, to show that they work). set-up and those that need its environments need --tf; without set-
-up, `make` has made them. docs/testing.md says what each part holds, and what only --all runs. Each part has a
-time limit, and a log in .cache/logs that is shown when the part fails; a part that ends without a report, or
-with an error that no report explains, counts as one failure.
+quote and link to), layering (and the tests of tools/), cpp, asan, tsan, fuzz (with clang, and --all),
+model, jobs (whole jobs, which tests start), spmd (the suite that all ranks run), launchers (smddprun, and
+other launchers), gpu (TensorFlow's builds for GPUs, on a pretend one), overlap (how much of slow
+transfers is waited for), bench (some seconds of each benchmark, to show that they work). set-up and those
+that need its environments need --tf; without set-up, `make` has made them. docs/testing.md says what each
+part holds, and what only --all runs. Each part has a time limit, and a log in .cache/logs that is shown
+when the part fails; a part that ends without a report, or with an error that no report explains, counts
+as one failure.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from test_results import Result, print_failures, print_table, totals
 # Two lanes run at once, since much of what tests do is to wait. Three would starve tests with time limits.
 # A lane begins with parts of its own. Then both take what comes next of the shared parts, which need set-up.
 # cpp comes after set-up, which compiles the same files for the op library: it finds them in the cache.
-OWN = (("lint", "docs", "layering", "model", "asan", "tsan", "cpp"), ("set-up",))
+OWN = (("lint", "docs", "layering", "model", "asan", "tsan", "fuzz", "cpp"), ("set-up",))
 SHARED = ("jobs", "launchers", "spmd", "gpu")
 # What measures times runs alone, at the end.
 LAST = ("overlap", "bench")

@@ -3,6 +3,7 @@
 # As root or with sudo through apt-get; otherwise it prints the command and exits with 1.
 # setup_system.sh: what building and tests/model need.
 # setup_system.sh launchers: the launchers that tests/python/launchers runs.
+# setup_system.sh clang: libFuzzer, for tests/fuzz.
 # setup_system.sh cluster: SimGrid, for the model of a cluster (benchmarks/cluster).
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,6 +26,11 @@ if [ "${1:-}" = launchers ]; then
     header=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
     [ -e "$header" ] || required+=(python3-dev)
   fi
+elif [ "${1:-}" = clang ]; then
+  command -v clang++ >/dev/null || required+=(clang)
+  # Debian's clang does without its sanitizers' libraries, unless one asks for them.
+  compgen -G '/usr/lib/*/clang/*/lib/*/libclang_rt.fuzzer*.a' >/dev/null ||
+    compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/*/libclang_rt.fuzzer*.a' >/dev/null || required+=(libclang-rt-14-dev)
 elif [ "${1:-}" = cluster ]; then
   command -v smpicxx >/dev/null || required+=(libsimgrid-dev)
   [ -d /usr/include/hwy ] || required+=(libhwy-dev)

@@ -29,6 +29,7 @@ PARTS = (
     "cpp",
     "asan",
     "tsan",
+    "fuzz",
     "model",
     "jobs",
     "spmd",
@@ -46,6 +47,8 @@ ON_ALL_MPIS = ["-k", " or ".join(f"test_{name}.py" for name in _FILES)]
 # In sets, all of ours run: the engine, graphs and eager mode.
 BENCH_KINDS = ("engine", "sets")
 LONG_BENCH_KINDS = ("graph", "eager", "training", "scaling", "whole")
+FUZZ = ROOT / "tests" / "fuzz"
+FUZZ_SECONDS = 20
 
 
 # Each makes one row of the table.
@@ -102,6 +105,18 @@ def run_bench(options: Options) -> Result:
         report[name] = Case("failed" if tool_code else "passed", time.monotonic() - begin)
         code = code or tool_code
     return finish("bench", report, code, start, log)
+
+
+def run_fuzz() -> Result:
+    """Fuzzes each target for some seconds, with clang; each is one test."""
+    log, start, code = open_log("fuzz"), time.monotonic(), 0
+    report: Report = {}
+    for target in sorted(path.stem for path in FUZZ.glob("*_fuzz.cc")):
+        begin = time.monotonic()
+        target_code = run([str(FUZZ / "run.sh"), str(FUZZ_SECONDS), target], log, 300, cwd=ROOT)
+        report[f"tests/fuzz/{target}"] = Case("failed" if target_code else "passed", time.monotonic() - begin)
+        code = code or target_code
+    return finish("fuzz", report, code, start, log)
 
 
 def tsan_flags() -> List[str]:
@@ -316,6 +331,8 @@ def runs_of(part: str, options: Options) -> List[Run]:
     if part == "tsan":
         flags = [*tsan_flags(), *(["--config=all_tsan"] if options.everything else [])]
         return [functools.partial(run_cpp, "cpp tsan", flags, options.limit_s)]
+    if part == "fuzz":  # without --all, tests of the part asan run the targets
+        return [run_fuzz] if options.everything else []
     if part == "model":
         tests = [*selection("" if options.everything else "not long"), str(ROOT / "tests" / "model")]
         return [functools.partial(lint_pytest, "model", arguments=tests, limit_s=options.limit_s)]

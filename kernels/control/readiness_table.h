@@ -50,6 +50,10 @@ namespace tf_smddp {
 // The offsets of tensors that stay in the memory of a GPU.
 inline constexpr std::uint64_t kOnDevice = ~std::uint64_t{1};
 
+// The output's offset at TableShape::outside, where there is no output, if all other hosts had arrived before
+// this one.
+inline constexpr std::uint64_t kThisHostLast = ~std::uint64_t{2};
+
 // One rank's part of a request. Offsets are relative to the rank's arena; kNotInArena stands for private
 // memory.
 struct Cell {

@@ -129,6 +129,7 @@ void Put(const RelayMessage& message, Writer* writer) {
   writer->Put(message.origin);
   writer->PutText(message.text);
   writer->Put(static_cast<std::int32_t>(message.rank.value()));
+  writer->Put(static_cast<std::int32_t>(message.last.value()));
   writer->Put(message.nccl);
   writer->Put(message.region);
   writer->Put(static_cast<std::uint8_t>(message.seals));
@@ -148,8 +149,9 @@ bool Get(Reader* reader, RelayMessage* message) {
     if (!GetRun(reader, &message->parts)) return false;
   }
   if (!reader->Get(&message->incarnation) || !reader->Get(&message->origin) ||
-      !reader->GetText(&message->text) || !reader->GetRank(&message->rank) || !reader->Get(&message->nccl) ||
-      !reader->Get(&message->region) || !reader->Get(&seals)) {
+      !reader->GetText(&message->text) || !reader->GetRank(&message->rank) ||
+      !reader->GetRank(&message->last) || !reader->Get(&message->nccl) || !reader->Get(&message->region) ||
+      !reader->Get(&seals)) {
     return false;
   }
   message->seals = seals != 0;
@@ -178,6 +180,7 @@ void AddNccl(const RelayMessage& report, RelayMessage* launch) {
 
 void AddReport(const RelayMessage& report, RelayMessage* launch) {
   AddNccl(report, launch);
+  launch->last = report.last;
   launch->parts.insert(launch->parts.end(), report.parts.begin(), report.parts.end());
 }
 

@@ -68,6 +68,8 @@ struct RelayMessage {
   // order; kLaunch from HostOrder: those of all hosts that take part, in their order, and what the head makes
   // of them when it is sent. Otherwise nothing.
   std::vector<std::string> data;
+  // kReady: the first of `parts`; kPromise, kLaunch: likewise of the host that was the last to report.
+  RankId last;
   bool seals = false;     // kReady: the request is to be a batch by itself; kLaunch: it ends its batch
   bool promised = false;  // kLaunch from HostOrder: one host has launched it by a promise; not sent
 };

@@ -67,6 +67,7 @@ void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now
   const Status status = PutResult(*pending);
   if (HasEnded(*pending)) ++ended->count;
   FreeSpans(pending.get());
+  const bool arrived_last = ArrivedLast(*pending);
   ended->retired |= group->table().Acknowledge(pending->place(), group->index());
   if (request.pairing.kind == Pairing::kName) {
     state_->sequencer.NameEnded(request.pairing.name, pending->incarnation);
@@ -75,14 +76,16 @@ void Delivery::Finish(const PendingTable::Shared& pending, Clock::time_point now
   cost.small = small;
   cost.in_place = pending->bytes > 0 && request.output.data == request.input.data;
   if (cost.waiting == Clock::duration::zero()) cost.waiting = now - pending->submitted;  // it was in no batch
+  std::uint64_t step = 0;  // that has ended with it
   if (status.ok()) {
     state_->counters->Completed(request.operation.kind, pending->bytes, cost);
-    state_->counters->Blocked(request.pairing, pending->submitted, now);
+    step = state_->counters->Blocked(request.pairing, pending->submitted, now, arrived_last);
   } else {
     state_->counters->Failed(request.operation.kind);
   }
   if (state_->timeline->running()) {
     state_->timeline->Add(request, pending->bytes, pending->submitted, cost, now, !status.ok());
+    if (step > 0) state_->timeline->AddStep(request.communicator, step, now);
   }
   if (request.callback_is_trivial && status.ok()) {
     ended->trivial.push_back(std::move(pending->request.done));
@@ -106,6 +109,14 @@ bool Delivery::HasEnded(const PendingRequest& pending) {
   waiting.missing = copied ? RankSet({communicator->job().rank()}) : waiting.members;
   state_->stalls->EndedButForWriting(std::move(waiting), writing);
   return false;
+}
+
+// Whether all other ranks had arrived when this one did. This rank has not acknowledged the request yet.
+bool Delivery::ArrivedLast(const PendingRequest& pending) const {
+  if (!pending.completed_host.load(std::memory_order_relaxed)) return false;
+  if (!state_->communicator->wired()) return true;
+  const int outside = state_->group->segment().outside().value();
+  return state_->group->table().CellOf(pending.place(), outside).output_offset == kThisHostLast;
 }
 
 void Delivery::RingDeferring() {

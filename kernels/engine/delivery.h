@@ -49,6 +49,7 @@ class Delivery {
   void Finish(const PendingTable::Shared& pending, Clock::time_point now, bool small, Ended* ended);
   void Fail(const std::vector<PendingTable::Shared>& requests, const std::string& text);
   bool HasEnded(const PendingRequest& pending);
+  bool ArrivedLast(const PendingRequest& pending) const;
   static std::string ErrorText(const PendingRequest& pending, const std::string& text);
   void RingDeferring();
 

@@ -154,13 +154,15 @@ std::uint64_t LoneEngine::Submit(Request&& request) {
   cost.begun = begin;
   cost.moving = Clock::now() - begin;
   cost.in_place = request.input.data != nullptr && request.output.data == request.input.data;
+  std::uint64_t step = 0;  // that has ended with it
   if (counters != nullptr && status.ok()) {
     counters->Completed(request.operation.kind, InputBytes(request), cost);
-    counters->Blocked(request.pairing, begin, begin + cost.moving);
+    step = counters->Blocked(request.pairing, begin, begin + cost.moving);
   }
   if (counters != nullptr && !status.ok()) counters->Failed(request.operation.kind);
   if (counters != nullptr && timeline_->running()) {
     timeline_->Add(request, InputBytes(request), begin, cost, begin + cost.moving, !status.ok());
+    if (step > 0) timeline_->AddStep(request.communicator, step, begin + cost.moving);
   }
   request.done(status);
   return 0;

@@ -50,6 +50,9 @@ struct PendingRequest {
 
   std::uint32_t generation = 0;  // of the slot, by the ticket
 
+  // When this rank entered it, all others of this host had; written before it is launched.
+  std::atomic<bool> completed_host{false};
+
   // Whether other ranks may read what `cell` names.
   bool placed() const { return input_bounce == nullptr || input_bounce->filled(); }
 

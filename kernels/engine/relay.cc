@@ -88,6 +88,7 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
     message.parts.push_back(PartOf(ready, member, message.manifest));
     kept += table.CellOf(ready.place, member.value()).input_offset == kOnDevice ? 1 : 0;
   }
+  message.last = message.parts.front().rank;
   message.nccl = NcclUse::VersionOf(group_, &message.rank);
   if (message.nccl != kNoNccl && kept != ready.arrived.size()) message.nccl = kNotKept;
   if (kept == 0 && GoesWithReport(*communicator_, message.manifest, message.seals)) {
@@ -342,7 +343,8 @@ void Relay::Launch(const RelayMessage& message) {
   const Manifest manifest = table.ManifestAt(place);
   const MemberId outside = group_->segment().outside();
   const bool on_devices = message.nccl > kNoNccl;
-  Cell cell = {on_devices ? kOnDevice : kNotInArena, kNotInArena, 0, kNotInArena};
+  const bool here_last = communicator_->job().LocalRankOf(message.last.value()) >= 0;
+  Cell cell = {on_devices ? kOnDevice : kNotInArena, here_last ? kThisHostLast : kNotInArena, 0, kNotInArena};
   // With the result at hand, nobody asks what the other hosts have brought.
   const bool done = !message.data.empty();
   void* const parts = done ? nullptr : StoreOutsideParts(communicator_, message.parts, &cell);

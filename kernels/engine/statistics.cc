@@ -114,20 +114,24 @@ void CommunicatorCounters::IncarnationFailed() {
   groups_.clear();
 }
 
-void CommunicatorCounters::Blocked(const Pairing& pairing, Clock::time_point submitted,
-                                   Clock::time_point now) {
+std::uint64_t CommunicatorCounters::Blocked(const Pairing& pairing, Clock::time_point submitted,
+                                            Clock::time_point now, bool arrived_last) {
+  std::uint64_t step = 0;
   std::lock_guard<std::mutex> lock(groups_mu_);
   if (pairing.kind == Pairing::kGroup && pairing.num_params > 1) {
     Group& group = groups_[pairing.ticket];
     group.last_submitted = submitted = std::max(group.last_submitted, submitted);
-    if (++group.completed < pairing.num_params) return;
+    if (pairing.param_index == 0) group.arrived_last = arrived_last;
+    if (++group.completed < pairing.num_params) return 0;
+    if (group.arrived_last) Add(&last_steps_, 1);
     groups_.erase(pairing.ticket);
-    Add(&steps_, 1);
+    step = steps_.fetch_add(1, std::memory_order_relaxed) + 1;
     if (first_step_ == Clock::time_point()) first_step_ = now;
     last_step_ = now;
   }
   Add(&blocked_ns_, Nanoseconds(now - std::max(submitted, blocked_until_)));
   blocked_until_ = std::max(now, blocked_until_);
+  return step;
 }
 
 CollectiveStats CommunicatorCounters::Read(const OfKind& of) {
@@ -161,12 +165,14 @@ void CommunicatorCounters::Take(bool reset, CommunicatorStats* stats) {
   now.deferred = deferred_.load(std::memory_order_relaxed);
   now.failures = failures_.load(std::memory_order_relaxed);
   now.steps = steps_.load(std::memory_order_relaxed);
+  now.last_steps = last_steps_.load(std::memory_order_relaxed);
   now.blocked_seconds = Seconds(blocked_ns_) + Seconds(express_blocked_ns_);
   stats->batches = now.batches - before_.batches;
   stats->batch_bytes = now.batch_bytes - before_.batch_bytes;
   stats->deferred = now.deferred - before_.deferred;
   stats->failures = now.failures - before_.failures;
   stats->steps = now.steps - before_.steps;
+  stats->last_steps = now.last_steps - before_.last_steps;
   {
     std::lock_guard<std::mutex> groups_lock(groups_mu_);
     const std::chrono::duration<double> time = last_step_ - first_step_;
@@ -194,8 +200,8 @@ std::string ToJson(const EngineStats& stats) {
       text += (i > 0 ? ", " : "") + std::to_string(each.ranks[i]);
     text += "], " + Field("batches", each.batches) + ", " + Field("batch_bytes", each.batch_bytes) + ", " +
             Field("deferred", each.deferred) + ", " + Field("failures", each.failures) + ", " +
-            Field("steps", each.steps) + ", " + Field("step_seconds", each.step_seconds) + ", " +
-            Field("blocked_seconds", each.blocked_seconds) +
+            Field("steps", each.steps) + ", " + Field("last_steps", each.last_steps) + ", " +
+            Field("step_seconds", each.step_seconds) + ", " + Field("blocked_seconds", each.blocked_seconds) +
             ", \"collectives\": " + KindsToJson(each.collectives) + "}";
   }
   return text + "]}";

@@ -65,6 +65,7 @@ struct CommunicatorStats {
   std::uint64_t deferred = 0;     // requests that had to wait for an earlier use of their key to end
   std::uint64_t failures = 0;     // incarnations that have failed
   std::uint64_t steps = 0;        // groups of several tensors that have completed
+  std::uint64_t last_steps = 0;   // of those, at whose first tensor this rank was the last to arrive
   double step_seconds = 0;        // from the end of one of them to that of the next, on average
   double blocked_seconds = 0;     // see CommunicatorCounters::Blocked
 };
@@ -97,8 +98,12 @@ class CommunicatorCounters {
 
   // A request that was `submitted` then has completed `now`. The rank is *blocked* from the submission of the
   // last tensor of a group to the end of the group, since a step has nothing else to compute by then; and
-  // from the submission of any other request to its end. Times that overlap count once.
-  void Blocked(const Pairing& pairing, Clock::time_point submitted, Clock::time_point now);
+  // from the submission of any other request to its end. Times that overlap count once. `arrived_last`: all
+  // other ranks had submitted it before this one. Of a group its first tensor counts, since exactly one rank
+  // is the last to arrive there, in whatever order each submits the tensors. (None is, in the express lane.)
+  // Returns the number of the step that has ended with it, from 1 on since the communicator was made, or 0.
+  std::uint64_t Blocked(const Pairing& pairing, Clock::time_point submitted, Clock::time_point now,
+                        bool arrived_last = false);
 
   // Sets *stats to the counts since the last reset, except its id and ranks; `reset` makes this call a reset.
   // Nothing is lost or counted twice, but a request that ends meanwhile may be counted in parts.
@@ -126,11 +131,12 @@ class CommunicatorCounters {
   // Since the communicator was made.
   OfKinds usual_;    // requests that ended elsewhere than in the express lane
   OfKinds express_;  // requests that ended in the express lane
-  Counter batches_{0}, batch_bytes_{0}, deferred_{0}, failures_{0}, steps_{0};
+  Counter batches_{0}, batch_bytes_{0}, deferred_{0}, failures_{0}, steps_{0}, last_steps_{0};
   Counter blocked_ns_{0}, express_blocked_ns_{0};
 
   struct Group {
     std::uint32_t completed = 0;
+    bool arrived_last = false;  // at the first tensor
     Clock::time_point last_submitted;
   };
   std::mutex groups_mu_;

@@ -70,7 +70,7 @@ std::uint64_t Submission::Submit(Request&& request) {
   }
   if (status.ok()) {
     added = state_->pending.Add(pending, pending->open && pending->placed());
-    if (added == PendingTable::Added::kEntered && !Enter(*pending)) {
+    if (added == PendingTable::Added::kEntered && !Enter(pending.get())) {
       added = PendingTable::Added::kDeferred;
     }
   }
@@ -131,11 +131,16 @@ bool Submission::RunExpress(const Request& request, const Manifest& manifest,
   state_->stalls->Ended(1);
   const bool of_group = request.pairing.kind == Pairing::kGroup && request.pairing.num_params > 1;
   state_->counters->CompletedExpress(request.operation.kind, bytes, cost, of_group);  // in this thread's turn
+  std::uint64_t step = 0;  // that has ended with it
   if (of_group) {
     const Clock::time_point now = Clock::now();
-    state_->counters->Blocked(request.pairing, now - cost.waiting - cost.moving, now);
+    step = state_->counters->Blocked(request.pairing, now - cost.waiting - cost.moving, now);
   }
-  if (timed) state_->timeline->Add(request, bytes, *submitted, cost, Clock::now());
+  if (timed) {
+    const Clock::time_point now = Clock::now();
+    state_->timeline->Add(request, bytes, *submitted, cost, now);
+    if (step > 0) state_->timeline->AddStep(request.communicator, step, now);
+  }
   return true;
 }
 
@@ -205,28 +210,30 @@ Status Submission::Bounce(PendingRequest* pending) {
 
 // `pending` is in the pending table. From Arrive on, another thread may complete it: only what Submit wrote
 // is read of it. False when its place serves another ticket: then the request is deferred.
-bool Submission::Enter(const PendingRequest& pending) {
+bool Submission::Enter(PendingRequest* pending) {
   // The progress thread delivers the error. What has been done in part must not be done again.
   if (state_->communicator->job().aborted()) return true;
-  if (pending.input_bounce != nullptr && !pending.input_bounce->fill_status().ok()) {
-    failures_->FailRequest(pending, FillError(pending));
+  if (pending->input_bounce != nullptr && !pending->input_bounce->fill_status().ok()) {
+    failures_->FailRequest(*pending, FillError(*pending));
     return true;
   }
-  const Place place = pending.place();
+  const Place place = pending->place();
   Manifest others;
   int other_member = -1;
-  switch (state_->group->table().Arrive(pending.slot, pending.ticket, state_->group->index(),
-                                        pending.manifest, pending.cell, &others, &other_member)) {
+  switch (state_->group->table().Arrive(pending->slot, pending->ticket, state_->group->index(),
+                                        pending->manifest, pending->cell, &others, &other_member)) {
     case Arrival::kWaiting:
       if (state_->communicator->ShutDownMask() != 0)
         state_->group->RingSelf();  // the progress thread looks closer
       return true;
     case Arrival::kLast:
-      Launch(pending);
+      pending->completed_host.store(true, std::memory_order_relaxed);
+      Launch(*pending);
       return true;
     case Arrival::kHostLast:
+      pending->completed_host.store(true, std::memory_order_relaxed);
       order_.ReportHostReady(place);
-      if (pending.request.caller_progresses && state_->group->is_relay()) {
+      if (pending->request.caller_progresses && state_->group->is_relay()) {
         owed_ring_.store(true, std::memory_order_seq_cst);
       } else {
         state_->group->relay_bell().Ring();
@@ -236,11 +243,11 @@ bool Submission::Enter(const PendingRequest& pending) {
       state_->pending.Defer(place);
       return false;
     case Arrival::kMismatch:
-      failures_->FailOnMismatch(pending, others, other_member);
+      failures_->FailOnMismatch(*pending, others, other_member);
       return true;
     case Arrival::kTwice:
-      failures_->Fail(pending.incarnation, pending.request.step,
-                      state_->RankName() + " ran " + DescribeManifest(pending.manifest) +
+      failures_->Fail(pending->incarnation, pending->request.step,
+                      state_->RankName() + " ran " + DescribeManifest(pending->manifest) +
                           " a second time while other ranks had not run it once; all ranks must run the same "
                           "collectives");
       return true;
@@ -304,7 +311,7 @@ bool Submission::RetryDeferred() {
   for (; left > 0; --left) {
     const PendingTable::Shared pending = state_->pending.EnterDeferred(&cursor);
     if (pending == nullptr) break;
-    if (Enter(*pending)) entered = true;  // else it was busy still
+    if (Enter(pending.get())) entered = true;  // else it was busy still
   }
   return entered;
 }

@@ -71,7 +71,7 @@ class Submission {
                   Clock::time_point* submitted);
   Status PlaceData(PendingRequest* pending);
   Status Bounce(PendingRequest* pending);
-  bool Enter(const PendingRequest& pending);
+  bool Enter(PendingRequest* pending);
   void Launch(const PendingRequest& pending);
   std::uint64_t Missing(const PendingRequest& pending, bool entered);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -31,13 +32,15 @@ std::string Quoted(const std::string& text) {
 }
 
 // Microseconds, as the format has them.
-std::string Time(Clock::time_point time) {
+std::string Microseconds(Clock::duration time) {
   char text[32];
-  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
   std::snprintf(text, sizeof text, "%lld.%03d", static_cast<long long>(ns / 1000),
                 static_cast<int>(ns % 1000));
   return text;
 }
+
+std::string Time(Clock::time_point time) { return Microseconds(time.time_since_epoch()); }
 
 }  // namespace
 
@@ -53,6 +56,8 @@ Status Timeline::Start(const std::string& path, int rank) {
   rank_ = rank;
   error_ = 0;
   next_id_ = 0;
+  started_ = Clock::now();
+  step_ended_.clear();
   const std::string name = "\"rank " + std::to_string(rank) + "\"";
   unwritten_ = R"([{"ph":"M","name":"process_name","pid":)" + std::to_string(rank) + R"(,"args":{"name":)" +
                name + "}}";
@@ -103,6 +108,26 @@ void Timeline::Add(const Request& request, std::uint64_t bytes, Clock::time_poin
   }
   add('e', ended, name);
   if (failed || unwritten_.size() >= kBufferBytes) Flush();
+}
+
+void Timeline::AddStep(CommunicatorId communicator, std::uint64_t number, Clock::time_point ended) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (!file_.valid()) return;  // stopped meanwhile
+  const std::string set = std::to_string(communicator);
+  const std::string where = R"("pid":)" + std::to_string(rank_) + R"(,"tid":)" + set;
+  const auto [last, is_first] = step_ended_.try_emplace(communicator, started_);
+  if (is_first) {
+    const std::string name = "steps" + (communicator == kWorld ? "" : " of process set " + set);
+    unwritten_ +=
+        ",\n{\"ph\":\"M\",\"name\":\"thread_name\"," + where + ",\"args\":{\"name\":\"" + name + "\"}}";
+  }
+  // Steps that overlap end in any order.
+  const Clock::time_point begin = last->second;
+  last->second = std::max(begin, ended);
+  unwritten_ += ",\n{\"ph\":\"X\",\"cat\":\"step\"," + where + R"(,"name":"step )" + std::to_string(number) +
+                R"(","ts":)" + Time(begin) + R"(,"dur":)" + Microseconds(last->second - begin) +
+                R"(,"args":{"process_set":)" + set + "}}";
+  if (unwritten_.size() >= kBufferBytes) Flush();
 }
 
 void Timeline::Flush() {

@@ -1,5 +1,5 @@
-// Timeline: a file that shows when this rank's collectives waited and when they moved data, in the format of
-// Chrome's traces (chrome://tracing, Perfetto).
+// Timeline: a file that shows when this rank's collectives waited and when they moved data, and its steps, in
+// the format of Chrome's traces (chrome://tracing, Perfetto).
 //
 // Place in the stack: local to a rank; no shared memory. The times are those of a clock that all ranks of a
 // host share, so that the files of several ranks fit together. docs/watching.md says what is in it.
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "kernels/common/status.h"
 #include "kernels/common/unique_fd.h"
@@ -40,6 +41,10 @@ class Timeline {
   void Add(const Request& request, std::uint64_t bytes, Clock::time_point submitted, const Cost& cost,
            Clock::time_point ended, bool failed = false);
 
+  // Adds step `number` of a communicator (CommunicatorCounters::Blocked), which has ended at `ended`: a bar
+  // from the end of the step before it, or from Start. Any thread.
+  void AddStep(CommunicatorId communicator, std::uint64_t number, Clock::time_point ended);
+
  private:
   void Flush();  // mu_ is held
 
@@ -51,6 +56,8 @@ class Timeline {
   int error_ = 0;              // errno of the first write that failed; guarded by mu_
   int rank_ = 0;               // guarded by mu_
   std::uint64_t next_id_ = 0;  // guarded by mu_
+  Clock::time_point started_;  // guarded by mu_
+  std::unordered_map<CommunicatorId, Clock::time_point> step_ended_;  // guarded by mu_
 };
 
 }  // namespace tf_smddp

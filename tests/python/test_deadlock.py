@@ -68,6 +68,41 @@ if sdp.rank() == 1:
 report("sum", float(sdp.allreduce(tf.ones([]), 0, 1, name="after")))
 """
 
+# A callback of `fit` on the fourth batch: one that is collective, from which rank 1 returns early; or one
+# that takes long on rank 0.
+FIT = """
+import numpy as np
+import tf_smddp.keras
+way, autotune = sys.argv[1:3]
+os.environ["SMDDP_STALL_TIMEOUT"] = sys.argv[3]
+sdp.init()
+model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(3)])
+sdp.broadcast_variables(model.variables, root_rank=0)
+model.compile(tf_smddp.keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)), "mse")
+x = np.ones((64, 4), np.float32)
+
+class Callback(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch != 3 or sdp.rank() == 1:
+            return
+        if way == "collective":
+            sdp.oob_allreduce(1.0, name="metric")
+            return
+        end = time.monotonic() + 12
+        while time.monotonic() < end:
+            self.model.evaluate(x, x[:, :3], verbose=0)
+
+options = tf.data.Options()
+options.autotune.enabled = False
+data = tf.data.Dataset.from_tensor_slices((x, x[:, :3])).batch(8).with_options(options)
+inputs = {"x": data} if autotune == "off" else {"x": x, "y": x[:, :3], "batch_size": 8}
+try:
+    model.fit(**inputs, epochs=1, verbose=0, callbacks=[Callback()])
+    report("fine", True)
+except tf.errors.OpError as error:
+    report("error", error.message)
+"""
+
 
 @pytest.mark.parametrize(
     "script, names",
@@ -93,3 +128,26 @@ def test_a_rank_that_is_late(way):
     job = run_job(2, LATE, way)
     assert CERTAIN not in job.output, str(job)
     assert [report["sum"] for report in job.reports] == [1.0, 1.0], str(job)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "autotune, text",
+    [
+        ("on", "no progress for 10 s"),  # with a thread that waits with a time limit, nothing is certain
+        pytest.param("off", CERTAIN, marks=pytest.mark.keras(2)),
+    ],
+)
+def test_a_collective_callback_from_which_a_rank_returns_early(autotune, text):
+    job = run_job(2, FIT, "collective", autotune, "10" if autotune == "on" else "60", seconds=60)
+    for report in job.reports:
+        for part in (text, "'metric/0'", "dense/"):
+            assert part in report["error"], str(job)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("autotune", ["on", "off"])
+def test_a_callback_that_takes_long_on_one_rank(autotune):
+    job = run_job(2, FIT, "evaluation", autotune, "60", seconds=60)
+    assert CERTAIN not in job.output, str(job)
+    assert [report["fine"] for report in job.reports] == [True, True], str(job)

@@ -51,7 +51,7 @@ def test_shared_parts_run_beside_the_first_lane_and_each_once(ran):
 def test_nothing_that_needs_the_set_up_runs_without_it(ran):
     names = ran(set_up="failed")
     assert sorted(run_all()) == sorted(names)
-    assert sorted(names) == ["asan", "cpp", "docs", "layering", "lint", "model", "set-up", "tsan"]
+    assert sorted(names) == ["asan", "cpp", "docs", "fuzz", "layering", "lint", "model", "set-up", "tsan"]
 
 
 def test_a_test_that_no_part_selects_is_a_failure_unless_a_part_ended_early(monkeypatch, tmp_path):

@@ -31,6 +31,7 @@ class HostOrderTest : public ::testing::Test {
       part.rank = RankId(rank);
       message.parts.push_back(part);
     }
+    message.last = message.parts.front().rank;
     return message;
   }
 
@@ -57,6 +58,7 @@ TEST_F(HostOrderTest, LaunchesWhenAllHostsAreReadyInTheOrderInWhichTheyBecomeSo)
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].kind, RelayMessage::kLaunch);
   EXPECT_EQ(first[0].ticket, 2u);
+  EXPECT_EQ(first[0].last, RankId(1));
   ASSERT_EQ(first[0].parts.size(), 3u);
   EXPECT_EQ(first[0].parts[1].rank, RankId(1));  // in the order of the ranks
   const Messages second = Take(1, Ready(1, {1}));

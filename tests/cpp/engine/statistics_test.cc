@@ -216,8 +216,8 @@ TEST(Statistics, BlockedTimeIsWithoutOverlaps) {
   CommunicatorCounters counters;
   const auto at = [](int ms) { return Clock::time_point() + std::chrono::milliseconds(100 + ms); };
   const auto of_group = [](std::uint64_t ticket) { return Pairing{Pairing::kGroup, ticket, 0, 2, ""}; };
-  counters.Blocked(of_group(1), at(0), at(5));    // while the step still computes
-  counters.Blocked(of_group(1), at(10), at(20));  // the last of the group: 10
+  counters.Blocked(of_group(1), at(0), at(5));                           // while the step still computes
+  counters.Blocked(of_group(1), at(10), at(20), /*arrived_last=*/true);  // the last of the group: 10
   counters.Blocked(of_group(2), at(15), at(30));
   counters.Blocked(of_group(2), at(12), at(40));  // from 15 on, of which 5 have counted: 20
   counters.Blocked(Pairing(), at(35), at(45));    // 5
@@ -229,6 +229,7 @@ TEST(Statistics, BlockedTimeIsWithoutOverlaps) {
   CommunicatorStats stats;
   counters.Take(/*reset=*/true, &stats);
   EXPECT_EQ(stats.steps, 2u);
+  EXPECT_EQ(stats.last_steps, 1u);
   EXPECT_NEAR(stats.step_seconds, 0.020, 1e-9);  // from 20 to 40
   EXPECT_NEAR(stats.blocked_seconds, 0.038, 1e-9);
   counters.Take(/*reset=*/false, &stats);
@@ -392,7 +393,8 @@ TEST(Statistics, JsonInAnyLocale) {
         "1.500000000, \"moving_seconds\": 0.000000000}, \"broadcast\": {",
         "\"process_sets\": [{\"id\": 0, \"ranks\": [0, 1], \"batches\": 0, "
         "\"batch_bytes\": 0, \"deferred\": 0, "
-        "\"failures\": 3, \"steps\": 0, \"step_seconds\": 0.000000000, \"blocked_seconds\": 0.000000000, "
+        "\"failures\": 3, \"steps\": 0, \"last_steps\": 0, \"step_seconds\": 0.000000000, "
+        "\"blocked_seconds\": 0.000000000, "
         "\"collectives\": {\"allreduce\": {\"calls\": 0"}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -69,6 +70,44 @@ TEST(Timeline, HasWhatEndsBetweenStartAndStop) {
     EXPECT_EQ(Count(text, R"("bytes":40,"dtype":"float32","process_set":0,"way":"small")"), 2) << text;
     EXPECT_EQ(Count(text, "before") + Count(text, "after"), 0) << text;
     EXPECT_EQ(Count(text, "\"ph\":\"b\""), Count(text, "\"ph\":\"e\"")) << text;
+  });
+}
+
+TEST(Timeline, HasABarForEachStep) {
+  const Files files;
+  RunRanks(2, [&files](int rank, Engine& engine) {
+    std::vector<float> first(5, 1.0f), second(30'000, 1.0f);
+    const auto run_step = [&] {
+      const std::uint64_t ticket = DrawTicket(engine);
+      std::vector<Request> requests;
+      requests.push_back(InGroup(AllreduceIn(kWorld, &first), ticket, 0, 2));
+      requests.push_back(InGroup(AllreduceIn(kWorld, &second), ticket, 1, 2));
+      for (const Status& status : AwaitAll(engine, std::move(requests))) ASSERT_TRUE(status.ok());
+    };
+    run_step();
+    ASSERT_TRUE(engine.StartTimeline(files.of(rank)).ok());
+    for (int step = 0; step < 3; ++step) run_step();
+    Allreduce(engine, 10, "no step");
+    ASSERT_TRUE(engine.StopTimeline().ok());
+    const std::string text = Read(files.of(rank));
+    EXPECT_EQ(Count(text, R"("args":{"name":"steps"})"), 1) << text;
+    EXPECT_EQ(Count(text, R"("ph":"X")"), 3) << text;
+    // Each begins where the one before it has ended.
+    double ended = 0;
+    for (const char* name : {"step 2", "step 3", "step 4"}) {
+      const std::size_t at = text.find("\"name\":\"" + std::string(name) + "\",\"ts\":");
+      ASSERT_NE(at, std::string::npos) << text;
+      double begin = 0, duration = -1;
+      ASSERT_EQ(
+          std::sscanf(text.c_str() + at, "\"name\":\"step %*d\",\"ts\":%lf,\"dur\":%lf", &begin, &duration),
+          2)
+          << text;
+      EXPECT_GT(duration, 0);
+      if (ended > 0) {
+        EXPECT_NEAR(begin, ended, 0.01);
+      }
+      ended = begin + duration;
+    }
   });
 }
 

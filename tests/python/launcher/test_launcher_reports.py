@@ -15,7 +15,7 @@ def figures(waiting=0.5, **changes):
         "seconds": 10.0,
         "peak_memory_bytes": 1.5e9,
         "collectives": {"allreduce": kind, "barrier": kind},
-        "process_sets": [{"step_seconds": 0.25, "blocked_seconds": 2.0}],
+        "process_sets": [{"steps": 40, "last_steps": 38, "step_seconds": 0.25, "blocked_seconds": 2.0}],
         **changes,
     }
 
@@ -26,6 +26,7 @@ def test_the_table_has_a_line_for_each_rank():
         "rank",
         "seconds",
         "steps/s",
+        "last",
         "blocked",
         "collectives",
         "sent",
@@ -35,7 +36,7 @@ def test_the_table_has_a_line_for_each_rank():
         "peak",
         "memory",
     ]
-    assert " ".join(lines[1].split()) == "0 10.0 4.0 2.0 s 20% 6 5.0 MB 1.0 s 0.5 s 0% 1.5 GB"
+    assert " ".join(lines[1].split()) == "0 10.0 4.0 38 2.0 s 20% 6 5.0 MB 1.0 s 0.5 s 0% 1.5 GB"
     assert lines[2] == "   1   no figures: it did not reach tf_smddp.shutdown()"
     assert len(lines) == 4
 
@@ -48,6 +49,13 @@ def test_the_rank_that_is_last_is_named(waits, last):
         line for line in reports.table([figures(waiting) for waiting in waits]) if "last to arrive" in line
     ]
     assert [line.split()[1] for line in notes] == ([] if last is None else [str(last)])
+    assert all("last to arrive, in 38 of 40 steps: it has waited" in line for line in notes)
+
+
+def test_a_job_without_steps_has_no_number_of_them():
+    without = [{"steps": 0, "last_steps": 0, "step_seconds": 0.0, "blocked_seconds": 2.0}]
+    table = reports.table([figures(waiting, process_sets=without) for waiting in (2.0, 0.1)])
+    assert "rank 1 is the last to arrive: it has waited 0.2 s, the others 4.0 s" in table[-1], table
 
 
 @pytest.mark.parametrize(

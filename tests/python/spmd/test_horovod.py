@@ -201,6 +201,21 @@ def test_gradients_are_scaled_as_horovods(rank, size):
     np.testing.assert_allclose(tape.gradient(of_root, x), np.full(size, float(rank == 0)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
+@pytest.mark.parametrize("dtype", [tf.int32, tf.float32], ids=lambda dtype: dtype.name)
+def test_factors_that_are_not_finite(factor, dtype, size):
+    x = tf.ones([size], dtype)
+    for collective, tensors in (
+        (hvd.allreduce, x),
+        (hvd.grouped_allreduce, [x]),
+        (hvd.reducescatter, x),
+        (hvd.grouped_reducescatter, [x]),
+    ):
+        for name in ("prescale_factor", "postscale_factor"):
+            with pytest.raises(ValueError, match=f"needs a finite {name}, but got {factor}"):
+                collective(tensors, op=hvd.Sum, **{name: factor})
+
+
 def test_factors_of_integers_and_groups_with_rows(rank, size):
     x = tf.constant([10, 11], tf.int32)
     assert_equal(hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.25), np.array([2, 2], np.int32) * size)

@@ -7,6 +7,8 @@ from modes import MODES
 from values import COMPLEX_TYPES, FLOAT_TYPES, INTEGER_TYPES, assert_equal, offset_of, own_rows, sum_of_ranks
 
 import tf_smddp as sdp
+from tf_smddp._allreduce import allreduce_op
+from tf_smddp._scaling import Scaling
 
 pytestmark = pytest.mark.one_rank
 
@@ -123,8 +125,29 @@ def test_factors_that_are_no_numbers(factor, error):
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
 def test_factors_that_are_not_finite(factor):
-    with pytest.raises(ValueError, match="needs a finite postscale_factor, but got"):
-        sdp.reducescatter([1.0], postscale_factor=factor)
+    for collective, tensors in (
+        (sdp.allreduce, (1.0, 0, 1)),
+        (sdp.grouped_allreduce, ([1.0],)),
+        (sdp.reducescatter, ([1.0],)),
+    ):
+        for name in ("prescale_factor", "postscale_factor"):
+            with pytest.raises(ValueError, match=f"needs a finite {name}, but got {factor}"):
+                collective(*tensors, **{name: factor})
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_op_refuses_factors_that_are_not_finite(compiled, size):
+    """Whatever calls it: a NaN is unlike itself, and would look like a disagreement between the ranks."""
+
+    @tf.function(jit_compile=compiled)
+    def function():
+        ticket = tf.constant(-1, tf.int64)
+        factors = Scaling(float("nan"), 2.0)
+        return allreduce_op(tf.ones([3]), ticket, sdp.ReduceOp.SUM, 0, 1, "x", None, scaling=factors)
+
+    with pytest.raises(tf.errors.OpError, match="prescale nan and postscale 2; both must be finite"):
+        function()
+    assert float(sdp.allreduce(1.0, 0, 1, op=sdp.ReduceOp.SUM)) == size
 
 
 def test_numpy_numbers(size):

@@ -59,6 +59,21 @@ def test_a_custom_loop(rank, size, mode, caught):
         assert_equal(weights[1].numpy(), np.array([0.0, 0.0], np.float32), "rank 0's weights after its steps")
 
 
+@pytest.mark.min_ranks(3)
+def test_rank_0_has_no_batch(rank, size, caught):
+    weights = [tf.Variable(tf.ones([3]), name="same"), tf.Variable([float(rank), 4.0], name="other")]
+    step = make_step(tf.function, weights)
+    for batches in (0 if rank == 0 else 2, 1):
+        with sdp.join(weights):
+            for _ in range(batches):
+                step(tf.constant([2.0, 4.0, 6.0]))
+    assert_same_on_all_ranks([weight.numpy() for weight in weights])
+    texts = [str(each.message) for each in caught if "the ranks' weights differ" in str(each.message)]
+    assert len(texts) == (rank == 1), texts
+    for text in texts:
+        assert "'other:0' of rank 2 is not rank 1's. All ranks have got rank 1's values now" in text, text
+
+
 def test_equal_weights_are_no_news(rank, size, caught):
     weights = [tf.Variable([1.0, np.nan]), tf.Variable([2.0])]
     for mode in (eager, tf.function):

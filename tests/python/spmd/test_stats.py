@@ -53,6 +53,7 @@ def test_keys_are_those_of_the_documentation(rank, size):
         "deferred",
         "failures",
         "steps",
+        "last_steps",
         "step_seconds",
         "blocked_seconds",
         "collectives",
@@ -62,6 +63,19 @@ def test_keys_are_those_of_the_documentation(rank, size):
         assert set(kinds) == KINDS
         assert all(set(of_a_kind) == OF_A_KIND for of_a_kind in kinds.values())
     assert (figures["arena_bytes"] > 0) == (size > 1)
+
+
+@pytest.mark.min_ranks(2)
+def test_the_last_to_arrive_in_a_step(rank, size):
+    sdp.stats(reset=True)
+    for step in range(5):
+        sdp.barrier()
+        if rank == (0 if step == 2 else 1):
+            time.sleep(0.1)
+        sdp.grouped_allreduce([tf.ones([10]), tf.ones([1000, 10])])
+    figures = [world(each) for each in sdp.stats(all_ranks=True)]
+    assert [each["steps"] for each in figures] == [5] * size
+    assert [each["last_steps"] for each in figures] == [1, 4, *[0] * (size - 2)]
 
 
 def test_known_collectives_are_counted(size):

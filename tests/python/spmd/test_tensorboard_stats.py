@@ -17,6 +17,7 @@ NAMES = {
     "waiting_seconds_per_call",
     "imbalance_seconds",
     "slowest_rank",
+    "slowest_rank_last_share",
     "bytes",
     "staged_bytes",
 }
@@ -54,6 +55,7 @@ def test_an_epoch_has_its_own_figures(rank, size):
     assert all(set(values) == {0, 1, 2} for values in found.values())
     assert all(0 <= value <= 1 for value in found["smddp/blocked_share"].values())
     assert all(0 <= value < size for value in found["smddp/slowest_rank"].values())
+    assert all(0 <= value <= 1 for value in found["smddp/slowest_rank_last_share"].values())
 
 
 @pytest.mark.one_rank
@@ -65,6 +67,8 @@ def test_scalars():
             "staged_bytes": 50.0,
             "waiting_seconds": waiting,
             "blocked_seconds": 0.5,
+            "steps": 20,
+            "last_steps": {4.0: 1, 1.0: 19, 2.5: 0}[waiting],
             "seconds": 2.0,
         }
 
@@ -76,6 +80,7 @@ def test_scalars():
             "waiting_seconds_per_call": 0.25,
             "imbalance_seconds": 0.3,
             "slowest_rank": 1,
+            "slowest_rank_last_share": 0.95,
             "bytes": 100.0,
             "staged_bytes": 50.0,
         }

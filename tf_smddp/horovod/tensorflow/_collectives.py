@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 from tf_smddp import Compression, ReduceOp, global_process_set
+from tf_smddp._scaling import scaling
 from tf_smddp.horovod.tensorflow._arguments import op_of, set_of
 
 
@@ -34,6 +35,7 @@ def _with_factors(
     tensors: Sequence[Any],
     prescale_factor: float,
     postscale_factor: float,
+    caller: str,
 ) -> List[tf.Tensor]:
     """Calls `reduce`; for integers, which the engine does not scale, with the factors around it."""
     if (prescale_factor, postscale_factor) == (1.0, 1.0):
@@ -41,8 +43,9 @@ def _with_factors(
     converted = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not all(tensor.dtype.is_integer for tensor in converted):
         return list(reduce(converted, prescale_factor, postscale_factor))
-    results = reduce([_scaled_integers(tensor, prescale_factor) for tensor in converted], 1.0, 1.0)
-    return [_scaled_integers(result, postscale_factor) for result in results]
+    factors = scaling(prescale_factor, postscale_factor, caller)
+    results = reduce([_scaled_integers(tensor, factors.prescale) for tensor in converted], 1.0, 1.0)
+    return [_scaled_integers(result, factors.postscale) for result in results]
 
 
 def allreduce(
@@ -82,7 +85,7 @@ def allreduce(
                 )
             ]
 
-        return _with_factors(reduce, [tensor], prescale_factor, postscale_factor)[0]
+        return _with_factors(reduce, [tensor], prescale_factor, postscale_factor, "hvd.allreduce")[0]
     if reduce_op not in (ReduceOp.SUM, ReduceOp.AVERAGE) or (prescale_factor, postscale_factor) != (1.0, 1.0):
         raise NotImplementedError(
             "hvd.allreduce() of tf.IndexedSlices gathers the rows, so it has only Sum and Average, without "
@@ -134,7 +137,9 @@ def grouped_allreduce(
                 process_set=process_set,
             )
     if dense:
-        reduced = _with_factors(reduce, [results[i] for i in dense], prescale_factor, postscale_factor)
+        reduced = _with_factors(
+            reduce, [results[i] for i in dense], prescale_factor, postscale_factor, "hvd.grouped_allreduce"
+        )
         for i, result in zip(dense, reduced):
             results[i] = result
     return results
@@ -160,7 +165,7 @@ def reducescatter(
     def reduce(tensors: List[tf.Tensor], before: float, after: float) -> List[tf.Tensor]:
         return [sdp.reducescatter(tensors[0], op_of(None, op), name, before, after, set_of(process_set))]
 
-    result = _with_factors(reduce, [compressed], prescale_factor, postscale_factor)[0]
+    result = _with_factors(reduce, [compressed], prescale_factor, postscale_factor, "hvd.reducescatter")[0]
     return compression.decompress(result, context)
 
 
@@ -180,7 +185,13 @@ def grouped_reducescatter(
     def reduce(group: List[tf.Tensor], before: float, after: float) -> List[tf.Tensor]:
         return sdp.grouped_reducescatter(group, op_of(None, op), None, before, after, set_of(process_set))
 
-    results = _with_factors(reduce, [each for each, _ in compressed], prescale_factor, postscale_factor)
+    results = _with_factors(
+        reduce,
+        [each for each, _ in compressed],
+        prescale_factor,
+        postscale_factor,
+        "hvd.grouped_reducescatter",
+    )
     return [compression.decompress(each, context) for each, (_, context) in zip(results, compressed)]
 
 

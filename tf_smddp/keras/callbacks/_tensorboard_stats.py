@@ -13,7 +13,8 @@ from tf_smddp._runtime import rank
 from tf_smddp._stats import stats
 
 _OF_KINDS = ("calls", "bytes", "staged_bytes", "waiting_seconds")
-_ADDED = (*_OF_KINDS, "blocked_seconds")
+_OF_SETS = ("blocked_seconds", "steps", "last_steps")
+_ADDED = (*_OF_KINDS, *_OF_SETS)
 
 # By this TensorBoard knows scalars. tf.summary.scalar needs the package tensorboard, which newer TensorFlows
 # do not bring along.
@@ -36,6 +37,8 @@ class TensorBoardStats(tf.keras.callbacks.Callback):
     - "smddp/imbalance_seconds": how much longer the rank that waited most has waited per call than the one
       that waited least, which is the slow one: the others wait for it.
     - "smddp/slowest_rank": the rank that waited least.
+    - "smddp/slowest_rank_last_share": the share of the epoch's steps in which that rank was the last to
+      arrive, 0 to 1.
     - "smddp/bytes", "smddp/staged_bytes": the bytes of a rank's inputs, and the part of them that was copied
       because some rank's tensor was in private memory, on average over the ranks.
 
@@ -110,12 +113,14 @@ def scalars(everyone: List[Dict[str, float]]) -> Dict[str, float]:
     count = len(everyone)
     mean = {name: sum(each[name] for each in everyone) / count for name in (*_ADDED, "seconds")}
     waits = [each["waiting_seconds"] / max(each["calls"], 1) for each in everyone]
+    slowest = waits.index(min(waits))
     return {
         "blocked_seconds": mean["blocked_seconds"],
         "blocked_share": mean["blocked_seconds"] / max(mean["seconds"], 1e-9),
         "waiting_seconds_per_call": mean["waiting_seconds"] / max(mean["calls"], 1),
         "imbalance_seconds": max(waits) - min(waits),
-        "slowest_rank": waits.index(min(waits)),
+        "slowest_rank": slowest,
+        "slowest_rank_last_share": everyone[slowest]["last_steps"] / max(everyone[slowest]["steps"], 1),
         "bytes": mean["bytes"],
         "staged_bytes": mean["staged_bytes"],
     }
@@ -125,4 +130,5 @@ def _sums() -> Dict[str, float]:
     """Returns this rank's figures since `init`, summed over the kinds of collectives or the process sets."""
     figures = stats()
     sums = {name: sum(kind[name] for kind in figures["collectives"].values()) for name in _OF_KINDS}
-    return {**sums, "blocked_seconds": sum(each["blocked_seconds"] for each in figures["process_sets"])}
+    of_sets = {name: sum(each[name] for each in figures["process_sets"]) for name in _OF_SETS}
+    return {**sums, **of_sets}
