@@ -191,15 +191,15 @@ def test_join(rank, size):
 
 
 def test_gradients_are_scaled_as_horovods(rank, size):
-    x = tf.ones([size])
+    x = tf.ones([size], tf.float64)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(x)
         gathered = hvd.allgather(x)
         scattered = hvd.reducescatter(x, op=hvd.Sum)
         of_root = hvd.broadcast(x, 0)
-    np.testing.assert_allclose(tape.gradient(gathered, x), np.ones(size), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(gathered, x), np.ones(size), rtol=1e-14)
     np.testing.assert_allclose(tape.gradient(scattered, x), np.full(size, float(size)))
-    np.testing.assert_allclose(tape.gradient(of_root, x), np.full(size, float(rank == 0)), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(of_root, x), np.full(size, float(rank == 0)), rtol=1e-14)
 
 
 def test_factors_of_integers_and_groups_with_rows(rank, size):
