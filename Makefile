@@ -181,6 +181,10 @@ launchers: system
 .venv/sagemaker-%/.requirements: tools/requirements-sagemaker.txt tools/setup_venv.sh .venv/tf-%/.requirements
 	@tools/setup_venv.sh sagemaker-$*
 
+# A server for S3 and TensorFlow's client, likewise.
+.venv/s3-%/.requirements: tools/requirements-s3.txt tools/setup_venv.sh .venv/tf-%/.requirements
+	@tools/setup_venv.sh s3-$*
+
 .venv/tf-%/.requirements: tools/requirements-test.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh tf-$*
 

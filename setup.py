@@ -76,6 +76,10 @@ def tf_requirement(found):
 
 
 FOUND_TF = find_tf()
+TF_REQUIREMENT = tf_requirement(FOUND_TF)
+# With later ones, a process that has used s3:// aborts when it ends (tensorflow/io issue 1912). None loads
+# with TensorFlow 2.21.
+TF_IO = ["tensorflow-io==0.34.0"] if "==2.15." in TF_REQUIREMENT else []
 
 
 class CleanBuild(build):
@@ -167,8 +171,12 @@ setup(
     package_data={"tf_smddp": ["py.typed"]},
     python_requires=">=3.9",
     setup_requires=[] if FOUND_TF else [DEFAULT_TF],
-    install_requires=[tf_requirement(FOUND_TF), "cloudpickle>=2.0", "psutil>=5.9"],
-    extras_require={"examples": ["rich>=13", "scikit-learn>=1.3"], "mpi": ["mpich>=4.3"]},
+    install_requires=[TF_REQUIREMENT, "cloudpickle>=2.0", "psutil>=5.9"],
+    extras_require={
+        "examples": ["rich>=13", "scikit-learn>=1.3"],
+        "io": TF_IO,
+        "mpi": ["mpich>=4.3"],
+    },
     entry_points={
         "console_scripts": [
             "smddprun = smddprun.__main__:main",

@@ -1,8 +1,12 @@
 """Checkpoint: saves and restores a training of all ranks, so that it goes on where it was.
 
-TensorFlow's own CheckpointManager writes the files: first the data, and then, by renaming one file, which of
-them is the latest. So a checkpoint that was not written to its end is never read. What is added here: all
-ranks agree on the step, an error of one is raised on all, and ranks that do not see rank 0's files get them.
+TensorFlow's own CheckpointManager writes the files: first the data, and then the file `checkpoint`, which
+says which of them is the latest. So a checkpoint that was not written to its end is never read. That file is
+replaced as a whole: by renaming on a file system; in S3, which cannot rename, by copying one object, of which
+readers see the old one or the new one. What is added here: all ranks agree on the step, an error of one is
+raised on all, and ranks that do not see rank 0's files get them.
+
+All paths are strings for tf.io.gfile, since pathlib would make s3:/bucket of s3://bucket.
 """
 
 from __future__ import annotations
@@ -11,13 +15,13 @@ import contextlib
 import operator
 import os
 import pathlib
-import shutil
 import tempfile
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import tensorflow as tf
 
 from tf_smddp import _runtime
+from tf_smddp._file_systems import is_remote, know_file_system
 from tf_smddp._immediately import check_can_act
 from tf_smddp._objects import allgather_object, broadcast_object
 
@@ -48,8 +52,9 @@ class Checkpoint:
         """Makes it; reads and writes nothing.
 
         Args:
-            directory: where the checkpoints are: a path on rank 0. The other ranks need not see it, unless
-                there is something `per_rank`, which each rank reads and writes there itself.
+            directory: where the checkpoints are: a path on rank 0, or one such as s3://bucket/folder, for
+                which tensorflow-io is imported. The other ranks need not see it, unless there is something
+                `per_rank`, which each rank reads and writes there itself.
             max_to_keep: the number of checkpoints to keep; older ones are deleted.
             per_rank: what each rank has of its own, by name, such as a dataset's iterator or a
                 `tf.random.Generator`.
@@ -59,10 +64,11 @@ class Checkpoint:
         Raises:
             RuntimeError: before `init`.
             TypeError: `directory` is not a path.
-            ValueError: there is nothing to save, or `max_to_keep` is less than 1.
+            ValueError: there is nothing to save, `max_to_keep` is less than 1, or TensorFlow does not know
+                the file system of `directory`.
         """
         _runtime.require_initialized("Checkpoint")
-        self._directory = pathlib.Path(os.fspath(directory))
+        self._directory = os.fsdecode(directory)
         if not shared and not per_rank:
             raise ValueError(
                 "Checkpoint needs something to save: name it, as in Checkpoint(directory, model=model)."
@@ -71,9 +77,9 @@ class Checkpoint:
             raise ValueError(f"Checkpoint needs max_to_keep >= 1, but got {max_to_keep}.")
         self._shared = tf.train.Checkpoint(**shared)
         self._own = tf.train.Checkpoint(**per_rank) if per_rank else None
-        self._manager = tf.train.CheckpointManager(
-            self._shared, str(self._directory), max_to_keep, checkpoint_name=_NAME
-        )
+        know_file_system(self._directory)
+        self._max_to_keep = max_to_keep
+        self._manager: Any = None  # made when rank 0 saves, since making it reads
         # Of a rank that does not see rank 0's files. TensorFlow reads them again for variables that are
         # created later.
         self._copies: List[tempfile.TemporaryDirectory[str]] = []
@@ -97,7 +103,7 @@ class Checkpoint:
         self._check(step)
         if self._own is not None:
             own = self._own
-            self._on_all("write its part", lambda: own.write(str(self._part(step))))
+            self._on_all("write its part", lambda: own.write(self._part(step)))
         self._on_all(
             "write the checkpoint", lambda: self._write_shared(step) if _runtime.rank() == 0 else None
         )
@@ -116,7 +122,7 @@ class Checkpoint:
                 text names the rank and the reason).
         """
         check_can_act("Checkpoint.restore")
-        latest = broadcast_object(self._latest() if _runtime.rank() == 0 else None)
+        latest = self._latest()
         if latest is None:
             return None
         path = os.path.join(self._folder_here(latest), latest)
@@ -124,43 +130,76 @@ class Checkpoint:
         self._on_all("read the checkpoint", lambda: self._shared.restore(path))
         if self._own is not None:
             own = self._own
-            self._on_all("read its part", lambda: own.read(str(self._part(step))))
+            self._on_all("read its part", lambda: own.read(self._part(step)))
         return step
 
     def _latest(self) -> Optional[str]:
-        state = tf.train.get_checkpoint_state(str(self._directory))
-        return pathlib.Path(state.model_checkpoint_path).name if state else None
+        """Collective: the name of the latest checkpoint; None if there is none."""
 
-    def _part(self, step: int) -> pathlib.Path:
-        return self._directory / _OF_RANKS / f"{step}" / f"rank-{_runtime.rank()}-of-{_runtime.size()}"
+        def find() -> Optional[str]:
+            if _runtime.rank() != 0:
+                return None
+            state = tf.train.get_checkpoint_state(self._directory)
+            if state is None and tf.io.gfile.exists(self._path("checkpoint")):
+                raise RuntimeError(f"{self._path('checkpoint')} is there, but cannot be read")
+            if state is None and is_remote(self._directory):
+                self._check_that_it_answers()
+            return os.path.basename(state.model_checkpoint_path) if state else None
+
+        return broadcast_object(self._on_all("find the latest checkpoint", find))
+
+    def _check_that_it_answers(self) -> None:
+        """Raises if the directory cannot be written and read.
+
+        For tensorflow-io, a store that does not answer has no files. A training would begin at step 0.
+        """
+        probe = self._path("probe")
+        with tf.io.gfile.GFile(probe, "wb") as file:
+            file.write(b"tf_smddp looks whether this can be read")
+        tf.io.gfile.remove(probe)  # an error if it is not found
+
+    def _path(self, *names: str) -> str:
+        return os.path.join(self._directory, *names)
+
+    def _part(self, step: int) -> str:
+        return self._path(_OF_RANKS, f"{step}", f"rank-{_runtime.rank()}-of-{_runtime.size()}")
 
     def _write_shared(self, step: int) -> None:
+        if self._manager is None:
+            self._manager = tf.train.CheckpointManager(
+                self._shared, self._directory, self._max_to_keep, checkpoint_name=_NAME
+            )
         self._manager.save(checkpoint_number=step)
+        with contextlib.suppress(tf.errors.OpError):  # the checkpoint is written, whatever is left beside it
+            self._delete_old()
+
+    def _delete_old(self) -> None:
         kept = {str(_step_of(path)) for path in self._manager.checkpoints}
-        parts = self._directory / _OF_RANKS
-        for old in parts.iterdir() if parts.exists() else ():
-            if old.name not in kept:
-                shutil.rmtree(old, ignore_errors=True)
-        for torn in self._directory.glob("*.tempstate*"):  # of a process that was killed while it wrote
-            torn.unlink(missing_ok=True)
+        for old in set(_names(self._path(_OF_RANKS))) - kept:
+            tf.io.gfile.rmtree(self._path(_OF_RANKS, old))
+        for name in _names(self._directory):
+            if ".tempstate" in name or name.startswith("checkpoint.tmp"):  # of a process that was killed
+                tf.io.gfile.remove(self._path(name))
 
     def _folder_here(self, name: str) -> str:
         """Collective: where this rank finds rank 0's latest checkpoint; a copy if it does not see it."""
-        index = self._directory / f"{name}.index"
+        index = self._path(f"{name}.index")
         content = broadcast_object(_content(index) if _runtime.rank() == 0 else None)
         sees_it = _content(index) == content
         if all(allgather_object(sees_it)):
-            return str(self._directory)
+            return self._directory
 
         def read() -> Dict[str, bytes]:
-            paths = self._directory.glob(f"{name}.*") if _runtime.rank() == 0 else ()
-            return {path.name: path.read_bytes() for path in paths}
+            if _runtime.rank() != 0:
+                return {}
+            files = [file for file in _names(self._directory) if file.startswith(f"{name}.")]
+            return {file: _read(self._path(file)) for file in files}
 
         files = broadcast_object(self._on_all("read the checkpoint", read))
 
         def write() -> str:
             if sees_it:
-                return str(self._directory)
+                return self._directory
             folder = tempfile.TemporaryDirectory(prefix="tf_smddp-checkpoint-")
             self._copies.append(folder)
             for file, data in files.items():
@@ -175,11 +214,11 @@ class Checkpoint:
         if len(set(steps)) > 1:
             listed = ", ".join(f"rank {rank} has {each}" for rank, each in enumerate(steps))
             raise RuntimeError(f"Checkpoint.save(): the ranks pass different steps: {listed}.")
-        latest = broadcast_object(_step_of(self._latest()) if _runtime.rank() == 0 else None)
+        latest = _step_of(self._latest())
         if step <= latest:  # it would be written over, and be lost if that is not done to its end
             raise ValueError(
                 f"Checkpoint.save({step}): there is a checkpoint of step {latest} in "
-                f"{str(self._directory)!r}. Call restore() and go on there, or choose another directory."
+                f"{self._directory!r}. Call restore() and go on there, or choose another directory."
             )
 
     @staticmethod
@@ -202,7 +241,19 @@ def _step_of(name: Optional[str]) -> int:
     return -1 if name is None else int(name.rpartition("-")[2])
 
 
-def _content(file: pathlib.Path) -> Optional[bytes]:
-    with contextlib.suppress(OSError):
-        return file.read_bytes()
+def _read(path: str) -> bytes:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return bytes(file.read())
+
+
+def _content(path: str) -> Optional[bytes]:
+    with contextlib.suppress(tf.errors.OpError):
+        return _read(path)
     return None
+
+
+def _names(folder: str) -> List[str]:
+    """What is in a folder; nothing if it is not there."""
+    with contextlib.suppress(tf.errors.NotFoundError):
+        return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    return []

@@ -3,12 +3,12 @@
 # gpu-2.15.1 (likewise, with the TensorFlow that has kernels for GPUs), setup_venv.sh lint, setup_venv.sh docs
 # (the site), setup_venv.sh bench (the driver of the benchmarks), setup_venv.sh openmpi (Open MPI 5, which
 # Debian 12 does not have), setup_venv.sh sagemaker-2.15.1 (SageMaker's training toolkit, on top of the
-# environment tf-2.15.1).
+# environment tf-2.15.1), setup_venv.sh s3-2.15.1 (a server for S3 and tensorflow-io, likewise).
 # Starts from nothing each time, so that an interrupted installation leaves nothing half done.
 set -eu
 cd "$(dirname "$0")/.."
 
-name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|docs|bench|openmpi|sagemaker-VERSION}
+name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|docs|bench|openmpi|sagemaker-VERSION|s3-VERSION}
 venv=.venv/$name
 case $name in
   lint | docs | bench | openmpi)
@@ -25,14 +25,14 @@ case $name in
     # Legacy Keras, a package of its own from 2.16 on. It would bring the other distribution along.
     [ "$(printf '2.16\n%s\n' "$version" | sort -V | head -n 1)" != 2.16 ] || legacy_keras="tf_keras==${version%.*}.*"
     ;;
-  sagemaker-*)
+  sagemaker-* | s3-*)
     version=${name#*-}
     below=$PWD/.venv/tf-$version
     python=$below/bin/python
-    packages=(-r tools/requirements-sagemaker.txt)
+    packages=(-r "tools/requirements-${name%%-*}.txt")
     # The toolkit wants a newer protobuf than TensorFlow 2.15 says that it can use, so pip warns; with this
     # one both work.
-    [ "${version%.*}" != 2.15 ] || packages+=('protobuf<6')
+    [ "${name%.*}" != sagemaker-2.15 ] || packages+=('protobuf<6')
     ;;
   *)
     echo "setup_venv.sh: unknown environment: $name" >&2

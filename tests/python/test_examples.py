@@ -17,16 +17,21 @@ RESULTS = {
     "gan": (r"distance       (\d+\.\d+) of", lambda distance: distance < 0.2),
     "embeddings": (ACCURACY, lambda percent: percent > 80),
     "uneven_data": (ACCURACY, lambda percent: percent > 92),
+    "tfrecords": (ACCURACY, lambda percent: percent > 92),
     "v1_session": (ACCURACY, lambda percent: percent > 92),
     "estimator": (ACCURACY, lambda percent: percent > 92),
 }
-# Each takes 5 to 10 s on two cores, most of it for the start of TensorFlow. `make test` runs two.
-SOME = ("keras_fit", "uneven_data")
+# Each takes 5 to 10 s on two cores, most of it for the start of TensorFlow. `make test` runs three.
+SOME = ("keras_fit", "uneven_data", "tfrecords")
 
 
 def marks(name):
     # Estimators are in TensorFlow as long as Keras 2.
-    has = ((pytest.mark.long, name not in SOME), (pytest.mark.keras(2), name == "estimator"))
+    has = (
+        (pytest.mark.long, name not in SOME),
+        (pytest.mark.keras(2), name == "estimator"),
+        (pytest.mark.one_tensorflow, name == "tfrecords"),
+    )
     return [mark for mark, it_has in has if it_has]
 
 

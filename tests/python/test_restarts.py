@@ -43,10 +43,9 @@ report("tries", tries)
 """
 
 
-def trained(folder, kills, num_ranks=2, seconds=120):
-    job = run_job(
-        num_ranks, JOB, str(folder), str(kills), options=["--max-restarts", str(kills + 1)], seconds=seconds
-    )
+def trained(folder, kills, num_ranks=2, seconds=120, **arguments):
+    options = ["--max-restarts", str(kills + 1)]
+    job = run_job(num_ranks, JOB, str(folder), str(kills), options=options, seconds=seconds, **arguments)
     assert job.exit_code == 0, str(job)
     reports = [each for each in job.reports if "weight" in each]
     assert len(reports) == num_ranks and len({each["weight"] for each in reports}) == 1, str(job)
@@ -54,9 +53,9 @@ def trained(folder, kills, num_ranks=2, seconds=120):
     return reports[0]["weight"], str(job)
 
 
-def check(tmp_path, kills, **arguments):
-    undisturbed, _ = trained(tmp_path / "undisturbed", 0, **arguments)
-    disturbed, output = trained(tmp_path / "disturbed", kills, **arguments)
+def check(folder, kills, **arguments):
+    undisturbed, _ = trained(f"{folder}/undisturbed", 0, **arguments)
+    disturbed, output = trained(f"{folder}/disturbed", kills, **arguments)
     assert disturbed == undisturbed
     assert output.count("the job has failed, exit code 137; start ") == kills, output
 

@@ -111,6 +111,10 @@ def test_wrong_arguments(rank, size, folder):
             checkpoint.save(6 + rank)
     with pytest.raises(ValueError, match="needs something to save"):
         sdp.Checkpoint(folder)
+    with pytest.raises(
+        ValueError, match=r"no file system for 'none://bucket/it'.*mount the store as a folder"
+    ):
+        sdp.Checkpoint("none://bucket/it", count=tf.Variable(1))
     with pytest.raises(ValueError, match="max_to_keep >= 1, but got 0"):
         sdp.Checkpoint(folder, max_to_keep=0, count=tf.Variable(1))
     with pytest.raises(RuntimeError, match=r"Checkpoint.save\(\) was called while a function is traced"):

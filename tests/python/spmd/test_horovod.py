@@ -9,6 +9,7 @@ from values import assert_equal
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
 import tf_smddp.horovod.tensorflow.keras as hvd_keras
+from tf_smddp.horovod.tensorflow import _environment
 
 # Of Horovod 0.28: what scripts use. docs/horovod.md says what else there is, and why it is not here.
 NAMES = {
@@ -190,15 +191,15 @@ def test_join(rank, size):
 
 
 def test_gradients_are_scaled_as_horovods(rank, size):
-    x = tf.ones([size])
+    x = tf.ones([size], tf.float64)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(x)
         gathered = hvd.allgather(x)
         scattered = hvd.reducescatter(x, op=hvd.Sum)
         of_root = hvd.broadcast(x, 0)
-    np.testing.assert_allclose(tape.gradient(gathered, x), np.ones(size), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(gathered, x), np.ones(size), rtol=1e-14)
     np.testing.assert_allclose(tape.gradient(scattered, x), np.full(size, float(size)))
-    np.testing.assert_allclose(tape.gradient(of_root, x), np.full(size, float(rank == 0)), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(of_root, x), np.full(size, float(rank == 0)), rtol=1e-14)
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
@@ -229,8 +230,29 @@ def test_factors_of_integers_and_groups_with_rows(rank, size):
     np.testing.assert_allclose(dense, of(0, 2) * total(size))
 
 
+def test_variables_of_horovod():
+    """Their effect on a job: test_horovod_variables.py."""
+    found = {
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "7",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "x",
+        "HOROVOD_LOG_LEVEL": "TRACE",
+        "HOROVOD_TIMELINE": "DYNAMIC",
+        "HOROVOD_FUSION_THRESHOLD": "0",
+        "HOROVOD_RANK": "0",
+    }
+    _environment.apply_settings(found)
+    ours = {name: value for name, value in found.items() if name.startswith("SMDDP_")}
+    assert ours == {"SMDDP_STALL_WARNING": "7", "SMDDP_LOG_LEVEL": "debug"}
+    assert _environment.timeline(found) is None and _environment.timeline({"HOROVOD_TIMELINE": "t"}) == "t"
+    with pytest.warns(UserWarning, match=r"without effect here: HOROVOD_FUSION_THRESHOLD\. docs"):
+        _environment.warn_about_others(found)
+    given = {"HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_LOG_LEVEL": "fatal", "SMDDP_LOG_LEVEL": "info"}
+    _environment.apply_settings(given)
+    assert (given["SMDDP_STALL_WARNING"], given["SMDDP_LOG_LEVEL"]) == ("0", "info")
+
+
 def test_adasum_and_elastic_run_are_refused():
-    with pytest.raises(NotImplementedError, match=r"hvd.Adasum is not available"):
+    with pytest.raises(NotImplementedError, match=r"hvd.Adasum .* tf_smddp.keras.callbacks.Learning"):
         hvd.allreduce(tf.ones([2]), op=hvd.Adasum)
     with pytest.raises(NotImplementedError, match=r"elastic.run\('train'\).*--max-restarts"):
 

@@ -36,7 +36,7 @@ def op_of(average: Optional[bool], op: Optional[ReduceOp]) -> ReduceOp:
     if isinstance(op, _Adasum):
         raise NotImplementedError(
             "hvd.Adasum is not available in tf_smddp. Use op=hvd.Average with a learning rate that is "
-            "scaled and warmed up: hvd.callbacks.LearningRateWarmupCallback."
+            "scaled and warmed up, in Keras by tf_smddp.keras.callbacks.LearningRateWarmupCallback."
         )
     if not isinstance(op, ReduceOp):
         raise TypeError(f"op must be one of hvd.Average, Sum, Min, Max and Product, but is {op!r}.")

@@ -20,7 +20,7 @@ def _with_gradient_times(tensor: Any, factor: float) -> tf.Tensor:
 
     @tf.custom_gradient
     def identity(value: tf.Tensor) -> Any:
-        return tf.identity(value), lambda upstream: upstream * tf.cast(factor, upstream.dtype)
+        return tf.identity(value), lambda upstream: upstream * tf.constant(factor, upstream.dtype)
 
     return identity(tensor)
 

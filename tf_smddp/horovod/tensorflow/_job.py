@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_smddp as sdp
 from tf_smddp import _runtime
 from tf_smddp._join import leave_and_return
+from tf_smddp.horovod.tensorflow._environment import apply_settings, timeline, warn_about_others
 
 # (host, local rank) of each rank, since init() in a job of several hosts; empty on one host.
 _places: List[Tuple[str, int]] = []
@@ -19,6 +20,8 @@ _runtime.at_shutdown.append(_places.clear)
 
 def init(comm: Any = None, process_sets: Optional[Sequence[sdp.ProcessSet]] = None) -> None:
     """As `tf_smddp.init`; does nothing if that was called before. Collective.
+
+    HOROVOD_… variables that have an equal of tf_smddp's have their effect (docs/horovod.md).
 
     Args:
         comm: None; a subset of the ranks is a process set here.
@@ -35,7 +38,13 @@ def init(comm: Any = None, process_sets: Optional[Sequence[sdp.ProcessSet]] = No
         )
     if sdp.is_initialized():
         return
+    apply_settings(os.environ)
     sdp.init()
+    if sdp.rank() == 0:
+        warn_about_others(os.environ)
+    file = timeline(os.environ)
+    if file is not None and "SMDDP_TIMELINE" not in os.environ:
+        start_timeline(file)
     if sdp.local_size() != sdp.size():
         _places.extend(sdp.allgather_object((socket.gethostname(), sdp.local_rank())))
     for process_set in process_sets or ():
