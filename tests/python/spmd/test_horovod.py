@@ -144,6 +144,11 @@ def test_the_optimizer_adds_passes_up_by_default(rank, size, mean):
     np.testing.assert_allclose(weight, [expected], rtol=1e-6)
 
 
+def test_a_process_set_given_twice_is_an_error():
+    with pytest.raises(ValueError, match=r"process set of the ranks \[0\] twice"):
+        hvd.init(process_sets=[hvd.ProcessSet([0]), hvd.ProcessSet([0])])
+
+
 def test_process_sets_of_tape_and_optimizer(rank, size):
     first = hvd.add_process_set([0])
     weight = tf.Variable([1.0])

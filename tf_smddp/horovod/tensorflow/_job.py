@@ -28,7 +28,7 @@ def init(comm: Any = None, process_sets: Optional[Sequence[sdp.ProcessSet]] = No
         process_sets: to be added to the job.
 
     Raises:
-        ValueError: `comm` is given.
+        ValueError: `comm` is given, or two of the process sets have the same ranks.
         RuntimeError: the ranks could not be connected.
     """
     if comm is not None:
@@ -36,6 +36,12 @@ def init(comm: Any = None, process_sets: Optional[Sequence[sdp.ProcessSet]] = No
             f"hvd.init() takes no comm, but got {comm!r}. All ranks that the launcher has started are in the "
             "job; use process_sets=[hvd.ProcessSet(ranks)] for some of them."
         )
+    process_sets = list(process_sets or ())
+    for place, each in enumerate(process_sets):
+        if any(other.ranks == each.ranks for other in process_sets[:place]):
+            raise ValueError(
+                f"hvd.init() got the process set of the ranks {each.ranks} twice; give each set once."
+            )
     if sdp.is_initialized():
         return
     apply_settings(os.environ)
@@ -47,7 +53,7 @@ def init(comm: Any = None, process_sets: Optional[Sequence[sdp.ProcessSet]] = No
         start_timeline(file)
     if sdp.local_size() != sdp.size():
         _places.extend(sdp.allgather_object((socket.gethostname(), sdp.local_rank())))
-    for process_set in process_sets or ():
+    for process_set in process_sets:
         sdp.add_process_set(process_set)
 
 
