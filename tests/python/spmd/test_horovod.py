@@ -167,8 +167,10 @@ def test_process_sets_of_tape_and_optimizer(rank, size):
 
 def test_keras(rank, size, tmp_path):
     assert float(hvd_keras.allreduce(float(rank + 1), op=hvd.Sum)) == total(size)
-    assert hvd_keras.broadcast([rank], 0).tolist() == [0]
-    assert hvd_keras.allgather([rank]).tolist() == list(range(size))
+    assert hvd_keras.broadcast([rank], 0).numpy().tolist() == [0]
+    assert hvd_keras.allgather([rank]).numpy().tolist() == list(range(size))
+    with tf.Graph().as_default(), tf.compat.v1.Session():
+        assert hvd_keras.allgather([rank]).tolist() == list(range(size))
     tf.keras.utils.set_random_seed(3)
     model = tf.keras.Sequential([tf.keras.layers.InputLayer((3,)), tf.keras.layers.Dense(2)])
     model.compile(hvd_keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), "mse")

@@ -125,31 +125,43 @@ def allreduce(
     op: Any = None,
     compression: Any = Compression.none,
 ) -> Any:
-    """Returns the reduction as a NumPy array; see `tf_smddp.horovod.tensorflow.allreduce`."""
-    return _collectives.allreduce(
-        tf.convert_to_tensor(value),
-        average=average,
-        compression=compression,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        name=name,
-    ).numpy()
+    """Returns the reduction; see `tf_smddp.horovod.tensorflow.allreduce`.
+
+    It is a tensor; in a v1 graph its value, computed in the current session, or in Keras's.
+    """
+    return _evaluated(
+        _collectives.allreduce(
+            tf.convert_to_tensor(value),
+            average=average,
+            compression=compression,
+            op=op,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            name=name,
+        )
+    )
 
 
 def allgather(value: Any, name: Optional[str] = None) -> Any:
-    """Returns all ranks' rows as a NumPy array."""
-    return _collectives.allgather(tf.convert_to_tensor(value), name).numpy()
+    """Returns all ranks' rows, as `allreduce` does."""
+    return _evaluated(_collectives.allgather(tf.convert_to_tensor(value), name))
 
 
 def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> Any:
-    """Returns the root's value as a NumPy array."""
-    return _collectives.broadcast(tf.convert_to_tensor(value), root_rank, name).numpy()
+    """Returns the root's value, as `allreduce` does."""
+    return _evaluated(_collectives.broadcast(tf.convert_to_tensor(value), root_rank, name))
 
 
 def reducescatter(value: Any, name: Optional[str] = None, op: Any = Average) -> Any:
-    """Returns this rank's rows of the reduction as a NumPy array."""
-    return _collectives.reducescatter(tf.convert_to_tensor(value), op=op, name=name).numpy()
+    """Returns this rank's rows of the reduction, as `allreduce` does."""
+    return _evaluated(_collectives.reducescatter(tf.convert_to_tensor(value), op=op, name=name))
+
+
+def _evaluated(result: tf.Tensor) -> Any:
+    if tf.executing_eagerly():
+        return result
+    session = tf.compat.v1.get_default_session() or tf.compat.v1.keras.backend.get_session()
+    return session.run(result)
 
 
 def load_model(
