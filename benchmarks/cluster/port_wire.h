@@ -31,7 +31,7 @@ class PortWire : public Wire {
                         std::shared_ptr<void>) override {
     return port_->Receive(from.value(), kFirstTag + stream, data, bytes);
   }
-  void Poll(std::uint32_t) override {}  // Ended does
+  void Poll() override {}  // Ended does
   bool Ended(Movement movement) override { return port_->Ended(movement); }
 
   // There are no messages, and no rank is lost.

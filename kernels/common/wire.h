@@ -91,10 +91,8 @@ class Wire {
   virtual Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
                                 std::shared_ptr<void> owner) = 0;
 
-  // Moves what can be moved now, unless another thread is doing that. For a message to `communicator` that
-  // comes with that, `arrived` is not called, since the caller is about to receive. It never waits. Any
-  // thread.
-  virtual void Poll(std::uint32_t communicator) = 0;
+  // Moves what can be moved now, unless another thread is doing that. It never waits. Any thread.
+  virtual void Poll() = 0;
 
   // Returns whether a movement has ended, as Poll found out. When it has, it is not asked again. It never
   // waits. Any thread.

@@ -60,15 +60,8 @@ class LibraryOf final : public Library {
                  [&](Raw* raw) { return isend_(data, bytes, byte_, to, tag, RawOf(communicator), raw); });
   }
   Status Receive(Handle communicator, void* data, int bytes, int from, int tag, Handle* request) override {
-    const int source = from == kAnyone ? Abi::kAnySource : from;
     return Begin("MPI_Irecv", request,
-                 [&](Raw* raw) { return irecv_(data, bytes, byte_, source, tag, RawOf(communicator), raw); });
-  }
-  Status Cancel(Handle* request) override {
-    Raw raw = RawOf(*request);
-    const int code = cancel_(&raw);
-    *request = HandleOf(raw);
-    return Check("MPI_Cancel", code);
+                 [&](Raw* raw) { return irecv_(data, bytes, byte_, from, tag, RawOf(communicator), raw); });
   }
   Status Test(Handle* request, bool* done) override {
     Raw raw = RawOf(*request);
@@ -96,13 +89,14 @@ class LibraryOf final : public Library {
     }
     return ended->empty() ? Check("MPI_Testsome", code) : Status();
   }
-  Status Probe(Handle communicator, int tag, bool* there, int* from) override {
+  Status Probe(Handle communicator, int tag, bool* there, int* from, int* bytes) override {
     int flag = 0;
     MessageStatus status;
     const int code = iprobe_(Abi::kAnySource, tag, RawOf(communicator), &flag, &status);
     *there = code == kSuccess && flag != 0;
+    if (!*there) return Check("MPI_Iprobe", code);
     *from = status.source;
-    return Check("MPI_Iprobe", code);
+    return Check("MPI_Get_count", get_count_(&status, byte_, bytes));
   }
 
  private:
@@ -163,10 +157,10 @@ class LibraryOf final : public Library {
   int (*iallgather_)(const void*, int, Raw, void*, int, Raw, Raw, Raw*);
   int (*isend_)(const void*, int, Raw, int, int, Raw, Raw*);
   int (*irecv_)(void*, int, Raw, int, int, Raw, Raw*);
-  int (*cancel_)(Raw*);
   int (*test_)(Raw*, int*, MessageStatus*);
   int (*test_some_)(int, Raw*, int*, int*, MessageStatus*);
   int (*iprobe_)(int, int, Raw, int*, MessageStatus*);
+  int (*get_count_)(const MessageStatus*, Raw, int*);
   int (*error_string_)(int, char*, int*);
   int (*get_library_version_)(char*, int*);
   Raw world_, byte_, errors_return_;
@@ -195,10 +189,10 @@ Status LibraryOf<Abi>::Load(void* file) {
   find("MPI_Iallgather", &iallgather_);
   find("MPI_Isend", &isend_);
   find("MPI_Irecv", &irecv_);
-  find("MPI_Cancel", &cancel_);
   find("MPI_Test", &test_);
   find("MPI_Testsome", &test_some_);
   find("MPI_Iprobe", &iprobe_);
+  find("MPI_Get_count", &get_count_);
   find("MPI_Error_string", &error_string_);
   find("MPI_Get_library_version", &get_library_version_);
   world_ = Constant(file, Abi::kWorld, &missing);

@@ -60,11 +60,7 @@ class Library {
   // Gathers `bytes` of each rank into *all, in order of rank.
   virtual Status AllGather(Handle communicator, const void* own, int bytes, void* all, Handle* request) = 0;
   virtual Status Send(Handle communicator, const void* data, int bytes, int to, int tag, Handle* request) = 0;
-  // From any rank if `from` is kAnyone; then `bytes` is the most that a message may have.
-  static constexpr int kAnyone = -1;
   virtual Status Receive(Handle communicator, void* data, int bytes, int from, int tag, Handle* request) = 0;
-  // Ends a receive for which no message has come yet. It is asked for its end like any other.
-  virtual Status Cancel(Handle* request) = 0;
   // Sets *done, whether the request has ended; then it is of no more use.
   virtual Status Test(Handle* request, bool* done) = 0;
   // Sets *ended to those of the requests that have ended, which are of no more use. MPI looks at the network
@@ -74,9 +70,9 @@ class Library {
     Status status;
   };
   virtual Status TestSome(const std::vector<Handle>& requests, std::vector<Ended>* ended) = 0;
-  // Sets *there, whether a message with this tag has come, and then *from, by whom. It is the next one that
-  // Receive takes.
-  virtual Status Probe(Handle communicator, int tag, bool* there, int* from) = 0;
+  // Sets *there, whether a message with this tag has come, and then by whom and of how many bytes. It is the
+  // next one that Receive takes.
+  virtual Status Probe(Handle communicator, int tag, bool* there, int* from, int* bytes) = 0;
 
  protected:
   std::string description_;

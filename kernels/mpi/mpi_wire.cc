@@ -10,31 +10,25 @@
 namespace tf_smddp::mpi {
 namespace {
 
-// What a message of ours begins with.
-struct Frame {
+// Before the bytes of each message of MPI. Its size keeps them aligned.
+struct alignas(16) Frame {
   std::uint32_t communicator;
   std::uint32_t kind;
-  std::int32_t from;
-  std::int32_t bytes;  // behind this, in the first message of MPI
-  std::uint64_t more;  // in further ones
+  std::uint64_t more;  // bytes in further messages
 };
 
 constexpr int kTag = 1;
 constexpr int kBeatTag = 2;
-constexpr int kMoreTag = 3;
 constexpr int kFirstStreamTag = 16;  // MPI has tags up to 32,767 at least
 static_assert(kFirstStreamTag + Wire::kStreams <= 32'768);
 
-// A further message of MPI has at most so many bytes, since MPI counts in int. The first one has less, since
-// there is memory for it before it comes.
+// MPI counts in int.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
-constexpr std::uint64_t kInboxBytes = 128 << 10;
 
 constexpr std::chrono::microseconds kShortest{50};
 constexpr std::chrono::microseconds kLongest{1000};
 
-// What has just been asked of MPI is not asked again: a step of the engine receives, and polls for a
-// transfer.
+// What has just been asked of MPI is not asked again: a step of the engine receives, and polls for a transfer.
 constexpr std::chrono::microseconds kFresh{1};
 
 // For what is sent at the end.
@@ -84,8 +78,7 @@ MpiWire::MpiWire(Runtime* runtime, Handle communicator, const Config& config, Ho
       communicator_(communicator),
       rank_(config.rank),
       hosts_(std::move(hosts)),
-      silence_(runtime, &hosts_, config),
-      inbox_(new std::byte[kInboxBytes]) {}
+      silence_(runtime, &hosts_, config) {}
 
 void MpiWire::Stop() {
   {
@@ -100,23 +93,15 @@ void MpiWire::Stop() {
     TryPoll();
     std::this_thread::sleep_for(kShortest);
   }
+  // MPI may still use what has not ended. So it is never freed.
   const Runtime::Turn turn(runtime_);
   stopped_ = true;
-  for (std::size_t i = 0; i < pending_.size() && !runtime_->closed(); ++i) {
-    if (pending_[i].peer == Library::kAnyone) static_cast<void>(runtime_->library().Cancel(&requests_[i]));
-  }
-  if (!runtime_->closed()) EndPending(nullptr);
-  // MPI may still use what has not ended. So it is never freed.
   if (!pending_.empty()) new std::vector<Pending>(std::move(pending_));
 }
 
 void MpiWire::Start(std::function<void(std::uint32_t communicator)> arrived) {
   arrived_ = std::move(arrived);
   silence_.Start();
-  {
-    const Runtime::Turn turn(runtime_);
-    if (MayCall(turn)) AwaitNext();
-  }
   thread_ = StartThread("smddp-mpi", [this] { Run(); });
 }
 
@@ -145,15 +130,13 @@ void MpiWire::Queue(RankId to, Channel channel, std::string bytes) {
   const Key key{channel.communicator, channel.kind};
   std::lock_guard<std::mutex> lock(mu_);
   if (to.value() == rank_) return Deliver(rank_, key, std::move(bytes), /*wake=*/true);
-  std::uint64_t begin = std::min<std::uint64_t>(bytes.size(), kInboxBytes - sizeof(Frame));
-  const Frame frame = {channel.communicator, channel.kind, rank_, static_cast<std::int32_t>(begin),
-                       bytes.size() - begin};
-  std::string first(sizeof frame + begin, '\0');
-  std::memcpy(first.data(), &frame, sizeof frame);
-  std::memcpy(first.data() + sizeof frame, bytes.data(), begin);
-  queue_.push_back({to.value(), kTag, std::move(first)});
-  for (; begin < bytes.size(); begin += kMostBytes) {
-    queue_.push_back({to.value(), kMoreTag, bytes.substr(begin, kMostBytes)});
+  for (std::uint64_t begin = 0; begin == 0 || begin < bytes.size(); begin += kMostBytes) {
+    const std::uint64_t count = std::min<std::uint64_t>(bytes.size() - begin, kMostBytes);
+    const Frame frame = {channel.communicator, channel.kind, bytes.size() - begin - count};
+    std::string framed(sizeof frame + count, '\0');
+    std::memcpy(framed.data(), &frame, sizeof frame);
+    std::memcpy(framed.data() + sizeof frame, bytes.data() + begin, count);
+    queue_.push_back({to.value(), std::move(framed)});
   }
 }
 
@@ -204,9 +187,9 @@ bool MpiWire::Ended(Movement movement) {
   return MayCall(turn) && movement != 0 && moving_.count(movement) == 0;
 }
 
-void MpiWire::Poll(std::uint32_t communicator) {
+void MpiWire::Poll() {
   const Runtime::Turn turn(runtime_, std::try_to_lock);
-  if (MayCall(turn) && Clock::now() - looked_ > kFresh) EndPending(&communicator);
+  if (MayCall(turn) && Clock::now() - looked_ > kFresh) EndPending();
 }
 
 bool MpiWire::StartSend(const void* data, std::uint64_t bytes, int to, int tag, std::function<void()> ended) {
@@ -259,17 +242,19 @@ void MpiWire::Run() {
 bool MpiWire::TryPoll(const std::uint32_t* receiver) {
   const Runtime::Turn turn(runtime_, std::try_to_lock);
   if (!MayCall(turn)) return false;
+  receiver_ = receiver;
   if (receiver != nullptr) polled_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   bool moved = SendQueued();
-  moved |= EndPending(receiver);
+  moved |= TakeIncoming();
+  moved |= EndPending();
+  moved |= DeliverIncoming();
   Beat();
   return moved || !moving_.empty();
 }
 
-// True when something has ended. `receiver`: as of TryPoll.
-bool MpiWire::EndPending(const std::uint32_t* receiver) {
+// True when something has ended.
+bool MpiWire::EndPending() {
   if (requests_.empty()) return false;
-  receiver_ = receiver;
   const Status status = runtime_->library().TestSome(requests_, &ended_);
   looked_ = Clock::now();
   if (!status.ok()) Lose(pending_.front().peer, status.message());
@@ -292,8 +277,8 @@ void MpiWire::Beat() {
   if (to < 0) return;
   StartSend(nullptr, 0, to, kBeatTag, [] {});
   for (bool there = true; there;) {
-    int from = -1;
-    if (!runtime_->library().Probe(communicator_, kBeatTag, &there, &from).ok() || !there) return;
+    int from = -1, bytes = 0;
+    if (!runtime_->library().Probe(communicator_, kBeatTag, &there, &from, &bytes).ok() || !there) return;
     silence_.Hear();
     if (!StartReceive(nullptr, 0, from, kBeatTag, [] {})) return;
   }
@@ -311,51 +296,50 @@ bool MpiWire::SendQueued() {
       queue_.pop_front();
     }
     moved = true;
-    if (StartSend(send->bytes.data(), send->bytes.size(), send->to, send->tag,
-                  [this, send] { --sending_; })) {
+    if (StartSend(send->bytes.data(), send->bytes.size(), send->to, kTag, [this, send] { --sending_; })) {
       ++sending_;
     }
   }
   return moved;
 }
 
-// Gives MPI a receive for the next message.
-void MpiWire::AwaitNext() {
-  StartReceive(inbox_.get(), kInboxBytes, Library::kAnyone, kTag, [this, inbox = inbox_] { TakeNext(); });
+bool MpiWire::TakeIncoming() {
+  bool moved = false;
+  for (;; moved = true) {
+    bool there = false;
+    auto incoming = std::make_shared<Incoming>();
+    int bytes = 0;
+    const Status status = runtime_->library().Probe(communicator_, kTag, &there, &incoming->from, &bytes);
+    if (!status.ok() || !there) return moved;
+    incoming->bytes.resize(static_cast<std::size_t>(bytes));
+    const auto here = [incoming] { incoming->here = true; };
+    if (!StartReceive(incoming->bytes.data(), incoming->bytes.size(), incoming->from, kTag, here)) {
+      return moved;
+    }
+    incoming_.push_back(std::move(incoming));
+  }
 }
 
-// Takes the message that has come. What is behind a message's first part comes in messages of its own.
-void MpiWire::TakeNext() {
-  if (stopped_) return;  // it was cancelled
+// Messages are delivered in the order in which they were taken, so a sender's are in its order.
+bool MpiWire::DeliverIncoming() {
+  bool moved = false;
+  for (; !incoming_.empty() && incoming_.front()->here; moved = true) {
+    Deliver(*incoming_.front());
+    incoming_.pop_front();
+  }
+  return moved;
+}
+
+void MpiWire::Deliver(const Incoming& incoming) {
   Frame frame;
-  std::memcpy(&frame, inbox_.get(), sizeof frame);
-  auto incoming = std::make_shared<Incoming>();
-  incoming->from = frame.from;
-  incoming->channel = {frame.communicator, frame.kind};
-  const auto first = static_cast<std::uint64_t>(frame.bytes);
-  incoming->bytes.resize(first + frame.more);
-  std::memcpy(incoming->bytes.data(), inbox_.get() + sizeof frame, first);
-  incoming_.push_back(incoming);
-  AwaitNext();
-  for (std::uint64_t begin = first; begin < incoming->bytes.size(); begin += kMostBytes) {
-    const std::uint64_t count = std::min<std::uint64_t>(incoming->bytes.size() - begin, kMostBytes);
-    ++incoming->parts;
-    StartReceive(incoming->bytes.data() + begin, count, frame.from, kMoreTag, [this, incoming] {
-      --incoming->parts;
-      DeliverIncoming();
-    });
-  }
-  DeliverIncoming();
-}
-
-// Messages are delivered in the order in which they have come, so a sender's are in its order.
-void MpiWire::DeliverIncoming() {
-  for (; !incoming_.empty() && incoming_.front()->parts == 0; incoming_.pop_front()) {
-    Incoming& incoming = *incoming_.front();
-    std::lock_guard<std::mutex> lock(mu_);
-    const bool wake = receiver_ == nullptr || *receiver_ != incoming.channel.first;
-    Deliver(incoming.from, incoming.channel, std::move(incoming.bytes), wake);
-  }
+  if (incoming.bytes.size() < sizeof frame) return;
+  std::memcpy(&frame, incoming.bytes.data(), sizeof frame);
+  std::string& bytes = parts_[incoming.from];
+  bytes.append(incoming.bytes, sizeof frame);
+  if (frame.more > 0) return;
+  std::lock_guard<std::mutex> lock(mu_);
+  const bool wake = receiver_ == nullptr || *receiver_ != frame.communicator;
+  Deliver(incoming.from, {frame.communicator, frame.kind}, std::exchange(bytes, {}), wake);
 }
 
 // With mu_ held.
@@ -367,7 +351,6 @@ void MpiWire::Deliver(int from, Key channel, std::string bytes, bool wake) {
 }
 
 void MpiWire::Lose(int rank, const std::string& reason) {
-  if (rank == Library::kAnyone) rank = hosts_.ranks[hosts_.ranks.front().front() == rank_ ? 1 : 0].front();
   std::lock_guard<std::mutex> lock(mu_);
   if (lost_.rank.valid()) return;
   lost_ = {RankId(rank), reason};

@@ -7,10 +7,9 @@
 // That one calls it every 50 µs while messages come and go, and up to 1 ms apart when there are none. While
 // others receive it leaves MPI to them, since it would take their cores and their turns.
 //
-// On MPI's side there is a communicator for each wire. A message is one message of MPI, and more if it is
-// large: MPI always has a receive for the next one of anybody. All sends and receives that MPI has are in one
-// list, for which MPI looks at the network once: it takes some microseconds, and a large allreduce has dozens
-// of them under way.
+// On MPI's side there is a communicator for each wire. A message is one or more messages of MPI, each with a
+// Frame before it. All sends and receives that MPI has are in one list, for which MPI looks at the network
+// once: it takes some microseconds, and a large allreduce has dozens of them under way.
 #ifndef TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
 #define TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
 
@@ -63,25 +62,23 @@ class MpiWire : public Wire {
                      std::shared_ptr<void> owner) override;
   Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
                         std::shared_ptr<void> owner) override;
-  void Poll(std::uint32_t communicator) override;
+  void Poll() override;
   bool Ended(Movement movement) override;
 
  private:
   using Key = std::pair<std::uint32_t, std::uint32_t>;  // communicator, kind
   struct Outgoing {
     int to;
-    int tag;
     std::string bytes;
   };
   struct Incoming {
     int from;
-    Key channel;
     std::string bytes;
-    int parts = 0;  // that are to come
+    bool here = false;
   };
   // A send or a receive that MPI has. `ended` owns the memory.
   struct Pending {
-    int peer;  // Library::kAnyone: of the receive for the next message
+    int peer;
     std::function<void()> ended;
   };
 
@@ -92,14 +89,14 @@ class MpiWire : public Wire {
   bool TryPoll(const std::uint32_t* receiver = nullptr);
   bool MayCall(const Runtime::Turn& turn) const { return turn && !stopped_ && !runtime_->closed(); }
   bool SendQueued();
-  void AwaitNext();
-  void TakeNext();
-  void DeliverIncoming();
-  bool EndPending(const std::uint32_t* receiver);
+  bool TakeIncoming();
+  bool DeliverIncoming();
+  bool EndPending();
   void Beat();
   bool StartSend(const void* data, std::uint64_t bytes, int to, int tag, std::function<void()> ended);
   bool StartReceive(void* data, std::uint64_t bytes, int from, int tag, std::function<void()> ended);
   bool Started(const Status& status, Handle request, Pending pending);
+  void Deliver(const Incoming& incoming);
   void Deliver(int from, Key channel, std::string bytes, bool wake);
   void Lose(int rank, const std::string& reason);
   bool Sending(const Runtime::Turn& turn);
@@ -120,8 +117,8 @@ class MpiWire : public Wire {
   std::vector<Library::Ended> ended_;               // of EndPending
   Clock::time_point looked_;                        // the last time of TestSome
   std::size_t sending_ = 0;                         // messages that MPI has
-  const std::shared_ptr<std::byte[]> inbox_;        // where MPI puts the next message
-  std::deque<std::shared_ptr<Incoming>> incoming_;  // in the order in which they have come
+  std::deque<std::shared_ptr<Incoming>> incoming_;  // in the order in which they were taken
+  std::map<int, std::string> parts_;                // of messages whose further parts are to come, by sender
   std::set<Movement> moving_;
   Movement next_movement_ = 1;
   const std::uint32_t* receiver_ = nullptr;  // the communicator whose thread polls, and need not be woken

@@ -75,7 +75,7 @@ class SocketWire : public Wire {
                      std::shared_ptr<void> owner) override;
   Movement BeginReceive(RankId from, int stream, void* data, std::uint64_t bytes,
                         std::shared_ptr<void> owner) override;
-  void Poll(std::uint32_t) override {}  // its threads move everything
+  void Poll() override {}  // its threads move everything
   bool Ended(Movement movement) override;
 
  private:

@@ -108,7 +108,7 @@ PiecePlan::Part HierarchicalTransfer::OwnPart(const Slot& slot) const {
 
 Transfer::Progress HierarchicalTransfer::Step() {
   Progress progress;
-  wire_->Poll(communicator_);
+  wire_->Poll();
   bool first_of_round = true;  // no earlier piece is in its first round
   for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
     const bool was_open = slot->state != Slot::kDraining;

@@ -20,7 +20,7 @@ std::shared_ptr<std::byte> NewMemory(std::uint64_t bytes) {
 
 ReducescatterTransfer::ReducescatterTransfer(Wire* wire, std::uint32_t communicator,
                                              std::vector<std::vector<int>> hosts, int rank)
-    : wire_(wire), communicator_(communicator), hosts_(std::move(hosts)) {
+    : wire_(wire), stream_(Wire::StreamOf(communicator, Wire::kReducescatter)), hosts_(std::move(hosts)) {
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     const std::vector<int>& ranks = hosts_[host];
     num_ranks_ += ranks.size();
@@ -91,7 +91,7 @@ std::uint64_t ReducescatterTransfer::Plan(std::vector<const ResolvedRequest*> re
 Transfer::Progress ReducescatterTransfer::Step() {
   Progress progress;
   progress.moved = true;
-  wire_->Poll(communicator_);
+  wire_->Poll();
   if (EndReceive()) {
     progress.unit_done = true;
     return progress;
@@ -120,7 +120,7 @@ void ReducescatterTransfer::BeginReceive(std::uint64_t piece) {
     incoming.partials.push_back(host == host_ ? nullptr : next);
     if (host == host_) continue;
     const RankId from(hosts_[host][place_ % hosts_[host].size()]);
-    incoming.receives.push_back(wire_->BeginReceive(from, Stream(), next, bytes, incoming.memory));
+    incoming.receives.push_back(wire_->BeginReceive(from, stream_, next, bytes, incoming.memory));
     next += bytes;
   }
 }
@@ -130,7 +130,7 @@ void ReducescatterTransfer::BeginSend(const Outgoing& outgoing) {
   const std::uint64_t bytes = plan.BytesOf(outgoing.piece);
   const std::shared_ptr<std::byte> memory = NewMemory(bytes);
   ReduceHere(plan, outgoing.receiver, outgoing.piece, memory.get());
-  sending_.push_back(wire_->BeginSend(outgoing.rank, Stream(), memory.get(), bytes, memory));
+  sending_.push_back(wire_->BeginSend(outgoing.rank, stream_, memory.get(), bytes, memory));
 }
 
 // True when a piece of the own shards has been written.

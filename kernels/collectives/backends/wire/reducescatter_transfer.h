@@ -58,7 +58,6 @@ class ReducescatterTransfer : public Transfer {
     std::vector<Wire::Movement> receives;
   };
 
-  int Stream() const { return Wire::StreamOf(communicator_, Wire::kReducescatter); }
   PiecePlan PlanOf(ParticipantId receiver) const;
   Shard ShardOf(const PiecePlan::Segment& segment, ParticipantId receiver) const;
   void BeginReceive(std::uint64_t piece);
@@ -67,7 +66,7 @@ class ReducescatterTransfer : public Transfer {
   void ReduceHere(const PiecePlan& plan, ParticipantId receiver, std::uint64_t piece, std::byte* partial);
 
   Wire* const wire_;
-  const std::uint32_t communicator_;
+  const int stream_;
   const std::vector<std::vector<int>> hosts_;
   std::size_t host_ = 0;   // this one
   std::size_t place_ = 0;  // of this rank among those of its host
