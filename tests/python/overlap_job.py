@@ -80,7 +80,7 @@ def transfers(function):
     times = {}
     with open(path) as file:
         for event in json.load(file):
-            if event["ph"] == "b" and event["name"] not in ("wait for ranks", "move data"):
+            if event["ph"] in ("b", "e") and event["name"] not in ("wait for ranks", "move data"):
                 times.setdefault(event["name"], []).append(event["ts"] / 1e6)
     shutil.rmtree(os.path.dirname(path))
     assert len(times) == LAYERS, times
