@@ -158,11 +158,6 @@ Status PendingTable::refusal() {
   return refusal_;
 }
 
-bool PendingTable::empty() {
-  std::lock_guard<std::mutex> lock(mu_);
-  return entered_.empty() && deferred_.empty();
-}
-
 bool PendingTable::WaitEmpty(std::chrono::milliseconds patience) {
   std::unique_lock<std::mutex> lock(mu_);
   return emptied_.wait_for(lock, patience, [this] { return entered_.empty() && deferred_.empty(); });

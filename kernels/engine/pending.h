@@ -109,9 +109,6 @@ class PendingTable {
   void Admit();
   Status refusal();
 
-  // Whether nothing is pending. Any thread.
-  bool empty();
-
   // Blocks until nothing is pending, or until `patience` has passed. True when nothing is pending.
   bool WaitEmpty(std::chrono::milliseconds patience);
 

@@ -94,18 +94,13 @@ bool Progress::Step(Completions* held) {
   }
   if (runner_.running()) return false;
   // This rank is out of sealed work, so the open batch goes now.
-  if (communicator_->wired()) return relay_ != nullptr && relay_->SealOrPromise();
-  if (!submission_->SealOpen()) return false;
-  last_work_ = "an open batch";
-  group_->RingOthers();
-  return true;
-}
-
-// Of a rank that takes part and waits for nothing: what is launched, sealed or promised has a request of its.
-bool Progress::idle() const {
-  const Absence& absence = state_->absence;
-  return open_ && !ended_ && !absence.asked() && !absence.left() && state_->pending.empty() &&
-         (relay_ == nullptr || relay_->idle());
+  if (communicator_->wired()) {
+    note(relay_ != nullptr && relay_->SealOrPromise(), "with other hosts");
+    return moved;
+  }
+  note(submission_->SealOpen(), "an open batch");
+  if (moved) group_->RingOthers();
+  return moved;
 }
 
 bool Progress::ReadLog(Completions* held) {

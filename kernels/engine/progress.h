@@ -44,9 +44,6 @@ class Progress {
     return runner_.polls() || (relay_ != nullptr && relay_->polls()) || (ended_ && !abandoned_);
   }
 
-  // Whether Step has nothing to do until something new comes, for which somebody rings. Like Step.
-  bool idle() const;
-
   // After a Step at the end of the job, when everything here has its error: ends what is on devices, once.
   // That may take long, so a caller who drives the progress leaves it to the progress thread.
   void EndDevices();
@@ -76,8 +73,8 @@ class Progress {
   std::uint64_t incarnation_ = 0;  // the one that runs, or will once open_
   bool open_ = true;               // it has begun
   bool ended_ = false;             // the job was aborted, and everything here has its error
+  bool abandoned_ = false;         // and what was on devices has been ended
   const char* last_work_ = "nothing";
-  bool abandoned_ = false;  // and what was on devices has been ended
   // The rank that was the last to leave, if all return with the incarnation that is to begin; else no rank.
   RankId last_to_leave_;
 };

@@ -50,10 +50,10 @@ class ProgressThread::Guard {
     if (!lock_.owns_lock()) return;
     for (int steps = 0; steps < kLastSteps; ++steps) {
       const bool rung = thread_->SpinUntilRung(heard_, kRingFollows);
-      if (!(rung || MayHaveMore()) || !Step()) break;
+      if (!(rung || moved_) || !Step()) break;
     }
     thread_->bell().Unhush(heard_);
-    if (MayHaveMore() || thread_->progress_.polls()) thread_->bell().Ring();
+    if (moved_ || thread_->progress_.polls()) thread_->bell().Ring();
   }
 
   // False while the thread itself, or another caller, drives.
@@ -73,12 +73,6 @@ class ProgressThread::Guard {
   }
 
  private:
-  // A step between hosts asks MPI, which takes some microseconds, so the last request is delivered before
-  // that.
-  bool MayHaveMore() const {
-    return moved_ && !(thread_->communicator_->wired() && thread_->progress_.idle());
-  }
-
   ProgressThread* const thread_;
   Progress::Completions* const held_;
   std::unique_lock<std::mutex> lock_;

@@ -67,12 +67,6 @@ class Relay {
     return (!reported_.empty() && Clock::now() < answer_expected_until_) || !turns_.empty();
   }
 
-  // Whether nothing is under way that was not with the other hosts. Progress thread.
-  bool idle() const {
-    return reported_.empty() && reports_.empty() && held_.empty() && !open_ && promises_.empty() &&
-           turns_.empty() && failing_.empty() && !returning_;
-  }
-
  private:
   using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
   struct Reported {
