@@ -36,7 +36,7 @@ def direct(network: Network, hosts: int, per_host: int, size: int, piece: int) -
 
 
 def piece_of_ours(size: int, hosts: int, per_host: int) -> int:
-    """The bytes of a piece of HierarchicalTransfer."""
+    """The bytes of a piece of HierarchicalTransfer, as simulated; two hosts have 256 KiB now."""
     least = min(max(hosts * PART, LEAST_PIECE), LARGEST_PIECE // 2)
     slots = min(max(MEMORY // (2 * least), 4), 16)
     return max(least, min(2 * least, size // (per_host * slots)))
