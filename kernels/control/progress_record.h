@@ -82,7 +82,7 @@ class ProgressRecord {
   // What this rank says while it waits for ever, as far as it can tell: a number that is another one whenever
   // anything has moved since (0: it says nothing); how often it has looked since that number was new; and the
   // mask of the local ranks that it waits for. Only the rank's stall watch writes them (Note [Deadlock] in
-  // kernels/engine/stall_watch.h).
+  // kernels/engine/deadlock_watch.h).
   std::atomic<std::uint64_t>& stuck() { return stuck_; }
   std::atomic<std::uint64_t>& stuck_looks() { return stuck_looks_; }
   std::atomic<std::uint64_t>& stuck_for() { return stuck_for_; }

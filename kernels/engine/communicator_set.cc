@@ -208,8 +208,8 @@ void CommunicatorSet::AddStats(bool reset, EngineStats* stats) {
   }
 }
 
-std::vector<StallWatch::Waiting> CommunicatorSet::CollectWaiting(Clock::time_point before) {
-  std::vector<StallWatch::Waiting> waiting;
+std::vector<WaitingRequest> CommunicatorSet::CollectWaiting(Clock::time_point before) {
+  std::vector<WaitingRequest> waiting;
   // The lock is held meanwhile, so that no membership is removed, or kept alive from here.
   std::lock_guard<std::mutex> lock(mu_);
   for (const auto& [id, known] : known_) {

@@ -52,7 +52,7 @@ class CommunicatorSet {
 
   // Returns this rank's requests that were submitted at `before` or earlier and wait for other ranks, oldest
   // first. Any thread.
-  std::vector<StallWatch::Waiting> CollectWaiting(Clock::time_point before);
+  std::vector<WaitingRequest> CollectWaiting(Clock::time_point before);
 
   // Wakes this rank's progress thread of `id`, if it is a member. Any thread.
   void Ring(CommunicatorId id);

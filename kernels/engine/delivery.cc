@@ -100,7 +100,7 @@ bool Delivery::HasEnded(const PendingRequest& pending) {
   const std::function<bool()> writing = output.on_host() ? nullptr : output.kind->Writing(output.stream);
   if (writing == nullptr || !writing()) return true;
   Communicator* const communicator = state_->communicator;
-  StallWatch::Waiting waiting;
+  WaitingRequest waiting;
   waiting.request = {pending.manifest, communicator->id(), /*ready=*/false, output.kind->name()};
   waiting.submitted = pending.submitted;
   waiting.members = communicator->ToRanks(~std::uint64_t{0});

@@ -1,6 +1,6 @@
 // QuietProcess: tells whether no thread of this process can go on before the engine wakes one.
 //
-// Place in the stack: beside stall_watch.h, whose thread calls it. It reads /proc/self/task.
+// Place in the stack: below deadlock_watch.h, which calls it. It reads /proc/self/task.
 //
 // Note [Quiet]: a process is quiet when each of its threads is in a futex wait that has no time limit and is
 // private, so that only another thread of the process can end it. The engine's own threads are not asked,

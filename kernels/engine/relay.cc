@@ -1,6 +1,5 @@
 #include "kernels/engine/relay.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -30,7 +29,10 @@ Relay::Relay(MemberState* state, Submission* submission)
   const std::vector<std::vector<int>>& hosts = communicator_->hosts();
   while (hosts[own_host_].front() != communicator_->job().rank()) ++own_host_;
   if (communicator_->head().value() == communicator_->job().rank()) {
-    order_ = std::make_unique<HostOrder>(hosts);
+    RelayHead::Relay own;
+    own.obey = [this](const RelayMessage& decision) { Obey(decision); };
+    own.own_bytes = [this](const RelayMessage& decision) { return OwnBytes(decision); };
+    head_ = std::make_unique<RelayHead>(state, std::move(own));
   }
 }
 
@@ -55,6 +57,10 @@ bool Relay::Step() {
   moved |= FailWhenDrained();
   return moved;
 }
+
+bool Relay::SealOpen() { return head_ != nullptr && head_->SealOpen(); }
+
+bool Relay::SealOrPromise() { return head_ != nullptr && head_->SealOrPromise(); }
 
 bool Relay::ReportReady() {
   LaunchLog& log = group_->segment().ready_log();
@@ -94,16 +100,16 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   if (kept == 0 && GoesWithReport(*communicator_, message.manifest, message.seals)) {
     message.data.push_back(PartialResult(communicator_, ready.place, message.manifest, ready.arrived));
   }
-  if (order_ == nullptr) reported->second.report = message;
+  if (head_ == nullptr) reported->second.report = message;
   reports_.push_back(std::move(message));
   answer_expected_until_ = Clock::now() + kAnswersSoon;
 }
 
 void Relay::SendToHead() {
   if (reports_.empty()) return;
-  if (order_ != nullptr) {
+  if (head_ != nullptr) {
     for (const RelayMessage& report : std::exchange(reports_, {})) {
-      TakeAtHead(report, RankId(communicator_->job().rank()));
+      head_->Take(report, RankId(communicator_->job().rank()));
     }
     return;
   }
@@ -173,12 +179,13 @@ void Relay::Take(const RelayMessage& message, RankId from) {
     case RelayMessage::kReady:
     case RelayMessage::kFailed:
     case RelayMessage::kWithdrawn:
-      return TakeAtHead(message, from);
+      if (head_ != nullptr) head_->Take(message, from);
+      return;
     case RelayMessage::kLeft:
     case RelayMessage::kShutDown:
-      return order_ != nullptr ? TakeAtHead(message, from) : Obey(message);
+      return head_ != nullptr ? head_->Take(message, from) : Obey(message);
     case RelayMessage::kTurn:
-      return order_ != nullptr ? Publish({message}) : Obey(message);
+      return head_ != nullptr ? head_->Publish(message) : Obey(message);
     case RelayMessage::kPromise:
     case RelayMessage::kWithdraw:
     case RelayMessage::kLaunch:
@@ -189,83 +196,12 @@ void Relay::Take(const RelayMessage& message, RankId from) {
   }
 }
 
-void Relay::TakeAtHead(const RelayMessage& message, RankId from) {
-  if (order_ == nullptr) return;
-  const std::vector<std::vector<int>>& hosts = communicator_->hosts();
-  std::size_t host = 0;
-  while (host < hosts.size() && !std::binary_search(hosts[host].begin(), hosts[host].end(), from.value())) {
-    ++host;
-  }
-  if (host == hosts.size()) return;
-  std::vector<RelayMessage> decisions;
-  order_->Take(host, message, &decisions);
-  for (RelayMessage& decision : decisions) Decide(std::move(decision));
-}
-
-void Relay::Decide(RelayMessage decision) {
-  if (decision.kind == RelayMessage::kWithdraw) {
-    return communicator_->wire().Send(PromisedTo(), channel_, Encode({decision}));
-  }
-  if (decision.kind != RelayMessage::kLaunch) {
-    SealOpen();
-    if (decision.kind == RelayMessage::kFail && decision.origin == 0) {
-      decision.origin = state_->memory->NewOrigin();
-    }
-    return Publish({std::move(decision)});
-  }
-  const bool has_result = !decision.data.empty();
-  if (has_result) {
-    decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
-    decision.seals = false;
-  }
-  if (decision.promised) return Publish({std::move(decision)}, PromisedTo());
-  if (has_result) {
-    // It is in no batch. What all have reached before it is launched before it, since a cancellation that
-    // comes after its end must not undo that.
-    open_ |= !held_.empty();
-    held_.push_back(std::move(decision));
-    return Publish(std::exchange(held_, {}));
-  }
-  const auto found = reported_.find(Key{decision.key_hash, decision.key, decision.ticket});
-  // There is none when this rank has left.
-  const PendingTable::Shared own =
-      found == reported_.end() ? nullptr : state_->pending.Find(found->second.place);
-  const bool alone = decision.seals;
-  held_.push_back(std::move(decision));
-  if (own != nullptr) held_bytes_ += own->bytes;
-  if (alone || held_bytes_ >= static_cast<std::uint64_t>(communicator_->config().bucket_cap_bytes))
-    SealOpen();
-}
-
-bool Relay::SealOpen() {
-  held_bytes_ = 0;
-  if (held_.empty() && !std::exchange(open_, false)) return false;
-  open_ = false;
-  if (held_.empty()) held_.emplace_back().kind = RelayMessage::kSeal;
-  held_.back().seals = true;
-  Publish(std::exchange(held_, {}));
-  return true;
-}
-
-bool Relay::SealOrPromise() {
-  if (SealOpen()) return true;
-  std::vector<RelayMessage> promises;
-  if (order_ != nullptr) order_->Promise(&promises);
-  if (promises.empty()) return false;
-  communicator_->wire().Send(PromisedTo(), channel_, Encode(promises));
-  return true;
-}
-
-// Sends to the relays of all other hosts but one, and obeys.
-void Relay::Publish(const std::vector<RelayMessage>& decisions, RankId except) {
-  std::string bytes;
-  for (const std::vector<int>& host : communicator_->hosts()) {
-    const RankId relay(host.front());
-    if (relay == except || relay.value() == communicator_->job().rank()) continue;
-    if (bytes.empty()) bytes = Encode(decisions);
-    communicator_->wire().Send(relay, channel_, bytes);
-  }
-  for (const RelayMessage& decision : decisions) Obey(decision);
+// The bytes of this rank's part of a request; 0 if it has none, as when it has left.
+std::uint64_t Relay::OwnBytes(const RelayMessage& launch) {
+  const auto found = reported_.find(Key{launch.key_hash, launch.key, launch.ticket});
+  if (found == reported_.end()) return 0;
+  const PendingTable::Shared own = state_->pending.Find(found->second.place);
+  return own != nullptr ? own->bytes : 0;
 }
 
 void Relay::Obey(const RelayMessage& message) {

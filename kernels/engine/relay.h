@@ -12,9 +12,7 @@
 // If this host is the last one to report a request, the head may have promised it before: then the relay
 // launches it at once (Note [Promises] in kernels/control/host_order.h).
 //
-// The head also cuts the batches, since transfers between hosts need the same ones on all of them. It holds
-// back what it could launch while its own rank has sealed work, until the bucket cap is reached. What goes to
-// another host at a time is one message of the wire.
+// What the head decides, and how it cuts batches, is in relay_head.h.
 //
 // Whether NCCL moves a request is decided on the way: a report says whether all members have kept their
 // tensors on GPUs, and the launch whether all hosts have said so. Relays then say it at outside().
@@ -39,9 +37,9 @@
 
 #include "kernels/common/clock.h"
 #include "kernels/common/rank_set.h"
-#include "kernels/control/host_order.h"
 #include "kernels/control/relay_message.h"
 #include "kernels/engine/member_state.h"
+#include "kernels/engine/relay_head.h"
 #include "kernels/engine/submission.h"
 
 namespace tf_smddp {
@@ -86,7 +84,7 @@ class Relay {
   bool ReportMembers();
   bool Receive();
   void Take(const RelayMessage& message, RankId from);
-  void TakeAtHead(const RelayMessage& message, RankId from);
+  std::uint64_t OwnBytes(const RelayMessage& launch);
   void Obey(const RelayMessage& message);
   void Launch(const RelayMessage& message);
   void LaunchPromised();
@@ -95,9 +93,6 @@ class Relay {
   bool FailWhenDrained();
   void NoteShutDown(RankId rank);
   void CheckConnections();
-  void Decide(RelayMessage decision);
-  void Publish(const std::vector<RelayMessage>& decisions, RankId except = RankId());
-  RankId PromisedTo() const { return RankId(communicator_->hosts()[order_->promised_to()].front()); }
   void SendToHead();
 
   MemberState* const state_;
@@ -106,16 +101,13 @@ class Relay {
   LocalGroup* const group_;
   const Wire::Channel channel_;
   std::size_t own_host_ = 0;           // in communicator_->hosts()
-  std::unique_ptr<HostOrder> order_;   // the head's
-  std::vector<RelayMessage> held_;     // by the head: launches of the open batch
-  std::uint64_t held_bytes_ = 0;       // of the open batch
-  bool open_ = false;                  // launches of the open batch have been published
+  std::unique_ptr<RelayHead> head_;    // if this is the head's host
   std::vector<RelayMessage> reports_;  // to be sent to the head
 
   std::uint64_t incarnation_ = 0;
   std::uint64_t position_ = 0;         // in the ready log
   std::map<Key, Reported> reported_;   // not launched yet
-  std::deque<RelayMessage> promises_;  // by the head, not launched yet
+  std::deque<RelayMessage> promises_;  // of the head, not launched yet
   Clock::time_point answer_expected_until_;
   std::deque<Launched> launched_;
   std::deque<RelayMessage> turns_;  // to be drawn, in this order

@@ -26,12 +26,6 @@ constexpr int kLooks = 4, kLooksAhead = 2;
 // A process that uses so much of a core does something of its own.
 constexpr double kProgressShare = 0.1;
 
-// Note [Deadlock]. How long nothing moves before a rank looks at its threads; between two looks; the longest
-// time between two looks at a process that was not quiet.
-constexpr Clock::duration kMovelessTime = std::chrono::seconds(3);
-constexpr Clock::duration kDeadlockInterval = milliseconds(500);
-constexpr Clock::duration kLongestPause = std::chrono::seconds(4);
-
 // The timeout's share that has to pass before a rank is looked at: enough looks are left to see whether it
 // makes progress.
 Clock::duration Patience(Clock::duration warning, Clock::duration timeout) {
@@ -52,12 +46,6 @@ std::int64_t CoarseNanoseconds() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-RankSet MissingOf(const std::vector<StallWatch::Waiting>& waiting) {
-  RankSet missing;
-  for (const StallWatch::Waiting& each : waiting) missing |= each.missing;
-  return missing;
-}
-
 }  // namespace
 
 StallWatch::StallWatch(Job* job)
@@ -68,7 +56,8 @@ StallWatch::StallWatch(Job* job)
       patience_(Patience(warning_, timeout_)),
       interval_(std::clamp(patience_ / kLooks, kShortestInterval, kLongestInterval)),
       sees_processes_(job->peer(job->local_rank()).pid == ::getpid()),
-      seen_(static_cast<std::size_t>(job->size())) {
+      seen_(static_cast<std::size_t>(job->size())),
+      deadlock_(job) {
   for (const std::vector<int>& host : job->hosts()) {
     if (&host != &job->local_ranks()) outside_ |= RankSet(host);
   }
@@ -76,7 +65,7 @@ StallWatch::StallWatch(Job* job)
 
 StallWatch::~StallWatch() { Stop(); }
 
-Status StallWatch::Start(Collect collect) {
+Status StallWatch::Start(CollectWaitingRequests collect) {
   if (patience_ == kNever) return {};
   collect_ = std::move(collect);
   try {
@@ -108,14 +97,14 @@ void StallWatch::Submitted(const Manifest& manifest, CommunicatorId communicator
 }
 
 // Streams go on in their order, so a list whose front stays grows by what comes behind that alone.
-void StallWatch::EndedButForWriting(Waiting waiting, std::function<bool()> writing) {
+void StallWatch::EndedButForWriting(WaitingRequest waiting, std::function<bool()> writing) {
   std::lock_guard<std::mutex> lock(writing_mu_);
   for (; !writing_.empty() && !writing_.front().goes_on(); writing_.pop_front()) own_.Ended(1);
   writing_.push_back({std::move(waiting), std::move(writing)});
 }
 
 // Appends those that were submitted at `before` or earlier.
-void StallWatch::CollectWriting(Clock::time_point before, std::vector<Waiting>* waiting) {
+void StallWatch::CollectWriting(Clock::time_point before, std::vector<WaitingRequest>* waiting) {
   std::lock_guard<std::mutex> lock(writing_mu_);
   writing_.remove_if([&](const Writing& each) {
     const bool goes_on = each.goes_on();
@@ -140,7 +129,7 @@ void StallWatch::Run() {
     const Clock::time_point next_look = Clock::now() + interval_;
     do {
       const Clock::time_point next =
-          WatchesForDeadlocks() ? std::min(next_look, Clock::now() + kDeadlockInterval) : next_look;
+          WatchesForDeadlocks() ? std::min(next_look, Clock::now() + DeadlockWatch::kInterval) : next_look;
       wake_.wait_until(lock, next, [this] { return stopping_; });
       if (stopping_) break;
       lock.unlock();
@@ -156,10 +145,11 @@ void StallWatch::Look() {
   if (job_->aborted()) return;  // the progress threads end everything
   const Clock::time_point now = Clock::now();
   const Clock::time_point before = now - patience_ + kLooksAhead * interval_;
-  std::vector<Waiting> waiting = collect_(before);
+  std::vector<WaitingRequest> waiting = collect_(before);
   CollectWriting(before, &waiting);
-  std::stable_sort(waiting.begin(), waiting.end(),
-                   [](const Waiting& a, const Waiting& b) { return a.submitted < b.submitted; });
+  std::stable_sort(waiting.begin(), waiting.end(), [](const WaitingRequest& a, const WaitingRequest& b) {
+    return a.submitted < b.submitted;
+  });
   Publish(MissingOf(waiting));
   while (!waiting.empty() && waiting.back().submitted > now - patience_) waiting.pop_back();
   if (waiting.empty()) return EndStall(now);
@@ -179,7 +169,7 @@ void StallWatch::Look() {
   if (warning_ == kNever || now - since_ < next_warning_ || looks_ == 1 || job_->aborted()) return;
   while (next_warning_ <= now - since_) next_warning_ *= 2;
   RankSet members;
-  for (const Waiting& each : waiting) members |= each.members;
+  for (const WaitingRequest& each : waiting) members |= each.members;
   // Nobody else knows of a device that holds up this rank alone.
   const bool report = MissingOf(waiting) == RankSet({job_->rank()}) || IsReporter(members);
   warned_ = warned_ || report;
@@ -327,93 +317,11 @@ bool StallWatch::IsReporter(const RankSet& members) const {
 // other hosts do is not seen.
 bool StallWatch::WatchesForDeadlocks() const { return timeout_ != kNever && outside_.empty(); }
 
-// Note [Deadlock].
+// Ends the job if all its ranks wait for each other.
 void StallWatch::LookForDeadlock() {
-  if (job_->aborted()) return;
+  std::vector<WaitingRequest> waiting;
+  if (job_->aborted() || !deadlock_.Look(collect_, &waiting)) return;
   const Clock::time_point now = Clock::now();
-  const std::uint64_t submitted = own_.submitted(), ended = own_.ended();
-  if (Idle() || submitted != last_submitted_ || ended != last_ended_) {
-    last_submitted_ = submitted;
-    last_ended_ = ended;
-    last_move_ = now;
-    quiet_pause_ = kDeadlockInterval;
-    next_quiet_look_ = now;
-    own_.stuck().store(0, std::memory_order_seq_cst);
-    quiet_.Reset();
-    said_.clear();
-    return;
-  }
-  if (now - last_move_ < kMovelessTime || now < next_quiet_look_) return;
-  const std::vector<Waiting> waiting = collect_(now);
-  if (!IsStuck(waiting)) {
-    own_.stuck().store(0, std::memory_order_seq_cst);
-    said_.clear();
-    return;
-  }
-  if (own_.stuck().load(std::memory_order_seq_cst) == 0) {
-    MemberMask missing;  // by local rank
-    for (const RankId rank : MissingOf(waiting).ranks()) {
-      missing |= MemberMask::Of(MemberId(job_->LocalRankOf(rank.value())));
-    }
-    own_.stuck_for().store(missing.bits(), std::memory_order_seq_cst);
-    own_.stuck_looks().store(0, std::memory_order_seq_cst);
-    own_.stuck().store(++stuck_number_, std::memory_order_seq_cst);
-  }
-  own_.stuck_looks().fetch_add(1, std::memory_order_seq_cst);
-  if (job_->local_rank() == 0 && AllAreStuck()) EndDeadlock(waiting, now);
-}
-
-// Whether this rank was, since it last looked.
-bool StallWatch::IsStuck(const std::vector<Waiting>& waiting) {
-  bool stuck = waiting.size() == last_submitted_ - last_ended_;
-  for (const Waiting& each : waiting) {
-    const bool for_ranks = !each.request.ready && each.request.device.empty();
-    stuck = stuck && for_ranks && !each.missing.empty() && !each.missing.Contains(RankId(job_->rank()));
-  }
-  if (!stuck) {
-    quiet_.Reset();
-    return false;
-  }
-  if (quiet_.Look()) return own_.submitted() == last_submitted_ && own_.ended() == last_ended_;
-  if (quiet_.has_looked()) return false;  // the next look may tell more
-  next_quiet_look_ = Clock::now() + quiet_pause_;
-  quiet_pause_ = std::min(2 * quiet_pause_, kLongestPause);
-  return false;
-}
-
-// Whether all ranks were stuck when this was called for the first time since something moved.
-bool StallWatch::AllAreStuck() {
-  std::vector<std::uint64_t> said, looked;
-  for (int local = 0; local < job_->local_size(); ++local) {
-    ProgressRecord& record = job_->segment().rank(local).progress;
-    said.push_back(record.stuck().load(std::memory_order_seq_cst));
-    looked.push_back(record.stuck_looks().load(std::memory_order_seq_cst));
-    if (said.back() == 0 || job_->HasLeft(local)) {
-      said_.clear();
-      return false;
-    }
-  }
-  if (said != said_) {
-    said_ = std::move(said);
-    looked_ = std::move(looked);
-    return false;
-  }
-  for (std::size_t local = 0; local < looked.size(); ++local) {
-    if (looked[local] < looked_[local] + 2) return false;
-  }
-  return true;
-}
-
-RankSet StallWatch::StuckFor(int local) const {
-  ProgressRecord& record = job_->segment().rank(local).progress;
-  const MemberMask published(record.stuck_for().load(std::memory_order_seq_cst));
-  const MemberMask here = MemberMask::FirstN(job_->local_size()) & published;  // others cannot be
-  RankSet ranks;
-  for (const MemberId each : here) ranks.Add(RankId(job_->RankOf(each.value())));
-  return ranks;
-}
-
-void StallWatch::EndDeadlock(const std::vector<Waiting>& waiting, Clock::time_point now) {
   StallReport report = MakeReport(waiting, now);
   report.timeout_seconds = 0;
   const RankSet missing = MissingOf(waiting);
@@ -426,18 +334,18 @@ void StallWatch::EndDeadlock(const std::vector<Waiting>& waiting, Clock::time_po
     for (AbsentRank& absent : *ranks) {
       absent.state = 'S';
       absent.cpu_share = -1;
-      absent.waits_for = StuckFor(job_->LocalRankOf(absent.rank));
+      absent.waits_for = deadlock_.StuckFor(job_->LocalRankOf(absent.rank));
     }
   }
   job_->Abort(DescribeDeadlock(report, others));
 }
 
-StallReport StallWatch::MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now) {
+StallReport StallWatch::MakeReport(const std::vector<WaitingRequest>& waiting, Clock::time_point now) {
   StallReport report;
   report.rank = job_->rank();
   report.seconds = Seconds(now - waiting.front().submitted);
   report.timeout_seconds = Seconds(timeout_);
-  for (const Waiting& each : waiting) report.requests.push_back(each.request);
+  for (const WaitingRequest& each : waiting) report.requests.push_back(each.request);
   for (const RankId rank : MissingOf(waiting).ranks()) {
     if (rank.value() == job_->rank()) continue;
     report.absent.push_back(Describe(rank, now));

@@ -17,17 +17,6 @@
 // requests ends, in whatever communicator; and, while none of its requests is pending, when it uses a tenth
 // of a core: an evaluation, a compilation. A rank that has a request pending waits for that request; other
 // work of its process is not progress.
-//
-// Note [Deadlock]: when it is certain that the ranks of a job on one host wait for each other for ever, the
-// job is ended within seconds. A rank is stuck when, since it last looked,
-//   1. its process was quiet (Note [Quiet] in quiet_process.h): no thread can submit a request before the
-//      engine wakes it, and the engine does that only when a request ends;
-//   2. none was submitted and none has ended; and
-//   3. each pending one waits for a rank that has not submitted it.
-// It says so in its progress record, with a number that is new whenever one of these was not so, and counts
-// its looks. The first rank reads what all say, twice. If the numbers are the same and each rank has looked
-// twice in between, so that one whole look came after the first reading, then all ranks were stuck at the
-// moment of the first reading. No request could end after it, so none did or will.
 #ifndef TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
 #define TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
 
@@ -45,32 +34,22 @@
 #include "kernels/common/rank_set.h"
 #include "kernels/common/status.h"
 #include "kernels/control/progress_record.h"
+#include "kernels/engine/deadlock_watch.h"
 #include "kernels/engine/job.h"
-#include "kernels/engine/quiet_process.h"
 #include "kernels/engine/stall_report.h"
+#include "kernels/engine/waiting_request.h"
 
 namespace tf_smddp {
 
 class StallWatch {
  public:
-  // A request of this rank that has waited too long.
-  struct Waiting {
-    StalledRequest request;
-    Clock::time_point submitted;
-    RankSet members;  // the ranks of its communicator
-    RankSet missing;  // the ranks that it waits for, or may; itself: for its device
-  };
-
-  // The requests that were submitted at `before` or earlier.
-  using Collect = std::function<std::vector<Waiting>(Clock::time_point before)>;
-
   // `job` outlives it.
   explicit StallWatch(Job* job);
   ~StallWatch();
 
   // Starts the thread, unless the settings say never. `collect` is called in it. Errors: Internal when the
   // system has no thread left.
-  Status Start(Collect collect);
+  Status Start(CollectWaitingRequests collect);
 
   // Ends it.
   void Stop();
@@ -81,7 +60,7 @@ class StallWatch {
   void Ended(std::uint64_t count) { own_.Ended(count); }
   // One of its requests has, but for what is on a stream of a device for as long as `writing` says so. Any
   // thread.
-  void EndedButForWriting(Waiting waiting, std::function<bool()> writing);
+  void EndedButForWriting(WaitingRequest waiting, std::function<bool()> writing);
 
  private:
   // What this rank has seen of a rank that it waits for.
@@ -101,7 +80,7 @@ class StallWatch {
   bool Idle() const;
   void Look();
   void EndStall(Clock::time_point now);
-  void CollectWriting(Clock::time_point before, std::vector<Waiting>* waiting);
+  void CollectWriting(Clock::time_point before, std::vector<WaitingRequest>* waiting);
   void Publish(const RankSet& missing);
   RankSet WaitedForBy(int local) const;
   RankSet Closure(RankSet ranks) const;
@@ -112,12 +91,8 @@ class StallWatch {
   bool IsReporter(const RankSet& members) const;
   bool WatchesForDeadlocks() const;
   void LookForDeadlock();
-  bool IsStuck(const std::vector<Waiting>& waiting);
-  bool AllAreStuck();
-  RankSet StuckFor(int local) const;
   AbsentRank Describe(RankId rank, Clock::time_point now);
-  void EndDeadlock(const std::vector<Waiting>& waiting, Clock::time_point now);
-  StallReport MakeReport(const std::vector<Waiting>& waiting, Clock::time_point now);
+  StallReport MakeReport(const std::vector<WaitingRequest>& waiting, Clock::time_point now);
 
   Job* const job_;
   ProgressRecord& own_;
@@ -126,7 +101,7 @@ class StallWatch {
   const Clock::duration interval_;           // between two looks
   const bool sees_processes_;                // the peers' pids mean something to this process
   RankSet outside_;                          // the ranks of other hosts
-  Collect collect_;
+  CollectWaitingRequests collect_;
 
   // The stall that lasts. Watch thread only.
   bool stalled_ = false;
@@ -136,18 +111,10 @@ class StallWatch {
   Clock::duration next_warning_{};  // after since_
   std::vector<Seen> seen_;          // by rank
 
-  // Note [Deadlock]. Watch thread only.
-  QuietProcess quiet_;
-  std::uint64_t last_submitted_ = 0, last_ended_ = 0;
-  Clock::time_point last_move_;        // when one of these was new
-  Clock::time_point next_quiet_look_;  // a process that is not quiet is not looked at all the time
-  Clock::duration quiet_pause_{};
-  std::uint64_t stuck_number_ = 0;     // the last one that this rank has published
-  std::vector<std::uint64_t> said_;    // what all ranks said at the first reading; empty before
-  std::vector<std::uint64_t> looked_;  // and how often they had looked
+  DeadlockWatch deadlock_;  // watch thread only
 
   struct Writing {
-    Waiting waiting;
+    WaitingRequest waiting;
     std::function<bool()> goes_on;
   };
   std::mutex writing_mu_;

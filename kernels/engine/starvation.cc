@@ -6,7 +6,7 @@
 namespace tf_smddp {
 
 void Starvation::Starved(std::uint64_t number, const std::vector<CommunicatorId>& calls,
-                         const std::vector<StallWatch::Waiting>& waiting, const std::string& remedy) {
+                         const std::vector<WaitingRequest>& waiting, const std::string& remedy) {
   std::lock_guard<std::mutex> lock(mu_);
   job_->segment().rank(job_->local_rank()).progress.starved().store(number, std::memory_order_seq_cst);
   std::vector<std::uint64_t> published;
@@ -18,7 +18,7 @@ void Starvation::Starved(std::uint64_t number, const std::vector<CommunicatorId>
   RankSet culprits;  // the starved ranks that this rank waits for
   for (const CommunicatorId call : calls) {
     RankSet missing;
-    for (const StallWatch::Waiting& each : waiting) {
+    for (const WaitingRequest& each : waiting) {
       const bool for_ranks = !each.request.ready && each.request.device.empty();
       if (each.request.communicator == call && for_ranks) missing |= each.missing;
     }

@@ -22,7 +22,7 @@
 
 #include "kernels/common/clock.h"
 #include "kernels/engine/job.h"
-#include "kernels/engine/stall_watch.h"
+#include "kernels/engine/waiting_request.h"
 
 namespace tf_smddp {
 
@@ -37,7 +37,7 @@ class Starvation {
   // calls are others. `waiting`: the pending requests of this rank. Aborts the job if the ranks will wait for
   // ever; `remedy` ends the message. To be called a few times within kPatience. Any thread.
   void Starved(std::uint64_t number, const std::vector<CommunicatorId>& calls,
-               const std::vector<StallWatch::Waiting>& waiting, const std::string& remedy);
+               const std::vector<WaitingRequest>& waiting, const std::string& remedy);
 
   // This rank is not starved any more. Any thread.
   void Fed();

@@ -333,11 +333,11 @@ std::uint64_t Submission::Missing(const PendingRequest& pending, bool entered) {
   return missing & ~(std::uint64_t{1} << state_->group->index());
 }
 
-void Submission::CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting) {
+void Submission::CollectWaiting(Clock::time_point before, std::vector<WaitingRequest>* waiting) {
   const auto add = [&](const Manifest& manifest, Clock::time_point since, std::uint64_t missing, bool ready,
                        const std::string& device) {
     if (since > before) return;
-    StallWatch::Waiting each;
+    WaitingRequest each;
     each.missing = state_->communicator->ToRanks(missing);
     if (each.missing.empty()) return;
     each.members = state_->communicator->ToRanks(~std::uint64_t{0});

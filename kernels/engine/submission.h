@@ -17,7 +17,7 @@
 #include "kernels/engine/ipc_use.h"
 #include "kernels/engine/member_state.h"
 #include "kernels/engine/nccl_use.h"
-#include "kernels/engine/stall_watch.h"
+#include "kernels/engine/waiting_request.h"
 #include "kernels/fusion/launch_order.h"
 
 namespace tf_smddp {
@@ -64,7 +64,7 @@ class Submission {
 
   // Appends this rank's requests that were submitted at `before` or earlier and still wait for other ranks.
   // Any thread.
-  void CollectWaiting(Clock::time_point before, std::vector<StallWatch::Waiting>* waiting);
+  void CollectWaiting(Clock::time_point before, std::vector<WaitingRequest>* waiting);
 
  private:
   bool RunExpress(const Request& request, const Manifest& manifest, const Sequencer::Position& position,

@@ -1,0 +1,93 @@
+#include "kernels/engine/relay_head.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/engine/relay_data.h"
+
+namespace tf_smddp {
+
+RelayHead::RelayHead(MemberState* state, Relay relay)
+    : state_(state),
+      communicator_(state->communicator),
+      channel_{communicator_->id(), Wire::Channel::kOrder},
+      relay_(std::move(relay)),
+      order_(communicator_->hosts()) {}
+
+void RelayHead::Take(const RelayMessage& message, RankId from) {
+  const std::vector<std::vector<int>>& hosts = communicator_->hosts();
+  std::size_t host = 0;
+  while (host < hosts.size() && !std::binary_search(hosts[host].begin(), hosts[host].end(), from.value())) {
+    ++host;
+  }
+  if (host == hosts.size()) return;
+  std::vector<RelayMessage> decisions;
+  order_.Take(host, message, &decisions);
+  for (RelayMessage& decision : decisions) Decide(std::move(decision));
+}
+
+void RelayHead::Decide(RelayMessage decision) {
+  if (decision.kind == RelayMessage::kWithdraw) {
+    return communicator_->wire().Send(PromisedTo(), channel_, Encode({decision}));
+  }
+  if (decision.kind != RelayMessage::kLaunch) {
+    SealOpen();
+    if (decision.kind == RelayMessage::kFail && decision.origin == 0) {
+      decision.origin = state_->memory->NewOrigin();
+    }
+    return Publish(decision);
+  }
+  const bool has_result = !decision.data.empty();
+  if (has_result) {
+    decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
+    decision.seals = false;
+  }
+  if (decision.promised) return Publish({std::move(decision)}, PromisedTo());
+  if (has_result) {
+    // It is in no batch. What all have reached before it is launched before it, since a cancellation that
+    // comes after its end must not undo that.
+    open_ |= !held_.empty();
+    held_.push_back(std::move(decision));
+    return Publish(std::exchange(held_, {}), RankId());
+  }
+  const bool alone = decision.seals;
+  held_bytes_ += relay_.own_bytes(decision);
+  held_.push_back(std::move(decision));
+  if (alone || held_bytes_ >= static_cast<std::uint64_t>(communicator_->config().bucket_cap_bytes)) {
+    SealOpen();
+  }
+}
+
+bool RelayHead::SealOpen() {
+  held_bytes_ = 0;
+  if (held_.empty() && !std::exchange(open_, false)) return false;
+  open_ = false;
+  if (held_.empty()) held_.emplace_back().kind = RelayMessage::kSeal;
+  held_.back().seals = true;
+  Publish(std::exchange(held_, {}), RankId());
+  return true;
+}
+
+bool RelayHead::SealOrPromise() {
+  if (SealOpen()) return true;
+  std::vector<RelayMessage> promises;
+  order_.Promise(&promises);
+  if (promises.empty()) return false;
+  communicator_->wire().Send(PromisedTo(), channel_, Encode(promises));
+  return true;
+}
+
+// Sends to the relays of all hosts but one.
+void RelayHead::Publish(const std::vector<RelayMessage>& decisions, RankId except) {
+  std::string bytes;
+  for (const std::vector<int>& host : communicator_->hosts()) {
+    const RankId relay(host.front());
+    if (relay == except || relay.value() == communicator_->job().rank()) continue;
+    if (bytes.empty()) bytes = Encode(decisions);
+    communicator_->wire().Send(relay, channel_, bytes);
+  }
+  for (const RelayMessage& decision : decisions) relay_.obey(decision);
+}
+
+}  // namespace tf_smddp

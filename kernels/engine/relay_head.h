@@ -1,0 +1,65 @@
+// RelayHead: the relay of the head, as far as it decides for all hosts.
+//
+// Place in the stack: above host_order.h, which decides the order; below relay.h, which has one of these if
+// its host is the head's.
+//
+// The head also cuts the batches, since transfers between hosts need the same ones on all of them. It holds
+// back what it could launch while its own rank has sealed work, until the bucket cap is reached. What goes to
+// another host at a time is one message of the wire.
+#ifndef TF_SMDDP_KERNELS_ENGINE_RELAY_HEAD_H_
+#define TF_SMDDP_KERNELS_ENGINE_RELAY_HEAD_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "kernels/common/rank_id.h"
+#include "kernels/control/host_order.h"
+#include "kernels/control/relay_message.h"
+#include "kernels/engine/member_state.h"
+
+namespace tf_smddp {
+
+// All methods: progress thread.
+class RelayHead {
+ public:
+  // What its own relay does for it: obeys a decision; and returns the bytes of this rank's part of a request,
+  // 0 if it has none.
+  struct Relay {
+    std::function<void(const RelayMessage&)> obey;
+    std::function<std::uint64_t(const RelayMessage&)> own_bytes;
+  };
+
+  // `state` outlives it.
+  RelayHead(MemberState* state, Relay relay);
+
+  // Takes what a rank's relay reports, and decides. A rank of no host of the communicator is ignored.
+  void Take(const RelayMessage& message, RankId from);
+
+  // Sends a decision to the relays of all hosts.
+  void Publish(const RelayMessage& decision) { Publish(std::vector<RelayMessage>{decision}, RankId()); }
+
+  // Launches what is held back; its rank is out of sealed work, or has left. True when there was something.
+  bool SealOpen();
+
+  // Likewise; if there was nothing, promises what another host alone has not reported.
+  bool SealOrPromise();
+
+ private:
+  void Decide(RelayMessage decision);
+  void Publish(const std::vector<RelayMessage>& decisions, RankId except);
+  RankId PromisedTo() const { return RankId(communicator_->hosts()[order_.promised_to()].front()); }
+
+  MemberState* const state_;
+  Communicator* const communicator_;
+  const Wire::Channel channel_;
+  const Relay relay_;
+  HostOrder order_;
+  std::vector<RelayMessage> held_;  // launches of the open batch
+  std::uint64_t held_bytes_ = 0;    // of the open batch
+  bool open_ = false;               // launches of the open batch have been published
+};
+
+}  // namespace tf_smddp
+
+#endif  // TF_SMDDP_KERNELS_ENGINE_RELAY_HEAD_H_
