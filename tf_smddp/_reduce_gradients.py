@@ -17,6 +17,7 @@ from tf_smddp._allreduce import allreduce_group
 from tf_smddp._compression import compressor_around_op
 from tf_smddp._process_sets import process_set_of
 from tf_smddp._reduce_op import ReduceOp
+from tf_smddp._sparse_sums import can_choose, count_rows, sum_sparse
 
 
 def reduce_gradients(
@@ -60,7 +61,15 @@ def reduce_gradients(
             f"sparse_as_dense=False and ReduceOp.{reduce_op.name}: rows that are gathered can only be added "
             "up. Pass sparse_as_dense=True, or ReduceOp.SUM or AVERAGE."
         )
-    dense = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in sparse]
+    summed = [
+        i
+        for i, gradient in enumerate(gradients)
+        if i not in sparse and can_choose(gradient, compression, reduce_op, communicator)
+    ]
+    counts = count_rows([gradients[i] for i in summed], caller, communicator) if summed else None
+    dense = [
+        i for i, gradient in enumerate(gradients) if gradient is not None and i not in (*sparse, *summed)
+    ]
     results = allreduce_group(
         [gradients[i] for i in dense],
         [labels[i] for i in dense],
@@ -72,6 +81,10 @@ def reduce_gradients(
     )
     for i, result in zip(dense, results):
         reduced[i] = result
+    for k, i in enumerate(summed):
+        reduced[i] = sum_sparse(
+            gradients[i], labels[i], counts[k], counts[-1], compression, reduce_op, caller, communicator
+        )
     for i in sparse:
         reduced[i] = _gather(gradients[i], labels[i], compression, reduce_op, caller, communicator)
     return reduced
