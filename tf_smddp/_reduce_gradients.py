@@ -103,16 +103,25 @@ def _gather(
     values, context = compressor.compress(tf.convert_to_tensor(gradient.values))
     _op_library.check_dtype(values, caller)
     name, node_name = _tickets.names(None, f"{caller}_Allgather")
-    values, indices = allgather_op(
-        [values, tf.convert_to_tensor(gradient.indices)],
+    tensors = [values, tf.convert_to_tensor(gradient.indices)]
+    parts = ["values", "indices"]
+    # A compiled function gathers from all ranks, or fails.
+    count_ranks = reduce_op is ReduceOp.AVERAGE and not _op_library.in_xla_context()
+    if count_ranks:
+        tensors.append(tf.ones([1]))
+        parts.append("ranks")
+    values, indices, *ranks = allgather_op(
+        tensors,
         _tickets.draw_ticket(communicator),
-        [f"{name or label}/values", f"{name or label}/indices"] if name or label else [],
+        [f"{name or label}/{part}" for part in parts] if name or label else [],
         node_name,
         communicator,
     )
     values = compressor.decompress(values, context)
     if reduce_op is ReduceOp.AVERAGE:
-        values /= tf.cast(process_set_of(communicator).size(), values.dtype)
+        # Less than the size of the set while ranks wait in join().
+        count = tf.size(ranks[0]) if count_ranks else process_set_of(communicator).size()
+        values /= tf.cast(count, values.dtype)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 

@@ -86,6 +86,18 @@ def test_in_every_mode(rank, size, mode):
         assert [int(index) for index in indices] == list(range(size))
 
 
+@pytest.mark.min_ranks(2)
+@modes(eager, tf.function)
+def test_averages_of_rows_while_ranks_have_joined(rank, size, mode):
+    """Rank r has r batches: an average is that of the ranks that have one."""
+    with sdp.join([]):
+        for step in range(rank):
+            gradient = gradient_of_table([rank], mode, sparse_as_dense=False)
+            there = list(range(step + 1, size))
+            assert gradient.indices.numpy().tolist() == there
+            assert gradient.values.numpy() == pytest.approx(1.0 / len(there))
+
+
 def test_a_users_compressor_is_applied_to_the_rows(size):
     class Halved(sdp.Compression.none):
         @staticmethod
