@@ -1,8 +1,9 @@
 """reduce_gradients: combines the gradients of one step, for DistributedGradientTape and DistributedOptimizer.
 
-Dense gradients are one group. A sparse one (tf.IndexedSlices, from an embedding) is made dense first, or its
-rows are gathered from all ranks: then a row that several ranks have comes several times, as it can within one
-rank. What an optimizer makes of that is its own business, the same as with one rank and the large batch.
+Dense gradients are one group. A sparse one (tf.IndexedSlices, from an embedding) becomes dense, before it is
+reduced or on the way (_sparse_sums.py). Or its rows are gathered from all ranks: then a row that several
+ranks have comes several times, as it can within one rank. What an optimizer makes of that is its own
+business, the same as with one rank and the large batch.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def reduce_gradients(
         labels: what error messages call each; may be empty strings.
         compression: one of `Compression`'s, or a user's compressor.
         reduce_op: how to combine.
-        sparse_as_dense: whether tf.IndexedSlices become dense; else their rows are gathered.
+        sparse_as_dense: whether the results for tf.IndexedSlices are dense; else their rows are gathered.
         caller: the name of the user's class, for nodes and messages.
         communicator: the ranks that take part.
 
@@ -66,7 +67,7 @@ def reduce_gradients(
         for i, gradient in enumerate(gradients)
         if i not in sparse and can_choose(gradient, compression, reduce_op, communicator)
     ]
-    counts = count_rows([gradients[i] for i in summed], caller, communicator) if summed else None
+    counts: Any = count_rows([gradients[i] for i in summed], caller, communicator) if summed else None
     dense = [
         i for i, gradient in enumerate(gradients) if gradient is not None and i not in (*sparse, *summed)
     ]
