@@ -50,12 +50,14 @@ class DistributedGradientTape(tf.GradientTape):
             device_sparse: not supported; anything but '' is ignored with a warning.
             compression: a member of `Compression`, as in `allreduce`; or your own
                 compressor, which is applied before and after the reduction of each gradient.
-            sparse_as_dense: whether sparse gradients (`tf.IndexedSlices`, from embeddings) are converted to
-                dense tensors before the reduction. If not, the rows of all ranks are gathered (for SUM, or
-                for AVERAGE, which divides them by the number of ranks), which is better if a step uses few of
-                many rows. True needs memory for one table; False for the rows of all ranks, which grow with
-                the number of ranks. (The documentation of SMDDP gives False as the default, but its change
-                log says that gradients are made dense since 1.2.1.)
+            sparse_as_dense: whether sparse gradients (`tf.IndexedSlices`, from embeddings) become dense
+                tensors. If not, the rows of all ranks are gathered (for SUM, or for AVERAGE, which divides
+                them by the number of ranks), which is better if a step uses few of many rows. True needs
+                memory for one table; False for the rows of all ranks, which grow with the number of ranks.
+                With True, large tables travel between hosts as rows, too, where all ranks together use less
+                than about half as many rows as the table has; this needs memory for these rows. (The
+                documentation of SMDDP gives False as the default, but its change log says that gradients are
+                made dense since 1.2.1.)
             op: how to combine the gradients; None is AVERAGE.
             process_set: the ranks that take part; None is all. Only with all, ranks compare their weights
                 before the first gradients.
@@ -90,8 +92,8 @@ class DistributedGradientTape(tf.GradientTape):
     ) -> Any:
         """Like `tf.GradientTape.gradient`, with every gradient reduced over all ranks.
 
-        Collective: every rank must call this, and the same gradients must be None on all ranks. Gradients
-        that are None stay None and do not take part.
+        Collective: every rank must call this, and the same gradients must be None, and the same ones sparse,
+        on all ranks. Gradients that are None stay None and do not take part.
 
         Args:
             target: as in `tf.GradientTape.gradient`.

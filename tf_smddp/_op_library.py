@@ -36,7 +36,7 @@ SUPPORTED_DTYPES = _library.types_of("SmddpAllreduce", "T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-_HAS_GPU_KERNELS = tf.test.is_built_with_cuda() and bool(_lib.tf_smddp_has_gpu_kernels())
+HAS_GPU_KERNELS = tf.test.is_built_with_cuda() and bool(_lib.tf_smddp_has_gpu_kernels())
 _MOST_REASON_BYTES = 1000
 
 
@@ -47,7 +47,7 @@ def placement() -> ContextManager[Any]:
     its own. Else only the CPU has kernels. TensorFlow would place the op there by itself, but not where soft
     placement is off, as in v1 sessions by default. It copies inputs from other devices, and results to them.
     """
-    return contextlib.nullcontext() if _HAS_GPU_KERNELS else tf.device("CPU:0")
+    return contextlib.nullcontext() if HAS_GPU_KERNELS else tf.device("CPU:0")
 
 
 def _first_cause(message: str) -> str:
@@ -88,7 +88,7 @@ def placed(emit: Function) -> Function:
     Auto-clustering would take in an op that XLA can compile, and would wait for its communication in the
     middle of the cluster.
     """
-    emit_eagerly = _telling(emit) if _HAS_GPU_KERNELS else emit
+    emit_eagerly = _telling(emit) if HAS_GPU_KERNELS else emit
 
     @functools.wraps(emit)
     def emit_placed(*args: Any, **kwargs: Any) -> Any:

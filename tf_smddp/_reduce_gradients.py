@@ -1,8 +1,9 @@
 """reduce_gradients: combines the gradients of one step, for DistributedGradientTape and DistributedOptimizer.
 
-Dense gradients are one group. A sparse one (tf.IndexedSlices, from an embedding) is made dense first, or its
-rows are gathered from all ranks: then a row that several ranks have comes several times, as it can within one
-rank. What an optimizer makes of that is its own business, the same as with one rank and the large batch.
+Dense gradients are one group. A sparse one (tf.IndexedSlices, from an embedding) becomes dense, before it is
+reduced or on the way (_sparse_sums.py). Or its rows are gathered from all ranks: then a row that several
+ranks have comes several times, as it can within one rank. What an optimizer makes of that is its own
+business, the same as with one rank and the large batch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tf_smddp._allreduce import allreduce_group
 from tf_smddp._compression import compressor_around_op
 from tf_smddp._process_sets import process_set_of
 from tf_smddp._reduce_op import ReduceOp
+from tf_smddp._sparse_sums import can_choose, count_rows, sum_sparse
 
 
 def reduce_gradients(
@@ -37,7 +39,7 @@ def reduce_gradients(
         labels: what error messages call each; may be empty strings.
         compression: one of `Compression`'s, or a user's compressor.
         reduce_op: how to combine.
-        sparse_as_dense: whether tf.IndexedSlices become dense; else their rows are gathered.
+        sparse_as_dense: whether the results for tf.IndexedSlices are dense; else their rows are gathered.
         caller: the name of the user's class, for nodes and messages.
         communicator: the ranks that take part.
 
@@ -60,7 +62,15 @@ def reduce_gradients(
             f"sparse_as_dense=False and ReduceOp.{reduce_op.name}: rows that are gathered can only be added "
             "up. Pass sparse_as_dense=True, or ReduceOp.SUM or AVERAGE."
         )
-    dense = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in sparse]
+    summed = [
+        i
+        for i, gradient in enumerate(gradients)
+        if i not in sparse and can_choose(gradient, compression, reduce_op, communicator)
+    ]
+    counts: Any = count_rows([gradients[i] for i in summed], caller, communicator) if summed else None
+    dense = [
+        i for i, gradient in enumerate(gradients) if gradient is not None and i not in (*sparse, *summed)
+    ]
     results = allreduce_group(
         [gradients[i] for i in dense],
         [labels[i] for i in dense],
@@ -72,6 +82,10 @@ def reduce_gradients(
     )
     for i, result in zip(dense, results):
         reduced[i] = result
+    for k, i in enumerate(summed):
+        reduced[i] = sum_sparse(
+            gradients[i], labels[i], counts[k], counts[-1], compression, reduce_op, caller, communicator
+        )
     for i in sparse:
         reduced[i] = _gather(gradients[i], labels[i], compression, reduce_op, caller, communicator)
     return reduced
@@ -90,16 +104,25 @@ def _gather(
     values, context = compressor.compress(tf.convert_to_tensor(gradient.values))
     _op_library.check_dtype(values, caller)
     name, node_name = _tickets.names(None, f"{caller}_Allgather")
-    values, indices = allgather_op(
-        [values, tf.convert_to_tensor(gradient.indices)],
+    tensors = [values, tf.convert_to_tensor(gradient.indices)]
+    parts = ["values", "indices"]
+    # A compiled function gathers from all ranks, or fails.
+    count_ranks = reduce_op is ReduceOp.AVERAGE and not _op_library.in_xla_context()
+    if count_ranks:
+        tensors.append(tf.ones([1]))
+        parts.append("ranks")
+    values, indices, *ranks = allgather_op(
+        tensors,
         _tickets.draw_ticket(communicator),
-        [f"{name or label}/values", f"{name or label}/indices"] if name or label else [],
+        [f"{name or label}/{part}" for part in parts] if name or label else [],
         node_name,
         communicator,
     )
     values = compressor.decompress(values, context)
     if reduce_op is ReduceOp.AVERAGE:
-        values /= tf.cast(process_set_of(communicator).size(), values.dtype)
+        # Less than the size of the set while ranks wait in join().
+        count = tf.size(ranks[0]) if count_ranks else process_set_of(communicator).size()
+        values /= tf.cast(count, values.dtype)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
