@@ -155,6 +155,7 @@ setup(
     description="Synchronous data parallelism for TensorFlow with the API of smdistributed.dataparallel",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    author="The tf_smddp authors",
     license="Apache-2.0",
     classifiers=[
         "Operating System :: POSIX :: Linux",

@@ -6,6 +6,7 @@ file of the repository becomes a page with the same path, and any other text fil
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
 import posixpath
@@ -17,6 +18,8 @@ from mkdocs.structure.files import File, Files
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # [text](target) and ![text](target), with an optional #anchor.
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+# What a page loads from another host.
+ELSEWHERE = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\s(?:src|href)="((?:https?:)?//[^"]*)"')
 LANGUAGES = {".py": "python", ".sh": "bash", ".yaml": "yaml", ".h": "cpp", ".cc": "cpp"}
 
 # From the path of a page on the site to that of its file in the repository.
@@ -54,6 +57,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"{match[1]}{path}{match[3]}"
 
     return LINK.sub(moved, markdown)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Warns, and so fails a strict build, where a page loads anything from another host."""
+    for address in ELSEWHERE.findall(output):
+        logging.getLogger("mkdocs.hooks").warning("%s loads %s from another host", page.file.src_uri, address)
+    return output
 
 
 def place_of(source: str) -> str:

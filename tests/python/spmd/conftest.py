@@ -47,6 +47,7 @@ NOT_ON_GPU = (
     "test_texts.py",
     "test_xla.py",
     "test_xla_order.py",
+    "test_xla_process_sets.py",
     "test_zero_copy.py",
 )
 NOT_ON_GPU_NAMES = (

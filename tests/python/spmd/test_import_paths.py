@@ -104,3 +104,11 @@ def test_set_bucket_size_to_a_wrong_type(size_bytes):
 def test_dir_and_version():
     assert dir(tf_smddp) == sorted([*tf_smddp.__all__, "__version__"])
     assert tf_smddp.__version__ == importlib.metadata.version("tf_smddp")
+
+
+def test_metadata():
+    metadata = importlib.metadata.metadata("tf_smddp")
+    assert metadata["Author"] == "The tf_smddp authors"
+    assert metadata.get("License-Expression", metadata.get("License")) == "Apache-2.0"
+    assert metadata["Summary"]
+    assert metadata.get_payload().startswith("# tf_smddp")
