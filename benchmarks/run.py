@@ -8,6 +8,7 @@
     training  a step with the plugin loaded, against stock TensorFlow; no communication
     scaling   one rank with one thread against N ranks with one thread each
     whole     training with all cores: one process, tf_smddp, Horovod, MultiWorkerMirroredStrategy
+    whole-hosts  likewise on two hosts (as in hosts), without the one process
 
 Everything is kept as records in OUTPUT/results.jsonl; report.py makes tables and plots of it.
 """
@@ -21,16 +22,17 @@ import sys
 from typing import Dict, List
 
 from driver import machine, report
+from driver.hosts import LAYOUTS
 from driver.rounds import run_suite
 from driver.suites import suites
 from peers.base import ROOT, implementations
 from training import scaling, steps, whole
 
 ALLREDUCE_KINDS = ("engine", "graph", "eager", "sets", "hosts")
-KINDS = (*ALLREDUCE_KINDS, "training", "scaling", "whole")
+KINDS = (*ALLREDUCE_KINDS, "training", "scaling", "whole", "whole-hosts")
 NEEDED_BY = {
     "engine": {"engine", "sets", "hosts"},
-    "graph": {"graph", "eager", "sets", "hosts", "training", "scaling", "whole"},
+    "graph": {"graph", "eager", "sets", "hosts", "training", "scaling", "whole", "whole-hosts"},
 }
 
 
@@ -123,11 +125,13 @@ def main() -> int:
         records += scaling.run(folder, arguments.rounds, arguments.quick, progress)
         print(scaling.text(records), flush=True)
         _write(folder, records)
-    if "whole" in arguments.kind:
-        present = [one for one in every.values() if versions[one.name] and one.name in wanted]
-        records += whole.run(folder, arguments.rounds, arguments.quick, progress, present)
-        print(whole.text(records), flush=True)
-        _write(folder, records)
+    present = [one for one in every.values() if versions[one.name] and one.name in wanted]
+    two_hosts = [layout for layout in LAYOUTS if layout.counts == (1, 1)]
+    for kind, layouts in (("whole", [None]), ("whole-hosts", two_hosts)):
+        for layout in layouts if kind in arguments.kind else ():
+            records += whole.run(folder, arguments.rounds, arguments.quick, progress, present, layout)
+            print(whole.text(records), flush=True)
+            _write(folder, records)
     report.write(records, folder, arguments.document)
     broken = [record for record in records if "error" in record and record.get("ours")]
     for record in broken:

@@ -47,7 +47,8 @@ def join(name: str) -> Way:
         hvd.init()
         return Way(hvd.rank(), hvd.size(), hvd.DistributedGradientTape)
     if name == "multi_worker_mirrored":
-        workers, rank = os.environ["WORKERS"].split(","), int(os.environ["RANK"])
+        workers = os.environ["WORKERS"].split(",")
+        rank = int(os.environ.get("RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
         about = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
         os.environ["TF_CONFIG"] = json.dumps(about)
         return Way(rank, len(workers), lambda tape: tape, tf.distribute.MultiWorkerMirroredStrategy())

@@ -4,6 +4,8 @@ One process that uses all cores, and a rank for each core with one thread each, 
 over MPI or by MultiWorkerMirroredStrategy. All train the same model with the same number of images in a step
 of all ranks together. The jobs take turns, so that other work on the machine disturbs all alike; a figure is
 the median over the blocks of steps of all jobs.
+
+On several hosts, which are on this machine, too, there is no way with one process.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import os
 import pathlib
 import statistics
 import sys
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from driver.figures import time_text
-from driver.jobs import run_job
+from driver.hosts import Layout
+from driver.jobs import Outcome, run_job
 from driver.tables import markdown
 from peers import install, open_mpi
 from peers.base import BENCHMARKS, Implementation, Job
@@ -46,10 +49,22 @@ def run(
     quick: bool,
     progress: Callable[[str], None],
     peers: Sequence[Implementation],
+    layout: Optional[Layout] = None,
 ) -> List[Record]:
-    """Returns a record for each job: "whole" (the model), "way", "images" and "seconds" (of a step)."""
-    cores = max(2, min(8, len(os.sched_getaffinity(0))))
-    ways = {ALONE: "alone", OURS: OURS, OURS_ROWS: "tf_smddp_rows"}
+    """Returns a record for each job: "whole" (the model), "where", "way", "images" and "seconds" (of a step).
+
+    Args:
+        folder: where the jobs' logs and results are written.
+        rounds: how often each way runs.
+        quick: few steps of few models, to check that everything works.
+        progress: called with a line of text before each job.
+        peers: the installed peers.
+        layout: the hosts; None is one, with a rank for each core.
+    """
+    ranks = sum(layout.counts) if layout else max(2, min(8, len(os.sched_getaffinity(0))))
+    where = layout.title if layout else f"one host with {ranks} ranks"
+    ways = {} if layout else {ALONE: "alone"}
+    ways.update({OURS: OURS, OURS_ROWS: "tf_smddp_rows"})
     ways.update({peer.title: PEERS[peer.name] for peer in peers if peer.name in PEERS})
     records: List[Record] = []
     for model, size in (QUICK_SIZES if quick else SIZES).items():
@@ -57,12 +72,11 @@ def run(
             for title, way in ways.items():
                 if title == OURS_ROWS and model not in SPARSE:
                     continue
-                progress(f"whole training, {model}: {title}")
+                progress(f"whole training, {where}, {model}: {title}")
                 output = folder / f"whole-{model}-{way}.jsonl"
-                outcome = run_job(
-                    _job(way, model, size, cores, output), output, LIMIT_SECONDS, output.with_suffix(".log")
-                )
-                record: Record = {"whole": model, "way": title, "images": size.batch_size * cores}
+                outcome = _run(way, model, size, ranks, layout, output)
+                images = size.batch_size * ranks
+                record: Record = {"whole": model, "where": where, "way": title, "images": images}
                 if outcome.error or not outcome.records:
                     name, ours = f"whole {model}, {title}", title.startswith(OURS)
                     records.append({**record, "title": name, "error": outcome.error, "ours": ours})
@@ -71,29 +85,51 @@ def run(
     return records
 
 
-def _job(way: str, model: str, size: Size, cores: int, output: pathlib.Path) -> Job:
-    ranks, threads = (1, cores) if way == "alone" else (cores, 1)
-    worker = [str(BENCHMARKS / "whole_worker.py"), way, f"--model={model}", f"--output={output}"]
-    worker += [f"--batch-size={size.batch_size * cores // ranks}", f"--steps={size.steps}"]
-    worker += [f"--threads={threads}"]
-    if way == "alone":
-        return Job([PYTHON, *worker])
+def _run(
+    way: str, model: str, size: Size, ranks: int, layout: Optional[Layout], output: pathlib.Path
+) -> Outcome:
+    log = output.with_suffix(".log")
+    rank = _rank(way, model, size, ranks, output)
+    if layout is not None:
+        with layout.hosts() as hosts:
+            return run_job(layout.job(hosts, rank), output, LIMIT_SECONDS, log)
+    launch: List[str] = []
     if way.startswith(OURS):
-        return Job([PYTHON, "-m", "smddprun", "-np", str(ranks), "--no-tag-output", PYTHON, *worker])
+        launch = [PYTHON, "-m", "smddprun", "-np", str(ranks), "--no-tag-output"]
+    elif way == "horovod":
+        launch = open_mpi.launch(ranks)
+    elif way == "multi_worker_mirrored":
+        launch = [sys.executable, str(BENCHMARKS / "peers" / "launch.py"), str(ranks)]
+    return run_job(Job([*launch, *rank.command], rank.environment), output, LIMIT_SECONDS, log)
+
+
+def _rank(way: str, model: str, size: Size, ranks: int, output: pathlib.Path) -> Job:
+    """The command of each rank."""
+    batch, threads = (size.batch_size * ranks, ranks) if way == "alone" else (size.batch_size, 1)
+    worker = [str(BENCHMARKS / "whole_worker.py"), way, f"--model={model}", f"--output={output}"]
+    worker += [f"--batch-size={batch}", f"--steps={size.steps}", f"--threads={threads}"]
     if way == "horovod":
-        command = [*open_mpi.launch(ranks), str(install.venv_python("horovod")), *worker]
-        return Job(command, {"HOROVOD_CYCLE_TIME": SHORT_CYCLE_MS})
-    launch = [sys.executable, str(BENCHMARKS / "peers" / "launch.py"), str(ranks)]
-    return Job([*launch, str(install.venv_python("tensorflow")), *worker])
+        return Job([str(install.venv_python("horovod")), *worker], {"HOROVOD_CYCLE_TIME": SHORT_CYCLE_MS})
+    if way == "multi_worker_mirrored":
+        return Job([str(install.venv_python("tensorflow")), *worker])
+    return Job([PYTHON, *worker])
 
 
 def text(records: Sequence[Record]) -> str:
-    """Returns the table, or an empty string if nothing of this was measured."""
+    """Returns a table for each layout, or an empty string if nothing of this was measured."""
     own = [record for record in records if "whole" in record and "seconds" in record]
-    ways = list(dict.fromkeys(record["way"] for record in own))
+    tables = []
+    for where in dict.fromkeys(record["where"] for record in own):
+        title = f"### Whole training, {where}: images a second, and the time of a step\n\n"
+        tables.append(title + _table([record for record in own if record["where"] == where]))
+    return "\n\n".join(tables)
+
+
+def _table(records: Sequence[Record]) -> str:
+    ways = list(dict.fromkeys(record["way"] for record in records))
     rows = []
-    for model in dict.fromkeys(record["whole"] for record in own):
-        of_model = [record for record in own if record["whole"] == model]
+    for model in dict.fromkeys(record["whole"] for record in records):
+        of_model = [record for record in records if record["whole"] == model]
         seconds = {way: [s for r in of_model if r["way"] == way for s in r["seconds"]] for way in ways}
         images = of_model[0]["images"]
         ours = seconds.get(OURS)
@@ -106,7 +142,4 @@ def text(records: Sequence[Record]) -> str:
             ratio = f" ({median / statistics.median(ours):.2f}×)" if ours and way != OURS else ""
             row.append(f"{images / median:,.0f}/s, {time_text(median)}{ratio}")
         rows.append(row)
-    if not rows:
-        return ""
-    title = "### Whole training with all cores: images a second, and the time of a step\n\n"
-    return title + markdown(["model", *ways], rows)
+    return markdown(["model", *ways], rows)
