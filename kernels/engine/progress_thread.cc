@@ -22,7 +22,9 @@ constexpr std::chrono::milliseconds kSoon{2};
 // The time from the publishing of something to the ringing for it, on a rank that is not held up.
 constexpr std::chrono::microseconds kRingFollows{1};
 
-// How long a caller waits for news.
+// How long a caller waits for news. One that would have other work (TensorFlow's thread, in a graph) does not
+// wait longer for other hosts: with 1.5 ms, a chain of small allreduces took less than half the time, but a
+// step of a small model a third more.
 constexpr std::chrono::microseconds kSpin{100};
 constexpr std::chrono::milliseconds kSpinOverWire{5};  // if other hosts must answer
 
