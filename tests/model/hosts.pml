@@ -1,6 +1,7 @@
-/* kernels/engine/relay.{h,cc} and kernels/control/host_order.{h,cc}: the order that one host decides for all, failed steps, and
-   an abort. A host is one process: its members, which arrive, fail and abort, and its relay. What happens between the members
-   of a host is in engine.pml. Every step is a call of Relay::Step for one message or one request; channels are the wire. */
+/* kernels/engine/relay.{h,cc}, relay_head.{h,cc} and kernels/control/host_order.{h,cc}: the order and the batches that one host
+   decides for all, failed steps, and an abort. A host is one process: its members, which arrive, fail and abort, and its relay.
+   What happens between the members of a host is in engine.pml. Every step is a call of Relay::Step for one message or one
+   request; channels are the wire. */
 
 /* Each incarnation has so many requests on each host. */
 #ifndef HOSTS
@@ -30,6 +31,10 @@
 #ifndef PROMISES
 #define PROMISES 0
 #endif
+/* 1: hosts remember their batches. */
+#ifndef BATCHES
+#define BATCHES 0
+#endif
 /* 1: some host aborts the job. */
 #ifndef ABORT
 #define ABORT 0
@@ -52,6 +57,8 @@
 #define PROMISE 5
 #define WITHDRAW 6
 #define WITHDRAWN 7
+#define LAUNCH_SEALS 8 /* it ends its batch */
+#define SEAL 9         /* the open batch ends */
 chan to_head[HOSTS] = [QUEUE] of { byte, byte, byte }; /* kind, ticket, incarnation */
 chan to_host[HOSTS] = [QUEUE] of { byte, byte, byte };
 
@@ -86,6 +93,23 @@ inline End(t, how) {
   ended[AT(incarnation[h], t)] = how
 }
 
+/* All hosts cut the same batches, of the requests that are not small. */
+#if BATCHES
+byte sealed[HOSTS];                      /* batches that have ended */
+bit begun[HOSTS];                        /* the open one has a request */
+byte batch_of[INCARNATIONS * REQUESTS];  /* + 1 */
+#define IN_BATCH(t)                                                                                \
+  assert(batch_of[AT(incarnation[h], t)] == 0 || batch_of[AT(incarnation[h], t)] == sealed[h] + 1); \
+  batch_of[AT(incarnation[h], t)] = sealed[h] + 1;                                                  \
+  begun[h] = 1
+#define SEAL_HERE sealed[h] = sealed[h] + begun[h]; begun[h] = 0
+#define NO_BATCHES sealed[h] = 0; begun[h] = 0
+#else
+#define IN_BATCH(t)
+#define SEAL_HERE
+#define NO_BATCHES
+#endif
+
 /* All hosts launch in the same order: the requests of each incarnation, in that of the first host. */
 byte launches[HOSTS];
 byte order_of[INCARNATIONS * REQUESTS];
@@ -101,6 +125,7 @@ inline Launched(t) {
     End(t, WELL)
   :: else ->
     S(h, t) = LAUNCHED;
+    IN_BATCH(t);
     sent[AT(incarnation[h], t)] = sent[AT(incarnation[h], t)] | 1 << h
   fi
 }
@@ -131,15 +156,20 @@ inline Launched(t) {
   :: atomic { RUNS && S(h, t) == ARRIVED ->                                          \
        S(h, t) = REPORTED; to_head[h] ! READY, t, incarnation[h];                    \
        sent[AT(incarnation[h], t)] = sent[AT(incarnation[h], t)] | IS_SMALL(t) << h } \
-  :: atomic { RUNS && CAN_KEEP(t) -> promises[h] ? _, _; Launched(t) }               \
+  :: atomic { RUNS && CAN_KEEP(t) -> promises[h] ? _, _; Launched(t); SEAL_HERE }    \
   :: atomic { RUNS && S(h, t) == LAUNCHED && sent[AT(incarnation[h], t)] == ALL ->   \
        S(h, t) = DONE; End(t, WELL) }
 
 inline Obey() {
   if
-  :: kind == LAUNCH ->
+  :: kind == LAUNCH || kind == LAUNCH_SEALS ->
     assert(about == incarnation[h]);
-    Launched(ticket)
+    Launched(ticket);
+    if
+    :: kind == LAUNCH_SEALS -> SEAL_HERE
+    :: else
+    fi
+  :: kind == SEAL -> SEAL_HERE
   :: kind == FAIL -> failing[h]++
   :: kind == PROMISE -> promises[h] ! ticket, about
   :: kind == WITHDRAW ->
@@ -167,6 +197,7 @@ inline FailHere() {
   ticket = 0;
   assert(!promises[h]?[0, eval(incarnation[h])] && !promises[h]?[1, eval(incarnation[h])]);
   launches[h] = 0;
+  NO_BATCHES;
   incarnation[h]++
 }
 
@@ -220,8 +251,17 @@ inline Publish(what, t) {
 #endif
 }
 
-/* Launches that the head holds back: those of the open batch. */
+/* Launches that the head holds back: those of the open batch. Others of it may have been published. */
 chan held = [REQUESTS] of { byte };
+#if BATCHES
+bit open;
+#define OPENS open = 1
+#define CLOSES open = 0
+#else
+#define open 0
+#define OPENS skip
+#define CLOSES skip
+#endif
 
 inline PublishHeld() {
   do
@@ -231,19 +271,31 @@ inline PublishHeld() {
   launched = 0
 }
 
+/* The batch ends with the last launch that is held back, or after what was published. */
+inline SealOpen() {
+  do
+  :: len(held) > 1 -> held ? launched; Publish(LAUNCH, launched)
+  :: len(held) == 1 -> held ? launched; Publish(LAUNCH_SEALS, launched); break
+  :: len(held) == 0 && open -> Publish(SEAL, 0); break
+  :: len(held) == 0 && !open -> break
+  od;
+  CLOSES;
+  launched = 0
+}
+
 /* To all hosts but the one that has launched it by a promise. */
 inline PublishPromised(t) {
   if
-  :: to != 0 -> to_host[0] ! LAUNCH, t, order
+  :: to != 0 -> to_host[0] ! LAUNCH_SEALS, t, order
   :: else
   fi;
   if
-  :: to != 1 -> to_host[1] ! LAUNCH, t, order
+  :: to != 1 -> to_host[1] ! LAUNCH_SEALS, t, order
   :: else
   fi;
 #if HOSTS == 3
   if
-  :: to != 2 -> to_host[2] ! LAUNCH, t, order
+  :: to != 2 -> to_host[2] ! LAUNCH_SEALS, t, order
   :: else
   fi
 #endif
@@ -259,7 +311,14 @@ inline Withdraw() {
 inline LaunchReady(t) {
   waiting[t] = 0;
   if
-  :: IS_SMALL(t) -> PublishHeld(); Publish(LAUNCH, t)
+  :: IS_SMALL(t) ->
+    /* In no batch, but behind those that are held back. */
+    if
+    :: nempty(held) -> OPENS
+    :: empty(held)
+    fi;
+    held ! t;
+    PublishHeld()
   :: else -> held ! t
   fi
 }
@@ -295,7 +354,12 @@ inline LaunchInOrder() {
 
 /* What can be promised to `host`. */
 #define AWAITS_ONLY(t, host) (waiting[t] == (ALL & ~(1 << (host))))
-#define MAY_PROMISE(host) (PROMISES && empty(held) && first == 0 && !withdrawing && \
+#ifdef BUG_PROMISES_BEFORE_SEALING
+#define SEALED 1
+#else
+#define SEALED (!open)
+#endif
+#define MAY_PROMISE(host) (PROMISES && empty(held) && SEALED && first == 0 && !withdrawing && \
     (AWAITS_ONLY(0, host) || AWAITS_ONLY(1, host) || AWAITS_ONLY(REQUESTS - 1, host)))
 inline Promise(t) {
   if
@@ -351,7 +415,7 @@ inline FailAll() {
 
 inline FailNow() {
 #ifndef BUG_KEEPS_WHAT_IS_HELD
-  PublishHeld();
+  SealOpen();
 #endif
   Publish(FAIL, 0);
   order++;
@@ -406,7 +470,7 @@ inline Take(host) {
 proctype Head() {
   byte kind, ticket, about, launched;
   do
-  :: atomic { nempty(held) -> PublishHeld() }
+  :: atomic { nempty(held) || open -> SealOpen() }
   :: atomic { MAY_PROMISE(1) -> PromiseTo(1) }
   :: atomic { to_head[0] ? kind, ticket, about -> Take(0) }
   :: atomic { to_head[1] ? kind, ticket, about -> Take(1) }

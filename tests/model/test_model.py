@@ -50,6 +50,7 @@ LONG = {
     "lane_of_three",
     "hosts_fail",
     "three_hosts_fail",
+    "hosts_batches_fail",
 }
 
 # Broken variants that `make test` looks for, too: one of each kind. The others matter when a model changes.
@@ -132,10 +133,13 @@ HOST_SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "hosts_in_turn": ("REQUESTS=3", "PLACES=1", "IN_TURN=1", "FAILURES=1"),
     "hosts_cross": ("REQUESTS=3", "PLACES=1", "FAILURES=1"),
     "hosts_abort": ("FAILURES=1", "ABORT=1"),
+    "hosts_batches_fail": ("BATCHES=1", "REQUESTS=3", "SMALL=2", "FAILURES=1"),
     "promises_fail": ("PROMISES=1", "SMALL=1", "FAILURES=1"),
     "promises_cross": ("PROMISES=1", "REQUESTS=3", "PLACES=1"),
     "promises_abort": ("PROMISES=1", "FAILURES=1", "ABORT=1"),
     "promises_of_three": ("PROMISES=1", "HOSTS=3"),
+    "promises_batches": ("BATCHES=1", "PROMISES=1", "REQUESTS=3", "SMALL=2"),
+    "promises_batches_fail": ("BATCHES=1", "PROMISES=1", "SMALL=2", "FAILURES=1"),
 }
 HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "FAILS_AT_ONCE": ("FAILURES=1",),
@@ -145,6 +149,7 @@ HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "CROSSES": ("PLACES=1",),
     "FAILS_PROMISES": ("PROMISES=1", "FAILURES=1"),
     "OVERTAKES_PROMISES": ("PROMISES=1",),
+    "PROMISES_BEFORE_SEALING": ("BATCHES=1", "PROMISES=1", "REQUESTS=3", "SMALL=2"),
 }
 
 
