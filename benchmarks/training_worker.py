@@ -1,7 +1,8 @@
 """Trains a model on one rank: training_worker.py --model=… --output=FILE; run.py starts it.
 
-Rank 0 writes one JSON line: the time of each step on each rank, without reductions ("apart") and with them
-("together"), and the cost of the collectives according to stats().
+Rank 0 writes one JSON line: the time of each step on each rank, and the cost of the collectives according to
+stats(). The steps are without reductions ("apart"), with an allreduce of one number, for which each rank
+waits before it updates its weights ("in_step"), and with the gradients' reductions ("together").
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--reduce",
         action="store_true",
-        help="average the gradients over all ranks, in every other block of steps",
+        help="in two of three blocks of steps, reduce: one number, and the gradients",
     )
     parser.add_argument(
         "--threads", type=int, default=0, help="threads in each of TensorFlow's pools; 0: its default"
@@ -51,14 +52,22 @@ def main() -> None:
     optimizer = tf.keras.optimizers.SGD(0.001, momentum=0.9)
     optimizer.build(task.model.trainable_variables)
 
-    def make_step(reduce: bool) -> Any:
+    def when_all_have_gradients(gradients: List[tf.Tensor]) -> List[tf.Tensor]:
+        with tf.control_dependencies(gradients):
+            all_ranks = sdp.allreduce(tf.zeros([]))
+        with tf.control_dependencies([all_ranks]):
+            return [tf.identity(gradient) for gradient in gradients]
+
+    def make_step(work: str) -> Any:
         @tf.function
         def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
             with tf.GradientTape() as tape:
                 loss = loss_function(labels, task.model(images, training=True))
-            if reduce:
+            if work == "together":
                 tape = sdp.DistributedGradientTape(tape)
             gradients = tape.gradient(loss, task.model.trainable_variables)
+            if work == "in_step":
+                gradients = when_all_have_gradients(gradients)
             optimizer.apply_gradients(zip(gradients, task.model.trainable_variables))
             return loss
 
@@ -74,10 +83,9 @@ def main() -> None:
             raise AssertionError("the loss is not a number (NaN)")
         return seconds
 
-    # Together and apart alternate, so that other work on the machine disturbs both equally.
-    works = {"apart": make_step(reduce=False)}
-    if arguments.reduce:
-        works["together"] = make_step(reduce=True)
+    # The works alternate, so that other work on the machine disturbs them equally.
+    names = ("apart", "in_step", "together") if arguments.reduce else ("apart",)
+    works = {name: make_step(name) for name in names}
     for step in works.values():
         train(step, WARM_UP_STEPS)
     if sdp:
