@@ -10,13 +10,13 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from driver.figures import figures, size_text
+from driver.figures import figures, size_text, time_text
 
 Record = Dict
 
 
 def plot_sweeps(suites: Sequence[Tuple[str, Sequence[Record]]], path: pathlib.Path) -> None:
-    """Draws time over size, both logarithmic, one panel for each suite.
+    """Draws the time of an allreduce over its size, both logarithmic, one panel for each suite.
 
     Args:
         suites: title and records of each.
@@ -46,8 +46,9 @@ def _panel(axes: plt.Axes, title: str, records: Sequence[Record]) -> None:
             copies = sorted((s, f.seconds * f.memcpy_ratio) for (key, s), f in found.items() if key == name)
             axes.plot(*zip(*copies), label="memcpy by all ranks", color="grey", linestyle="--", linewidth=1.2)
     sizes: List[int] = sorted({size for _, size in found})
-    axes.set(title=title, xscale="log", yscale="log", xlabel="size of the tensor", ylabel="seconds")
+    axes.set(title=title, xscale="log", yscale="log", xlabel="size of the tensor")
     axes.set_xticks(sizes[::2], [size_text(size) for size in sizes[::2]], rotation=45, minor=False)
+    axes.yaxis.set_major_formatter(lambda seconds, _: time_text(seconds))
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)

@@ -27,7 +27,10 @@ def suite_text(records: Sequence[Record], name: str) -> str:
 
 
 def write(records: List[Record], folder: pathlib.Path, document: Optional[pathlib.Path]) -> None:
-    """Writes report.md to `folder`, performance.svg, and the results into the document, if there is one."""
+    """Writes report.md to `folder`, the plots, and the results into the document, if there is one.
+
+    The plots lie beside the document, or in the folder: performance.svg, and in-graphs.svg for the README.
+    """
     names = [record["suite"] for record in records if "suite_title" in record]
     sweeps = []
     for name in names:
@@ -40,6 +43,9 @@ def write(records: List[Record], folder: pathlib.Path, document: Optional[pathli
         from driver import plots  # imported late: the tests of this module run without matplotlib
 
         plots.plot_sweeps(sweeps, plot)
+        in_graphs = [sweep for sweep in sweeps if sweep[0].startswith("TensorFlow, graph")][:1]
+        if in_graphs:
+            plots.plot_sweeps(in_graphs, plot.with_name("in-graphs.svg"))
     text = _text(records, names, plot.name if sweeps else "")
     (folder / "report.md").write_text(text + "\n")
     print(f"The report is in {folder / 'report.md'}, the plot in {plot}", flush=True)
