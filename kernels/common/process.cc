@@ -50,4 +50,9 @@ bool ProcessRuns(pid_t pid, std::uint64_t start_ticks) {
          stat.state != 'X';
 }
 
+std::string HostName() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
+}
+
 }  // namespace tf_smddp

@@ -1,4 +1,4 @@
-// Facts about another process, from /proc.
+// Facts about another process, from /proc, and about the host.
 //
 // Place in the stack: the bottom. Process numbers are used again, so only a number and a start time together
 // identify a process.
@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 
 namespace tf_smddp {
 
@@ -27,6 +28,9 @@ bool ReadProcessStat(pid_t pid, ProcessStat* stat);
 // Tells whether /proc shows the process `pid` that started at `start_ticks`, and it has not ended. Any
 // thread.
 bool ProcessRuns(pid_t pid, std::uint64_t start_ticks);
+
+// Returns the name of this process's host. Any thread.
+std::string HostName();
 
 }  // namespace tf_smddp
 

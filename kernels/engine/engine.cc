@@ -7,6 +7,7 @@
 #include "kernels/collectives/collective.h"
 #include "kernels/common/affinity.h"
 #include "kernels/common/logging.h"
+#include "kernels/common/process.h"
 #include "kernels/common/version.h"
 #include "kernels/engine/job_engine.h"
 #include "kernels/engine/lone_engine.h"
@@ -17,12 +18,6 @@
 
 namespace tf_smddp {
 namespace {
-
-std::string HostName() {
-  char name[256] = "";
-  if (::gethostname(name, sizeof name - 1) != 0) return "unknown host";
-  return name;
-}
 
 // Rank 0 warns for the job, since a launcher usually treats all ranks alike.
 void WarnOfLauncher(const Config& config) {

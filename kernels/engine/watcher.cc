@@ -155,8 +155,9 @@ void Watcher::LookAtNextRanks() {
 void Watcher::Died(int local) {
   if (job_->HasLeft(local)) return;  // it has shut down in good order
   const LocalPeer& peer = job_->peer(local);
-  job_->Abort("rank " + std::to_string(job_->RankOf(local)) + " (pid " + std::to_string(peer.pid) + ") " +
-              DescribeExit(peer, kExitStatusPatience));
+  const std::string host = job_->wire() == nullptr ? "" : " on " + HostName();
+  job_->Abort("rank " + std::to_string(job_->RankOf(local)) + " (pid " + std::to_string(peer.pid) + host +
+              ") " + DescribeExit(peer, kExitStatusPatience));
 }
 
 }  // namespace tf_smddp

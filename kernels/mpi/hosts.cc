@@ -1,7 +1,5 @@
 #include "kernels/mpi/hosts.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -12,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "kernels/common/process.h"
 #include "kernels/common/version.h"
 
 namespace tf_smddp::mpi {
@@ -24,7 +23,7 @@ void CopyText(const std::string& text, char (&to)[kSize]) {
 
 Introduction OwnIntroduction(const Config& config) {
   Introduction own;
-  if (::gethostname(own.host, sizeof own.host - 1) != 0) CopyText("unknown", own.host);
+  CopyText(HostName(), own.host);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   CopyText(boot, own.boot);

@@ -260,10 +260,12 @@ TEST(Abort, IsFinalForEverything) {
 }
 
 TEST(Leaving, ARequestThatWaitsForARankThatHasLeft) {
+  // How a rank of another host has left is not known.
+  const std::string left = RanksOnHosts(3).size() == 1 ? "rank 1 called shutdown()" : "rank 1 left the job";
   for (const bool submit_first : {true, false}) {
     RunRanks(
         3,
-        [submit_first](int rank, Engine& engine) {
+        [submit_first, &left](int rank, Engine& engine) {
           std::vector<float> data(100, 1.0f);
           if (rank == 1) {
             if (submit_first) std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -273,7 +275,7 @@ TEST(Leaving, ARequestThatWaitsForARankThatHasLeft) {
           if (!submit_first) std::this_thread::sleep_for(std::chrono::milliseconds(50));
           const Status status = Await(engine, AllreduceFloats(data, &data));
           EXPECT_FALSE(status.ok());
-          EXPECT_NE(status.message().find("rank 1 called shutdown()"), std::string::npos) << status.message();
+          EXPECT_NE(status.message().find(left), std::string::npos) << status.message();
           EXPECT_NE(status.message().find("allreduce 'test' sum float32 [100]"), std::string::npos)
               << status.message();
         },

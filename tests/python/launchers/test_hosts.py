@@ -63,11 +63,32 @@ def test_collectives(bench):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("counts", LAYOUTS, ids=layout_name)
-@pytest.mark.parametrize("kind", KINDS)
-def test_matrix(bench, kind, counts):
+def test_the_standard_abi(bench):
+    """MPICH 5 has a library of MPI's standard ABI, too."""
+    library = pathlib.Path(sys.prefix) / "lib" / "libmpi_abi.so.1"
+    with VirtualHosts(2) as hosts:
+        words = launch("mpich", hosts, (2, 1), [sys.executable, COLLECTIVES, "all"])
+        changes = {"SMDDP_MPI_LIBRARY": str(library), "SMDDP_LOG_LEVEL": "info"}
+        ended = bench.run(*words, **changes)
+    assert f"{library}" in ended.output, ended.output
+    check_collectives(ended, (2, 1))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "kind, counts, rate",
+    [
+        *(
+            pytest.param(kind, counts, None, id=f"{kind}-{layout_name(counts)}")
+            for kind in KINDS
+            for counts in LAYOUTS
+        ),
+        pytest.param("openmpi4", (2, 1), "200mbit", id="openmpi4-2+1-slow"),
+    ],
+)
+def test_matrix(bench, kind, counts, rate):
     """Each collective with all types, operations and kinds of sizes, process sets, and failed steps."""
-    with VirtualHosts(len(counts)) as hosts:
+    with VirtualHosts(len(counts), rate) as hosts:
         running = bench.start(*launch(kind, hosts, counts, [sys.executable, MATRIX, "all"]))
         ended = running.finish(LONG_SECONDS)
     check_collectives(ended, counts)
@@ -86,11 +107,20 @@ def test_digits(bench, kind, counts):
     assert "weights        equal to the bit on all ranks" in ended.output, ended.output
 
 
-@pytest.mark.parametrize("family", ["mpich", pytest.param("openmpi4", marks=pytest.mark.long)])
-def test_smddprun(bench, family):
-    """The ranks of the hosts that -H names, through the MPI that is first in PATH."""
+@pytest.mark.parametrize(
+    "family, option",
+    [
+        ("mpich", "-H"),
+        pytest.param("openmpi4", "-H", marks=pytest.mark.long),
+        pytest.param("openmpi4", "--hostfile", marks=pytest.mark.long),
+    ],
+)
+def test_smddprun(bench, family, option):
+    """The ranks of the hosts that are named, through the MPI that is first in PATH."""
     path = os.pathsep.join([str(pathlib.Path(mpi_launchers.program(family)).parent), os.environ["PATH"]])
-    words = [sys.executable, "-m", "smddprun", "-H", "h0:2,h1:1"]
+    hostfile = bench.folder / "hosts"
+    hostfile.write_text("h0 slots=2\nh1 slots=1\n")
+    words = [sys.executable, "-m", "smddprun", option, "h0:2,h1:1" if option == "-H" else hostfile]
     words += ["--no-tag-output", sys.executable, bench.who, "smddprun"]
     with VirtualHosts(2) as hosts:
         changes = {"PATH": path, **agent_variables(family, hosts)}
@@ -177,14 +207,17 @@ except tf.errors.InternalError as error:
 """
 
 
-def test_a_rank_that_ends_on_another_host(bench):
+@pytest.mark.parametrize("counts", [(1, 1), pytest.param((2, 2), marks=pytest.mark.long)], ids=layout_name)
+def test_a_rank_that_ends_on_another_host(bench, counts):
     # MPI's launchers end all processes when one is killed; this one ends by itself, with an error.
     job = bench.folder / "one_fails.py"
     job.write_text(ONE_FAILS)
     with VirtualHosts(2) as hosts:
-        ended = bench.run(*launch("openmpi4", hosts, (1, 1), [sys.executable, job]))
+        ended = bench.run(*launch("openmpi4", hosts, counts, [sys.executable, job]))
     assert ended.code != 0, ended.output
-    assert re.search(r"error on 0: .*rank 1.*ValueError: out of data", ended.output), ended.output
+    for rank in set(range(sum(counts))) - {1}:
+        text = rf"error on {rank}: .*rank 1.*ValueError: out of data"
+        assert re.search(text, ended.output), ended.output
 
 
 def test_a_library_that_is_not_the_launchers(bench):
