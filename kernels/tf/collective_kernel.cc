@@ -1,8 +1,10 @@
 #include "kernels/tf/collective_kernel.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "kernels/engine/engine.h"
@@ -13,6 +15,7 @@
 #include "kernels/tf/submission.h"
 #include "kernels/tf/ticket_value.h"
 #include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/profiler/lib/traceme.h"
 
 namespace tf_smddp {
 
@@ -20,6 +23,7 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
+using ::tensorflow::profiler::TraceMe;
 
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* context, CollectiveKind kind, int tensors,
                                    Pairing::Kind sequence)
@@ -28,6 +32,15 @@ CollectiveKernel::CollectiveKernel(OpKernelConstruction* context, CollectiveKind
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
+  if (TraceMe::Active()) {
+    // In TensorFlow's profiler: the time until the result is there. Its own event of this op is the call.
+    const std::int64_t activity =
+        TraceMe::ActivityStart([this] { return std::string(type_string()) + " until done: " + name(); });
+    done = [activity, ended = std::move(done)] {
+      TraceMe::ActivityEnd(activity);
+      ended();
+    };
+  }
   if (attributes_.eager && HasGpuKernels()) CountEagerOp(attributes_.communicator);
   std::shared_ptr<Engine> engine = GlobalEngine();
   OP_REQUIRES_ASYNC(context, engine != nullptr, ToTensorFlow(NotInitialized()), done);

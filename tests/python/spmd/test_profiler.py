@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import tf_smddp as sdp
 
@@ -86,3 +88,37 @@ def test_the_end_of_the_process_ends_it(rank, tmp_path):
     alone = {name: value for name, value in os.environ.items() if not name.startswith(OUTER_JOB)}
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=alone, check=True)
     assert len(events_in(tmp_path / "trace.json", 0)) == 7
+
+
+def events_of_tensorflow(folder):
+    """Returns the names and durations in seconds of the events in a trace of TensorFlow's own profiler."""
+    (file,) = folder.glob("**/*.xplane.pb")
+    space = xplane_pb2.XSpace.FromString(file.read_bytes())
+    return [
+        (plane.event_metadata[event.metadata_id].name, event.duration_ps * 1e-12)
+        for plane in space.planes
+        for line in plane.lines
+        for event in line.events
+    ]
+
+
+def test_tensorflows_own_profiler(rank, size, tmp_path):
+    weight = tf.Variable(tf.ones([1000]))
+
+    @tf.function
+    def step():
+        if rank == size - 1:  # the other ranks wait for this one
+            tf.numpy_function(lambda: time.sleep(0.1), [], [])
+        return sdp.allreduce(weight, 0, 1, name="of_a_step")
+
+    step()
+    tf.profiler.experimental.start(str(tmp_path))
+    for _ in range(3):
+        step()
+    sdp.grouped_allreduce([weight, weight])
+    tf.profiler.experimental.stop()
+    events = events_of_tensorflow(tmp_path)
+    assert sum(name.startswith("SmddpGroupedAllreduce until done: ") for name, _ in events) == 1
+    seconds = [time for name, time in events if name == "SmddpAllreduce until done: of_a_step"]
+    assert len(seconds) == 3
+    assert all(0.05 < each < 60 for each in seconds) or rank == size - 1, seconds
