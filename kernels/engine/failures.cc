@@ -88,15 +88,16 @@ void Failures::OpenIncarnation() {
     state_->communicator->Fail(state_->sequencer.incarnation(), origin, text);
 }
 
-// "rank 1 has ended (its script is at its end) after 14 collectives". Of ranks of other hosts there is less.
+// "rank 1 called shutdown() after 14 collectives". Of ranks of other hosts there is less.
 std::string Failures::HowTheyLeft(std::uint64_t members) const {
   const std::string names = state_->communicator->Names(members);
   const int first = __builtin_ctzll(members);
   if ((members & (members - 1)) != 0 || first >= state_->group->size()) return names + " left the job";
   const RankRecord& record = state_->group->record(first);
   const bool ended = record.left.load(std::memory_order_seq_cst) == RankRecord::kScriptEnded;
-  return names + (ended ? " has ended (its script is at its end)" : " called shutdown()") + " after " +
-         std::to_string(record.progress.submitted()) + " collectives";
+  const std::string how =
+      ended ? " has ended (its script is at its end, or called sys.exit)" : " called shutdown()";
+  return names + how + " after " + std::to_string(record.progress.submitted()) + " collectives";
 }
 
 void Failures::CheckLeftBetweenIncarnations(bool awaits_incarnation) {

@@ -165,7 +165,7 @@ except tf.errors.OpError as failure:
     found = job.reports[0]["error"]
     assert "rank 1" in found, job
     if error.startswith("SystemExit"):
-        assert "has ended (its script is at its end)" in found, job
+        assert "has ended (its script is at its end, or called sys.exit)" in found, job
         assert job.exit_code == 3, job
     else:
         assert "ended with an uncaught" in found, job
