@@ -131,7 +131,7 @@ class DistributedGradientTape(tf.GradientTape):
             "DistributedGradientTape",
             communicator,
         )
-        note_tape(tf.nest.flatten(sources))
+        note_tape(tf.nest.flatten(sources), reduced)
         return tf.nest.pack_sequence_as(local, reduced)
 
     # The other methods of tf.GradientTape call the wrapped tape. They must be written out, since Python finds
