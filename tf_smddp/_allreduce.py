@@ -78,8 +78,10 @@ def allreduce(
     factors = scaling(prescale_factor, postscale_factor, "allreduce")
     communicator = communicator_of(process_set, "allreduce")
     compressor = compressor_around_op(compression)
-    compressed, context = compressor.compress(as_dense(tensor if grad is None else grad, "allreduce"))
+    dense = as_dense(tensor if grad is None else grad, "allreduce")
+    compressed, context = compressor.compress(dense)
     check_reducible(compressed, reduce_op, factors, "allreduce")
+    _gradient_use.note_users([dense], reduce_op)
     tensor_name, node_name = _tickets.names(name, "SmddpAllreduce")
     reduced = allreduce_op(
         compressed,
@@ -131,17 +133,20 @@ def grouped_allreduce(
     """
     check_call_site("grouped_allreduce")
     tensors = check_list(tensors, "grouped_allreduce")
-    return allreduce_group(
+    reduce_op = resolve_reduce_op(op)
+    reduced = allreduce_group(
         tensors,
         member_names(name, len(tensors)),
         compression,
-        resolve_reduce_op(op),
+        reduce_op,
         name or "SmddpGroupedAllreduce",
         communicator_of(process_set, "grouped_allreduce"),
         scaling(prescale_factor, postscale_factor, "grouped_allreduce"),
         "grouped_allreduce",
         meet_by_labels=name is not None,
     )
+    _gradient_use.note_users(reduced, reduce_op)
+    return reduced
 
 
 def allreduce_group(
@@ -295,7 +300,6 @@ def allreduce_op(
     compression: str = "none",
 ) -> tf.Tensor:
     """Emits one SmddpAllreduce; `tensor_name` pairs it when the ticket is -1, `name` is the node's."""
-    _gradient_use.note_reduction()
     return _op_library.ops.smddp_allreduce(
         tensor=tensor,
         ticket=group_ticket,
@@ -327,7 +331,6 @@ def reduction_op(
 
     `make` is the op as a function of the op library's, and `attributes` are those that it alone has.
     """
-    _gradient_use.note_reduction()
     return list(
         make(
             tensors=list(tensors),

@@ -21,7 +21,9 @@ from typing import NamedTuple, Optional, Sequence
 import tensorflow as tf
 
 from tf_smddp import _tickets
-from tf_smddp._allreduce import allreduce
+from tf_smddp._allreduce import allreduce_op
+from tf_smddp._autograph import not_converted
+from tf_smddp._call_site import check_call_site
 from tf_smddp._reduce_op import ReduceOp
 
 
@@ -64,13 +66,7 @@ def global_moments(
 
     count, mean, squares = (tf.cast(each, tf.float64) for each in (count, mean, squares))
     parts = [count, count * mean, squares + count * tf.square(mean)]
-    sums = allreduce(
-        tf.concat([tf.reshape(part, [-1]) for part in parts], 0),
-        0,
-        1,
-        op=ReduceOp.SUM,
-        name=_tensor_name(name),
-    )
+    sums = _sums(tf.concat([tf.reshape(part, [-1]) for part in parts], 0), _tensor_name(name))
     counts_sum, sum_, squares_sum = (
         tf.reshape(total, tf.shape(part))
         for total, part in zip(tf.split(sums, [tf.size(part) for part in parts]), parts)
@@ -82,6 +78,15 @@ def global_moments(
         _finish(variance, x, axes, keepdims),
         tf.cast(counts_sum, x.dtype) if mask is None else _finish(counts_sum, x, axes, keepdims),
     )
+
+
+@not_converted
+def _sums(tensor: tf.Tensor, name: Optional[str]) -> tf.Tensor:
+    """Collective: the sums over all ranks. `allreduce` would count them as what a script reduces."""
+    check_call_site("SyncBatchNormalization")
+    ticket = _tickets.draw_ticket()
+    tensor_name, node_name = _tickets.names(name, "SmddpAllreduce")
+    return allreduce_op(tensor, ticket, ReduceOp.SUM, 0, 1, tensor_name, node_name)
 
 
 def _finish(moment: tf.Tensor, x: tf.Tensor, axes: Sequence[int], keepdims: bool) -> tf.Tensor:

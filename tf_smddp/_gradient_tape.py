@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
+from tf_smddp._callbacks_beside import warn_within_fit
 from tf_smddp._compression import Compression, compressor_around_op
 from tf_smddp._device_hints import warn_about_device_hints
 from tf_smddp._gradient_use import note_tape
@@ -114,6 +115,7 @@ class DistributedGradientTape(tf.GradientTape):
                 or a rank has ended; the text names the rank and the remedy.
         """
         check_call_site("DistributedGradientTape.gradient")
+        warn_within_fit()
         communicator = communicator_of(self._process_set, "DistributedGradientTape")
         if communicator == WORLD:
             make_equal(tf.nest.flatten(sources), "DistributedGradientTape")
@@ -131,7 +133,7 @@ class DistributedGradientTape(tf.GradientTape):
             "DistributedGradientTape",
             communicator,
         )
-        note_tape(tf.nest.flatten(sources))
+        note_tape(tf.nest.flatten(sources), reduced)
         return tf.nest.pack_sequence_as(local, reduced)
 
     # The other methods of tf.GradientTape call the wrapped tape. They must be written out, since Python finds

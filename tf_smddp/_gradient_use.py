@@ -6,10 +6,14 @@ All is known while Python builds or runs the step, so a step that is traced once
 from __future__ import annotations
 
 import warnings
-from typing import Any, FrozenSet, Sequence
+import weakref
+from typing import Any, Sequence
+
+import tensorflow as tf
 
 from tf_smddp import _runtime
 from tf_smddp._conversion import unwrapped
+from tf_smddp._reduce_op import ReduceOp
 
 _WRAP = "Wrap the optimizer in DistributedOptimizer, or the tape in DistributedGradientTape"
 
@@ -21,19 +25,29 @@ class _Seen:
         self.forget()
 
     def forget(self) -> None:
-        self.reduced = False  # something: an allreduce, or a reduce-scatter
+        self.reduced = False  # gradients, or what may be some
         self.broadcast = False  # variables
         self.warned_of_never = self.warned_of_twice = False
-        # The variables of which a DistributedGradientTape has reduced the gradients last, by id.
-        self.by_tape: FrozenSet[int] = frozenset()
+        # The variables of which a DistributedGradientTape has reduced gradients, by id.
+        self.by_tape: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 _seen = _Seen()
 
 
-def note_reduction() -> None:
-    """Notes that an op was made that reduces tensors."""
+def note_gradients() -> None:
+    """Notes that gradients are reduced, by a tape or an optimizer."""
     _seen.reduced = True
+
+
+def note_users(tensors: Sequence[tf.Tensor], reduce_op: ReduceOp) -> None:
+    """Notes that a user's script reduces tensors, which may be gradients: sums or averages of such numbers.
+
+    What is reduced for other purposes calls none of these functions: the statistics of
+    SyncBatchNormalization, averages of metrics, numbers by which ranks agree.
+    """
+    if reduce_op in (ReduceOp.SUM, ReduceOp.AVERAGE):
+        _seen.reduced |= any(each.dtype.is_floating or each.dtype.is_complex for each in tensors)
 
 
 def note_broadcast() -> None:
@@ -41,24 +55,26 @@ def note_broadcast() -> None:
     _seen.broadcast = True
 
 
-def note_tape(sources: Sequence[Any]) -> None:
-    """Notes that a DistributedGradientTape has reduced the gradients of these sources."""
-    _seen.by_tape = frozenset(id(unwrapped(source)) for source in sources)
+def note_tape(sources: Sequence[Any], gradients: Sequence[Any]) -> None:
+    """Notes that a DistributedGradientTape has reduced these gradients; None where there is none."""
+    for source, gradient in zip(map(unwrapped, sources), gradients):
+        if gradient is not None and isinstance(source, tf.Variable):
+            _seen.by_tape[id(source)] = source
 
 
 def warn_if_reduced_by_tape(variables: Sequence[Any]) -> None:
-    """Warns, once, if a tape has reduced the gradients that an optimizer is about to reduce.
+    """Warns, once, if tapes have reduced gradients that an optimizer is about to reduce.
 
     Args:
         variables: those of the optimizer's step.
     """
-    twice = bool(variables) and _seen.by_tape.issuperset(id(unwrapped(each)) for each in variables)
-    _seen.by_tape = frozenset()
+    twice = [each for each in map(unwrapped, variables) if id(each) in _seen.by_tape]
     if twice and not _seen.warned_of_twice and _runtime.rank() == 0:
         _seen.warned_of_twice = True
         warnings.warn(
-            "DistributedOptimizer reduces gradients that DistributedGradientTape has reduced before: an "
-            "average takes twice the time, and a sum is too large by a factor of size(). Use one of the two.",
+            "DistributedOptimizer reduces gradients that DistributedGradientTape has reduced before (first "
+            f"{twice[0].name!r}): an average takes twice the time, and a sum is too large by a factor of "
+            "size(). Use one of the two.",
             stacklevel=2,
         )
 

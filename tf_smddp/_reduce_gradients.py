@@ -12,7 +12,7 @@ from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
-from tf_smddp import _op_library, _tickets
+from tf_smddp import _gradient_use, _op_library, _tickets
 from tf_smddp._allgather import allgather_op
 from tf_smddp._allreduce import allreduce_group
 from tf_smddp._compression import compressor_around_op
@@ -50,6 +50,8 @@ def reduce_gradients(
         ValueError: a sparse gradient is to be gathered, and `reduce_op` is neither SUM nor AVERAGE; or to be
             made dense, and has no dense_shape.
     """
+    if any(gradient is not None for gradient in gradients):
+        _gradient_use.note_gradients()
     reduced: List[Any] = [None] * len(gradients)
     sparse = [
         i

@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
-from tf_smddp import _gradients, _op_library, _tickets
+from tf_smddp import _gradient_use, _gradients, _op_library, _tickets
 from tf_smddp._allgather import allgather_op
 from tf_smddp._allreduce import (
     check_list,
@@ -69,6 +69,7 @@ def reducescatter(
     communicator = communicator_of(process_set, "reducescatter")
     rows = to_rows(tensor, "reducescatter")
     check_reducible(rows, reduce_op, factors, "reducescatter")
+    _gradient_use.note_users([rows], reduce_op)
     tensor_name, node_name = _tickets.names(name, "SmddpReducescatter")
     return reducescatter_op(
         [rows], _tickets.draw_ticket(communicator), reduce_op, [tensor_name], node_name, communicator, factors
@@ -112,6 +113,7 @@ def grouped_reducescatter(
     ]
     for tensor in rows:
         check_reducible(tensor, reduce_op, factors, "grouped_reducescatter")
+    _gradient_use.note_users(rows, reduce_op)
     if not rows:
         return []
     tensor_name, node_name = _tickets.names(name, "SmddpReducescatter")

@@ -9,6 +9,7 @@ import operator
 from typing import Any, List, Optional, Sequence
 
 from tf_smddp._call_site import check_call_site
+from tf_smddp._callbacks_beside import warn_within_fit
 from tf_smddp._compression import compressor_around_op
 from tf_smddp._gradient_use import warn_if_reduced_by_tape
 from tf_smddp._periodic_check import check
@@ -35,12 +36,15 @@ class Reduction:
     def prepare(self, variables: Sequence[Any], optimizer: Any) -> None:
         """Sees to it, once, that all ranks begin with the same values. Before anything is reduced.
 
+        And warns of what else would make ranks differ, as far as it is seen here.
+
         Args:
             variables: what is trained.
             optimizer: what trains them.
         """
         check_call_site(_CALLER)
         warn_if_reduced_by_tape(variables)
+        warn_within_fit()
         if communicator_of(self.process_set, _CALLER) == WORLD:
             make_equal(variables, _CALLER, optimizer)
 

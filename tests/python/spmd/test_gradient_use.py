@@ -1,4 +1,8 @@
-"""Gradients that are reduced twice, or never: each gives a warning in the first step."""
+"""Gradients that are reduced twice, or never, give one warning.
+
+Twice: in the first step. Never: after the first batch of `fit` with our callbacks; in a custom loop, when the
+job ends.
+"""
 
 import warnings
 
@@ -64,6 +68,58 @@ def test_a_tape_for_some_and_an_optimizer_for_others(rank, told):
     assert told(TWICE) == []
 
 
+def reduced_gradients(*variables):
+    """Those of a sum, by a tape of its own. None for what is not in it."""
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_sum(tf.convert_to_tensor(each)) for each in variables[:1]])
+    return sdp.DistributedGradientTape(tape).gradient(loss, [as_source(each) for each in variables])
+
+
+def as_source(variable):
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+@pytest.mark.parametrize("of_optimizer", ["two", "first and other"])
+@each_and_tf_keras(ALL)
+def test_two_tapes_and_an_optimizer_that_has_some_of_their_variables(rank, family, of_optimizer, told):
+    first, second, other = (family.variable([float(i)]) for i in range(3))
+    reduced = [reduced_gradients(first)[0], reduced_gradients(second)[0]]
+    chosen = [first, second] if of_optimizer == "two" else [first, other]
+    sdp.DistributedOptimizer(family.optimizers.SGD(0.1)).apply_gradients(zip(reduced, chosen))
+    assert len(told(TWICE)) == (rank == 0), told(TWICE)
+
+
+@each_and_tf_keras(ALL)
+def test_each_gradient_is_reduced_once(family, told):
+    """Two optimizers, as for a GAN; gradients of several tapes that are added up; a persistent tape."""
+    one, other = family.variable([1.0]), family.variable([2.0])
+    plain = [family.optimizers.SGD(0.1) for _ in range(2)]
+    for _ in range(2):
+        for optimizer, variable in zip(plain, (one, other)):
+            optimizer.apply_gradients(zip(reduced_gradients(variable), [variable]))
+        total = sum(reduced_gradients(one)[0] for _ in range(3))
+        plain[0].apply_gradients([(total, one)])
+    # What these train, a tape has met, but has reduced nothing of it.
+    apart = [family.variable([float(i)]) for i in range(2)]
+    assert reduced_gradients(one, *apart)[1:] == [None, None]
+    distributed = [sdp.DistributedOptimizer(family.optimizers.SGD(0.1)) for _ in range(2)]
+    for _ in range(2):
+        with tf.GradientTape(persistent=True) as tape:
+            losses = [tf.reduce_sum(tf.convert_to_tensor(each) ** 2) for each in apart]
+        for optimizer, loss, variable in zip(distributed, losses, apart):
+            optimizer.apply_gradients([(tape.gradient(loss, as_source(variable)), variable)])
+    assert told(TWICE) == []
+
+
+def test_a_variable_that_is_no_more_is_none_of_an_optimizer_s(told):
+    for number in range(50):
+        reduced_gradients(tf.Variable([float(number)]))
+        optimizer = sdp.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
+        fresh = tf.Variable([1.0])
+        optimizer.minimize(lambda: tf.reduce_sum(fresh), var_list=[fresh])  # noqa: B023
+    assert told(TWICE) == []
+
+
 def fit(family, optimizer, callback):
     layers = family.keras.layers
     family.keras.utils.set_random_seed(3)
@@ -86,11 +142,71 @@ def test_fit_with_a_plain_optimizer(rank, size, family, callback, distributed, t
         assert callback.__name__ in text and "Wrap the optimizer in DistributedOptimizer" in text
 
 
-@pytest.mark.parametrize("reduces", [False, True])
-def test_a_loop_that_only_broadcasts(rank, size, told, reduces):
+@pytest.mark.parametrize("distributed", [False, True])
+@each_and_tf_keras(ALL)
+def test_a_train_step_with_a_tape(rank, family, distributed, told):
+    """And with the model's optimizer, which reduces, too, or does not."""
+
+    class Model(family.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = family.keras.layers.Dense(2)
+
+        def call(self, features):
+            return self.dense(features)
+
+        def train_step(self, batch):
+            features, targets = batch
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(features) - targets) ** 2)
+            sources = [as_source(each) for each in self.trainable_variables]
+            gradients = sdp.DistributedGradientTape(tape).gradient(loss, sources)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+            return {"loss": loss}
+
+    optimizer = family.optimizers.SGD(0.1)
+    model = Model()
+    model.compile(sdp.DistributedOptimizer(optimizer) if distributed else optimizer, jit_compile=False)
+    features = np.ones((8, 3), np.float32)
+    model.fit(features, features[:, :2], batch_size=4, verbose=0)
+    assert len(told(TWICE)) == (rank == 0 and distributed), told(TWICE)
+
+
+def sums_by_sync_batch_normalization(weight):
+    sdp.SyncBatchNormalization()(tf.ones([4, 2]), training=True)
+
+
+REDUCTIONS = {
+    "nothing": (lambda weight: None, False),
+    "average": (sdp.allreduce, True),
+    "sum of a group": (lambda weight: sdp.grouped_allreduce([weight], op=sdp.ReduceOp.SUM), True),
+    "rows": (sdp.reducescatter, True),
+    "rows of a group": (lambda weight: sdp.grouped_reducescatter([weight]), True),
+    "tape": (reduced_gradients, True),
+    "least number of batches": (lambda weight: sdp.allreduce(tf.constant(3), op=sdp.ReduceOp.MIN), False),
+    "number of samples": (lambda weight: sdp.allreduce(tf.constant(3), op=sdp.ReduceOp.SUM), False),
+    "largest loss": (lambda weight: sdp.allreduce(weight, op=sdp.ReduceOp.MAX), False),
+    "loss": (sdp.oob_allreduce, False),
+    "SyncBatchNormalization": (sums_by_sync_batch_normalization, False),
+}
+
+
+@pytest.mark.parametrize("what", REDUCTIONS)
+def test_a_loop_that_broadcasts(rank, size, told, what):
+    """It is warned of at the end of the job, unless something may have been gradients."""
+    reduce, may_be_gradients = REDUCTIONS[what]
     weight = tf.Variable([1.0])
     sdp.broadcast_variables([weight], 0)
-    if reduces:
-        sdp.allreduce(weight)
+    reduce(weight)
     _gradient_use._at_shutdown()
-    assert len(told(NEVER)) == (rank == 0 and size > 1 and not reduces), told(NEVER)
+    assert len(told(NEVER)) == (rank == 0 and size > 1 and not may_be_gradients), told(NEVER)
+
+
+def test_rows_that_a_tape_gathers_are_gradients(told):
+    table = tf.Variable(tf.ones([3, 2]))
+    sdp.broadcast_variables([table], 0)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.gather(table, [0, 2]))
+    sdp.DistributedGradientTape(tape, sparse_as_dense=False).gradient(loss, table)
+    _gradient_use._at_shutdown()
+    assert told(NEVER) == []

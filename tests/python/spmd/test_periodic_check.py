@@ -27,6 +27,15 @@ def caught(monkeypatch):
         _state.forget()
 
 
+def meet():
+    """Waits for all ranks after an error, and gets what errors of their steps there still are."""
+    while True:
+        try:
+            return sdp.barrier()
+        except tf.errors.OpError:
+            continue
+
+
 def make_step(mode, weights):
     @mode
     def step(x):
@@ -63,33 +72,47 @@ def test_a_drift_is_an_error_on_all_ranks(rank, size, mode, caught):
     text = rf"drifted apart by step 3 .*1 of 2 variables differ, first 'second:0' of rank {size - 1} from"
     with pytest.raises((RuntimeError, tf.errors.OpError), match=text):
         step(x)
-    sdp.barrier()
+    meet()
 
 
+@pytest.mark.parametrize("bad", ["nan", "inf", "-inf"])
 @modes(eager, tf.function)
-def test_the_rank_with_a_nan_is_named(rank, size, mode, caught):
+def test_the_rank_whose_gradient_is_not_finite_is_named(rank, size, mode, bad, caught):
     step = make_step(mode, make_weights())
     for number in range(EVERY):
-        bad = rank == size - 1 and number == EVERY - 1
-        step(tf.constant([1.0, float("nan") if bad else 1.0]))
-    texts = [str(each.message) for each in caught]
+        step(tf.constant([1.0, float(bad) if rank == size - 1 and number == EVERY - 1 else 1.0]))
+    assert_named(caught, rank, size, "first:0")
+
+
+def assert_named(caught, rank, size, variable):
+    texts = [str(each.message) for each in caught if "before it is reduced" in str(each.message)]
     assert len(texts) == (rank == 0 and size > 1), texts
     for text in texts:
-        assert f"in step 3, rank {size - 1}'s gradient of 'first:0' has a NaN" in text, text
+        assert f"in step 3, rank {size - 1}'s gradient of {variable!r} has a NaN or an infinity" in text, text
+
+
+def made(family):
+    """A model that is built."""
+    layers = family.keras.layers
+    family.keras.utils.set_random_seed(3)
+    return family.keras.Sequential([layers.InputLayer((3,)), layers.Dense(2)])
+
+
+def compiled_model(family):
+    model = made(family)
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(0.1))
+    model.compile(optimizer, family.keras.losses.MeanSquaredError(), jit_compile=False)
+    return model
+
+
+def data_of(rank):
+    return np.random.default_rng(rank).normal(size=(4 * 2 * EVERY, 3)).astype(np.float32)
 
 
 @pytest.mark.min_ranks(2)
-@each_and_tf_keras([family for family in ALL if not family.is_beside_keras3])
-def test_fit(rank, size, family, caught):
-    layers = family.keras.layers
-    family.keras.utils.set_random_seed(3)
-    model = family.keras.Sequential([layers.InputLayer((3,)), layers.Dense(2)])
-    model.compile(
-        sdp.DistributedOptimizer(family.optimizers.SGD(0.1)),
-        family.keras.losses.MeanSquaredError(),
-        jit_compile=False,
-    )
-    features = np.random.default_rng(rank).normal(size=(24, 3)).astype(np.float32)
+@each_and_tf_keras(ALL)
+def test_a_drift_in_fit(rank, family, caught):
+    model, features = compiled_model(family), data_of(rank)
 
     def fit():
         model.fit(features, features[:, :2], batch_size=4, verbose=0, shuffle=False)
@@ -99,7 +122,50 @@ def test_fit(rank, size, family, caught):
         model.trainable_variables[0].assign_add(np.full((3, 2), 1e-6))
     with pytest.raises((RuntimeError, tf.errors.OpError), match=r"drifted apart by step 9 .*of rank 1 from"):
         fit()
-    sdp.barrier()
+    meet()
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf"])
+@each_and_tf_keras(ALL)
+def test_the_rank_is_named_in_fit(rank, size, family, bad, caught):
+    model, features = compiled_model(family), data_of(rank)[: 4 * EVERY]
+    if rank == size - 1:
+        features[-1] = float(bad)
+    model.fit(features, features[:, :2], batch_size=4, verbose=0, shuffle=False)
+    assert_named(caught, rank, size, tf_name(model.trainable_variables[0]))
+
+
+def tf_name(variable):
+    return variable.name if isinstance(variable, tf.Variable) else variable.value.name
+
+
+@pytest.mark.min_ranks(2)
+@modes(eager, tf.function)
+@each_and_tf_keras(ALL)
+def test_a_drift_in_a_loop_with_an_optimizer(rank, size, family, mode, caught):
+    model = made(family)
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(0.1))
+    if hasattr(optimizer, "build"):
+        optimizer.build(model.trainable_variables)
+
+    @mode
+    def step(features):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(features) ** 2)
+        sources = [
+            each if isinstance(each, tf.Variable) else each.value for each in model.trainable_variables
+        ]
+        optimizer.apply_gradients(zip(tape.gradient(loss, sources), model.trainable_variables))
+
+    features = tf.constant(data_of(rank))
+    for _ in range(2 * EVERY - 1):
+        step(features)
+    if rank == size - 1:
+        model.trainable_variables[1].assign_add([0.0, 1e-6])
+    text = rf"drifted apart by step 6 .*1 of 2 variables differ, first '.*' of rank {size - 1} from"
+    with pytest.raises((RuntimeError, tf.errors.OpError), match=text):
+        step(features)
+    meet()
 
 
 def test_a_compiled_step_is_not_checked_and_says_so(size, caught):

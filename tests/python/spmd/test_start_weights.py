@@ -141,19 +141,94 @@ def test_the_setting(rank, size, monkeypatch, caught, choice):
     assert not caught, [str(each.message) for each in caught]
 
 
+def made(family, seed):
+    layers = family.keras.layers
+    family.keras.utils.set_random_seed(seed)
+    return family.keras.Sequential([layers.InputLayer((3,)), layers.Dense(2)])
+
+
+def compiled_model(family, seed):
+    model = made(family, seed)
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(0.1, momentum=0.9))
+    model.compile(optimizer, family.keras.losses.MeanSquaredError())
+    return model
+
+
+def fit(model, rank):
+    features = np.random.default_rng(rank).normal(size=(8, 3)).astype(np.float32)
+    model.fit(features, features[:, :2], batch_size=4, verbose=0, shuffle=False)
+
+
+def told_of(caught):
+    return [str(each.message) for each in caught if "the ranks' weights differ" in str(each.message)]
+
+
 @each_and_tf_keras(ALL)
 def test_fit(rank, size, family, caught):
     """The weights and the optimizer's own variables, which one rank may have restored alone."""
-    layers = family.keras.layers
-    family.keras.utils.set_random_seed(10 + rank)
-    model = family.keras.Sequential([layers.InputLayer((3,)), layers.Dense(2)])
-    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(0.1, momentum=0.9))
-    model.compile(optimizer, family.keras.losses.MeanSquaredError())
+    model = compiled_model(family, 10 + rank)
     if rank == 0:
-        optimizer.iterations.assign(5)
-    features = np.random.default_rng(rank).normal(size=(8, 3)).astype(np.float32)
-    model.fit(features, features[:, :2], batch_size=4, verbose=0, shuffle=False)
-    told = [str(each.message) for each in caught if "the ranks' weights differ" in str(each.message)]
-    assert len(told) == (rank == 0 and size > 1), told
+        model.optimizer.iterations.assign(5)
+    fit(model, rank)
+    assert len(told_of(caught)) == (rank == 0 and size > 1), told_of(caught)
     assert_same_on_all_ranks([array(weight) for weight in model.trainable_variables])
-    assert int(optimizer.iterations) == 7
+    assert int(model.optimizer.iterations) == 7
+
+
+@each_and_tf_keras(ALL)
+def test_fit_where_another_rank_than_0_restores_a_checkpoint(rank, size, family, caught, tmp_path):
+    """It has trained longer; what it has restored gives way to what rank 0 has, and not without a word."""
+    model = compiled_model(family, 10)
+    if rank == size - 1 > 0:
+        longer = made(family, 20)
+        longer.save_weights(str(tmp_path / "it.weights.h5"))
+        model.load_weights(str(tmp_path / "it.weights.h5"))
+    start = [array(weight) for weight in made(family, 10).trainable_variables]
+    fit(model, rank)
+    assert_told(caught, rank, size, tf_name(model.trainable_variables[0]), f" {size - 1}")
+    assert_same_on_all_ranks([array(weight) for weight in model.trainable_variables])
+    # Two steps do not go far.
+    for weight, first in zip(model.trainable_variables, start):
+        assert np.abs(array(weight) - first).max() < 0.5
+
+
+def tf_name(variable):
+    return variable.name if isinstance(variable, tf.Variable) else variable.value.name
+
+
+@each_and_tf_keras(ALL)
+def test_the_setting_in_fit(rank, size, family, monkeypatch, caught):
+    monkeypatch.setenv("SMDDP_UNEQUAL_WEIGHTS", "error")
+    model = compiled_model(family, 10 + rank)
+    before = [array(weight) for weight in model.trainable_variables]
+    if size == 1:
+        fit(model, rank)
+        return
+    with pytest.raises(RuntimeError, match=r"the ranks' weights differ .* of rank"):
+        fit(model, rank)
+    for weight, value in zip(model.trainable_variables, before):
+        assert_equal(array(weight), value, "nothing was changed")
+    assert told_of(caught) == []
+
+
+@modes(eager, tf.function)
+@each_and_tf_keras(ALL)
+def test_a_loop_with_an_optimizer(rank, size, family, mode, caught):
+    model = made(family, 10 + rank)
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(0.1))
+    if hasattr(optimizer, "build"):
+        optimizer.build(model.trainable_variables)
+
+    @mode
+    def step(features):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(features) ** 2)
+        sources = [
+            each if isinstance(each, tf.Variable) else each.value for each in model.trainable_variables
+        ]
+        optimizer.apply_gradients(zip(tape.gradient(loss, sources), model.trainable_variables))
+
+    for _ in range(2):
+        step(tf.ones([4, 3]))
+    assert_told(caught, rank, size, tf_name(model.trainable_variables[0]), others(size))
+    assert_same_on_all_ranks([array(weight) for weight in model.trainable_variables])

@@ -21,10 +21,10 @@ import tensorflow as tf
 
 from tf_smddp._autograph import not_converted
 from tf_smddp._broadcast import broadcast_variables
+from tf_smddp._callbacks_beside import callbacks_of_caller, warn_of
 from tf_smddp._device_hints import warn_about_device_hint
 from tf_smddp._gradient_use import warn_if_never_reduced
 from tf_smddp._model_variables import build_from, is_built, variables_of
-from tf_smddp.keras.callbacks._beside import callbacks_of_caller, warn_of
 
 
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):

@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from tf_smddp._broadcast import broadcast_variables
+from tf_smddp._callbacks_beside import callbacks_of_caller
 from tf_smddp._join import leave_and_return
 from tf_smddp._model_variables import variables_of
-from tf_smddp.keras.callbacks._beside import callbacks_of_caller
 
 # Callbacks of ours that are collective at the end of an epoch, where a rank may still be in the middle of it.
 _AFTER_JOIN = {"MetricAverageCallback", "TensorBoardStats"}

@@ -3,12 +3,16 @@
 Each rank's metrics are its own. So EarlyStopping would end the training of one rank, for which the others
 then wait, and ReduceLROnPlateau would give ranks different rates, and so different weights. Callbacks that
 write would write the same files from all ranks at once.
+
+They are looked for where a `fit` with a callback of ours begins, and where its first step is traced, in which
+the tape or the optimizer is ours.
 """
 
 from __future__ import annotations
 
 import inspect
 import warnings
+import weakref
 from typing import Any, List, Optional
 
 from tf_smddp._runtime import rank, size
@@ -23,6 +27,8 @@ _WRITES = {
 }
 _AVERAGES = "MetricAverageCallback"
 _ON_RANK_0 = "RankZeroCheckpoint"
+# The callbacks that were warned of, by id.
+_told: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def callbacks_of_caller() -> List[Any]:
@@ -30,13 +36,27 @@ def callbacks_of_caller() -> List[Any]:
     frame = inspect.currentframe()
     for _ in range(2):
         frame = frame.f_back if frame else None
-    owner = frame.f_locals.get("self") if frame else None
+    return _listed(frame.f_locals.get("self")) if frame else []
+
+
+def warn_within_fit() -> None:
+    """As `warn_of` for the callbacks of the `fit` of Keras in which this is called, if it is in one."""
+    if size() == 1:
+        return
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "fit":
+            warn_of(_listed(frame.f_locals.get("callbacks")))
+        frame = frame.f_back
+
+
+def _listed(owner: Any) -> List[Any]:
     found = getattr(owner, "callbacks", None)
     return list(found) if isinstance(found, (list, tuple)) else []
 
 
 def warn_of(callbacks: List[Any]) -> None:
-    """Warns of callbacks in the list of one `fit` that would act differently on each rank.
+    """Warns, once for each, of callbacks in the list of one `fit` that would act differently on each rank.
 
     Args:
         callbacks: all of them, in their order.
@@ -48,7 +68,8 @@ def warn_of(callbacks: List[Any]) -> None:
         names = {ancestor.__name__ for ancestor in type(callback).__mro__}
         averaged = averaged or _AVERAGES in names
         text = _about(names, averaged, bool(getattr(callback, "save_best_only", False)))
-        if text is not None:
+        if text is not None and id(callback) not in _told:
+            _told[id(callback)] = callback
             warnings.warn(text, stacklevel=3)
 
 
