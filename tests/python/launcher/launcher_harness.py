@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -115,13 +116,18 @@ def processes_with(variable: str, value: str) -> list[int]:
     return found
 
 
+# The launcher's note depends on the cores of this machine, so it is kept apart.
+_NOTE = re.compile(rb"^smddprun: note: .*\n", re.MULTILINE)
+
+
 class Result:
-    """The exit code and the output of a launcher."""
+    """The exit code and the output of a launcher; `notes` are its lines about the cores."""
 
     def __init__(self, code: int, stdout: bytes, stderr: bytes) -> None:
         self.code = code
-        self.stdout = stdout
-        self.stderr = stderr
+        self.notes = [line.decode().rstrip() for line in _NOTE.findall(stdout + stderr)]
+        self.stdout = _NOTE.sub(b"", stdout)
+        self.stderr = _NOTE.sub(b"", stderr)
 
     @property
     def lines(self) -> list[str]:
