@@ -125,9 +125,15 @@ class Result:
 
     def __init__(self, code: int, stdout: bytes, stderr: bytes) -> None:
         self.code = code
-        self.notes = [line.decode().rstrip() for line in _NOTE.findall(stdout + stderr)]
-        self.stdout = _NOTE.sub(b"", stdout)
-        self.stderr = _NOTE.sub(b"", stderr)
+        self.notes: list[str] = []
+        self.stdout = self._without_notes(stdout)
+        self.stderr = self._without_notes(stderr)
+
+    def _without_notes(self, output: bytes) -> bytes:
+        if b"smddprun: note: " not in output:  # at once for 100 MB, which a search for lines is not
+            return output
+        self.notes += [line.decode().rstrip() for line in _NOTE.findall(output)]
+        return _NOTE.sub(b"", output)
 
     @property
     def lines(self) -> list[str]:
