@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 import smddprun
-from smddprun import command, environment, hosts, options
+from smddprun import command, environment, horovodrun, hosts, options
 
 _USAGE = 2
 _CANNOT_START = 1
@@ -56,19 +56,24 @@ def main(
             return restarts.run(chosen.max_restarts, again)
         environ = environment.with_exports(os.environ, chosen.exports)
         if chosen.check:
+            from smddprun import mpi
             from smddprun.check import checker
 
-            return checker.run(chosen, _hosts_of(chosen), environ)
+            named = _hosts_of(chosen)
+            return checker.run(chosen, named, mpi.with_ways_to_hosts(environ, chosen) if named else environ)
         words = command.resolve(chosen.command, environ)
         several_hosts = _hosts_of(chosen)
         if not several_hosts and chosen.num_ranks is None and environment.outer_launcher(environ):
             _replace_this_process(words, environ)
         options.refuse_nodes(chosen)
+        notes = not _is_another_try(supervised)
+        if chosen.ignored and notes:
+            print(f"smddprun: {horovodrun.note(chosen.ignored)}", file=sys.stderr)
         if several_hosts:
-            return _launch_on_hosts(several_hosts, chosen, words, environ)
+            return _launch_on_hosts(several_hosts, chosen, words, environ, notes)
         if chosen.num_ranks is None and whole_host:
             chosen = chosen._replace(num_ranks=_ranks_of_this_host(environ))
-        return _launch(chosen, words, environ)
+        return _launch(chosen, words, environ, notes)
     except options.UsageError as error:
         return _fail(str(error), _USAGE)
     except command.CommandError as error:
@@ -79,6 +84,15 @@ def main(
         # Python writes what it still holds when it ends, and would report the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+
+
+def _is_another_try(supervised: bool) -> bool:
+    """Whether `--max-restarts` has started the job before."""
+    if not supervised:
+        return False
+    from smddprun import restarts
+
+    return os.environ[restarts.COUNT] != "0"
 
 
 def _hosts_of(chosen: options.Options) -> list[hosts.Host]:
@@ -97,16 +111,24 @@ def _hosts_of(chosen: options.Options) -> list[hosts.Host]:
 
 
 def _launch_on_hosts(
-    dealt: list[hosts.Host], chosen: options.Options, words: list[str], environ: Mapping[str, str]
+    dealt: list[hosts.Host],
+    chosen: options.Options,
+    words: list[str],
+    environ: Mapping[str, str],
+    notes: bool,
 ) -> int:
-    """Becomes MPI's launcher; if the only host is this one, runs the job without."""
+    """Becomes MPI's launcher; if the only host is this one, runs the job without.
+
+    `notes`: as in `_launch`.
+    """
     from smddprun import cores, mpi
 
     if len(dealt) == 1 and hosts.is_this_one(dealt[0]):
-        return _launch(chosen._replace(num_ranks=dealt[0].slots), words, environ)
+        return _launch(chosen._replace(num_ranks=dealt[0].slots), words, environ, notes)
     threads = chosen.threads_per_rank or cores.fair_share(cores.usable(), dealt[0].slots)
     job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
     job_environ = environment.with_exports(job_environ, chosen.exports)
+    job_environ = mpi.with_ways_to_hosts(job_environ, chosen)
     try:
         program, family = mpi.find_launcher(job_environ)
     except mpi.LauncherError as error:
@@ -163,8 +185,8 @@ def _replace_this_process(words: list[str], environ: Mapping[str, str]) -> None:
         ) from error
 
 
-def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Runs a job on this host."""
+def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str, str], notes: bool) -> int:
+    """Runs a job on this host. `notes`: write what the user may want to know before it starts."""
     try:
         from smddprun import cores, job, rendezvous, reports, signals, sinks
         from smddprun.guard import Guard
@@ -199,6 +221,8 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
         return _fail(f"the launcher can't start: {error.strerror}; look at `ulimit -n -u`", _CANNOT_START)
     try:
         rendezvous.create(directory)
+        if notes and num_ranks > usable:
+            run.say(cores.note(num_ranks, usable))
         if chosen.verbose:
             run.say(
                 f"job {job_id}: {num_ranks} ranks, {usable} cores, {threads} threads for each rank, "

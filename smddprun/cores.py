@@ -18,6 +18,12 @@ def fitting_ranks(cores: int) -> int:
     return max(1, cores // _CORES_PER_RANK)
 
 
+def note(num_ranks: int, cores: int) -> str:
+    """Returns the line for a job with more ranks than cores."""
+    shared = "1 core" if cores == 1 else f"{cores} cores"
+    return f"note: {num_ranks} ranks share {shared} and take turns; '-np {cores}' may be faster"
+
+
 def _read(path: str) -> str | None:
     # A file that does not exist, or that this user may not read, sets no limit that we could know.
     try:

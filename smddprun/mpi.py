@@ -96,6 +96,10 @@ def launch_words(
             f"{option} puts together files of ranks of this host; with several hosts, set SMDDP_TIMELINE or "
             "SMDDP_SUMMARY to a path, with -x, and each rank writes a file of its own there"
         )
+    if family == "Hydra" and len(chosen.interfaces) > 1:
+        raise UsageError(
+            f"--network-interfaces {','.join(chosen.interfaces)}: {program} takes one interface; name one"
+        )
     where = ",".join(f"{host.name}:{host.slots}" for host in hosts)
     total = str(sum(host.slots for host in hosts))
     tag = chosen.tag_output is not False
@@ -112,6 +116,28 @@ def launch_words(
         if not _LOCAL.fullmatch(name):
             words += ["-x", name]
     return [*words, *command]
+
+
+def with_ways_to_hosts(environ: Mapping[str, str], chosen: Options) -> dict[str, str]:
+    """Returns the environment in which each family's launcher finds how to reach the hosts. Pure.
+
+    That is ssh's port and key, and the network interfaces. MPI's launchers take none of these to other hosts.
+    """
+    result = dict(environ)
+    ssh = [] if chosen.ssh_port is None else ["-p", str(chosen.ssh_port)]
+    ssh += [] if chosen.ssh_identity_file is None else ["-i", chosen.ssh_identity_file]
+    if ssh:
+        for name in ("OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args", "HYDRA_LAUNCHER_EXTRA_ARGS"):
+            result[name] = " ".join(ssh)
+    if chosen.interfaces:
+        for name in (
+            "OMPI_MCA_btl_tcp_if_include",
+            "OMPI_MCA_oob_tcp_if_include",
+            "PRTE_MCA_prte_if_include",
+        ):
+            result[name] = ",".join(chosen.interfaces)
+        result["HYDRA_IFACE"] = chosen.interfaces[0]
+    return result
 
 
 def launch_environment(family: str, chosen: Options, environ: Mapping[str, str]) -> dict[str, str]:

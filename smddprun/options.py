@@ -12,6 +12,8 @@ import re
 import sys
 from typing import Any, Callable, NamedTuple
 
+from smddprun import horovodrun
+
 HELP = """\
 usage: smddprun -np N [options] command [arguments of the command...]
        smddprun -np N [options] -m module [arguments of the module...]
@@ -24,6 +26,10 @@ without GPUs, a rank for each two cores.
   -np N, --num-proc N         number of ranks (default: 1)
   -H HOST:N,..., --hosts ...  start N ranks on each of these hosts, through the MPI that is installed there
   --hostfile FILE             likewise; a line for each host: 'host1 slots=8'
+  -p PORT, --ssh-port PORT    the port of the hosts' ssh servers
+  -i FILE, --ssh-identity-file FILE
+                              the private key for ssh
+  --network-interfaces A,...  the network interfaces between the hosts
   --threads-per-rank N        threads for each rank (default: a fair share of this host's cores)
   -x NAME[=VALUE]             set NAME for the ranks; -x NAME does nothing, since ranks inherit all variables
   --output-dir DIR            write each rank's output to DIR/rank-<rank>.stdout and .stderr as well
@@ -44,6 +50,7 @@ without GPUs, a rank for each two cores.
   --                          end of the options
 
 On a terminal, rank 0's output is not changed, so that progress bars work; --tag-output tags it, too.
+Other options of horovodrun are taken, named as without effect, or refused with a remedy: docs/launcher.md.
 Options end at the first word that is not an option. A command whose name ends in .py, and which is not
 executable, runs with this Python.
 
@@ -82,6 +89,9 @@ class Options(NamedTuple):
     threads_per_rank: int | None = None
     hosts: str | None = None
     hostfile: str | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    interfaces: tuple[str, ...] = ()
     exports: tuple[tuple[str, str | None], ...] = ()
     output_dir: str | None = None
     tag_output: bool | None = None
@@ -92,6 +102,7 @@ class Options(NamedTuple):
     summary: bool = False
     verbose: bool = False
     check: bool = False  # there is no command then
+    ignored: tuple[str, ...] = ()  # horovodrun's options that have no effect
     show: str | None = None  # "help", "version" or "completion", which is to be printed instead
 
 
@@ -127,7 +138,7 @@ def _export(option: str, text: str) -> tuple[str, str | None]:
 
 def _path(option: str, text: str) -> str:
     if not text:
-        kind = "a directory" if option == "--output-dir" else "a file"
+        kind = "a directory" if option.startswith("--output-") else "a file"
         raise UsageError(f"{option} '': give the path of {kind}")
     return text
 
@@ -136,6 +147,32 @@ def _hosts(option: str, text: str) -> str:
     if not text:
         raise UsageError(f"{option} '': name the hosts and their numbers of ranks, as in '{option} host1:8'")
     return text
+
+
+def _port(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or not 1 <= int(text) <= 65535:
+        raise UsageError(f"{option} {text!r}: give a port from 1 to 65535, as in '{option} 2222'")
+    return int(text)
+
+
+def _interfaces(option: str, text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if not all(names):
+        raise UsageError(f"{option} {text!r}: name network interfaces, as in '{option} eth0,eth1'")
+    return names
+
+
+def _seconds_of(option: str, text: str) -> tuple[str, str]:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
+        raise UsageError(f"{option} {text!r}: give a whole number of seconds, as in '{option} 60'")
+    return horovodrun.SECONDS[option], text
+
+
+def _log_level(option: str, text: str) -> tuple[str, str]:
+    level = horovodrun.LOG_LEVELS.get(text.lower())
+    if level is None:
+        raise UsageError(f"{option} {text!r}: give one of {', '.join(horovodrun.LOG_LEVELS)}")
+    return "SMDDP_LOG_LEVEL", level
 
 
 _NUM_PROC = ("num_ranks", _count)
@@ -147,6 +184,11 @@ _VALUES: dict[str, tuple[str, Callable]] = {
     "-H": ("hosts", _hosts),
     "--hosts": ("hosts", _hosts),
     "--hostfile": ("hostfile", _path),
+    "-p": ("ssh_port", _port),
+    "--ssh-port": ("ssh_port", _port),
+    "-i": ("ssh_identity_file", _path),
+    "--ssh-identity-file": ("ssh_identity_file", _path),
+    "--network-interfaces": ("interfaces", _interfaces),
     "--threads-per-rank": ("threads_per_rank", _count),
     "-x": ("exports", _export),
     "--output-dir": ("output_dir", _path),
@@ -170,14 +212,34 @@ _FLAGS: dict[str, tuple[str, object]] = {
 }
 
 
+_OURS = [*_VALUES, *_FLAGS, "-m", "--"]
+# Fields of which each option adds a part; of the others the last value counts.
+_LISTS = ("exports", "interfaces", "settings", "ignored")
+
+
+def _add_horovodruns() -> None:
+    _VALUES["--network-interface"] = _VALUES["--network-interfaces"]
+    _VALUES["--log-level"] = ("settings", _log_level)
+    _VALUES.update((name, ("settings", _seconds_of)) for name in horovodrun.SECONDS)
+    _VALUES.update((name, ("ignored", lambda option, _: option)) for name in horovodrun.IGNORED_WITH_VALUE)
+    _FLAGS.update((name, ("settings", value)) for name, value in horovodrun.SETTINGS.items())
+    _FLAGS.update((name, ("ignored", name)) for name in horovodrun.IGNORED)
+    for name, ours in horovodrun.SAME.items():
+        table: dict[str, Any] = _VALUES if ours in _VALUES else _FLAGS
+        table[name] = table[ours]
+
+
+_add_horovodruns()
+
+
 def with_value() -> list[str]:
     """Returns the options that take a value."""
     return list(_VALUES)
 
 
 def words() -> list[str]:
-    """Returns all options."""
-    return [*_VALUES, *_FLAGS, "-m", "--"]
+    """Returns our own options."""
+    return list(_OURS)
 
 
 # How other launchers write what we have, and how we do.
@@ -189,7 +251,6 @@ _ELSEWHERE = {
     "--nproc_per_node": "-np",
     "--nnodes": "-H HOST:N,...",
     "-machinefile": "--hostfile",
-    "-hostfile": "--hostfile",
     "--machinefile": "--hostfile",
     "-host": "-H",
     "--host": "-H",
@@ -200,6 +261,8 @@ _ELSEWHERE = {
 def _unknown(word: str) -> UsageError:
     """Returns the error for an option that there is not, with the one that may have been meant."""
     name, _, value = word.partition("=")
+    if name in horovodrun.REFUSED:
+        return UsageError(f"{name} of horovodrun: {horovodrun.REFUSED[name]}")
     number = re.fullmatch(r"-np=?([0-9]{1,5})", word)
     if number:
         meant = f"-np {number[1]}"
@@ -258,7 +321,7 @@ def parse(arguments: list[str]) -> Options:
     """Parses the words after the program's name.
 
     Long options take their value as the next word or after '='. The last value of an
-    option counts; `-x` adds up.
+    option counts; `-x` adds up. What horovodrun's options set is in `exports`, before what `-x` sets.
 
     Args:
       arguments: `sys.argv[1:]`.
@@ -270,7 +333,7 @@ def parse(arguments: list[str]) -> Options:
       UsageError: for an unknown option, a missing or wrong value, or no command.
     """
     fields: dict[str, Any] = {}
-    exports: list[tuple[str, str | None]] = []
+    lists: dict[str, list[Any]] = {field: [] for field in _LISTS}
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
@@ -286,7 +349,10 @@ def parse(arguments: list[str]) -> Options:
             if equals:
                 raise UsageError(f"{word!r}: {name} takes no value; leave out '={value}'")
             field, flag = _FLAGS[name]
-            fields[field] = flag
+            if field in lists:
+                lists[field].append(flag)
+            else:
+                fields[field] = flag
             if field == "show":
                 return Options(**fields)
         elif name in _VALUES:
@@ -295,8 +361,10 @@ def parse(arguments: list[str]) -> Options:
                     raise UsageError(f"{name} needs a value after it; see smddprun --help")
                 value = rest.pop(0)
             field, convert = _VALUES[name]
-            if field == "exports":
-                exports.append(convert(name, value))
+            if field == "interfaces":
+                lists[field] += convert(name, value)
+            elif field in lists:
+                lists[field].append(convert(name, value))
             else:
                 fields[field] = convert(name, value)
         else:
@@ -307,4 +375,12 @@ def parse(arguments: list[str]) -> Options:
         _refuse_beside_check(fields, rest)
     elif not rest:
         raise UsageError("no command given; for example: smddprun -np 2 python train.py")
-    return Options(command=tuple(rest), exports=tuple(exports), **fields)
+    interfaces = tuple(dict.fromkeys(lists["interfaces"]))
+    settings = [*lists["settings"], *([("NCCL_SOCKET_IFNAME", ",".join(interfaces))] if interfaces else [])]
+    return Options(
+        command=tuple(rest),
+        exports=(*settings, *lists["exports"]),
+        interfaces=interfaces,
+        ignored=tuple(lists["ignored"]),
+        **fields,
+    )

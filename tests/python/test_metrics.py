@@ -31,6 +31,18 @@ except urllib.error.URLError as error:
     report("after", type(error.reason).__name__)
 """
 
+# The kernel's tables have all sockets of the host; a process's own are those that its descriptors name.
+WITHOUT = """
+sdp.init()
+sdp.allreduce([1.0, 2.0])
+tables = [open(f"/proc/self/net/{name}").readlines()[1:] for name in ("tcp", "tcp6")]
+listening = {line.split()[9] for table in tables for line in table if line.split()[3] == "0A"}
+links = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+own = {link.partition("socket:[")[2].rstrip("]") for link in links if "socket:[" in link}
+report("listens", sorted(listening & own))
+sdp.barrier()
+"""
+
 
 def free_ports():
     """The first of two neighbouring ports that nothing listens at; below those that the system gives away."""
@@ -57,6 +69,13 @@ def test_each_rank_has_a_page():
         assert report["other"] == 404
         assert len(report["listens"]) == 1 and report["listens"][0].startswith("0100007F:"), str(job)
         assert report["after"] == "ConnectionRefusedError", str(job)
+
+
+def test_no_rank_listens_without_the_variable():
+    """At no address; the ranks of one host have no other sockets that listen for TCP."""
+    job = run_job(2, WITHOUT)
+    assert job.exit_code == 0, str(job)
+    assert [report["listens"] for report in job.reports] == [[], []], str(job)
 
 
 def test_a_port_in_use():

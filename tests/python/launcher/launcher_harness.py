@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -115,13 +116,24 @@ def processes_with(variable: str, value: str) -> list[int]:
     return found
 
 
+# The launcher's note depends on the cores of this machine, so it is kept apart.
+_NOTE = re.compile(rb"^smddprun: note: .*\n", re.MULTILINE)
+
+
 class Result:
-    """The exit code and the output of a launcher."""
+    """The exit code and the output of a launcher; `notes` are its lines about the cores."""
 
     def __init__(self, code: int, stdout: bytes, stderr: bytes) -> None:
         self.code = code
-        self.stdout = stdout
-        self.stderr = stderr
+        self.notes: list[str] = []
+        self.stdout = self._without_notes(stdout)
+        self.stderr = self._without_notes(stderr)
+
+    def _without_notes(self, output: bytes) -> bytes:
+        if b"smddprun: note: " not in output:  # at once for 100 MB, which a search for lines is not
+            return output
+        self.notes += [line.decode().rstrip() for line in _NOTE.findall(output)]
+        return _NOTE.sub(b"", output)
 
     @property
     def lines(self) -> list[str]:

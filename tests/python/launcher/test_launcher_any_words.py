@@ -5,7 +5,7 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smddprun import hosts, options
+from smddprun import horovodrun, hosts, options
 from smddprun.hosts import Host
 
 OPTIONS = [
@@ -35,6 +35,9 @@ OPTIONS = [
     "--timeout=1e400",
     "-H=",
     "-x=A=B",
+    *options.with_value(),
+    *horovodrun.IGNORED,
+    *horovodrun.REFUSED,
 ]
 VALUES = [
     "0",

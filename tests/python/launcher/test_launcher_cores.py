@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from launcher_harness import after
 
 from smddprun import cores
 
@@ -62,3 +63,20 @@ def test_usable_is_limited_by_affinity_and_quota(monkeypatch, quota, expected):
 
 def test_usable_here():
     assert 1 <= cores.usable() <= len(os.sched_getaffinity(0))
+
+
+ON_ONE_CORE = after("import os", "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])")
+
+
+@pytest.mark.parametrize("words", [["-np", 2], ["-H", "localhost:2"]], ids=str)
+def test_a_note_where_ranks_share_a_core(launcher, words):
+    result = launcher.run(*words, "bash", "-c", ":", program=ON_ONE_CORE)
+    assert (result.code, result.messages) == (0, "")
+    assert result.notes == ["smddprun: note: 2 ranks share 1 core and take turns; '-np 1' may be faster"]
+    assert launcher.run("-np", 1, "bash", "-c", ":", program=ON_ONE_CORE).notes == []
+
+
+def test_the_note_is_written_once(launcher):
+    result = launcher.run("-np", 2, "--max-restarts", 1, "bash", "-c", "exit 3", program=ON_ONE_CORE)
+    assert result.code == 3 and "start 1 of 1 again" in result.messages
+    assert len(result.notes) == 1

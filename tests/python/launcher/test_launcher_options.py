@@ -22,6 +22,10 @@ WITH_VALUE = {
     "--max-restarts": ("3", {"max_restarts": 3}),
     "--timeline": ("t.json", {"timeline": "t.json"}),
     "-x": ("A=b=c", {"exports": (("A", "b=c"),)}),
+    "-p": ("2222", {"ssh_port": 2222}),
+    "--ssh-port": ("2222", {"ssh_port": 2222}),
+    "-i": ("key", {"ssh_identity_file": "key"}),
+    "--ssh-identity-file": ("key", {"ssh_identity_file": "key"}),
 }
 FLAGS = {
     "-v": {"verbose": True},
@@ -139,7 +143,7 @@ def test_wrong_seconds_name_option_value_and_remedy(option, text):
         (["--verbos", "cmd"], "unknown option '--verbos'; did you mean '--verbose'?"),
         (["--nproc-per-node=8", "cmd"], "did you mean '-np 8'?"),
         (["--nproc_per_node", "8", "cmd"], "did you mean '-np'?"),
-        (["-hostfile", "f", "cmd"], "did you mean '--hostfile'?"),
+        (["-machinefile", "f", "cmd"], "did you mean '--hostfile'?"),
         (["-m"], "-m needs a module after it"),
         (["--verbose=1", "cmd"], "takes no value"),
     ],

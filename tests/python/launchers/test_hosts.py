@@ -16,6 +16,8 @@ MATRIX = pathlib.Path(__file__).parent / "matrix_job.py"
 KINDS = ("openmpi4", "openmpi5", "mpich")
 # The ranks of each host.
 LAYOUTS = ((1, 1), (2, 2), (3, 3), (3, 2, 1))
+# Variables that smddprun's option sets.
+INTERFACES = ("_if_include", "_IFACE")
 # Six ranks share this machine's cores.
 LONG_SECONDS = 400
 
@@ -121,10 +123,15 @@ def test_smddprun(bench, family, option):
     hostfile = bench.folder / "hosts"
     hostfile.write_text("h0 slots=2\nh1 slots=1\n")
     words = [sys.executable, "-m", "smddprun", option, "h0:2,h1:1" if option == "-H" else hostfile]
+    words += ["-p", "2222", "-i", "/the/key", "--network-interfaces", "eth0"]
     words += ["--no-tag-output", sys.executable, bench.who, "smddprun"]
     with VirtualHosts(2) as hosts:
-        changes = {"PATH": path, **agent_variables(family, hosts)}
+        found = agent_variables(family, hosts)
+        changes = {"PATH": path, **{name: found[name] for name in found if not name.endswith(INTERFACES)}}
         check_who(bench.run(*hosts.on("h0", words), **changes), "smddprun", 3)
+        calls = hosts.agent_calls()
+    to_h1 = [call for call in calls if "h1" in call]
+    assert to_h1 and all("-p 2222 -i /the/key" in call for call in to_h1), calls
 
 
 @pytest.mark.long

@@ -20,8 +20,9 @@ _NETWORK = "10.213.77"
 UCX = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
 # A launcher starts its helper on a host by `AGENT HOST COMMAND…`, as by ssh: a shell runs the command.
 _AGENT = """#!/bin/bash
-# Options of ssh, of which one has a value.
-while [ "${1#-}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done
+echo "$*" >> "{calls}"
+# Options of ssh, of which three have a value.
+while [ "${1#-}" != "$1" ]; do case $1 in -o|-p|-i) shift ;; esac; shift; done
 host=${1%%.*}
 shift
 exec ip netns exec "{prefix}$host" unshare --uts sh -c 'hostname "$1"; shift; eval "$*"' sh "$host" "$@"
@@ -54,6 +55,7 @@ class VirtualHosts:
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="hosts-", dir="/tmp"))
         self._rate, self._domain = rate, domain
         self.agent = self._folder / "agent"
+        self._calls = self._folder / "calls"
         self._undo = contextlib.ExitStack()
 
     def __enter__(self) -> VirtualHosts:
@@ -67,7 +69,7 @@ class VirtualHosts:
 
     def _make(self, undo: contextlib.ExitStack) -> None:
         undo.callback(subprocess.run, ["rm", "-r", str(self._folder)], check=True)
-        self.agent.write_text(_AGENT.replace("{prefix}", self._prefix))
+        self.agent.write_text(_AGENT.replace("{prefix}", self._prefix).replace("{calls}", str(self._calls)))
         self.agent.chmod(0o755)
         self._add_namespace(self._switch, undo)
         _run("ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge")
@@ -110,6 +112,10 @@ class VirtualHosts:
     def on(self, name: str, words: Sequence[object]) -> List[str]:
         """The words that run a command on a host."""
         return [str(self.agent), name, "exec " + shlex.join(map(str, words))]
+
+    def agent_calls(self) -> List[str]:
+        """The arguments of each call of the agent so far."""
+        return self._calls.read_text().splitlines()
 
     def sent_bytes(self, name: str) -> int:
         """What a host's link has sent so far."""

@@ -4,10 +4,12 @@ import importlib
 import importlib.metadata
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 import smddpcommon
 import smdistributed.dataparallel
@@ -112,3 +114,16 @@ def test_metadata():
     assert metadata.get("License-Expression", metadata.get("License")) == "Apache-2.0"
     assert metadata["Summary"]
     assert metadata.get_payload().startswith("# tf_smddp")
+
+
+def test_extras():
+    """What the pages name in `pip install 'tf_smddp[…]'`. TensorFlow's client for S3 is for 2.15."""
+    required = importlib.metadata.requires("tf_smddp")
+    extras = importlib.metadata.metadata("tf_smddp").get_all("Provides-Extra")
+    assert set(extras) == {"examples", "io", "mpi"}
+    packages = {
+        extra: sorted(re.split(r"[^\w-]", each)[0] for each in required if f'extra == "{extra}"' in each)
+        for extra in extras
+    }
+    for_s3 = ["tensorflow-io"] if tf.__version__.startswith("2.15.") else []
+    assert packages == {"examples": ["rich", "scikit-learn"], "io": for_s3, "mpi": ["mpich"]}

@@ -13,36 +13,33 @@ from tf_smddp import _runtime
 from tf_smddp._join import leave_and_return
 from tf_smddp.horovod.tensorflow._environment import apply_settings, timeline, warn_about_others
 
-# (host, local rank) of each rank, since init() in a job of several hosts; empty on one host.
+# (host, local rank) of each rank, since the layer's init() in a job of several hosts; empty on one host.
 _places: List[Tuple[str, int]] = []
 _runtime.at_shutdown.append(_places.clear)
 
 
-def init(comm: Any = None, process_sets: Optional[Sequence[sdp.ProcessSet]] = None) -> None:
+def init(comm: Any = None, process_sets: Union[str, Sequence[sdp.ProcessSet], None] = None) -> None:
     """As `tf_smddp.init`; does nothing if that was called before. Collective.
 
     HOROVOD_… variables that have an equal of tf_smddp's have their effect (docs/horovod.md).
 
     Args:
-        comm: None; a subset of the ranks is a process set here.
-        process_sets: to be added to the job.
+        comm: None or an empty list, which both mean all ranks; some of the ranks are a process set here.
+        process_sets: to be added to the job. "dynamic", by which Horovod allows `add_process_set` later, adds
+            none: it is allowed here in any case.
 
     Raises:
-        ValueError: `comm` is given, or two of the process sets have the same ranks.
+        ValueError: `comm` is anything else, `process_sets` another text, or two of them have the same ranks.
         RuntimeError: the ranks could not be connected.
     """
-    if comm is not None:
+    if comm is not None and not (isinstance(comm, (list, tuple)) and not comm):
         raise ValueError(
             f"hvd.init() takes no comm, but got {comm!r}. All ranks that the launcher has started are in the "
             "job; use process_sets=[hvd.ProcessSet(ranks)] for some of them."
         )
-    process_sets = list(process_sets or ())
-    for place, each in enumerate(process_sets):
-        if any(other.ranks == each.ranks for other in process_sets[:place]):
-            raise ValueError(
-                f"hvd.init() got the process set of the ranks {each.ranks} twice; give each set once."
-            )
+    sets = _sets_of(process_sets)
     if sdp.is_initialized():
+        _find_places()
         return
     apply_settings(os.environ)
     sdp.init()
@@ -51,10 +48,32 @@ def init(comm: Any = None, process_sets: Optional[Sequence[sdp.ProcessSet]] = No
     file = timeline(os.environ)
     if file is not None and "SMDDP_TIMELINE" not in os.environ:
         start_timeline(file)
-    if sdp.local_size() != sdp.size():
-        _places.extend(sdp.allgather_object((socket.gethostname(), sdp.local_rank())))
-    for process_set in process_sets:
+    _find_places()
+    for process_set in sets:
         sdp.add_process_set(process_set)
+
+
+def _find_places() -> None:
+    # tf_smddp's own init() may have come first.
+    if sdp.local_size() != sdp.size() and not _places:
+        _places.extend(sdp.allgather_object((socket.gethostname(), sdp.local_rank())))
+
+
+def _sets_of(process_sets: Union[str, Sequence[sdp.ProcessSet], None]) -> List[sdp.ProcessSet]:
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise ValueError(
+                f"hvd.init() takes process_sets=[hvd.ProcessSet(ranks), ...] or 'dynamic', but got "
+                f"{process_sets!r}."
+            )
+        return []
+    sets = list(process_sets or ())
+    for place, each in enumerate(sets):
+        if any(other.ranks == each.ranks for other in sets[:place]):
+            raise ValueError(
+                f"hvd.init() got the process set of the ranks {each.ranks} twice; give each set once."
+            )
+    return sets
 
 
 def join() -> int:

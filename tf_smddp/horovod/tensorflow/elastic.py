@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_smddp as sdp
 from tf_smddp._model_variables import variables_of
 
-__all__ = ["KerasState", "TensorFlowKerasState", "TensorFlowState", "run"]
+__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 def run(func: Callable[..., Any]) -> NoReturn:
@@ -47,6 +47,15 @@ class _State:
     def commit(self) -> None:
         """As `save`. The memory goes with the process: `tf_smddp.Checkpoint` writes files."""
         self.save()
+
+    def check_host_updates(self) -> None:
+        """Does nothing: hosts do not join or leave a running job."""
+
+    def register_reset_callbacks(self, callbacks: Sequence[Callable[[], Any]]) -> None:
+        """Does nothing: Horovod calls these when the number of ranks has changed, which it does not here.
+
+        A job that starts again runs the script from its beginning, where `size()` is the new number.
+        """
 
     def restore(self) -> None:
         """Goes back to what `save`, `commit` or `sync` has remembered last."""
@@ -94,9 +103,6 @@ class TensorFlowKerasState(_State):
             variables = self.optimizer.variables
             found += list(variables() if callable(variables) else variables)
         return [each for each in found if hasattr(each, "assign")]
-
-
-KerasState = TensorFlowKerasState  # the name in horovod.tensorflow.keras.elastic
 
 
 class TensorFlowState(_State):

@@ -9,13 +9,14 @@ from typing import Any, Callable, Dict, List, Optional
 
 import tensorflow as tf
 
+from tf_smddp import ReduceOp
 from tf_smddp.horovod.tensorflow import (
     Average,
     Compression,
-    DistributedOptimizer,
     ProcessSet,
     Sum,
     _collectives,
+    _gradients,
     add_process_set,
     broadcast_global_variables,
     ccl_built,
@@ -23,7 +24,6 @@ from tf_smddp.horovod.tensorflow import (
     cross_size,
     cuda_built,
     ddl_built,
-    elastic,
     global_process_set,
     gloo_built,
     gloo_enabled,
@@ -44,7 +44,7 @@ from tf_smddp.horovod.tensorflow import (
     stop_timeline,
 )
 from tf_smddp.horovod.tensorflow._local import keep_local
-from tf_smddp.horovod.tensorflow.keras import callbacks
+from tf_smddp.horovod.tensorflow.keras import callbacks, elastic
 
 __all__ = [
     "Average",
@@ -88,30 +88,86 @@ __all__ = [
 ]
 
 
+def DistributedOptimizer(
+    optimizer: Any,
+    name: Optional[str] = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As `tf_smddp.horovod.tensorflow.DistributedOptimizer`, whose arguments have another order.
+
+    Raises:
+        ValueError: `gradient_predivide_factor` is not 1, and `op` not Average.
+    """
+    return _gradients.DistributedOptimizer(
+        optimizer,
+        name,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        average_aggregated_gradients=average_aggregated_gradients,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+
+
 def PartialDistributedOptimizer(
     optimizer: Any,
     name: Optional[str] = None,
-    *,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp = Average,
+    groups: Any = None,
     process_set: ProcessSet = global_process_set,
     local_layers: Any = None,
     scale_local_gradients: bool = True,
-    **kwargs: Any,
 ) -> Any:
     """As `DistributedOptimizer`, but for the gradients of some layers, which each rank has for itself.
 
+    Horovod has it in `horovod.keras`.
+
     Args:
         optimizer: of Keras.
-        name: as in `DistributedOptimizer`, as `process_set` and the rest.
-        process_set: likewise.
+        name: as in `DistributedOptimizer`, as the rest up to `process_set`.
+        device_dense: no effect.
+        device_sparse: no effect.
+        compression: as in `DistributedOptimizer`.
+        sparse_as_dense: likewise.
+        gradient_predivide_factor: likewise.
+        op: likewise.
+        groups: no effect.
+        process_set: as in `DistributedOptimizer`.
         local_layers: a layer, or a list of them, whose gradients are not reduced.
         scale_local_gradients: whether these are divided by the number of ranks, so that their steps are as
             large as those of averages.
-        **kwargs: other arguments of `DistributedOptimizer`.
 
     Returns:
         The optimizer.
     """
-    distributed = DistributedOptimizer(optimizer, name, process_set=process_set, **kwargs)
+    distributed = DistributedOptimizer(
+        optimizer,
+        name,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        process_set=process_set,
+    )
     keep_local(distributed, process_set, scale_local_gradients, local_layers)
     return distributed
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, List
 
 from tf_smddp.horovod.tensorflow._local import LocalVariables
 from tf_smddp.keras import callbacks
 from tf_smddp.keras.callbacks import (
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
-    MetricAverageCallback,
     RankZeroCheckpoint,
 )
 
@@ -25,18 +24,21 @@ __all__ = [
 class BroadcastGlobalVariablesCallback(callbacks.BroadcastGlobalVariablesCallback):
     """As tf_smddp's, but for variables that each rank has for itself."""
 
-    def __init__(self, root_rank: int, device: str = "", local_variables: Optional[Sequence[Any]] = None):
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None):
         """Makes the callback.
 
         Args:
             root_rank: the rank whose values all ranks get.
             device: no effect.
-            local_variables: what is not broadcast.
+            local_variables: a variable or a list of them that are not broadcast.
         """
         super().__init__(root_rank)
         self._local = LocalVariables()
-        for variable in local_variables or ():
-            self._local.add(variable)
+        # A variable can be iterated over, too, and would give its rows.
+        if local_variables is not None:
+            several = isinstance(local_variables, (list, tuple, set))
+            for variable in local_variables if several else [local_variables]:
+                self._local.add(variable)
 
     def register_local_var(self, var: Any) -> None:
         """Adds a variable that is not broadcast."""
@@ -47,6 +49,14 @@ class BroadcastGlobalVariablesCallback(callbacks.BroadcastGlobalVariablesCallbac
         self._num_broadcast = len(variables)  # of all, by which it sees that the first batch has made more
 
 
+class MetricAverageCallback(callbacks.MetricAverageCallback):
+    """As tf_smddp's."""
+
+    def __init__(self, device: str = ""):
+        """Makes the callback; `device` has no effect."""
+        super().__init__()
+
+
 class BestModelCheckpoint(RankZeroCheckpoint):
     """Saves the model on rank 0 when `monitor` is better than ever before."""
 
@@ -54,6 +64,7 @@ class BestModelCheckpoint(RankZeroCheckpoint):
         self,
         monitor: str = "val_loss",
         verbose: int = 0,
+        save_weights_only: bool = False,
         mode: str = "auto",
         save_freq: Any = "epoch",
         filepath: Any = None,
@@ -61,8 +72,9 @@ class BestModelCheckpoint(RankZeroCheckpoint):
         """Makes the callback.
 
         Args:
-            monitor: as in `tf.keras.callbacks.ModelCheckpoint`, as `verbose`, `mode` and `save_freq`.
+            monitor: as in `tf.keras.callbacks.ModelCheckpoint`, as the rest up to `save_freq`.
             verbose: likewise.
+            save_weights_only: likewise.
             mode: likewise.
             save_freq: likewise.
             filepath: the file, which Horovod's Spark estimators set.
@@ -76,5 +88,11 @@ class BestModelCheckpoint(RankZeroCheckpoint):
                 "here that would choose one."
             )
         super().__init__(
-            filepath, monitor=monitor, verbose=verbose, save_best_only=True, mode=mode, save_freq=save_freq
+            filepath,
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
         )
