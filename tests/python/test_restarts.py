@@ -120,6 +120,7 @@ report("end", [float(shared[0]), float(shared[-1]), float(own)])
 """
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_kills_in_the_middle_of_a_file(tmp_path):
     folder = tmp_path / "checkpoints"

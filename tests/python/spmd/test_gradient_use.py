@@ -13,6 +13,7 @@ from modes import eager, modes
 from optimizer_families import ALL, each_and_tf_keras
 
 import tf_smddp as sdp
+import tf_smddp.horovod.tensorflow as hvd
 from tf_smddp import _gradient_use
 from tf_smddp.keras import callbacks
 
@@ -176,6 +177,10 @@ def sums_by_sync_batch_normalization(weight):
     sdp.SyncBatchNormalization()(tf.ones([4, 2]), training=True)
 
 
+def rows_by_horovods_names(weight):
+    hvd.allreduce(tf.IndexedSlices(weight, tf.constant([0]), tf.constant([1])))
+
+
 REDUCTIONS = {
     "nothing": (lambda weight: None, False),
     "average": (sdp.allreduce, True),
@@ -183,6 +188,7 @@ REDUCTIONS = {
     "rows": (sdp.reducescatter, True),
     "rows of a group": (lambda weight: sdp.grouped_reducescatter([weight]), True),
     "tape": (reduced_gradients, True),
+    "rows, by Horovod's names": (rows_by_horovods_names, True),
     "least number of batches": (lambda weight: sdp.allreduce(tf.constant(3), op=sdp.ReduceOp.MIN), False),
     "number of samples": (lambda weight: sdp.allreduce(tf.constant(3), op=sdp.ReduceOp.SUM), False),
     "largest loss": (lambda weight: sdp.allreduce(weight, op=sdp.ReduceOp.MAX), False),

@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 import tensorflow as tf
 
 import tf_smddp as sdp
-from tf_smddp import Compression, ReduceOp, global_process_set
+from tf_smddp import Compression, ReduceOp, _gradient_use, global_process_set
 from tf_smddp._scaling import scaling
 from tf_smddp.horovod.tensorflow._arguments import op_of, set_of
 
@@ -91,6 +91,7 @@ def allreduce(
             "hvd.allreduce() of tf.IndexedSlices gathers the rows, so it has only Sum and Average, without "
             "factors. Make the tensor dense first: tf.convert_to_tensor(slices)."
         )
+    _gradient_use.note_users([tensor.values], reduce_op)
     values = allgather(tensor.values, process_set=process_set)
     indices = allgather(tensor.indices, process_set=process_set)
     if reduce_op is ReduceOp.AVERAGE:
