@@ -46,11 +46,15 @@ def test_what_another_try_would_not_change(launcher, words, code):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_for_good(launcher, number):
-    script = launcher.script("wait.sh", "echo $SMDDP_RESTART_COUNT > started\nsleep 20\n")
+    # A shell that waits for `sleep 20` would lose a signal that comes while it starts that command.
+    end = f"kill $!; trap - INT TERM; kill -{int(number)} $$"
+    lines = [f"trap '{end}' INT TERM", "sleep 20 &", "echo $SMDDP_RESTART_COUNT > started", "wait"]
+    script = launcher.script("wait.sh", "\n".join(lines) + "\n")
     running = launcher.start("-np", "1", "--max-restarts", "3", "sh", script)
     assert launcher.wait_for_files("started") == ["0"]
     running.signal(number)
-    assert running.finish().code == 128 + number
+    result = running.finish()
+    assert result.code == 128 + number and "start 1 of" not in result.messages, result.messages
 
 
 def test_the_ranks_end_with_a_launcher_that_is_killed(launcher):
