@@ -1,7 +1,6 @@
 #include "kernels/tf/collective_kernel.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -15,7 +14,7 @@
 #include "kernels/tf/submission.h"
 #include "kernels/tf/ticket_value.h"
 #include "tensorflow/core/framework/tensor_shape.h"
-#include "tensorflow/core/profiler/lib/traceme.h"
+#include "tsl/profiler/lib/traceme.h"
 
 namespace tf_smddp {
 
@@ -23,7 +22,8 @@ using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
-using ::tensorflow::profiler::TraceMe;
+using ::tsl::profiler::GetCurrentTimeNanos;
+using ::tsl::profiler::TraceMeRecorder;
 
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* context, CollectiveKind kind, int tensors,
                                    Pairing::Kind sequence)
@@ -32,12 +32,12 @@ CollectiveKernel::CollectiveKernel(OpKernelConstruction* context, CollectiveKind
 }
 
 void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
-  if (TraceMe::Active()) {
-    // In TensorFlow's profiler: the time until the result is there. Its own event of this op is the call.
-    const std::int64_t activity =
-        TraceMe::ActivityStart([this] { return std::string(type_string()) + " until done: " + name(); });
-    done = [activity, ended = std::move(done)] {
-      TraceMe::ActivityEnd(activity);
+  if (TraceMeRecorder::Active()) {
+    // In TensorFlow's profiler: the time until the result is there. Its own event of this op is the call. An
+    // event with a begin and an end of its own (TraceMe) must end in the thread in which it began.
+    done = [what = std::string(type_string()) + " until done: " + name(), begin = GetCurrentTimeNanos(),
+            ended = std::move(done)] {
+      if (TraceMeRecorder::Active()) TraceMeRecorder::Record({what, begin, GetCurrentTimeNanos()});
       ended();
     };
   }
