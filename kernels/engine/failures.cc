@@ -100,14 +100,21 @@ std::string Failures::HowTheyLeft(std::uint64_t members) const {
   return names + how + " after " + std::to_string(record.progress.submitted()) + " collectives";
 }
 
-void Failures::CheckLeftBetweenIncarnations(bool awaits_incarnation) {
-  const MemberMask drained(state_->group->segment().failure().DrainedMask());
-  CheckLeft((MemberMask::FirstN(state_->group->size()) - drained).bits(), awaits_incarnation);
+void Failures::CheckLeft() {
+  CheckLeft(state_->communicator->ShutDownMask(), /*undrained=*/0, /*awaits_incarnation=*/false);
 }
 
-void Failures::CheckLeft(std::uint64_t undrained, bool awaits_incarnation) {
-  const std::uint64_t active = state_->group->segment().active().load(std::memory_order_seq_cst);
+void Failures::CheckLeftBetweenIncarnations(std::uint64_t next, bool awaits_incarnation) {
+  const FailureRecord& record = state_->group->segment().failure();
+  const MemberMask drained(record.DrainedMask());
   const std::uint64_t shut_down = state_->communicator->ShutDownMask();
+  // Since the caller looked, `next` may have begun, and a rank may have ended its work in it.
+  if (record.Begun(next)) return;
+  CheckLeft(shut_down, (MemberMask::FirstN(state_->group->size()) - drained).bits(), awaits_incarnation);
+}
+
+void Failures::CheckLeft(std::uint64_t shut_down, std::uint64_t undrained, bool awaits_incarnation) {
+  const std::uint64_t active = state_->group->segment().active().load(std::memory_order_seq_cst);
   const std::uint64_t waited_for = shut_down & (active | undrained);
   if (waited_for == 0) return;
   const FailureRecord& record = state_->group->segment().failure();
@@ -135,10 +142,11 @@ void Failures::CheckLeft(std::uint64_t undrained, bool awaits_incarnation) {
   if (!text.empty()) state_->communicator->job().Abort(text);
 }
 
-void Failures::CheckAllCanLeave() {
+void Failures::CheckAllCanLeave(std::uint64_t incarnation) {
   const std::uint64_t active = state_->group->segment().active().load(std::memory_order_seq_cst);
   const std::uint64_t waited_for = state_->communicator->ShutDownMask() & active;
-  if (waited_for == 0) return;
+  // Since the caller looked, all may have left, and a rank of another host may have ended its work.
+  if (waited_for == 0 || state_->group->segment().failure().Failed(incarnation)) return;
   state_->communicator->job().Abort(HowTheyLeft(waited_for) + ", but join() on " + state_->RankName() +
                                     " still waits for it. All ranks must come to the end of their join(); "
                                     "none may leave the loop without it");

@@ -43,17 +43,17 @@ class Failures {
   void OpenIncarnation();
 
   // Ends the job when a request here waits for a rank that has shut down (Note [Leaving]). Progress thread.
-  void CheckLeft() { CheckLeft(/*undrained=*/0, /*awaits_incarnation=*/false); }
-  // Likewise while the next incarnation has not begun, for which those members of this host are needed that
+  void CheckLeft();
+  // Likewise while incarnation `next` has not begun, for which those members of this host are needed that
   // have not drained the last one, whether or not they have left; or when a caller waits for it
   // (`awaits_incarnation`).
-  void CheckLeftBetweenIncarnations(bool awaits_incarnation);
-  // Ends the job when a caller here waits until all members have left, and one has shut down instead.
-  // Progress thread.
-  void CheckAllCanLeave();
+  void CheckLeftBetweenIncarnations(std::uint64_t next, bool awaits_incarnation);
+  // Ends the job when a caller here waits until all members have left `incarnation`, and one has shut down
+  // instead. Progress thread.
+  void CheckAllCanLeave(std::uint64_t incarnation);
 
  private:
-  void CheckLeft(std::uint64_t undrained, bool awaits_incarnation);
+  void CheckLeft(std::uint64_t shut_down, std::uint64_t undrained, bool awaits_incarnation);
   std::string HowTheyLeft(std::uint64_t members) const;
 
   MemberState* const state_;

@@ -63,8 +63,8 @@ bool Progress::Step(Completions* held) {
       return true;
     }
     // A rank that has shut down would not let it begin.
-    failures_->CheckLeftBetweenIncarnations(/*awaits_incarnation=*/absence.asked() ||
-                                            absence.return_awaited());
+    failures_->CheckLeftBetweenIncarnations(
+        incarnation_, /*awaits_incarnation=*/absence.asked() || absence.return_awaited());
     return relayed;
   }
   if (group_->segment().failure().Failed(incarnation_)) {
@@ -73,7 +73,7 @@ bool Progress::Step(Completions* held) {
     return true;
   }
   if (absence.left()) {
-    if (absence.return_awaited()) failures_->CheckAllCanLeave();
+    if (absence.return_awaited()) failures_->CheckAllCanLeave(incarnation_);
     return relayed || (relay_ != nullptr && relay_->SealOpen());
   }
   bool moved = relayed;

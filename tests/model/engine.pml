@@ -7,6 +7,8 @@
 bit aborted;        /* the abort record */
 bit leaving[RANKS]; /* AskToLeave was called */
 byte gone = 0;      /* ranks that have left, and are not back */
+bit finished_user[RANKS]; /* whose program has ended */
+#define OVER (finished_user[0] | finished_user[1] << 1 | (RANKS == 3 -> finished_user[RANKS - 1] << 2 : 0))
 #if LEAVES
 bit returned[RANKS]; /* have been back */
 byte missed[RANKS];  /* the ends of incarnations that were of no concern to the rank's user */
@@ -49,7 +51,6 @@ proctype Aborter() {
 
 /* A rank's program may wait in the end for ranks whose programs have ended. All have seen the same number of failures, but
    when a step fails after its collectives were done, that failure costs the other ranks one more step. */
-#define OVER (finished_user[0] | finished_user[1] << 1 | (RANKS == 3 && finished_user[RANKS - 1] << 2))
 #define WAITS_FOR_ENDED(rank, q) (PENDING(rank, q) == ENTERED && (members & ~arrived[PLACE_AT(rank, q)] & OVER))
 #if REQUESTS == 1
 #define EXCUSED(rank) (FAILURES && WAITS_FOR_ENDED(rank, 0))

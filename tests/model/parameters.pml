@@ -62,6 +62,10 @@
 #ifndef LEAVES_AFTER
 #define LEAVES_AFTER 0
 #endif
+/* 0: a rank's program ends when it is back, without the step more. */
+#ifndef STEPS_AFTER_RETURN
+#define STEPS_AFTER_RETURN 1
+#endif
 /* 1: the job is aborted at some moment. 2: the last rank dies at some moment, and the job is aborted for that. */
 #ifndef ABORT
 #define ABORT 0

@@ -429,6 +429,25 @@ inline WhichWay() {
   }
 }
 
+#if LEAVES && !STEPS_AFTER_RETURN
+/* Failures::CheckLeftBetweenIncarnations, of a rank that awaits its return. Here, no program ends before it is back. */
+inline CheckLeftBetweenIncarnations() {
+  d_step {
+    x = drained;
+    y = OVER;
+#ifndef BUG_ABORTS_UNASKED
+    if
+    :: BEGUN(at) -> y = 0
+    :: else
+    fi;
+#endif
+    assert((y & ~x) == 0); /* else the job is aborted for ranks that have shut down and not drained */
+    x = 0;
+    y = 0
+  }
+}
+#endif
+
 /* Seals the open batch, if this rank is out of sealed work. */
 inline OutOfWork() {
 #if SEALS != 1 || LEAVES
@@ -527,7 +546,12 @@ proctype Progress(byte me) PROVIDED {
         OutOfWork()
 #endif
       fi
+#if LEAVES && !STEPS_AFTER_RETURN
+    :: way == NOTHING && !begun && (gone >> me & 1) -> CheckLeftBetweenIncarnations()
+    :: way == NOTHING && (begun || !(gone >> me & 1))
+#else
     :: way == NOTHING
+#endif
     fi;
     way = 0
 #if CALLERS

@@ -31,6 +31,7 @@ SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "leaves": ("LEAVES=1", "LEAVES_AFTER=1", "PARTS=1"),
     "leaves_three": ("RANKS=3", "STEPS=1", "LEAVES=1", "CHUNKS=0"),
     "leaves_and_fails": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1"),
+    "leaves_and_ends": ("RANKS=3", "STEPS=1", "LEAVES=1", "STEPS_AFTER_RETURN=0", "CHUNKS=0"),
     # The job ends.
     "aborts": ("ABORT=1",),
     "aborts_three": ("RANKS=3", "STEPS=1", "ABORT=1", "CHUNKS=0", "COARSE=1"),
@@ -86,6 +87,7 @@ MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "RESTART_WITHOUT_THE_ABSENT": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "LEAVER_IS_OWED": ("STEPS=1", "LEAVES=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "RETURNS_NOT": ("STEPS=1", "LEAVES=1", "CHUNKS=0"),
+    "ABORTS_UNASKED": ("STEPS=1", "LEAVES=1", "STEPS_AFTER_RETURN=0", "CHUNKS=0"),
     "NEVER_OWED": ("STEPS=1", "FAILURES=1", "FAILING=1", "CHUNKS=0"),
     "OWED_ONCE": ("FAILURES=2", "FAILING=1", "FAILS_WHEN=1", "CHUNKS=0", "COARSE=1"),
     "NOT_EXCUSED": ("FAILURES=1", "FAILING=1", "CHUNKS=0"),

@@ -4,7 +4,6 @@
    ends. */
 
 byte failures = 0;
-bit finished_user[RANKS];
 bit withdrawing; /* the second thread of rank 0 is withdrawing a request */
 
 #if FAILURES
@@ -141,7 +140,11 @@ proctype User(byte me) PROVIDED {
   :: FUSED {
       if
 #if LEAVES
+#if STEPS_AFTER_RETURN
       :: steps[me] == NUM_STEPS && !returned[me] && !aborted -> LeaveAndReturn()
+#else
+      :: steps[me] == NUM_STEPS && !returned[me] && !aborted -> LeaveAndReturn(); finished_user[me] = 1; break
+#endif
       :: steps[me] == NUM_STEPS && returned[me] || aborted -> finished_user[me] = 1; break
 #else
       :: steps[me] == NUM_STEPS || aborted -> finished_user[me] = 1; break
