@@ -16,6 +16,7 @@ Everything is kept as records in OUTPUT/results.jsonl; report.py makes tables an
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import pathlib
 import sys
@@ -64,6 +65,9 @@ def parse_arguments() -> argparse.Namespace:
         help="in training: measure the plugin with these variables set; may be repeated (default: tf_smddp)",
     )
     parser.add_argument(
+        "--suites", default="*", help="only suites whose name matches, as hosts-2+2-*-engine (default: all)"
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="take few samples, to check that everything works"
     )
     found = parser.parse_args()
@@ -98,10 +102,14 @@ def main() -> int:
     if arguments.quick:
         ranks, python_ranks, arguments.rounds, arguments.processes = ranks[:1], python_ranks[:1], 1, 1
     for suite in suites(arguments.kind, ranks, python_ranks, arguments.quick):
+        if not fnmatch.fnmatchcase(suite.name, arguments.suites):
+            continue
         ours = every[suite.ours]
         rivals = [one for one in every.values() if not one.ours and one.level in suite.peer_levels()]
         if suite.layout is not None:
             rivals = [one for one in rivals if one.rank_of_hosts(suite.options, folder / "rank.jsonl")]
+        else:
+            rivals = [one for one in rivals if not one.hosts_only]
         present = [one for one in rivals if versions[one.name] and one.name in wanted]
         records.append(
             {

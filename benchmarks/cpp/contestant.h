@@ -1,4 +1,4 @@
-// Contestant: one rank of an implementation of allreduce: the engine, MPI or Gloo.
+// Contestant: one rank of an implementation of allreduce: the engine, MPI or Gloo; or of what limits it.
 //
 // Place in the stack: below sweep.h, which measures all of them in the same way. It needs the C++ library
 // only, so that the compiler wrapper of an MPI can build it.
@@ -24,6 +24,9 @@ class Contestant {
   virtual const char* name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+
+  // False for one that moves the bytes of an allreduce, but leaves the outputs as they are.
+  virtual bool sums() const { return true; }
 
   // Returns memory for a tensor that this implementation can reduce fastest, aligned to 64 bytes. Its content
   // is undefined.

@@ -59,4 +59,5 @@ LAYOUTS = (
     Layout((1, 1), "5gbit"),
     Layout((2, 2)),
     Layout((2, 2), "1gbit"),
+    Layout((2, 2), "5gbit"),
 )

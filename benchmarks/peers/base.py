@@ -38,6 +38,7 @@ class Implementation(abc.ABC):
     title: str  # in tables
     level: str  # what is measured: "C++", "graph", "eager" or "torch"
     ours: bool = False
+    hosts_only: bool = False  # it has no job on one host
 
     @abc.abstractmethod
     def version(self) -> Optional[str]:

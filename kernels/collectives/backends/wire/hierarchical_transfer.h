@@ -20,9 +20,9 @@
 //
 // What is computed in 1, 3 and 5 stands in host_reduction.h, also what crosses in 16 bits.
 //
-// Some pieces of a rank, 16 on few hosts, are under way at a time: while one crosses, the next is reduced.
-// Two streams of the wire carry rounds 2 and 4. Pieces enter each round in their order, so sends and receives
-// meet.
+// Some pieces of a rank, 64 between two hosts, are under way at a time: while one crosses, the next is
+// reduced. Two streams of the wire carry rounds 2 and 4. Pieces enter each round in their order, so sends and
+// receives meet.
 //
 // A request of which a rank has left the communicator goes by GatherTransfer.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_HIERARCHICAL_TRANSFER_H_
