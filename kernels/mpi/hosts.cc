@@ -112,8 +112,8 @@ Status MeetHosts(const Config& config, Runtime* runtime, Handle communicator, Cl
   Status status;
   {
     const Runtime::Turn turn(runtime);
-    status = runtime->library().AllGather(communicator, &messages->own, sizeof messages->own,
-                                          messages->all.data(), &request);
+    status = turn.library().AllGather(communicator, &messages->own, sizeof messages->own,
+                                      messages->all.data(), &request);
   }
   if (status.ok()) status = runtime->Await(&request, deadline, "the meeting of the ranks");
   if (status.ok()) return GroupByHost(messages->all, config.rank, hosts);

@@ -50,7 +50,7 @@ Status MpiWire::Open(const std::string& prefix, Config* config, std::unique_ptr<
   Handle request;
   {
     const Runtime::Turn turn(runtime);
-    status = runtime->library().DuplicateWorld(communicator.get(), &request);
+    status = turn.library().DuplicateWorld(communicator.get(), &request);
   }
   if (status.ok()) status = runtime->Await(&request, deadline, "MPI_Comm_idup");
   if (!status.ok()) {
@@ -61,7 +61,7 @@ Status MpiWire::Open(const std::string& prefix, Config* config, std::unique_ptr<
   status = MeetHosts(*config, runtime, *communicator, deadline, &hosts);
   if (status.ok()) {
     const Runtime::Turn turn(runtime);
-    status = runtime->library().ReturnErrors(*communicator);
+    status = turn.library().ReturnErrors(*communicator);
   }
   if (!status.ok()) return status;
   config->run_id = hosts.run_id;
@@ -69,7 +69,7 @@ Status MpiWire::Open(const std::string& prefix, Config* config, std::unique_ptr<
   config->rendezvous.clear();
   const Logger logger(static_cast<LogLevel>(config->log_level), config->rank);
   logger.Log(LogLevel::kInfo, "ranks on " + std::to_string(hosts.ranks.size()) + " hosts, joined by " +
-                                  runtime->library().description());
+                                  runtime->description());
   wire->reset(new MpiWire(runtime, *communicator, *config, std::move(hosts)));
   return {};
 }
@@ -109,7 +109,7 @@ void MpiWire::Start(std::function<void(std::uint32_t communicator)> arrived) {
 void MpiWire::Send(RankId to, Channel channel, std::string bytes) {
   Queue(to, channel, std::move(bytes));
   const Runtime::Turn turn(runtime_, std::try_to_lock);
-  if (MayCall(turn)) SendQueued();
+  if (MayCall(turn)) SendQueued(turn);
 }
 
 // The process may be about to end, so the wire's thread must not wait for its next time to look.
@@ -167,7 +167,7 @@ Wire::Movement MpiWire::BeginSend(RankId to, int stream, const void* data, std::
   if (!MayCall(turn)) return 0;
   const Movement movement = next_movement_++;
   moving_.insert(movement);
-  StartSend(data, bytes, to.value(), kFirstStreamTag + stream,
+  StartSend(turn, data, bytes, to.value(), kFirstStreamTag + stream,
             [this, movement, owner = std::move(owner)] { moving_.erase(movement); });
   return movement;
 }
@@ -178,7 +178,7 @@ Wire::Movement MpiWire::BeginReceive(RankId from, int stream, void* data, std::u
   if (!MayCall(turn)) return 0;
   const Movement movement = next_movement_++;
   moving_.insert(movement);
-  StartReceive(data, bytes, from.value(), kFirstStreamTag + stream,
+  StartReceive(turn, data, bytes, from.value(), kFirstStreamTag + stream,
                [this, movement, owner = std::move(owner)] { moving_.erase(movement); });
   return movement;
 }
@@ -190,20 +190,21 @@ bool MpiWire::Ended(Movement movement) {
 
 void MpiWire::Poll() {
   const Runtime::Turn turn(runtime_, std::try_to_lock);
-  if (MayCall(turn) && Clock::now() - looked_ > kFresh) EndPending();
+  if (MayCall(turn) && Clock::now() - looked_ > kFresh) EndPending(turn);
 }
 
-bool MpiWire::StartSend(const void* data, std::uint64_t bytes, int to, int tag, std::function<void()> ended) {
+bool MpiWire::StartSend(const Runtime::Turn& turn, const void* data, std::uint64_t bytes, int to, int tag,
+                        std::function<void()> ended) {
   Handle request;
-  const Status status =
-      runtime_->library().Send(communicator_, data, static_cast<int>(bytes), to, tag, &request);
+  const Status status = turn.library().Send(communicator_, data, static_cast<int>(bytes), to, tag, &request);
   return Started(status, request, {to, std::move(ended)});
 }
 
-bool MpiWire::StartReceive(void* data, std::uint64_t bytes, int from, int tag, std::function<void()> ended) {
+bool MpiWire::StartReceive(const Runtime::Turn& turn, void* data, std::uint64_t bytes, int from, int tag,
+                           std::function<void()> ended) {
   Handle request;
   const Status status =
-      runtime_->library().Receive(communicator_, data, static_cast<int>(bytes), from, tag, &request);
+      turn.library().Receive(communicator_, data, static_cast<int>(bytes), from, tag, &request);
   return Started(status, request, {from, std::move(ended)});
 }
 
@@ -245,18 +246,18 @@ bool MpiWire::TryPoll(const std::uint32_t* receiver) {
   if (!MayCall(turn)) return false;
   receiver_ = receiver;
   if (receiver != nullptr) polled_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  bool moved = SendQueued();
-  moved |= TakeIncoming();
-  moved |= EndPending();
+  bool moved = SendQueued(turn);
+  moved |= TakeIncoming(turn);
+  moved |= EndPending(turn);
   moved |= DeliverIncoming();
-  Beat();
+  Beat(turn);
   return moved || !moving_.empty();
 }
 
 // True when something has ended.
-bool MpiWire::EndPending() {
+bool MpiWire::EndPending(const Runtime::Turn& turn) {
   if (requests_.empty()) return false;
-  const Status status = runtime_->library().TestSome(requests_, &ended_);
+  const Status status = turn.library().TestSome(requests_, &ended_);
   looked_ = Clock::now();
   if (!status.ok()) Lose(pending_.front().peer, status.message());
   // From the back, so that the places of the others stay what they are when the last takes the place of one.
@@ -273,20 +274,20 @@ bool MpiWire::EndPending() {
 }
 
 // Sends a beat if it is time, and takes those that have come.
-void MpiWire::Beat() {
+void MpiWire::Beat(const Runtime::Turn& turn) {
   const int to = silence_.NextBeat();
   if (to < 0) return;
-  StartSend(nullptr, 0, to, kBeatTag, [] {});
+  StartSend(turn, nullptr, 0, to, kBeatTag, [] {});
   for (bool there = true; there;) {
     int from = -1, bytes = 0;
-    if (!runtime_->library().Probe(communicator_, kBeatTag, &there, &from, &bytes).ok() || !there) return;
+    if (!turn.library().Probe(communicator_, kBeatTag, &there, &from, &bytes).ok() || !there) return;
     silence_.Hear();
-    if (!StartReceive(nullptr, 0, from, kBeatTag, [] {})) return;
+    if (!StartReceive(turn, nullptr, 0, from, kBeatTag, [] {})) return;
   }
 }
 
 // Gives MPI what waits for it. True when there was something.
-bool MpiWire::SendQueued() {
+bool MpiWire::SendQueued(const Runtime::Turn& turn) {
   bool moved = false;
   while (sending_ < kMostSends) {
     auto send = std::make_shared<Outgoing>();
@@ -297,24 +298,25 @@ bool MpiWire::SendQueued() {
       queue_.pop_front();
     }
     moved = true;
-    if (StartSend(send->bytes.data(), send->bytes.size(), send->to, kTag, [this, send] { --sending_; })) {
+    if (StartSend(turn, send->bytes.data(), send->bytes.size(), send->to, kTag,
+                  [this, send] { --sending_; })) {
       ++sending_;
     }
   }
   return moved;
 }
 
-bool MpiWire::TakeIncoming() {
+bool MpiWire::TakeIncoming(const Runtime::Turn& turn) {
   bool moved = false;
   for (;; moved = true) {
     bool there = false;
     auto incoming = std::make_shared<Incoming>();
     int bytes = 0;
-    const Status status = runtime_->library().Probe(communicator_, kTag, &there, &incoming->from, &bytes);
+    const Status status = turn.library().Probe(communicator_, kTag, &there, &incoming->from, &bytes);
     if (!status.ok() || !there) return moved;
     incoming->bytes.resize(static_cast<std::size_t>(bytes));
     const auto here = [incoming] { incoming->here = true; };
-    if (!StartReceive(incoming->bytes.data(), incoming->bytes.size(), incoming->from, kTag, here)) {
+    if (!StartReceive(turn, incoming->bytes.data(), incoming->bytes.size(), incoming->from, kTag, here)) {
       return moved;
     }
     incoming_.push_back(std::move(incoming));

@@ -87,14 +87,16 @@ class MpiWire : public Wire {
   void Queue(RankId to, Channel channel, std::string bytes);
   void Run();
   bool TryPoll(const std::uint32_t* receiver = nullptr);
-  bool MayCall(const Runtime::Turn& turn) const { return turn && !stopped_ && !runtime_->closed(); }
-  bool SendQueued();
-  bool TakeIncoming();
+  bool MayCall(const Runtime::Turn& turn) const { return turn && !stopped_ && !turn.closed(); }
+  bool SendQueued(const Runtime::Turn& turn);
+  bool TakeIncoming(const Runtime::Turn& turn);
   bool DeliverIncoming();
-  bool EndPending();
-  void Beat();
-  bool StartSend(const void* data, std::uint64_t bytes, int to, int tag, std::function<void()> ended);
-  bool StartReceive(void* data, std::uint64_t bytes, int from, int tag, std::function<void()> ended);
+  bool EndPending(const Runtime::Turn& turn);
+  void Beat(const Runtime::Turn& turn);
+  bool StartSend(const Runtime::Turn& turn, const void* data, std::uint64_t bytes, int to, int tag,
+                 std::function<void()> ended);
+  bool StartReceive(const Runtime::Turn& turn, void* data, std::uint64_t bytes, int from, int tag,
+                    std::function<void()> ended);
   bool Started(const Status& status, Handle request, Pending pending);
   void Deliver(const Incoming& incoming);
   void Deliver(int from, Key channel, std::string bytes, bool wake);

@@ -43,6 +43,12 @@ class Runtime {
 
     explicit operator bool() const { return lock_.owns_lock(); }
 
+    // For the thread that has the turn: MPI's functions, to which there is no other way once MPI is
+    // initialised. So one thread at a time is in MPI.
+    Library& library() const { return *runtime_->library_; }
+    // Likewise: whether MPI must not be called any more, since the process exits.
+    bool closed() const { return runtime_->closed_; }
+
    private:
     Runtime* const runtime_;
     std::unique_lock<std::mutex> lock_;
@@ -51,9 +57,8 @@ class Runtime {
   // Returns for how long the thread whose turn it is has had it; 0 while it is nobody's. Any thread.
   Clock::duration TurnLasts() const;
 
-  // Whether MPI must not be called any more, since the process exits. In a turn.
-  bool closed() const { return closed_; }
-  Library& library() { return *library_; }
+  // Names the MPI that is in use: its version, and the path of the library.
+  std::string description() const { return library_->description(); }
 
   // Calls Test until the request has ended. Errors: also Internal, after `deadline`. Not in a turn.
   Status Await(Handle* request, Clock::time_point deadline, const std::string& what);
