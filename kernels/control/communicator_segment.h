@@ -77,6 +77,7 @@ class CommunicatorSegment {
   // All members that have left return. Nobody else uses the segment meanwhile (Note [Restart] in
   // failure_record.h).
   void ReturnAll() {
+    fixed_->last_to_leave.store(0, std::memory_order_seq_cst);
     fixed_->active.store(All().bits(), std::memory_order_seq_cst);
     fixed_->outside_left.store(0, std::memory_order_seq_cst);
   }
@@ -87,7 +88,8 @@ class CommunicatorSegment {
   FailureRecord& failure() { return fixed_->failure; }
   // Mask of the members that have not left, and outside(): the ones that requests wait for.
   std::atomic<std::uint64_t>& active() { return fixed_->active; }
-  // The rank of the job that was the last member of this host to leave; valid when none is active.
+  // 1 + the rank of the job that was the last member of this host to leave. 0 until that member, which is no
+  // longer active, has said so.
   std::atomic<int>& last_to_leave() { return fixed_->last_to_leave; }
   // What the hosts know alike; the relay writes it. Only when there are ranks on other hosts.
   // The number of the ranks of all hosts that have shut down.

@@ -232,7 +232,7 @@ void Progress::LeaveNow() {
   // become ready afterwards do not include it.
   StoreProgress(group_->self(), ~std::uint64_t{0});
   if (MemberMask(segment.active().fetch_and(~self.bits(), std::memory_order_seq_cst)) == self) {
-    segment.last_to_leave().store(communicator_->job().rank(), std::memory_order_seq_cst);
+    segment.last_to_leave().store(communicator_->job().rank() + 1, std::memory_order_seq_cst);
   }
   if (communicator_->wired()) group_->relay_bell().Ring();
   submission_->LaunchForOthers(segment.table().MakeReadyAfterLeaving());
@@ -245,8 +245,9 @@ void Progress::LeaveNow() {
 void Progress::ReturnIfAllHaveLeft() {
   CommunicatorSegment& segment = group_->segment();
   if (communicator_->wired() || segment.active().load(std::memory_order_seq_cst) != 0) return;
-  communicator_->FailHere(incarnation_, state_->memory->NewOrigin(), "all ranks have left",
-                          RankId(segment.last_to_leave().load(std::memory_order_seq_cst)));
+  const RankId last(segment.last_to_leave().load(std::memory_order_seq_cst) - 1);
+  if (!last.valid()) return;  // it is about to say that it was, and then looks itself
+  communicator_->FailHere(incarnation_, state_->memory->NewOrigin(), "all ranks have left", last);
 }
 
 // After an abort.

@@ -11,6 +11,8 @@ bit finished_user[RANKS]; /* whose program has ended */
 #define OVER (finished_user[0] | finished_user[1] << 1 | (RANKS == 3 -> finished_user[RANKS - 1] << 2 : 0))
 #if LEAVES
 bit returned[RANKS]; /* have been back */
+byte last_to_leave;  /* 1 + the rank; 0: it has not said so */
+byte cleared_last;   /* for an assertion */
 byte missed[RANKS];  /* the ends of incarnations that were of no concern to the rank's user */
 #define MISSED(rank) missed[rank]
 #else

@@ -253,7 +253,7 @@ inline Restart(incarnation) {
 #if LEAVES
 #ifndef BUG_RETURNS_NOT
       if
-      :: all_left -> members = ALL
+      :: all_left -> last_to_leave = 0; members = ALL
       :: else
       fi;
 #endif
@@ -303,7 +303,11 @@ inline EndIncarnation() {
 #if LEAVES
 inline ReturnIfAllHaveLeft() {
   if
-  :: members == 0 -> RaiseReturn(at)
+#ifdef BUG_LAST_IS_STALE
+  :: members == 0 -> assert(last_to_leave == 1 + cleared_last); RaiseReturn(at)
+#else
+  :: members == 0 && last_to_leave -> assert(last_to_leave == 1 + cleared_last); RaiseReturn(at)
+#endif
   :: else
   fi
 }
@@ -360,7 +364,18 @@ inline LeaveNow() {
 }
 
 inline LeaveWhenOut() {
-  members = members & ~BIT(me);
+  d_step {
+    members = members & ~BIT(me);
+    won = (members == 0);
+    if
+    :: won -> cleared_last = me
+    :: else
+    fi
+  };
+  if
+  :: won -> won = 0; last_to_leave = 1 + me
+  :: else
+  fi;
   /* MakeReadyAfterLeaving. */
   p = 0;
   do
