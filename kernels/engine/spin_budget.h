@@ -16,12 +16,15 @@ namespace tf_smddp {
 // All methods: any thread. Threads that call them at once may lose a change, which only delays the learning.
 class SpinBudget {
  public:
-  // `most` is the time that Next returns; 0: never spin. It should be longer than a wake-up, or ranks that
-  // sleep could never return to spinning.
-  explicit SpinBudget(Clock::duration most) : most_(most) {}
+  // `most` is the time that Next returns; 0: never spin. `trial` is what it returns for a try after failures.
+  // It should be longer than the event takes when the other ranks sleep, or ranks that sleep could never
+  // return to spinning.
+  explicit SpinBudget(Clock::duration most) : SpinBudget(most, most) {}
+  SpinBudget(Clock::duration most, Clock::duration trial)
+      : most_(most), trial_(most.count() > 0 ? trial : most) {}
 
   // Returns how long to spin this time; 0: not at all. After failures it allows a try only after a pause,
-  // which doubles each time: in the end spinning takes less than a hundredth of a core.
+  // which doubles each time: in the end a trial of `most` takes less than a hundredth of a core.
   Clock::duration Next(Clock::time_point now) {
     if (in_vain_.load(std::memory_order_relaxed) < kPatience) return most_;
     const Clock::rep time = now.time_since_epoch().count();
@@ -29,7 +32,7 @@ class SpinBudget {
     const int pause = pause_.load(std::memory_order_relaxed);
     next_try_.store(time + pause * most_.count(), std::memory_order_relaxed);
     pause_.store(std::min(2 * pause, kLongestPause), std::memory_order_relaxed);
-    return most_;
+    return trial_;
   }
 
   // Reports that the event came within the time that Next returned.
@@ -49,7 +52,7 @@ class SpinBudget {
   static constexpr int kPatience = 4;
   static constexpr int kShortestPause = 8, kLongestPause = 128;  // times `most`
 
-  const Clock::duration most_;
+  const Clock::duration most_, trial_;
   std::atomic<int> in_vain_{0};  // times in a row
   std::atomic<Clock::rep> next_try_{0};
   std::atomic<int> pause_{kShortestPause};

@@ -60,6 +60,21 @@ TEST_F(SpinBudgetTest, ComesBackWhenATryPays) {
   }
 }
 
+TEST(SpinBudgetWithTrialTest, ATrialLastsLonger) {
+  const Clock::time_point now(seconds(1000));
+  SpinBudget budget{kMost, 3 * kMost};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(budget.Next(now), kMost);
+    budget.InVain();
+  }
+  EXPECT_EQ(budget.Next(now), 3 * kMost);
+  budget.InVain();
+  EXPECT_EQ(budget.Next(now + kMost), kNone);
+  EXPECT_EQ(budget.Next(now + seconds(1)), 3 * kMost);
+  budget.Paid();
+  EXPECT_EQ(budget.Next(now + seconds(1)), kMost);
+}
+
 TEST(SpinBudgetWithoutTimeTest, NeverSpins) {
   SpinBudget budget{kNone};
   budget.Paid();
