@@ -101,15 +101,19 @@ def main() -> int:
     )
     if arguments.quick:
         ranks, python_ranks, arguments.rounds, arguments.processes = ranks[:1], python_ranks[:1], 1, 1
-    for suite in suites(arguments.kind, ranks, python_ranks, arguments.quick):
-        if not fnmatch.fnmatchcase(suite.name, arguments.suites):
-            continue
+    every_suite = suites(arguments.kind, ranks, python_ranks, arguments.quick)
+    chosen = [suite for suite in every_suite if fnmatch.fnmatchcase(suite.name, arguments.suites)]
+    if every_suite and not chosen:
+        names = ", ".join(suite.name for suite in every_suite)
+        print(f"no suite matches --suites {arguments.suites}; there are {names}", file=sys.stderr)
+        return 2
+    for suite in chosen:
         ours = every[suite.ours]
         rivals = [one for one in every.values() if not one.ours and one.level in suite.peer_levels()]
         if suite.layout is not None:
             rivals = [one for one in rivals if one.rank_of_hosts(suite.options, folder / "rank.jsonl")]
         else:
-            rivals = [one for one in rivals if not one.hosts_only]
+            rivals = [one for one in rivals if one.job(suite.ranks, suite.options, folder / "rank.jsonl")]
         present = [one for one in rivals if versions[one.name] and one.name in wanted]
         records.append(
             {

@@ -45,6 +45,7 @@ def run_suite(
         log = folder / f"{suite.name}-{one.name}.log"
         if suite.layout is None:
             job = one.job(suite.ranks, suite.options, output)
+            assert job is not None, one.name
             outcome = run_job(job, output, suite.limit_seconds, log)
         else:
             rank = one.rank_of_hosts(suite.options, output)

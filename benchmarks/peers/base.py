@@ -38,7 +38,6 @@ class Implementation(abc.ABC):
     title: str  # in tables
     level: str  # what is measured: "C++", "graph", "eager" or "torch"
     ours: bool = False
-    hosts_only: bool = False  # it has no job on one host
 
     @abc.abstractmethod
     def version(self) -> Optional[str]:
@@ -49,8 +48,11 @@ class Implementation(abc.ABC):
         """Installs it. If it is installed already, returns quickly and does nothing."""
 
     @abc.abstractmethod
-    def job(self, ranks: int, options: WorkOptions, output: pathlib.Path) -> Job:
-        """Returns the command that measures `options` with `ranks` ranks, and writes lines to `output`."""
+    def job(self, ranks: int, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
+        """Returns the command that measures `options` with `ranks` ranks, and writes lines to `output`.
+
+        None if it cannot be measured on one host.
+        """
 
     def rank_of_hosts(self, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
         """Returns the command of each rank of a job on several hosts, which Open MPI starts.

@@ -78,7 +78,7 @@ def package_version(name: str, package: str) -> Optional[str]:
 def compile_peer(name: str, compiler: Sequence[object], source: str, flags: Sequence[str] = ()) -> None:
     """Compiles benchmarks/peers/`source` and the files that all sweeps share to .cache/peers/`name`."""
     sources = [ROOT / "benchmarks" / "peers" / source, *CPP_SOURCES]
-    headers = sorted((ROOT / "benchmarks" / "cpp").glob("*.h"))
+    headers = [path for name in ("cpp", "peers") for path in (ROOT / "benchmarks" / name).glob("*.h")]
     target = BUILT / name
     newest = max(path.stat().st_mtime for path in [*sources, *headers])
     if target.exists() and target.stat().st_mtime > newest:

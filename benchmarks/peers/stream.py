@@ -16,7 +16,6 @@ class Stream(Implementation):
     """An exchange of the bytes over TCP. Open MPI starts it."""
 
     name, title, level = "stream", "a plain stream", "C++"
-    hosts_only = True
 
     def version(self) -> Optional[str]:
         return launcher_version() and "built" if (BUILT / self.name).exists() else None
@@ -25,8 +24,8 @@ class Stream(Implementation):
         install.debian("openmpi-bin", "libopenmpi-dev")
         install.compile_peer(self.name, ["mpicxx.openmpi"], "stream_sweep.cc")
 
-    def job(self, ranks: int, options: WorkOptions, output: pathlib.Path) -> Job:
-        raise NotImplementedError("a plain stream is between hosts")
+    def job(self, ranks: int, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
+        return None
 
     def rank_of_hosts(self, options: WorkOptions, output: pathlib.Path) -> Optional[Job]:
         return Job([str(BUILT / self.name), *self.cpp_arguments(options, output)])

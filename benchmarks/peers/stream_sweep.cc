@@ -3,22 +3,21 @@
 // least, so this is what the link gives, without the sums. MPI starts the ranks and does the barriers.
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <mpi.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "benchmarks/cpp/contestant.h"
-#include "benchmarks/cpp/options.h"
-#include "benchmarks/cpp/sweep.h"
+#include "benchmarks/peers/mpi_contestant.h"
 
 namespace tf_smddp::benchmarks {
 namespace {
@@ -59,14 +58,12 @@ int Connect(const sockaddr_in& address) {
   return connection;
 }
 
-class Stream final : public Contestant {
+class Stream final : public MpiContestant {
  public:
   Stream() {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &size_);
-    const int half = size_ / 2, listener = rank_ < half ? Listen(AddressOf(rank_)) : -1;
+    const int half = size() / 2, listener = rank() < half ? Listen(AddressOf(rank())) : -1;
     Barrier();
-    connection_ = listener >= 0 ? ::accept(listener, nullptr, nullptr) : Connect(AddressOf(rank_ - half));
+    connection_ = listener >= 0 ? ::accept(listener, nullptr, nullptr) : Connect(AddressOf(rank() - half));
     Check(connection_ >= 0, "accept");
     if (listener >= 0) ::close(listener);
     const int on = 1;
@@ -76,28 +73,17 @@ class Stream final : public Contestant {
   ~Stream() override { ::close(connection_); }
 
   const char* name() const override { return "a plain stream"; }
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
   bool sums() const override { return false; }
-  float* Allocate(std::size_t count) override {
-    return static_cast<float*>(std::aligned_alloc(64, (count * sizeof(float) + 63) / 64 * 64));
-  }
-  void Free(float* data, std::size_t) override { std::free(data); }
 
   void Allreduce(const std::vector<Tensor>& tensors) override {
     std::size_t bytes = 0;
     for (const Tensor& tensor : tensors) bytes += tensor.count * sizeof(float);
-    Exchange(bytes / static_cast<std::size_t>(size_ / 2));
-  }
-
-  void Barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
-  double Max(double value) override {
-    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return value;
+    Exchange(bytes / static_cast<std::size_t>(size() / 2));
   }
 
  private:
-  // The data comes from one buffer and goes to another, which stay in the caches: no memory is the limit.
+  // The data comes from one buffer and goes to another, which stay in the caches, so that memory is not the
+  // limit.
   void Exchange(std::size_t bytes) {
     for (std::size_t to_send = bytes, to_receive = bytes; to_send + to_receive > 0;) {
       pollfd look{connection_, 0, 0};
@@ -117,7 +103,7 @@ class Stream final : public Contestant {
     }
   }
 
-  int rank_ = 0, size_ = 1, connection_ = -1;
+  int connection_ = -1;
   std::vector<char> source_ = std::vector<char>(256 << 10), target_ = std::vector<char>(256 << 10);
 };
 
@@ -125,13 +111,5 @@ class Stream final : public Contestant {
 }  // namespace tf_smddp::benchmarks
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  const auto options = tf_smddp::benchmarks::ParseOptions(argc, argv);
-  ::alarm(static_cast<unsigned>(options.time_limit_seconds));
-  {
-    tf_smddp::benchmarks::Stream contestant;
-    tf_smddp::benchmarks::RunSweep(contestant, options);
-  }
-  MPI_Finalize();
-  return 0;
+  return tf_smddp::benchmarks::RunMpiSweep<tf_smddp::benchmarks::Stream>(argc, argv);
 }

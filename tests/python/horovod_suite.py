@@ -20,7 +20,7 @@ from typing import Dict, Optional, Set
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    from pip._vendor import tomli as tomllib
+    import tomli as tomllib  # pytest brings it
 
 HERE = pathlib.Path(__file__).resolve().parent
 RUNNER = HERE.parents[1] / "tools" / "spmd_pytest.py"

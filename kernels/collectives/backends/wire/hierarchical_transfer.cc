@@ -22,8 +22,8 @@ constexpr std::uint64_t kPartBytes = 16 << 10;
 constexpr std::uint64_t kLargestPieceBytes = 4 << 20;
 constexpr std::uint64_t kMemoryBytes = 16 << 20;  // of the slots' results, at most
 
-// Between two hosts a piece goes whole, in one round. MPI sends so few bytes at once. Before it sends more,
-// it asks the receiver, and its question and the answer wait behind what is on the link already. Measured
+// Between two hosts a piece goes whole, in one round. Open MPI sends up to 64 KiB over TCP at once. Before it
+// sends more, it asks the receiver, and question and answer wait behind what is on the link already. Measured
 // with one rank on each host and Open MPI 4 over TCP, 100 MiB on a link of 5 Gbit/s, of what a plain stream
 // takes: 1.05 times with 64 pieces of 60 KiB, 1.17 times with 16 of 256 KiB, 1.16 times with 32 of 256 KiB.
 constexpr std::size_t kSlotsOfTwo = 64;
