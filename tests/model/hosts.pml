@@ -35,7 +35,7 @@
 #ifndef BATCHES
 #define BATCHES 0
 #endif
-/* 1: some host aborts the job. */
+/* 1: some host aborts the job, and its processes may end at once. 2: some host dies. */
 #ifndef ABORT
 #define ABORT 0
 #endif
@@ -76,8 +76,12 @@ chan promises[HOSTS] = [REQUESTS] of { byte, byte }; /* ticket, incarnation */
 
 byte incarnation[HOSTS];
 byte failing[HOSTS]; /* failures that the head has decided, and that the host has not obeyed */
-bit aborted[HOSTS];
+byte aborted[HOSTS]; /* the text of the error; or the host has died */
 byte failures;
+
+#define TEXT 1    /* of the host that aborts the job */
+#define SILENCE 2 /* a host has been silent for too long */
+#define DEAD 3
 
 /* By incarnation and request: the hosts that have sent their part of the data, be it in a report or after a launch; and the
    end that the first host saw. */
@@ -145,6 +149,33 @@ inline Launched(t) {
 #define TURN(t) (IN_TURN == 0 || (t) == 0 || S(h, (t) - (t > 0)) != NEW)
 
 #define IS_LAUNCHED(u) (S(h, u) == LAUNCHED)
+
+/* Job::Abort: each host that is told tells the others. A host listens for the beats of the one before it. */
+#if ABORT
+chan told[HOSTS] = [HOSTS * HOSTS] of { byte };
+#define BEFORE(h) ((h) == 0 -> HOSTS - 1 : (h) - 1)
+inline Tell(other, text) {
+  if
+  :: (other) != h && !aborted[other] -> told[other] ! text
+  :: else
+  fi
+}
+inline TellOthers(text) {
+  Tell(0, text);
+  Tell(1, text);
+  Tell(HOSTS - 1, text)
+}
+#ifdef BUG_DRAINS_BEFORE_ABORT
+#define HEARS_ABORT (nempty(told[h]) && !ANY(IS_LAUNCHED))
+#else
+#define HEARS_ABORT nempty(told[h])
+#endif
+#ifdef BUG_ONLY_THE_HEAD_LISTENS
+#define LISTENS (h == 0)
+#else
+#define LISTENS 1
+#endif
+#endif
 
 /* A relay launches what was promised before it takes another message. */
 #define CAN_KEEP(t) (promises[h]?[t, eval(incarnation[h])] && S(h, t) == REPORTED)
@@ -226,7 +257,10 @@ proctype Host(byte h) {
   :: atomic { !aborted[h] && failing[h] > 0 && !ANY(IS_LAUNCHED) -> failing[h]--; FailHere() }
 #endif
 #if ABORT
-  :: (aborted[0] || aborted[HOSTS - 1]) && !aborted[h] -> aborted[h] = 1
+  :: atomic { !aborted[h] && HEARS_ABORT -> told[h] ? kind; TellOthers(kind); aborted[h] = kind; kind = 0 }
+  /* What a host sends before it dies comes long before its silence is noticed. */
+  :: atomic { !aborted[h] && LISTENS && empty(told[h]) && aborted[BEFORE(h)] == DEAD ->
+       TellOthers(SILENCE); aborted[h] = SILENCE }
 #endif
   od
 }
@@ -466,27 +500,56 @@ inline Take(host) {
   kind = 0; ticket = 0; about = 0
 }
 
+#define HEAD_RUNS (aborted[0] == 0)
 /* The open batch goes when it is full, or when the head's rank has no other work: at any moment. */
 proctype Head() {
   byte kind, ticket, about, launched;
   do
-  :: atomic { nempty(held) || open -> SealOpen() }
-  :: atomic { MAY_PROMISE(1) -> PromiseTo(1) }
-  :: atomic { to_head[0] ? kind, ticket, about -> Take(0) }
-  :: atomic { to_head[1] ? kind, ticket, about -> Take(1) }
+  :: atomic { HEAD_RUNS && (nempty(held) || open) -> SealOpen() }
+  :: atomic { HEAD_RUNS && MAY_PROMISE(1) -> PromiseTo(1) }
+  :: atomic { HEAD_RUNS && nempty(to_head[0]) -> to_head[0] ? kind, ticket, about; Take(0) }
+  :: atomic { HEAD_RUNS && nempty(to_head[1]) -> to_head[1] ? kind, ticket, about; Take(1) }
 #if HOSTS == 3
-  :: atomic { to_head[2] ? kind, ticket, about -> Take(2) }
-  :: atomic { MAY_PROMISE(2) -> PromiseTo(2) }
+  :: atomic { HEAD_RUNS && nempty(to_head[2]) -> to_head[2] ? kind, ticket, about; Take(2) }
+  :: atomic { HEAD_RUNS && MAY_PROMISE(2) -> PromiseTo(2) }
 #endif
   od
 }
 
 #if ABORT
 proctype Aborter() {
+  byte h;
   if
-  :: aborted[0] = 1
-  :: aborted[HOSTS - 1] = 1
-  fi
+  :: h = 0
+  :: h = HOSTS - 1
+  fi;
+#if ABORT == 2
+  aborted[h] = DEAD
+#else
+#ifdef BUG_RAISES_BEFORE_TELLING
+  aborted[h] = TEXT;
+  atomic {
+    if
+    :: TellOthers(TEXT)
+    :: aborted[h] = DEAD
+    fi
+  }
+#else
+  atomic {
+    if
+    :: aborted[h] == 0 -> TellOthers(TEXT)
+    :: else
+    fi
+  }
+  atomic {
+    aborted[h] = TEXT;
+    if
+    :: aborted[h] = DEAD
+    :: true
+    fi
+  }
+#endif
+#endif
 }
 #endif
 
@@ -495,11 +558,18 @@ proctype Aborter() {
 #define AT_REST(h) (incarnation[h] == order && failing[h] == 0 && empty(held) && empty(promised) && empty(to_host[h]) && empty(to_head[h]) && \
     (ALL_DONE(h) || order == INCARNATIONS))
 
+/* All have the text of the host that was the first to know, however it ends. */
+#if ABORT == 2
+#define HAS_ABORTED(h) (aborted[h] == SILENCE || aborted[h] == DEAD)
+#else
+#define HAS_ABORTED(h) (aborted[h] == TEXT || aborted[h] == DEAD)
+#endif
+
 proctype Quiescence() {
   atomic {
     timeout ->
 #if ABORT
-    assert(aborted[0] && aborted[HOSTS - 1] && aborted[1])
+    assert(HAS_ABORTED(0) && HAS_ABORTED(HOSTS - 1) && HAS_ABORTED(1))
 #else
     assert(AT_REST(0) && AT_REST(1) && AT_REST(HOSTS - 1))
 #endif

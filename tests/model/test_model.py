@@ -52,6 +52,7 @@ LONG = {
     "hosts_fail",
     "three_hosts_fail",
     "hosts_batches_fail",
+    "promises_abort",
 }
 
 # Broken variants that `make test` looks for, too: one of each kind. The others matter when a model changes.
@@ -136,6 +137,7 @@ HOST_SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "hosts_in_turn": ("REQUESTS=3", "PLACES=1", "IN_TURN=1", "FAILURES=1"),
     "hosts_cross": ("REQUESTS=3", "PLACES=1", "FAILURES=1"),
     "hosts_abort": ("FAILURES=1", "ABORT=1"),
+    "hosts_die": ("HOSTS=3", "ABORT=2"),
     "hosts_batches_fail": ("BATCHES=1", "REQUESTS=3", "SMALL=2", "FAILURES=1"),
     "promises_fail": ("PROMISES=1", "SMALL=1", "FAILURES=1"),
     "promises_cross": ("PROMISES=1", "REQUESTS=3", "PLACES=1"),
@@ -150,6 +152,9 @@ HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "TAKES_WHAT_IS_OLD": ("FAILURES=1",),
     "KEEPS_WHAT_IS_HELD": ("FAILURES=1",),
     "CROSSES": ("PLACES=1",),
+    "RAISES_BEFORE_TELLING": ("HOSTS=3", "ABORT=1"),
+    "DRAINS_BEFORE_ABORT": ("ABORT=1",),
+    "ONLY_THE_HEAD_LISTENS": ("ABORT=2",),
     "FAILS_PROMISES": ("PROMISES=1", "FAILURES=1"),
     "OVERTAKES_PROMISES": ("PROMISES=1",),
     "PROMISES_BEFORE_SEALING": ("BATCHES=1", "PROMISES=1", "REQUESTS=3", "SMALL=2"),
