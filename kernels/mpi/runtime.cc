@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <future>
 #include <thread>
 
+#include "kernels/common/logging.h"
+#include "kernels/common/process.h"
 #include "kernels/common/thread.h"
 #include "kernels/mpi/search.h"
 
@@ -15,6 +18,9 @@ namespace tf_smddp::mpi {
 namespace {
 
 constexpr std::chrono::microseconds kPoll{100};
+
+// How long init() waits before it says so.
+constexpr std::chrono::seconds kPatience{10};
 
 // MPI_Finalize waits for all processes. One that has died never comes.
 constexpr std::chrono::seconds kFinalizePatience{10};
@@ -132,12 +138,21 @@ Status Runtime::Initialize(const Config& config) {
   } catch (const ThreadRefused& refused) {
     return Internal(refused.what());
   }
-  if (initialized.wait_for(std::chrono::seconds(config.bootstrap_timeout_seconds)) !=
-      std::future_status::ready) {
+  const std::chrono::milliseconds limit = std::chrono::seconds(config.bootstrap_timeout_seconds);
+  const std::chrono::milliseconds patience = std::min<std::chrono::milliseconds>(kPatience, limit / 2);
+  const std::string here = "rank " + std::to_string(config.rank) + " on host " + HostName();
+  if (initialized.wait_for(patience) != std::future_status::ready) {
+    const Logger logger(static_cast<LogLevel>(config.log_level), config.rank);
+    logger.Log(LogLevel::kWarning, "init() on " + here +
+                                       " waits in MPI_Init_thread for the other ranks. Each rank that waits "
+                                       "says so: those that do not have not called tf_smddp.init() yet");
+  }
+  if (initialized.wait_for(limit - patience) != std::future_status::ready) {
     stuck_ = true;
     return Internal("MPI_Init_thread of " + library_->description() + " has not returned within " +
-                    std::to_string(config.bootstrap_timeout_seconds) +
-                    " s (SMDDP_BOOTSTRAP_TIMEOUT): not all ranks have called tf_smddp.init(), or the hosts "
+                    std::to_string(config.bootstrap_timeout_seconds) + " s (SMDDP_BOOTSTRAP_TIMEOUT) for " +
+                    here +
+                    ": the ranks that do not report this have not called tf_smddp.init(), or the hosts "
                     "cannot reach each other");
   }
   const Status status = initialized.get();

@@ -194,9 +194,14 @@ def test_a_host_that_comes_late_is_waited_for(bench):
 
 def test_a_host_that_comes_too_late_is_an_error(bench):
     with VirtualHosts(2) as hosts:
-        words = launch("openmpi4", hosts, (1, 1), job(bench, late=60, steps=20))
-        running = bench.start(*words, SMDDP_BOOTSTRAP_TIMEOUT="3")
-        wait_for(running, lambda output: "error on h0" in output, 30)
+        words = launch("openmpi4", hosts, (2, 1), job(bench, late=60, steps=20))
+        # Long enough for each rank to say that it waits before the first one ends.
+        running = bench.start(*words, SMDDP_BOOTSTRAP_TIMEOUT="8")
+        wait_for(running, lambda output: "error on h0" in output, 60)
         ended = running.finish(30)
     assert ended.code != 0, ended.output
-    assert re.search(r"error on h0: .*SMDDP_BOOTSTRAP_TIMEOUT", ended.output), ended.output
+    assert re.search(r"error on h0: .*SMDDP_BOOTSTRAP_TIMEOUT\) for rank [01] on host h0", ended.output), (
+        ended.output
+    )
+    waiting = re.findall(r"init\(\) on (.*) waits in MPI_Init_thread", ended.output)
+    assert sorted(waiting) == ["rank 0 on host h0", "rank 1 on host h0"], ended.output
