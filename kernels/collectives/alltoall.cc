@@ -39,7 +39,8 @@ class Alltoall final : public Exchange {
   }
 
   Shard RowsFor(const Call& call, ParticipantId sender, ParticipantId receiver) const override {
-    const std::uint64_t* rows = call.rows.data() + sender.index() * static_cast<std::size_t>(call.num_ranks);
+    const std::vector<std::uint64_t>& rows = call.splits[sender.index()];
+    if (rows.size() < static_cast<std::size_t>(call.num_ranks)) return {0, rows.front()};
     std::uint64_t begin = 0;
     for (std::size_t before = 0; before < receiver.index(); ++before) begin += rows[before];
     return {begin, rows[receiver.index()]};

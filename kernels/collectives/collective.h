@@ -28,12 +28,13 @@ namespace tf_smddp {
 struct Call {
   Operation operation;
   int num_ranks = 1;
-  ParticipantId root;           // for collectives that have a root
-  std::uint64_t num_rows = 0;   // of each input, where they are all equal
-  std::uint64_t row_count = 1;  // elements of a row
-  // Where the rows may differ: those of each participant's input; with splits, those that participant s sends
-  // to participant r, at s * num_ranks + r.
-  std::vector<std::uint64_t> rows;
+  ParticipantId root;               // for collectives that have a root
+  std::uint64_t num_rows = 0;       // of each input, where they are all equal
+  std::uint64_t row_count = 1;      // elements of a row
+  std::vector<std::uint64_t> rows;  // where the rows may differ: those of each participant's input
+  // Where there are splits, by sender: the rows for each participant. Of a sender on another host only those
+  // for this rank are known, and are alone in its vector.
+  std::vector<std::vector<std::uint64_t>> splits;
 
   std::uint64_t count() const { return num_rows * row_count; }
 };

@@ -189,6 +189,26 @@ void SortParts(std::vector<RelayPart>* parts) {
             [](const RelayPart& a, const RelayPart& b) { return a.rank < b.rank; });
 }
 
+bool HasSplits(const RelayMessage& message) {
+  return std::any_of(message.parts.begin(), message.parts.end(),
+                     [](const RelayPart& part) { return !part.splits.empty(); });
+}
+
+RelayMessage WithSplitsFor(const std::vector<std::size_t>& receivers, RelayMessage message) {
+  for (RelayPart& part : message.parts) {
+    if (receivers.back() >=
+        part.splits.size()) {  // there are none, or they are damaged, as receivers will find
+      part.splits.clear();
+      continue;
+    }
+    std::vector<std::uint64_t> rows;
+    rows.reserve(receivers.size());
+    for (const std::size_t receiver : receivers) rows.push_back(part.splits[receiver]);
+    part.splits = std::move(rows);
+  }
+  return message;
+}
+
 std::string Encode(const std::vector<RelayMessage>& messages) {
   Writer writer;
   writer.Put(static_cast<std::uint64_t>(messages.size()));

@@ -18,7 +18,9 @@ namespace tf_smddp {
 struct RelayPart {
   RankId rank;
   std::uint64_t rows = 0;
-  std::vector<std::uint64_t> splits;  // rows for each rank of the communicator, where there are splits
+  // Where there are splits: rows for each rank of the communicator; in kLaunch and kPromise, for each rank of
+  // the host that gets the message.
+  std::vector<std::uint64_t> splits;
 };
 
 // What RelayMessage::nccl may be besides a version.
@@ -79,6 +81,13 @@ void AddReport(const RelayMessage& report, RelayMessage* launch);
 
 // Brings the parts of ranks into the order of the ranks.
 void SortParts(std::vector<RelayPart>* parts);
+
+// Whether some part has splits. Then each host gets a message of its own.
+bool HasSplits(const RelayMessage& message);
+
+// Returns `message`, which has the rows for each rank of the communicator, for the host whose ranks have the
+// indices `receivers` among these.
+RelayMessage WithSplitsFor(const std::vector<std::size_t>& receivers, RelayMessage message);
 
 // Makes one message of the wire of them.
 std::string Encode(const std::vector<RelayMessage>& messages);

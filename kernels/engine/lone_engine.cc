@@ -53,6 +53,7 @@ Status Run(const Request& request) {
   Call call = CallOf(request);
   call.root = ParticipantId(0);
   if (RowsMayDiffer(request.operation.kind)) call.rows = {call.num_rows};
+  if (InfoOf(request.operation.kind).Is(kHasSplits)) call.splits = {{call.num_rows}};
   Buffer output = request.output;
   Status status;
   if (collective.reach() == Collective::Reach::kOwnOutput) {

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/common/launch_environment.h"
+
 namespace tf_smddp {
 namespace {
 
@@ -37,7 +39,7 @@ void* StoreOutsideParts(Communicator* communicator, const std::vector<RelayPart>
 }
 
 bool ReadOutsideParts(Communicator* communicator, const Cell& cell, std::vector<RelayPart>* parts) {
-  constexpr std::uint64_t kMostWords = 1 << 20;
+  constexpr std::uint64_t kMostWords = 1 + std::uint64_t{kMaxRanks} * (3 + kMaxLocalRanks);
   if (cell.rows == 0 || cell.rows > kMostWords) return false;
   Words words(cell.rows);
   const std::size_t bytes = words.size() * sizeof words[0];

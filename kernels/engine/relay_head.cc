@@ -13,7 +13,18 @@ RelayHead::RelayHead(MemberState* state, Relay relay)
       communicator_(state->communicator),
       channel_{communicator_->id(), Wire::Channel::kOrder},
       relay_(std::move(relay)),
-      order_(communicator_->hosts()) {}
+      order_(communicator_->hosts()) {
+  std::vector<int> all;
+  for (const std::vector<int>& host : communicator_->hosts()) all.insert(all.end(), host.begin(), host.end());
+  std::sort(all.begin(), all.end());
+  for (const std::vector<int>& host : communicator_->hosts()) {
+    std::vector<std::size_t>& places = places_.emplace_back();
+    for (const int rank : host) {
+      places.push_back(
+          static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin()));
+    }
+  }
+}
 
 void RelayHead::Take(const RelayMessage& message, RankId from) {
   const std::vector<std::vector<int>>& hosts = communicator_->hosts();
@@ -74,20 +85,30 @@ bool RelayHead::SealOrPromise() {
   std::vector<RelayMessage> promises;
   order_.Promise(&promises);
   if (promises.empty()) return false;
-  communicator_->wire().Send(PromisedTo(), channel_, Encode(promises));
+  communicator_->wire().Send(PromisedTo(), channel_, Encode(ForHost(order_.promised_to(), promises)));
   return true;
 }
 
 // Sends to the relays of all hosts but one.
 void RelayHead::Publish(const std::vector<RelayMessage>& decisions, RankId except) {
+  const std::vector<std::vector<int>>& hosts = communicator_->hosts();
+  const bool differ = std::any_of(decisions.begin(), decisions.end(), &HasSplits);
   std::string bytes;
-  for (const std::vector<int>& host : communicator_->hosts()) {
-    const RankId relay(host.front());
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    const RankId relay(hosts[host].front());
     if (relay == except || relay.value() == communicator_->job().rank()) continue;
-    if (bytes.empty()) bytes = Encode(decisions);
+    if (differ || bytes.empty()) bytes = Encode(differ ? ForHost(host, decisions) : decisions);
     communicator_->wire().Send(relay, channel_, bytes);
   }
-  for (const RelayMessage& decision : decisions) relay_.obey(decision);
+  for (const RelayMessage& decision : decisions) {
+    relay_.obey(HasSplits(decision) ? WithSplitsFor(places_.front(), decision) : decision);
+  }
+}
+
+// The splits of all ranks for all ranks would be too much to send to each host.
+std::vector<RelayMessage> RelayHead::ForHost(std::size_t host, std::vector<RelayMessage> decisions) const {
+  for (RelayMessage& decision : decisions) decision = WithSplitsFor(places_[host], std::move(decision));
+  return decisions;
 }
 
 }  // namespace tf_smddp

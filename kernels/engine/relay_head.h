@@ -48,6 +48,7 @@ class RelayHead {
  private:
   void Decide(RelayMessage decision);
   void Publish(const std::vector<RelayMessage>& decisions, RankId except);
+  std::vector<RelayMessage> ForHost(std::size_t host, std::vector<RelayMessage> decisions) const;
   RankId PromisedTo() const { return RankId(communicator_->hosts()[order_.promised_to()].front()); }
 
   MemberState* const state_;
@@ -55,6 +56,8 @@ class RelayHead {
   const Wire::Channel channel_;
   const Relay relay_;
   HostOrder order_;
+  // By host: where its ranks stand among those of the communicator.
+  std::vector<std::vector<std::size_t>> places_;
   std::vector<RelayMessage> held_;  // launches of the open batch
   std::uint64_t held_bytes_ = 0;    // of the open batch
   bool open_ = false;               // launches of the open batch have been published

@@ -30,10 +30,8 @@ class Resolver {
     resolved_->participants = arrived.Without(outside);
     parts_.reserve(static_cast<std::size_t>(arrived.size()));
     for (const MemberId member : resolved_->participants) {
-      parts_.push_back({RankId(group_->rank_of(member.value())),
-                        member,
-                        group_->table().CellOf(pending_.place(), member.value()),
-                        {}});
+      parts_.push_back({RankId(group_->rank_of(member.value())), member,
+                        group_->table().CellOf(pending_.place(), member.value())});
     }
     Status status = arrived.Contains(outside) ? AddOutside(outside) : Status();
     for (const Part& part : parts_) {
@@ -51,7 +49,7 @@ class Resolver {
     RankId rank;
     MemberId member;
     Cell cell;
-    std::vector<std::uint64_t> splits;  // of another host
+    std::uint64_t rows_for_self = 0;  // of another host, where there are splits
   };
 
   Status Damaged(const std::string& what) const {
@@ -65,11 +63,15 @@ class Resolver {
     const Cell cell = group_->table().CellOf(pending_.place(), outside.value());
     if (!ReadOutsideParts(communicator_, cell, &others)) return Damaged("parts of other hosts");
     all_hosts_keep_ = cell.input_offset == kOnDevice;
-    for (RelayPart& other : others) {
+    const bool has_splits = InfoOf(pending_.request.operation.kind).Is(kHasSplits);
+    for (const RelayPart& other : others) {
+      if (has_splits && other.splits.size() != static_cast<std::size_t>(group_->size())) {
+        return Damaged("splits");
+      }
       parts_.push_back({other.rank,
                         MemberId(),
                         {kNotInArena, kNotInArena, other.rows, kNotInArena},
-                        std::move(other.splits)});
+                        has_splits ? other.splits[static_cast<std::size_t>(group_->index())] : 0});
     }
     std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
     for (const Part& part : parts_) resolved_->ranks.push_back(part.rank);
@@ -109,20 +111,15 @@ class Resolver {
       return FailedPrecondition(DescribeManifest(pending_.manifest) +
                                 ": a rank that it sends to has left the process set");
     }
-    std::vector<std::uint64_t>& rows = resolved_->call.rows;
     for (const Part& part : parts_) {
-      if (!part.member.valid()) {
-        if (part.splits.size() != size) return Damaged("splits");
-        rows.insert(rows.end(), part.splits.begin(), part.splits.end());
-        continue;
-      }
+      std::vector<std::uint64_t>& rows = resolved_->call.splits.emplace_back(1, part.rows_for_self);
+      if (!part.member.valid()) continue;
       const std::uint64_t offset = part.cell.splits_offset;
       const std::byte* splits =
           group_->view(part.member.value()).Resolve(offset, size * sizeof(std::uint64_t));
       if (splits == nullptr || offset % alignof(std::uint64_t) != 0) return Damaged("splits");
-      const std::size_t begin = rows.size();
-      rows.resize(begin + size);
-      std::memcpy(rows.data() + begin, splits, size * sizeof(std::uint64_t));
+      rows.resize(size);
+      std::memcpy(rows.data(), splits, size * sizeof(std::uint64_t));
     }
     return {};
   }
@@ -130,13 +127,17 @@ class Resolver {
   Status CheckRows() const {
     const std::uint64_t row_bytes = resolved_->call.row_count * DTypeBytes(resolved_->call.operation.dtype);
     std::uint64_t total = 0;
-    for (const std::uint64_t rows : resolved_->call.rows) {
-      if (rows > kMaxBytes || (row_bytes > 0 && rows > kMaxBytes / row_bytes))
-        return Damaged("number of rows");
-      total += rows * row_bytes;
-      if (total > kMaxBytes) return Damaged("number of rows");
-    }
-    return {};
+    const auto add = [&](const std::vector<std::uint64_t>& numbers) {
+      for (const std::uint64_t rows : numbers) {
+        if (rows > kMaxBytes || (row_bytes > 0 && rows > kMaxBytes / row_bytes)) return false;
+        total += rows * row_bytes;
+        if (total > kMaxBytes) return false;
+      }
+      return true;
+    };
+    const std::vector<std::vector<std::uint64_t>>& splits = resolved_->call.splits;
+    const bool fits = add(resolved_->call.rows) && std::all_of(splits.begin(), splits.end(), add);
+    return fits ? Status() : Damaged("number of rows");
   }
 
   // Tensors stay on GPUs if all members take part, and have kept theirs there. Between hosts the head has
@@ -167,13 +168,14 @@ class Resolver {
     resolved_->inputs.reserve(parts_.size());
     resolved_->outputs.reserve(parts_.size());
     for (const ParticipantId each : FirstIds<ParticipantId>(call.num_ranks)) {
-      const std::uint64_t bytes = resolved_->collective->InputCount(call, each) * element_bytes;
       resolved_->inputs.push_back(nullptr);
       resolved_->outputs.push_back(nullptr);
+      const Part& part = parts_[each.index()];
+      if (!part.member.valid()) continue;
+      const std::uint64_t bytes = resolved_->collective->InputCount(call, each) * element_bytes;
       const bool own = each == resolved_->self;
       if (own && bytes != pending_.bytes) return Damaged("number of rows");
-      const Part& part = parts_[each.index()];
-      if (bytes == 0 || !part.member.valid()) continue;
+      if (bytes == 0) continue;
       const Cell& cell = part.cell;
       if (cell.input_offset == kOnDevice && !resolved_->on_devices()) resolved_->all_bounced = false;
       if (own && !(cell == pending_.cell)) return Damaged("address");

@@ -429,6 +429,19 @@ TEST(RelayMessage, IsTheSameAfterItsWay) {
   EXPECT_EQ(decoded.data, message.data);
 }
 
+TEST(RelayMessage, AHostGetsTheSplitsForItsOwnRanks) {
+  RelayMessage message;
+  message.parts = {{RankId(1), 6, {1, 2, 3}}, {RankId(4), 15, {4, 5, 6}}, {RankId(7), 2, {}}};
+  EXPECT_TRUE(HasSplits(message));
+  const RelayMessage narrowed = WithSplitsFor({0, 2}, message);
+  EXPECT_EQ(narrowed.parts[0].splits, (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_EQ(narrowed.parts[1].splits, (std::vector<std::uint64_t>{4, 6}));
+  EXPECT_TRUE(narrowed.parts[2].splits.empty());
+  EXPECT_TRUE(WithSplitsFor({0, 3}, message).parts[0].splits.empty());  // they are damaged
+  message.parts = {message.parts[2]};
+  EXPECT_FALSE(HasSplits(message));
+}
+
 // What ranks at equal distances bring alike takes no more bytes for more ranks.
 TEST(RelayMessage, KeepsThePartsOfManyRanksInFewBytes) {
   const auto sizes = [](int ranks, int step) {

@@ -89,7 +89,7 @@ Call CallOf(const Trial& trial, int num_ranks) {
   call.row_count = static_cast<std::uint64_t>(trial.row_count);
   for (const std::int64_t rows : trial.rows_of) call.rows.push_back(static_cast<std::uint64_t>(rows));
   for (const auto& splits : trial.splits) {
-    for (const std::int64_t rows : splits) call.rows.push_back(static_cast<std::uint64_t>(rows));
+    call.splits.emplace_back(splits.begin(), splits.end());
   }
   return call;
 }

@@ -181,7 +181,8 @@ class Appender {
 
  private:
   std::uint64_t RowsFrom(ParticipantId sender, ParticipantId receiver) const {
-    return call_.rows[sender.index() * static_cast<std::size_t>(call_.num_ranks) + receiver.index()];
+    const std::vector<std::uint64_t>& rows = call_.splits[sender.index()];
+    return rows.size() < static_cast<std::size_t>(call_.num_ranks) ? rows.front() : rows[receiver.index()];
   }
 
   void Add(Function function, NcclCall made, std::uint64_t count) {
