@@ -101,11 +101,12 @@ def _first_failure(first: Ended, ended: Sequence[Ended]) -> list[bytes]:
     result = [
         _own(f"rank {first.rank} failed first: pid {first.pid}, {first.exit}, after {first.seconds:.1f} s")
     ]
-    before = next((e for e in ended[: ended.index(first)] if not e.failed), None)
-    if before is not None:  # as with fewer batches
-        result.append(
-            _own(f"rank {before.rank} had ended before, {before.exit}, after {before.seconds:.1f} s")
-        )
+    # As with fewer batches. Others may fail for that before its process is at its end.
+    well = next((e for e in ended if not e.failed and not e.ended_by), None)
+    if well is not None and ended.index(well) < ended.index(first):
+        result.append(_own(f"rank {well.rank} had ended before, {well.exit}, after {well.seconds:.1f} s"))
+    elif well is not None:
+        result.append(_own(_other(well, first)))
     if not first.tail:
         result.append(_own(f"rank {first.rank} wrote no output"))
     shown = next((e for e in [first, *ended] if e.failed and e.tail), None)

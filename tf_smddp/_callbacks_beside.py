@@ -2,7 +2,7 @@
 
 Each rank's metrics are its own. So EarlyStopping would end the training of one rank, for which the others
 then wait, and ReduceLROnPlateau would give ranks different rates, and so different weights. Callbacks that
-write would write the same files from all ranks at once.
+write would write the same files from all ranks at once; they are made to take turns.
 
 They are looked for where a `fit` with a callback of ours begins, and where its first step is traced, in which
 the tape or the optimizer is ours.
@@ -16,6 +16,7 @@ import weakref
 from typing import Any, List, Optional
 
 from tf_smddp._runtime import rank, size
+from tf_smddp._write_in_turn import write_in_turn
 
 _DECIDES = {
     "EarlyStopping": "ranks would stop in different epochs",
@@ -58,6 +59,8 @@ def _listed(owner: Any) -> List[Any]:
 def warn_of(callbacks: List[Any]) -> None:
     """Warns, once for each, of callbacks in the list of one `fit` that would act differently on each rank.
 
+    Those that write files take turns from now on.
+
     Args:
         callbacks: all of them, in their order.
     """
@@ -67,6 +70,8 @@ def warn_of(callbacks: List[Any]) -> None:
     for callback in callbacks:
         names = {ancestor.__name__ for ancestor in type(callback).__mro__}
         averaged = averaged or _AVERAGES in names
+        if not names.isdisjoint(_WRITES) and _ON_RANK_0 not in names:
+            write_in_turn(callback)
         text = _about(names, averaged, bool(getattr(callback, "save_best_only", False)))
         if text is not None and id(callback) not in _told:
             _told[id(callback)] = callback
@@ -86,7 +91,8 @@ def _about(names: Any, averaged: bool, best_only: bool) -> Optional[str]:
         if name in names and rank() == 1:  # rank 0 is the one that should
             decides = " and decides by its own metrics" if best_only and not averaged else ""
             return (
-                f"{name} is in the callbacks of rank 1, too{decides}: ranks with the same path would write "
-                f"the same files at once, and find them missing. {remedy}."
+                f"{name} is in the callbacks of rank 1, too{decides}: ranks with the same path write the "
+                "same files, those of one host one after the other, which takes longer, and those of several "
+                f"hosts at once, which may fail. {remedy}."
             )
     return None

@@ -1,4 +1,4 @@
-"""shard: each rank's part of a dataset, with the same number of steps on all ranks."""
+"""shard: each rank's part of a dataset, of records or of files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import tensorflow as tf
 from tf_smddp import _runtime
 
 
-def shard(dataset: tf.data.Dataset, batch_size: Optional[int] = None) -> tf.data.Dataset:
+def shard(
+    dataset: tf.data.Dataset, batch_size: Optional[int] = None, *, equal: bool = True
+) -> tf.data.Dataset:
     """Returns this rank's part of a dataset, with as many records as each other rank's.
 
         data = sdp.shard(records).shuffle(10_000).batch(32, drop_remainder=True)
@@ -21,10 +23,19 @@ def shard(dataset: tf.data.Dataset, batch_size: Optional[int] = None) -> tf.data
     same seed on all ranks and `reshuffle_each_iteration=False`: with other seeds the parts would overlap. Not
     a collective.
 
+    With `equal=False` nothing is left out, and the ranks' parts differ in length: put `join` around the loop.
+    So ranks share out files, whose lengths differ anyway:
+
+        names = sdp.shard(tf.data.Dataset.list_files(pattern, shuffle=False), equal=False)
+        data = tf.data.TFRecordDataset(names).shuffle(10_000).batch(32)
+
     Args:
-        dataset: of records that are not batched; the same on all ranks, in the same order.
+        dataset: of records that are not batched, or of the names of files; the same on all ranks, in the same
+            order.
         batch_size: the records of one rank's batch: the part is batched, and what would be an incomplete last
-            batch is left out. None: it is not batched; use `drop_remainder=True` where you batch it.
+            batch is left out, if `equal`. None: it is not batched; use `drop_remainder=True` where you batch
+            it.
+        equal: whether all ranks have the same number of records.
 
     Returns:
         The part.
@@ -33,7 +44,7 @@ def shard(dataset: tf.data.Dataset, batch_size: Optional[int] = None) -> tf.data
         RuntimeError: before `init`.
         TypeError: `dataset` is no tf.data.Dataset, or `batch_size` no integer.
         ValueError: `batch_size` is less than 1; or the dataset is known to have too few records for one batch
-            on each rank.
+            on each rank, or for one record if not `equal`.
     """
     _runtime.require_initialized("shard")
     if not isinstance(dataset, tf.data.Dataset):
@@ -43,13 +54,19 @@ def shard(dataset: tf.data.Dataset, batch_size: Optional[int] = None) -> tf.data
     if batch < 1:
         raise ValueError(f"shard() needs batch_size >= 1, but got {batch_size}.")
     count = _count(dataset)
-    if 0 <= count < size * batch:
+    if 0 <= count < size:
+        raise ValueError(
+            f"shard() needs at least one element for each of {size} ranks, but the dataset has {count}. "
+            "Is it batched already? Shard it before. Is it of the names of files? Shard the records in them, "
+            "or write more files."
+        )
+    if equal and 0 <= count < size * batch:
         raise ValueError(
             f"shard() needs {size * batch} records for one batch of {batch} on each of {size} ranks, but the "
             f"dataset has {count}. Is it batched already? Shard it before."
         )
-    part = part_of(dataset, size, rank)
-    return part if batch_size is None else part.batch(batch, drop_remainder=True)
+    part = part_of(dataset, size, rank) if equal else dataset.shard(size, rank)
+    return part if batch_size is None else part.batch(batch, drop_remainder=equal)
 
 
 def _count(dataset: tf.data.Dataset) -> int:

@@ -44,6 +44,8 @@ BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
 # The files of the SPMD suite that run under each MPI: the collectives, process sets, failed steps.
 _FILES = ("collectives", "allgather", "alltoall", "reducescatter", "compression", "process_sets", "retries")
 ON_ALL_MPIS = ["-k", " or ".join(f"test_{name}.py" for name in _FILES)]
+# Ranks that leave one after the other: with four, two leave before the last two are alone.
+WITH_FOUR_RANKS = ["-k", "test_join.py"]
 # In sets, all of ours run: the engine, graphs and eager mode.
 BENCH_KINDS = ("engine", "sets")
 LONG_BENCH_KINDS = ("graph", "eager", "training", "scaling", "whole")
@@ -191,6 +193,7 @@ def spmd(options: Options) -> List[Run]:
         runs = [(first, 2, selection("not long and not slow"))]
     elif options.everything:
         runs = [(version, size, []) for size in (1, 2, 3) for version in options.tensorflows]
+        runs.append((first, 4, WITH_FOUR_RANKS))
     else:
         runs = [
             (first, 1, selection("not long and one_rank")),

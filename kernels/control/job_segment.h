@@ -33,6 +33,7 @@ inline constexpr int kMaxCommunicators = 64;
 struct alignas(64) RankRecord {
   enum Left : std::uint32_t { kIsThere, kCalledShutdown, kScriptEnded };
   std::atomic<std::uint32_t> left;
+  std::atomic<std::uint64_t> steps;  // that it made with all ranks (statistics.h); set before `left`
   // The GPU of the first tensor on one that this rank has reduced (kernels/cuda/device.h); kUnknownGpu
   // before.
   std::atomic<std::uint64_t> gpu;

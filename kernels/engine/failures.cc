@@ -88,7 +88,7 @@ void Failures::OpenIncarnation() {
     state_->communicator->Fail(state_->sequencer.incarnation(), origin, text);
 }
 
-// "rank 1 called shutdown() after 14 collectives". Of ranks of other hosts there is less.
+// "rank 1 called shutdown() after 14 steps (28 collectives)". Of ranks of other hosts there is less.
 std::string Failures::HowTheyLeft(std::uint64_t members) const {
   const std::string names = state_->communicator->Names(members);
   const int first = __builtin_ctzll(members);
@@ -97,7 +97,11 @@ std::string Failures::HowTheyLeft(std::uint64_t members) const {
   const bool ended = record.left.load(std::memory_order_seq_cst) == RankRecord::kScriptEnded;
   const std::string how =
       ended ? " has ended (its script is at its end, or called sys.exit)" : " called shutdown()";
-  return names + how + " after " + std::to_string(record.progress.submitted()) + " collectives";
+  const std::string collectives = std::to_string(record.progress.submitted()) + " collectives";
+  const std::uint64_t steps = record.steps.load(std::memory_order_relaxed);
+  if (steps == 0) return names + how + " after " + collectives;
+  return names + how + " after " + std::to_string(steps) + (steps == 1 ? " step (" : " steps (") +
+         collectives + ")";
 }
 
 void Failures::CheckLeft() {

@@ -278,10 +278,10 @@ void JobEngine::LeaveJob() {
     if (tries % 100 == 0) AbortWaiting(*communicators_->Find(kWorld), /*agreements_only=*/true);
   }
   for (const std::shared_ptr<Membership>& membership : communicators_->All()) Finish(*membership);
-  job_->segment()
-      .rank(config_.local_rank)
-      .left.store(script_ends_.load() ? RankRecord::kScriptEnded : RankRecord::kCalledShutdown,
-                  std::memory_order_seq_cst);
+  RankRecord& record = job_->segment().rank(config_.local_rank);
+  record.steps.store(communicators_->CountersOf(kWorld)->steps(), std::memory_order_relaxed);
+  record.left.store(script_ends_.load() ? RankRecord::kScriptEnded : RankRecord::kCalledShutdown,
+                    std::memory_order_seq_cst);
   job_->RingAll();
   if (wire_ != nullptr) {
     AwaitOtherHosts();

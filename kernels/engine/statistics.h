@@ -105,6 +105,9 @@ class CommunicatorCounters {
   std::uint64_t Blocked(const Pairing& pairing, Clock::time_point submitted, Clock::time_point now,
                         bool arrived_last = false);
 
+  // The steps since the communicator was made.
+  std::uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+
   // Sets *stats to the counts since the last reset, except its id and ranks; `reset` makes this call a reset.
   // Nothing is lost or counted twice, but a request that ends meanwhile may be counted in parts.
   void Take(bool reset, CommunicatorStats* stats);

@@ -281,6 +281,19 @@ def test_a_rank_that_ends_before_the_others():
     assert text in str(job) and "it had fewer batches" in str(job), str(job)
 
 
+def test_a_rank_that_ends_before_the_others_says_after_how_many_steps():
+    job = run_job(
+        2,
+        """
+sdp.init()
+for step in range(3 if sdp.rank() == 1 else 5):
+    sdp.grouped_allreduce([tf.ones([2]), tf.ones([3])])
+""",
+    )
+    assert job.exit_code != 0, str(job)
+    assert "called sys.exit) after 3 steps (6 collectives), but allreduce" in str(job), str(job)
+
+
 def test_a_rank_that_calls_shutdown_before_the_others():
     job = run_job(2, f"{UNEVEN}sdp.shutdown()\ntime.sleep(3)\n")
     assert "rank 1 called shutdown() after 3 collectives, but allreduce" in str(job), str(job)

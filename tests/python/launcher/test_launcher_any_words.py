@@ -62,7 +62,7 @@ NAMES = st.text(st.sampled_from("abz09.-"), min_size=1, max_size=8)
 NAMED = st.lists(st.builds(Host, NAMES, st.integers(1, 100)), min_size=1, max_size=6)
 
 
-@settings(max_examples=400)
+@settings(max_examples=max(400, settings().max_examples))
 @given(WORDS)
 def test_words(words):
     with contextlib.suppress(options.UsageError):
@@ -73,7 +73,7 @@ def test_words(words):
             assert hosts.parse_list("-H", chosen.hosts)
 
 
-@settings(max_examples=300)
+@settings(max_examples=max(300, settings().max_examples))
 @given(st.text(max_size=30) | st.text(st.sampled_from("a:,2 -"), max_size=30))
 def test_a_list(text):
     with contextlib.suppress(options.UsageError):
@@ -82,7 +82,7 @@ def test_a_list(text):
         assert len({host.name for host in found}) == len(found)
 
 
-@settings(max_examples=300)
+@settings(max_examples=max(300, settings().max_examples))
 @given(st.lists(st.text(max_size=20) | st.text(st.sampled_from("ab:=#2 slots"), max_size=20), max_size=5))
 def test_a_hostfile(lines):
     with contextlib.suppress(options.UsageError):

@@ -65,6 +65,21 @@ def test_names_the_first_failure_and_its_consequences():
     ]
 
 
+def test_names_a_rank_that_left_and_whose_process_ended_a_little_later():
+    failed = ended(0, code=1, tail=[b"why"], seconds=2.0)
+    outcome = Outcome([failed, ended(2, code=1, seconds=2.1), ended(1, seconds=2.3), ended(3, seconds=2.4)])
+    assert lines(outcome) == [
+        b"smddprun: rank 0 failed first: pid 1000, exit code 1, after 2.0 s",
+        b"smddprun: rank 1 (pid 1001) ended 0.3 s later: exit code 0",
+        b"smddprun: the last lines of rank 0:",
+        b"  | why",
+        b"smddprun: rank 2 (pid 1002) ended 0.1 s later: exit code 1",
+        b"smddprun: exit code 1",
+    ]
+    of_a_handler = Outcome([failed, ended(1, by=15, seconds=9.0)])
+    assert "rank 1" not in text(of_a_handler)
+
+
 def test_a_silent_rank():
     assert "rank 0 wrote no output" in text(Outcome([ended(0, code=1)]))
 
@@ -72,7 +87,7 @@ def test_a_silent_rank():
 def test_another_rank_is_shown_where_the_first_wrote_nothing():
     shown = text(Outcome([ended(0, signal=9), ended(2), ended(1, code=1, tail=[b"why"])]))
     assert "rank 0 wrote no output\nsmddprun: the last lines of rank 1:\n  | why" in shown
-    assert "had ended before" not in shown
+    assert "had ended before" not in shown and "rank 2 (pid 1002) ended 0.0 s later: exit code 0" in shown
 
 
 def test_a_stop_is_no_failure():

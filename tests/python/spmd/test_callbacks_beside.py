@@ -1,8 +1,10 @@
 """Callbacks of Keras that act by each rank's own metrics: averaged ones make ranks decide alike.
 
-Without, or where all ranks would write the same files, there is a warning with the remedy.
+Without, or where all ranks write the same files, there is a warning with the remedy.
 """
 
+import os
+import time
 import warnings
 
 import numpy as np
@@ -35,7 +37,7 @@ def told_by(model, others):
         warnings.simplefilter("always")
         model.fit(features, features[:, :2], batch_size=4, verbose=0, callbacks=others)
     texts = [str(each.message) for each in caught]
-    return [text for text in texts if "by each rank's own metrics" in text or "would write" in text]
+    return [text for text in texts if "by each rank's own metrics" in text or "write the same files" in text]
 
 
 @pytest.mark.parametrize("name", ["EarlyStopping", "ReduceLROnPlateau"])
@@ -106,6 +108,37 @@ def test_a_backup_on_all_ranks(rank, tmp_path):
     texts = told_by(compiled(ALL[0]), [keras.BackupAndRestore(str(tmp_path / f"{rank}"))])
     assert len(texts) == (rank == 1), texts
     assert all("Use tf_smddp.Checkpoint" in text for text in texts), texts
+
+
+@pytest.mark.parametrize("save_freq", ["epoch", 1])
+@pytest.mark.parametrize("kind", ["ModelCheckpoint", "BackupAndRestore"])
+@FAMILIES
+def test_ranks_that_write_to_the_same_path_take_turns(rank, size, tmp_path, family, kind, save_freq):
+    folder = sdp.broadcast_object(str(tmp_path))
+    if kind == "ModelCheckpoint":
+        path = f"{folder}/new/{'it.weights.h5' if family.is_keras3 else 'it'}"
+        callback = family.keras.callbacks.ModelCheckpoint(path, save_weights_only=True, save_freq=save_freq)
+    else:
+        callback = family.keras.callbacks.BackupAndRestore(f"{folder}/new/backup", save_freq=save_freq)
+    name = "_backup" if kind == "BackupAndRestore" and not family.is_keras3 else "_save_model"
+    save, saved = getattr(callback, name), []
+
+    def alone(*args, **kwargs):
+        os.mkdir(f"{folder}/somebody writes")  # an error if it is there
+        save(*args, **kwargs)
+        time.sleep(0.02)
+        os.rmdir(f"{folder}/somebody writes")
+        saved.append(1)
+
+    setattr(callback, name, alone)
+    model = compiled(family)
+    features = np.ones((8, 3), np.float32)
+    model.fit(features, features[:, :2], batch_size=4, epochs=4, verbose=0, callbacks=[callback])
+    assert len(saved) == (4 if save_freq == "epoch" else 8)
+    if kind == "ModelCheckpoint":
+        sdp.barrier()
+        model.load_weights(path)
+        assert_same_on_all_ranks(model.trainable_variables)
 
 
 class Rates(tf.keras.callbacks.Callback):

@@ -132,7 +132,7 @@ def fit(family, optimizer, callback):
 
 @pytest.mark.parametrize("distributed", [False, True])
 @pytest.mark.parametrize(
-    "callback", [callbacks.BroadcastGlobalVariablesCallback, callbacks.MetricAverageCallback]
+    "callback", [callbacks.BroadcastGlobalVariablesCallback, callbacks.MetricAverageCallback, callbacks.Join]
 )
 @each_and_tf_keras([family for family in ALL if not family.is_beside_keras3])
 def test_fit_with_a_plain_optimizer(rank, size, family, callback, distributed, told):
@@ -206,6 +206,18 @@ def test_a_loop_that_broadcasts(rank, size, told, what):
     reduce(weight)
     _gradient_use._at_shutdown()
     assert len(told(NEVER)) == (rank == 0 and size > 1 and not may_be_gradients), told(NEVER)
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_a_loop_in_join(rank, size, told, reduced):
+    weight = tf.Variable([1.0])
+    with sdp.join(weight):
+        for _ in range(1 + rank):
+            if reduced:
+                reduced_gradients(weight)
+            weight.assign_add([float(rank)])
+    _gradient_use._at_shutdown()
+    assert len(told(NEVER)) == (rank == 0 and size > 1 and not reduced), told(NEVER)
 
 
 def test_rows_that_a_tape_gathers_are_gradients(told):

@@ -26,14 +26,14 @@ def gradient(weight, features):
     return 2 * features.T @ (features @ weight - 1) / len(features)
 
 
-def train_by_definition(counts, fails=()):
+def train_by_definition(counts, fails=(), batch_of=batch):
     """Momentum SGD: each step averages over the ranks that have a batch. `fails`: steps that nobody does."""
     weight, speed = np.zeros((FEATURES, 1)), np.zeros((FEATURES, 1))
     for step in range(max(counts)):
         if step in fails:
             continue
         there = [rank for rank, count in enumerate(counts) if count > step]
-        average = np.mean([gradient(weight, batch(rank, step)) for rank in there], axis=0)
+        average = np.mean([gradient(weight, batch_of(rank, step)) for rank in there], axis=0)
         speed = MOMENTUM * speed + average
         weight = weight - RATE * speed
     return weight, speed
@@ -75,6 +75,31 @@ def test_uneven_counts_give_what_the_definition_gives(rank, size, mode):
                 training.step(tf.constant(batch(rank, step)))
         assert joined.last_rank == int(np.argmax(counts))
         training.check(*train_by_definition(counts))
+
+
+@pytest.mark.one_rank
+def test_files_of_different_lengths(rank, size, tmp_path):
+    """Each rank has files of its own, and reads each record of them once."""
+    random = np.random.default_rng(7)
+    rows_of_files = [random.normal(size=(3 * number + 1, FEATURES)) for number in range(size + 2)]
+    for number, rows in enumerate(rows_of_files):
+        with tf.io.TFRecordWriter(str(tmp_path / f"part-{number}")) as writer:
+            for row in rows:
+                writer.write(row.tobytes())
+    batches = []  # of each rank
+    for each in range(size):
+        rows = np.concatenate(rows_of_files[each::size])
+        batches.append([rows[start : start + 4] for start in range(0, len(rows), 4)])
+
+    names = tf.data.Dataset.list_files(str(tmp_path / "part-*"), shuffle=False)
+    records = tf.data.TFRecordDataset(sdp.shard(names, equal=False))
+    training = Training(tf.function)
+    with sdp.join(training.state):
+        for features in records.map(lambda record: tf.io.decode_raw(record, tf.float64)).batch(4):
+            training.step(tf.ensure_shape(features, [None, FEATURES]))
+    counts = [len(each) for each in batches]
+    assert size == 1 or len(set(counts)) > 1
+    training.check(*train_by_definition(counts, batch_of=lambda rank, step: batches[rank][step]))
 
 
 def test_a_rank_without_any_batch(rank, size):

@@ -46,6 +46,28 @@ def test_equal_steps(rank, size, known):
     assert len(set(steps)) == 1
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_nothing_is_left_out(rank, size, known):
+    count = 4 * size * 3 + size + 1
+    numbers = records(count, known).map(lambda x: x["number"])
+    own = list(range(rank, count, size))
+    assert [int(number) for number in sdp.shard(numbers, equal=False)] == own
+    batches = [batch.numpy().tolist() for batch in sdp.shard(numbers, 4, equal=False)]
+    assert batches == [own[start : start + 4] for start in range(0, len(own), 4)]
+    assert sum(sdp.allgather_object(len(own))) == count
+
+
+@pytest.mark.min_ranks(2)
+def test_fewer_files_than_ranks(size, tmp_path):
+    for number in range(size - 1):
+        (tmp_path / f"part-{number}").touch()
+    names = tf.data.Dataset.list_files(str(tmp_path / "part-*"), shuffle=False)
+    text = f"one element for each of {size} ranks, but the dataset has {size - 1}.*Shard the records in them"
+    for equal in (True, False):
+        with pytest.raises(ValueError, match=text):
+            sdp.shard(names, equal=equal)
+
+
 def test_wrong_arguments(size):
     data = tf.data.Dataset.range(4 * size - 1)
     with pytest.raises(

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tf_smddp._broadcast import broadcast_variables
 from tf_smddp._callbacks_beside import callbacks_of_caller
+from tf_smddp._gradient_use import warn_if_never_reduced
 from tf_smddp._join import leave_and_return
 from tf_smddp._model_variables import variables_of
 
@@ -67,6 +68,7 @@ class Join(tf.keras.callbacks.Callback):
         if not self._in_epoch:
             return
         self._in_epoch = False
+        warn_if_never_reduced("Join", "the first epoch of fit() has ended")
         operation = broadcast_variables(variables_of(self.model), leave_and_return())
         if operation is not None:  # Keras 2 in a v1 graph
             tf.compat.v1.keras.backend.get_session().run(operation)
