@@ -14,6 +14,7 @@ import functools
 import os
 from typing import Any, Callable, Iterator, Optional
 
+_KERAS = ("keras", "tf_keras", "tensorflow")
 _IN_TURN = "_tf_smddp_writes_in_turn"
 
 
@@ -22,8 +23,11 @@ def write_in_turn(callback: Any) -> None:
 
     Args:
         callback: a ModelCheckpoint or a BackupAndRestore. Nothing happens to one with the address of a store,
-            such as s3://…, or that was given before.
+            such as s3://…, or that was given before; and to one of a class that is not Keras's own, which may
+            run a collective where it writes.
     """
+    if type(callback).__module__.partition(".")[0] not in _KERAS:
+        return
     path = getattr(callback, "filepath", None) or getattr(callback, "backup_dir", None)
     if path is None or "://" in os.fspath(path) or getattr(callback, _IN_TURN, False):
         return

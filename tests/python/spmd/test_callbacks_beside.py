@@ -141,6 +141,18 @@ def test_ranks_that_write_to_the_same_path_take_turns(rank, size, tmp_path, fami
         assert_same_on_all_ranks(model.trainable_variables)
 
 
+@FAMILIES
+def test_a_class_of_the_users_may_run_a_collective_where_it_writes(tmp_path, family):
+    class Meets(family.keras.callbacks.ModelCheckpoint):
+        def on_epoch_end(self, *args, **kwargs):
+            sdp.barrier()
+
+    callback = Meets(f"{sdp.broadcast_object(str(tmp_path))}/it.weights.h5", save_weights_only=True)
+    model = compiled(family)
+    features = np.ones((8, 3), np.float32)
+    model.fit(features, features[:, :2], batch_size=4, epochs=2, verbose=0, callbacks=[callback])
+
+
 class Rates(tf.keras.callbacks.Callback):
     """The learning rate at the end of each epoch."""
 
