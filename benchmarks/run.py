@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import itertools
 import json
 import pathlib
 import sys
@@ -150,15 +151,13 @@ def main() -> int:
     two_hosts = [layout for layout in LAYOUTS if layout.counts == (1, 1)]
     for kind, names in whole_names.items():
         models = [name[len(kind) + 1 :] for name in names if fnmatch.fnmatchcase(name, arguments.suites)]
-        for layout in two_hosts if kind == "whole-hosts" else [None]:
-            if not models:
-                continue
-            busy = kind == "whole-busy"
-            records += whole.run(
-                folder, arguments.rounds, arguments.quick, progress, present, models, layout, busy
-            )
-            print(whole.text(records), flush=True)
+        layouts = two_hosts if kind == "whole-hosts" else [None]
+        rounds, quick, busy = arguments.rounds, arguments.quick, kind == "whole-busy"
+        for layout, model in itertools.product(layouts, models):
+            records += whole.run(folder, rounds, quick, progress, present, model, layout, busy)
             _write(folder, records)
+    if whole_names:
+        print(whole.text(records), flush=True)
     report.write(records, folder, arguments.document)
     broken = [record for record in records if "error" in record and record.get("ours")]
     for record in broken:

@@ -86,7 +86,7 @@ def run(
     quick: bool,
     progress: Callable[[str], None],
     peers: Sequence[Implementation],
-    models: Sequence[str],
+    model: str,
     layout: Optional[Layout] = None,
     busy: bool = False,
 ) -> List[Record]:
@@ -98,7 +98,7 @@ def run(
         quick: few steps, to check that everything works.
         progress: called with a line of text before each job.
         peers: the installed peers.
-        models: the names of the models, which are in sizes().
+        model: its name, which is in sizes().
         layout: the hosts; None is one, with a rank for each core.
         busy: whether another process keeps a core busy during each job.
     """
@@ -106,26 +106,25 @@ def run(
     where = (layout.title if layout else f"one host with {ranks} ranks") + (BUSY if busy else "")
     installed = {"", *(peer.name for peer in peers)}
     ways = [way for way in WAYS if way.peer in installed and not (layout and _one_host(way))]
+    size = sizes(quick)[model]
     records: List[Record] = []
-    for model in models:
-        size = sizes(quick)[model]
-        for _ in range(rounds):
-            for way in ways:
-                if way.sparse and model not in SPARSE:
-                    continue
-                progress(f"whole training, {where}, {model}: {way.title}")
-                output = folder / f"whole-{model}-{way.name}.jsonl"
-                with busy_loop() if busy else contextlib.nullcontext():
-                    outcome = _run(way, model, size, ranks, layout, output)
-                images = size.batch_size * ranks
-                record: Record = {"whole": model, "where": where, "way": way.title, "images": images}
-                error = outcome.error or _missing(outcome.records, ranks if way.joins else 1)
-                if error:
-                    progress(f"{model}: {way.title}: {error}; its log is in {folder}")
-                    name = f"whole {model}, {way.title}"
-                    records.append({**record, "title": name, "error": error, "ours": not way.peer})
-                else:
-                    records.append({**record, **_figures(outcome.records)})
+    for _ in range(rounds):
+        for way in ways:
+            if way.sparse and model not in SPARSE:
+                continue
+            progress(f"whole training, {where}, {model}: {way.title}")
+            output = folder / f"whole-{model}-{way.name}.jsonl"
+            with busy_loop() if busy else contextlib.nullcontext():
+                outcome = _run(way, model, size, ranks, layout, output)
+            images = size.batch_size * ranks
+            record: Record = {"whole": model, "where": where, "way": way.title, "images": images}
+            error = outcome.error or _missing(outcome.records, ranks if way.joins else 1)
+            if error:
+                progress(f"{model}: {way.title}: {error}; its log is in {folder}")
+                name = f"whole {model}, {way.title}"
+                records.append({**record, "title": name, "error": error, "ours": not way.peer})
+            else:
+                records.append({**record, **_figures(outcome.records)})
     return records
 
 
@@ -254,7 +253,7 @@ def _times(records: Sequence[Record]) -> str:
     def cell(own: List[Record], way: Way) -> str:
         median, ours = _median(own), _of(records, own[0]["whole"], OURS)
         ratio = f" ({median / _median(ours):.2f}×)" if ours and way.title != OURS else ""
-        return f"{own[0]['images'] / median:,.0f}/s, {time_text(median)}{ratio}"
+        return f"{_count(own[0]['images'] / median)}/s, {time_text(median)}{ratio}"
 
     return _table(records, cell)
 
@@ -272,6 +271,10 @@ def _ratios(records: Sequence[Record], base: Sequence[Record], title: Callable[[
 def _switches(records: Sequence[Record]) -> str:
     def cell(own: List[Record], _: Way) -> str:
         kinds = [statistics.median(record[kind] for record in own) for kind in ("voluntary", "involuntary")]
-        return " + ".join(f"{count:,.0f}" if count >= 10 else f"{count:.1f}" for count in kinds)
+        return " + ".join(map(_count, kinds))
 
     return _table(records, cell)
+
+
+def _count(count: float) -> str:
+    return f"{count:,.0f}" if count >= 10 else f"{count:.1f}"
