@@ -207,7 +207,7 @@ def software(records: Sequence[Record]) -> str:
 
 def _tables(here: Sequence[Record], where: str) -> List[str]:
     """The tables of one layout, each with its title."""
-    title = "Images a second, the time of a step, and in brackets that time divided by tf_smddp's"
+    title = "Images or texts a second, the time of a step, and in brackets that time divided by tf_smddp's"
     parts = [f"### Whole training, {where}", f"{title}:\n\n{_times(here)}"]
     one_process = {way.title for way in WAYS if not way.joins}
     alone = [record for record in here if record["way"] in one_process]

@@ -44,7 +44,7 @@ def test_the_times_of_a_way_are_those_of_all_its_jobs():
     text = whole.text(
         [record("tf_smddp", [0.1, 0.4]), record("tf_smddp", [0.2]), record("one process", [0.1])]
     )
-    found = rows(text, "Images a second")
+    found = rows(text, "Images or texts a second")
     assert found[""] == ["mlp, 64 a step"]
     assert found["tf_smddp"] == ["320/s, 200 ms"]
     assert found["one process"] == ["640/s, 100 ms (0.50×)"]
@@ -72,7 +72,7 @@ def test_sparse_ranks_of_torch_are_compared_with_a_sparse_process():
 def test_a_model_that_a_way_does_not_train_has_a_dash():
     records = [record("tf_smddp", [1.0]), record("tf_smddp", [1.0], model="digits")]
     records.append(record("one process", [1.0], model="digits"))
-    found = rows(whole.text(records), "Images a second")
+    found = rows(whole.text(records), "Images or texts a second")
     assert found[""] == ["mlp, 64 a step", "digits, 64 a step"]
     assert found["one process"] == ["–", "64/s, 1 s (1.00×)"]
 
