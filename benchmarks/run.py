@@ -7,8 +7,9 @@
     hosts     the engine and the op on several hosts (network namespaces of this machine; needs root)
     training  a step with the plugin loaded, against stock TensorFlow; no communication
     scaling   one rank with one thread against N ranks with one thread each
-    whole     training with all cores: one process, tf_smddp, Horovod, MultiWorkerMirroredStrategy
-    whole-hosts  likewise on two hosts (as in hosts), without the one process
+    whole     training with all cores: one process, tf_smddp, Horovod, MultiWorkerMirroredStrategy, torch
+    whole-busy   likewise beside a process that keeps a core busy all the time
+    whole-hosts  likewise on two hosts (as in hosts), without the one process and torch
 
 Everything is kept as records in OUTPUT/results.jsonl; report.py makes tables and plots of it.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import itertools
 import json
 import pathlib
 import sys
@@ -30,10 +32,11 @@ from peers.base import ROOT, implementations
 from training import scaling, steps, whole
 
 ALLREDUCE_KINDS = ("engine", "graph", "eager", "sets", "hosts")
-KINDS = (*ALLREDUCE_KINDS, "training", "scaling", "whole", "whole-hosts")
+WHOLE_KINDS = ("whole", "whole-busy", "whole-hosts")
+KINDS = (*ALLREDUCE_KINDS, "training", "scaling", *WHOLE_KINDS)
 NEEDED_BY = {
     "engine": {"engine", "sets", "hosts"},
-    "graph": {"graph", "eager", "sets", "hosts", "training", "scaling", "whole", "whole-hosts"},
+    "graph": {"graph", "eager", "sets", "hosts", "training", "scaling", *WHOLE_KINDS},
 }
 
 
@@ -65,7 +68,9 @@ def parse_arguments() -> argparse.Namespace:
         help="in training: measure the plugin with these variables set; may be repeated (default: tf_smddp)",
     )
     parser.add_argument(
-        "--suites", default="*", help="only suites whose name matches, as hosts-2+2-*-engine (default: all)"
+        "--suites",
+        default="*",
+        help="only suites whose name matches, as hosts-2+2-*-engine or whole-mlp (default: all)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="take few samples, to check that everything works"
@@ -103,9 +108,14 @@ def main() -> int:
         ranks, python_ranks, arguments.rounds, arguments.processes = ranks[:1], python_ranks[:1], 1, 1
     every_suite = suites(arguments.kind, ranks, python_ranks, arguments.quick)
     chosen = [suite for suite in every_suite if fnmatch.fnmatchcase(suite.name, arguments.suites)]
-    if every_suite and not chosen:
-        names = ", ".join(suite.name for suite in every_suite)
-        print(f"no suite matches --suites {arguments.suites}; there are {names}", file=sys.stderr)
+    whole_names = {
+        kind: [f"{kind}-{model}" for model in whole.sizes(arguments.quick)]
+        for kind in WHOLE_KINDS
+        if kind in arguments.kind
+    }
+    names = [suite.name for suite in every_suite] + [name for some in whole_names.values() for name in some]
+    if names and not any(fnmatch.fnmatchcase(name, arguments.suites) for name in names):
+        print(f"no suite matches --suites {arguments.suites}; there are {', '.join(names)}", file=sys.stderr)
         return 2
     for suite in chosen:
         ours = every[suite.ours]
@@ -139,11 +149,15 @@ def main() -> int:
         _write(folder, records)
     present = [one for one in every.values() if versions[one.name] and one.name in wanted]
     two_hosts = [layout for layout in LAYOUTS if layout.counts == (1, 1)]
-    for kind, layouts in (("whole", [None]), ("whole-hosts", two_hosts)):
-        for layout in layouts if kind in arguments.kind else ():
-            records += whole.run(folder, arguments.rounds, arguments.quick, progress, present, layout)
-            print(whole.text(records), flush=True)
+    for kind, names in whole_names.items():
+        models = [name[len(kind) + 1 :] for name in names if fnmatch.fnmatchcase(name, arguments.suites)]
+        layouts = two_hosts if kind == "whole-hosts" else [None]
+        rounds, quick, busy = arguments.rounds, arguments.quick, kind == "whole-busy"
+        for layout, model in itertools.product(layouts, models):
+            records += whole.run(folder, rounds, quick, progress, present, model, layout, busy)
             _write(folder, records)
+    if whole_names:
+        print(whole.text(records), flush=True)
     report.write(records, folder, arguments.document)
     broken = [record for record in records if "error" in record and record.get("ours")]
     for record in broken:

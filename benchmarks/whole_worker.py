@@ -1,23 +1,21 @@
 """Trains a model as a script would: whole_worker.py WAY --model=… --output=FILE; run.py starts it.
 
 WAY is what joins the ranks: alone (nothing), tf_smddp, tf_smddp_rows (likewise, but rows of sparse gradients
-are gathered), horovod or multi_worker_mirrored. Rank 0 writes one JSON line: the seconds of a step in each of
-some blocks of steps, and the number of ranks.
+are gathered), horovod or multi_worker_mirrored. Each rank adds the line that training/blocks.py describes.
+whole_torch_worker.py is its counterpart for torch.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import time
 from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
+from training.blocks import measure, parse_arguments
 from training.models import make_task
 
-WARM_UP_STEPS = 5
-BLOCKS = 5
+WAYS = ("alone", "tf_smddp", "tf_smddp_rows", "horovod", "multi_worker_mirrored")
 
 
 class Way(NamedTuple):
@@ -56,15 +54,7 @@ def join(name: str) -> Way:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train on synthetic batches, as fast as it goes.")
-    ways = ["alone", "tf_smddp", "tf_smddp_rows", "horovod", "multi_worker_mirrored"]
-    parser.add_argument("way", choices=ways)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--batch-size", type=int, required=True, help="of one rank")
-    parser.add_argument("--steps", type=int, required=True, help="in each block")
-    parser.add_argument("--threads", type=int, required=True, help="that compute one of TensorFlow's ops")
-    parser.add_argument("--output", required=True)
-    arguments = parser.parse_args()
+    arguments = parse_arguments(WAYS)
     tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
     way = join(arguments.way)
     scope = way.strategy.scope() if way.strategy else tf.device("CPU:0")
@@ -86,18 +76,11 @@ def main() -> None:
         return way.strategy.run(step, (images, labels)) if way.strategy else step(images, labels)
 
     def train(steps: int) -> float:
-        begin = time.perf_counter()
         for _ in range(steps):
             loss = run(task.images, task.labels)
-        if not float(loss) == float(loss):
-            raise AssertionError("the loss is not a number (NaN)")
-        return (time.perf_counter() - begin) / steps
+        return float(loss)
 
-    train(WARM_UP_STEPS)
-    seconds = [train(arguments.steps) for _ in range(BLOCKS)]
-    if way.rank == 0:
-        with open(arguments.output, "w") as out:
-            out.write(json.dumps({"seconds": seconds, "ranks": way.size}) + "\n")
+    measure(train, arguments, way.rank, way.size, f"TensorFlow {tf.__version__}")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ ON_ALL_MPIS = ["-k", " or ".join(f"test_{name}.py" for name in _FILES)]
 WITH_FOUR_RANKS = ["-k", "test_join.py"]
 # In sets, all of ours run: the engine, graphs and eager mode.
 BENCH_KINDS = ("engine", "sets")
-LONG_BENCH_KINDS = ("graph", "eager", "training", "scaling", "whole")
+LONG_BENCH_KINDS = ("graph", "eager", "training", "scaling", "whole", "whole-busy")
 FUZZ = ROOT / "tests" / "fuzz"
 FUZZ_SECONDS = 20
 

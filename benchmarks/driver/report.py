@@ -1,4 +1,6 @@
-"""Makes the report of a measurement: Markdown, an SVG, and the section of a document between two markers.
+"""Makes the report of a measurement: Markdown, an SVG, and the sections of a document between markers.
+
+Whole training has a section of its own in the document. A section stays as it is if none of it was measured.
 
 python benchmarks/report.py RESULTS.jsonl --document docs/performance.md     # from earlier results
 """
@@ -15,6 +17,8 @@ from driver import summary, tables
 Record = Dict
 BEGIN = "<!-- results: written by `benchmarks/report.py`; changes by hand are lost -->"
 END = "<!-- end of the results -->"
+WHOLE_BEGIN = "<!-- whole training: written by `benchmarks/report.py`; changes by hand are lost -->"
+WHOLE_END = "<!-- end of whole training -->"
 
 
 def suite_text(records: Sequence[Record], name: str) -> str:
@@ -46,38 +50,55 @@ def write(records: List[Record], folder: pathlib.Path, document: Optional[pathli
         in_graphs = [sweep for sweep in sweeps if sweep[0].startswith("TensorFlow, graph")][:1]
         if in_graphs:
             plots.plot_sweeps(in_graphs, plot.with_name("in-graphs.svg"))
-    text = _text(records, names, plot.name if sweeps else "")
+    parts = _results(records, names, plot.name if sweeps else "")
+    text = "\n\n".join(part for part in (_origin(records[0]), *parts, whole.text(records)) if part)
     (folder / "report.md").write_text(text + "\n")
     print(f"The report is in {folder / 'report.md'}, the plot in {plot}", flush=True)
     if document:
-        document.write_text(insert(document.read_text(), text))
+        document.write_text(update(document.read_text(), parts, records))
 
 
-def insert(document: str, text: str) -> str:
-    """Returns the document with `text` in place of what stands between the markers."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the document has no markers for the results: {BEGIN!r} and {END!r}, in this order")
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+def update(document: str, parts: Sequence[str], records: Sequence[Record]) -> str:
+    """Returns the document with the sections that were measured; `parts` are those of the results."""
+    whole_text = whole.text(records)
+    if parts:
+        document = insert(document, "\n\n".join([_origin(records[0]), *parts]))
+    if whole_text:
+        text = f"{_machine(records[0])}\nVersions: {whole.software(records)}.\n\n{whole_text}"
+        document = insert(document, text, WHOLE_BEGIN, WHOLE_END)
+    return document
 
 
-def _text(records: Sequence[Record], names: Sequence[str], plot: str) -> str:
-    parts = [text for text in (_origin(records[0]), summary.text(records)) if text]
-    if plot:
-        parts.append(f"![Time of an allreduce by size]({plot})")
+def insert(document: str, text: str, begin: str = BEGIN, end: str = END) -> str:
+    """Returns the document with `text` in place of what stands between two markers."""
+    before, found, rest = document.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found or not found_end:
+        raise ValueError(f"the document has no markers for the results: {begin!r} and {end!r}, in this order")
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
+
+
+def _results(records: Sequence[Record], names: Sequence[str], plot: str) -> List[str]:
+    """Returns the parts of the results, without whole training."""
+    parts = [summary.text(records), f"![Time of an allreduce by size]({plot})" if plot else ""]
     parts += [suite_text(records, name) for name in names]
-    parts += [text for text in (steps.text(records), scaling.text(records), whole.text(records)) if text]
-    return "\n\n".join(parts)
+    return [text for text in (*parts, steps.text(records), scaling.text(records)) if text]
+
+
+def _machine(record: Record) -> str:
+    about = record["about"]
+    return (
+        f"Measured on {about['date']}: {about['processor']}, {about['cores']} cores, {about['memory']}, "
+        f"{about['system']}, {about['compiler']}; commit {about['commit']}; load {about['load']}."
+    )
 
 
 def _origin(record: Record) -> str:
-    about, versions = record["about"], record["versions"]
+    versions = record["versions"]
     installed = ", ".join(f"{title} {version}" for title, version in versions.items() if version)
     missing = ", ".join(title for title, version in versions.items() if not version)
     lines = [
-        f"Measured on {about['date']}: {about['processor']}, {about['cores']} cores, {about['memory']}, "
-        f"{about['system']}, {about['compiler']}; commit {about['commit']}; load {about['load']}.",
+        _machine(record),
         f"Versions: {installed}." + (f" Not installed: {missing}." if missing else ""),
     ]
     return "\n".join(lines)
