@@ -35,6 +35,12 @@ DEFAULT_TF = os.environ.get("TF_SMDDP_DEFAULT_TF") or (
     "tensorflow==2.15.1" if sys.version_info < (3, 12) else "tensorflow==2.21.0"
 )
 
+# pip shows it with -v, and where the build fails.
+HOW_LONG = (
+    "Compiling takes two to four minutes on two cores that do nothing else, if nothing was compiled before. "
+    "[n / m] below counts the files."
+)
+
 # Asks a Python which TensorFlow it has, without importing it. All of these bring the package `tensorflow`.
 FIND_TF = """
 import importlib.metadata, importlib.util
@@ -106,6 +112,7 @@ class BazelBuild(build_ext):
         ]
         line = bazel_command("build", [*arguments, TARGET])
         print(f"tf_smddp: building against {name} {version}: {shlex.join(line)}", flush=True)
+        print(f"tf_smddp: {HOW_LONG}", flush=True)
         subprocess.run(line, cwd=ROOT, env=env, check=True)
         bin_dir = subprocess.run(
             bazel_command("info", [*arguments, "bazel-bin"]),

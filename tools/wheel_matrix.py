@@ -5,21 +5,25 @@
     tools/wheel_matrix.py --tf 2.18.1 --python 3.12     # some
 
 A wheel is for one minor version of TensorFlow and any Python, since the library uses no part of CPython. It
-is built in an environment with TensorFlow, and installed into an empty one, without a compiler or Bazel on
-the path, where two ranks train for some steps. auditwheel (from PyPI) finds the oldest manylinux tag that the
-library allows, and renames the wheel; it changes nothing else. The wheels are left in dist/; the table is
-printed as Markdown. TensorFlow comes from PyPI (tensorflow-cpu on x86-64), Python from the path or from
-pyenv. A Python that is not there is named in the table, and does not fail the run.
+is built in an environment with TensorFlow. Then it is tried in an empty one, without a compiler or Bazel on
+the path: README.md's words install it, and README.md's script trains with two ranks. The table has the time
+of that, from an empty environment on. Two ranks more must have equal weights after some steps. auditwheel
+(from PyPI) finds the oldest manylinux tag that the library allows, and renames the wheel; it changes nothing
+else. The wheels are left in dist/; the table is printed as Markdown. TensorFlow comes from PyPI
+(tensorflow-cpu on x86-64), Python from the path or from pyenv. A Python that is not there is named in the
+table, and does not fail the run.
 """
 
 import argparse
 import os
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Dict, List, Optional
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -59,6 +63,19 @@ roots = sdp.broadcast(weight, 0)
 assert sdp.size() == 2 and np.array_equal(roots, weight) and float(tf.norm(weight)) > 0
 print("trained with TensorFlow", tf.__version__)
 """
+
+
+def from_readme(pattern: str) -> str:
+    """Returns the text of README.md that the group of a pattern matches; it must be there once at least."""
+    found = re.search(pattern, (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise SystemExit(f"README.md has nothing like {pattern!r}, which a reader is to run.")
+    return found[1]
+
+
+INSTALL = from_readme(r"^    (pip install tf_smddp-\*\.whl)\b")
+SCRIPT = from_readme(r"^```python\n(.*?)^```")
+START = from_readme(r"^    (smddprun -np 2 python train\.py)$")
 
 
 def find_python(minor: int) -> Optional[str]:
@@ -129,33 +146,31 @@ def build(
 
 
 def try_wheel(wheel: pathlib.Path, python: str, work: pathlib.Path, log: pathlib.Path) -> str:
-    """Returns the cell of the table: what became of the wheel with this Python."""
-    venv = work / f"try-{wheel.parent.name}-{pathlib.Path(python).parent.parent.name}"
+    """Returns the cell of the table: what became of the wheel with this Python, and in which time."""
+    folder = work / f"try-{wheel.parent.name}-{pathlib.Path(python).parent.parent.name}"
+    venv = folder / "env"
     # Nothing but the environment itself: no compiler, no Bazel.
     environment = {"PATH": str(venv / "bin"), "HOME": str(work), "TF_CPP_MIN_LOG_LEVEL": "2"}
     pip_settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    train = [
-        str(venv / "bin/smddprun"),
-        "-np",
-        "2",
-        "--timeout",
-        "120",
-        str(venv / "bin/python"),
-        "-c",
-        TRAINING,
-    ]
+    folder.mkdir()
+    shutil.copy(wheel, folder)
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "check.py").write_text(TRAINING)
+    start = time.monotonic()
     try:
         if not run([python, "-m", "venv", str(venv)], log):
             return "no venv"
-        if not run(
-            [*pip(venv, "install"), str(wheel)],
-            log,
-            env={**environment, **pip_settings, "HOME": os.environ["HOME"]},
-        ):
+        install = {**environment, **pip_settings, "HOME": os.environ["HOME"]}
+        if not run(["/bin/sh", "-c", INSTALL], log, env=install, cwd=folder):
             return "FAILS to install"
-        return "trains" if run(train, log, env=environment, cwd=work) else "FAILS to train"
+        if not run(["/bin/sh", "-c", START], log, env=environment, cwd=folder):
+            return "FAILS to train"
+        seconds = time.monotonic() - start
+        check = START.replace("train.py", "check.py")
+        same = run(["/bin/sh", "-c", check], log, env=environment, cwd=folder)
+        return f"trains, {seconds:.0f} s" if same else "FAILS to train alike"
     finally:
-        shutil.rmtree(venv, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> int:

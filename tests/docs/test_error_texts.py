@@ -1,5 +1,6 @@
-"""Each text that docs/troubleshooting.md quotes is one that the sources have."""
+"""Each text that docs/troubleshooting.md quotes is one that the sources have, and it quotes each warning."""
 
+import ast
 import pathlib
 import re
 
@@ -8,6 +9,9 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
 FOLDERS = {"tf_smddp": ("*.py",), "smddprun": ("*.py",), "kernels": ("*.cc", "*.h")}
+PATHS = [
+    path for folder, ends in FOLDERS.items() for end in ends for path in sorted((ROOT / folder).rglob(end))
+]
 # What a text has in place of a value: an expression of Python's, or one between two strings in C++.
 VALUE = "\x00"
 
@@ -22,8 +26,7 @@ def texts_of(source):
 
 @pytest.fixture(scope="module")
 def sources():
-    paths = [path for folder, ends in FOLDERS.items() for end in ends for path in (ROOT / folder).rglob(end)]
-    return "\n".join(texts_of(path.read_text()) for path in paths)
+    return "\n".join(texts_of(path.read_text()) for path in PATHS)
 
 
 def pieces(text):
@@ -49,3 +52,43 @@ def test_the_sources_have_the_text(text, sources):
 def test_a_text_that_is_not_there_is_found(sources):
     assert pieces("init() waited … s for rank(s) …") == ["init() waited", "s for rank(s)"]
     assert "init() waited a while for rank(s)" not in sources
+
+
+def warnings_of_python(source):
+    """The texts that a file of Python gives to `warnings.warn`, but those that it was given itself."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    for call in calls:
+        if ast.unparse(call.func) == "warnings.warn":
+            yield text_of(call.args[0]).replace('"', "'")
+
+
+def text_of(node):
+    """What is written out in an expression, with VALUE for the rest."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.BinOp):
+        return text_of(node.left) + text_of(node.right)
+    return "".join(map(text_of, node.values)) if isinstance(node, ast.JoinedStr) else VALUE
+
+
+def warnings_of_cpp(source):
+    """The texts that a C++ file logs as warnings or errors, but those that it was given itself."""
+    for call in re.findall(r"LogLevel::k(?:Warning|Error),(.*?)\);", texts_of(source), re.DOTALL):
+        yield VALUE.join(re.findall(r'"([^"]*)"', call))
+
+
+def is_quoted(text):
+    """Whether all pieces of a quoted text are in this one, in their order."""
+    patterns = (".*".join(map(re.escape, pieces(quoted))) for quoted in QUOTED)
+    return any(re.search(pattern, text, re.DOTALL) for pattern in patterns)
+
+
+def test_the_page_has_each_warning():
+    """Each that is written out where it is given. Of errors the page has those that users meet."""
+    texts = []
+    for path in PATHS:
+        texts += (warnings_of_python if path.suffix == ".py" else warnings_of_cpp)(path.read_text())
+    texts = [text for text in texts if text.strip(VALUE)]
+    assert len(texts) > 15
+    missing = [text.replace(VALUE, "…") for text in texts if not is_quoted(text)]
+    assert not missing, f"docs/troubleshooting.md has no entry for {missing}"

@@ -1,14 +1,17 @@
 """Each Python block of README.md and of the pages in docs/ compiles, and those that are programs run.
 
 A program is a block that begins with an import, and imports one of our packages. It runs as it stands, with
-two ranks, in an empty folder. All ranks must end well, and none may warn of what a reader should not do. The
-other blocks are parts of scripts, which test_docs.py runs, or programs for other libraries.
+two ranks, in an empty folder. All ranks must end well, and none may warn of what a reader should not do. Of
+the other blocks, which are parts of scripts or programs for other libraries, some run behind lines that they
+need, and test_docs.py runs the rest.
 """
 
 import ast
 import re
+import socket
 
 import pytest
+import test_docs
 from harness import ROOT, RunningJob
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -21,6 +24,23 @@ KERAS_2 = {"quickstart.md 3"}
 LEAVES_FILES = KERAS_2
 # Whether these work depends on our packages only.
 ONE_TENSORFLOW = {f"data-and-checkpoints.md {number}" for number in (1, 3, 4)}
+# Horovod's program runs on the layer that has its names.
+HOROVOD = "moving.md 3"
+# MultiWorkerMirroredStrategy's runs on TensorFlow alone, with two workers.
+STRATEGY = "moving.md 5"
+# A part of a script, behind what the script has before it.
+AFTER_INIT = "quickstart.md 4"
+# torch's program. The test environments have no torch.
+NOT_RUN = {"moving.md 7"}
+
+# What each worker needs; the launcher gives the number.
+WORKERS = """
+import json, os
+
+cluster = {{"worker": ["127.0.0.1:{}", "127.0.0.1:{}"]}}
+task = {{"type": "worker", "index": int(os.environ["SMDDP_RANK"])}}
+os.environ["TF_CONFIG"] = json.dumps({{"cluster": cluster, "task": task}})
+"""
 
 
 def blocks():
@@ -72,10 +92,54 @@ def test_the_lists_name_programs():
     assert len(PROGRAMS) > 8
 
 
+@pytest.mark.one_tensorflow
+def test_each_block_runs():
+    """A block that is new and no program fails here: it belongs to one of these."""
+    in_test_docs = {name for name in BLOCKS if name.split()[0] in (*test_docs.PAGES, "watching.md")}
+    others = {HOROVOD, STRATEGY, AFTER_INIT} | NOT_RUN
+    assert not others & (in_test_docs | set(PROGRAMS))
+    assert set(BLOCKS) == in_test_docs | set(PROGRAMS) | others
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in PROGRAMS])
 def test_program_runs(name, tmp_path):
+    run(name, BLOCKS[name], tmp_path)
+
+
+@pytest.mark.long
+def test_horovods_program_runs(tmp_path):
+    text = BLOCKS[HOROVOD]
+    ours = text.replace("import horovod.", "import tf_smddp.horovod.")
+    assert ours != text
+    run(HOROVOD, ours + "assert hvd.size() == 2 and float(total) == 1.0, total\n", tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.keras(2)  # the strategy does not train models of Keras 3
+def test_the_strategys_program_runs(tmp_path):
+    check = "assert strategy.num_replicas_in_sync == 2\n"
+    run(STRATEGY, WORKERS.format(*free_ports()) + BLOCKS[STRATEGY] + check, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.one_tensorflow
+def test_the_part_for_gpus_runs(tmp_path):
+    before = "import tensorflow as tf\nimport tf_smddp as sdp\nsdp.init()\n"
+    run(AFTER_INIT, before + BLOCKS[AFTER_INIT], tmp_path)
+
+
+def free_ports():
+    """Two ports of loopback at which nothing listens."""
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def run(name, text, tmp_path):
+    """Runs a program with two ranks, which must end well, leave nothing, and warn of nothing."""
     script = tmp_path / "train.py"
-    script.write_text(BLOCKS[name])
+    script.write_text(text)
     with RunningJob(2, str(script)) as running:
         job = running.finish()
     assert job.exit_code == 0, str(job)

@@ -1,0 +1,20 @@
+"""What pip shows of the installed package: its authors, its licence, README.md. It has no home page yet."""
+
+import importlib.metadata
+
+import pytest
+from harness import ROOT
+
+
+@pytest.mark.one_tensorflow
+def test_metadata():
+    installed = importlib.metadata.distribution("tf_smddp")
+    metadata = installed.metadata
+    assert metadata["Author"] == "The tf_smddp authors"
+    assert metadata["License"] == "Apache-2.0"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    # Of an earlier README.md, perhaps, where only Python's files were renewed.
+    assert metadata["Description"].startswith((ROOT / "README.md").read_text().split("\n\n")[0])
+    assert "\n## Install\n" in metadata["Description"]
+    licence = next(file for file in installed.files if file.name == "LICENSE")
+    assert licence.read_text() == (ROOT / "LICENSE").read_text()
