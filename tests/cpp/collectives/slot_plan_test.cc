@@ -30,7 +30,8 @@ Call CallOf(CollectiveKind kind, std::uint64_t rows, std::uint64_t row_count, in
     call.rows.push_back(rows * each / ranks);
   }
   for (std::uint64_t each = 0; kind == CollectiveKind::kAlltoall && each < ranks * ranks; ++each) {
-    call.rows.push_back(rows * each / (ranks * ranks));
+    if (each % ranks == 0) call.splits.emplace_back();
+    call.splits.back().push_back(rows * each / (ranks * ranks));
   }
   return call;
 }
