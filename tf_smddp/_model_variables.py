@@ -105,10 +105,8 @@ def _optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
     if optimizer is None or not trainable:
         return []
     wrapped = getattr(optimizer, "optimizer", None)
-    if isinstance(
-        wrapped, tf.compat.v1.train.Optimizer
-    ):  # in Keras 2; it creates variables in its first step
-        found = wrapped.variables()
+    if isinstance(wrapped, tf.compat.v1.train.Optimizer):  # in Keras 2
+        found = _variables_of_v1(wrapped, trainable)
     elif hasattr(optimizer, "_create_all_weights"):  # Keras 2's legacy optimizers
         optimizer._create_all_weights(trainable)
         found = optimizer.weights
@@ -118,6 +116,20 @@ def _optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
         found = optimizer.variables
     known = {id(variable) for variable in found}
     return [*found, *(extra for extra in _unlisted_variables(optimizer) if id(extra) not in known)]
+
+
+def _variables_of_v1(optimizer: tf.compat.v1.train.Optimizer, trainable: List[Any]) -> List[Any]:
+    """Returns what the optimizer has made in its first step, in the order of the model's variables.
+
+    Its own `variables()` are in the order of their names. These have numbers that count the layers which the
+    process has made, so where a rank has made more layers, "dense_10" is before "dense_9" on one rank only.
+    """
+    slots = [
+        optimizer.get_slot(variable, name) for name in optimizer.get_slot_names() for variable in trainable
+    ]
+    slots = [slot for slot in slots if slot is not None]
+    known = {id(slot) for slot in slots}
+    return [*slots, *(other for other in optimizer.variables() if id(other) not in known)]
 
 
 def _unlisted_variables(optimizer: Any) -> List[Any]:

@@ -168,7 +168,13 @@ def test_each_rank_keeps_dropout_of_its_own(rank, size):
 
 @pytest.mark.keras(2)  # Keras 3 takes no optimizers of tf.compat.v1.train
 def test_an_optimizer_of_tf_compat_v1(rank):
-    """It makes its variables in the first step, after which all are broadcast once more."""
+    """It makes its variables in the first step, after which all are broadcast once more.
+
+    The order of their names differs between the ranks: rank 1's "dense_10" is before its "dense_9".
+    """
+    tf.keras.backend.clear_session()
+    for _ in range(8 + rank):
+        tf.keras.layers.Dense(1)
     model = built_model(rank)
     model.compile(tf.compat.v1.train.MomentumOptimizer(0.0, 0.9), "mse")
     initial = numpy(model.weights)
