@@ -39,11 +39,12 @@ class Alltoall final : public Exchange {
   }
 
   Shard RowsFor(const Call& call, ParticipantId sender, ParticipantId receiver) const override {
-    const std::vector<std::uint64_t>& rows = call.splits[sender.index()];
-    if (rows.size() < static_cast<std::size_t>(call.num_ranks)) return {0, rows.front()};
-    std::uint64_t begin = 0;
-    for (std::size_t before = 0; before < receiver.index(); ++before) begin += rows[before];
-    return {begin, rows[receiver.index()]};
+    std::uint64_t begin = 0;  // of a sender on another host it is not known, and not needed
+    if (call.AllSplitsKnown(sender)) {
+      const std::vector<std::uint64_t>& rows = call.splits[sender.index()];
+      for (std::size_t before = 0; before < receiver.index(); ++before) begin += rows[before];
+    }
+    return {begin, call.SplitRows(sender, receiver)};
   }
 };
 

@@ -37,6 +37,15 @@ struct Call {
   std::vector<std::vector<std::uint64_t>> splits;
 
   std::uint64_t count() const { return num_rows * row_count; }
+
+  // The rows that `sender` sends to `receiver`, where there are splits.
+  std::uint64_t SplitRows(ParticipantId sender, ParticipantId receiver) const {
+    const std::vector<std::uint64_t>& rows = splits[sender.index()];
+    return AllSplitsKnown(sender) ? rows[receiver.index()] : rows.front();
+  }
+  bool AllSplitsKnown(ParticipantId sender) const {
+    return splits[sender.index()].size() == static_cast<std::size_t>(num_ranks);
+  }
 };
 
 // The arguments of a request on this rank, apart from the memory.

@@ -143,16 +143,18 @@ Status Runtime::Initialize(const Config& config) {
   const std::string here = "rank " + std::to_string(config.rank) + " on host " + HostName();
   if (initialized.wait_for(patience) != std::future_status::ready) {
     const Logger logger(static_cast<LogLevel>(config.log_level), config.rank);
-    logger.Log(LogLevel::kWarning, "init() on " + here +
-                                       " waits in MPI_Init_thread for the other ranks. Each rank that waits "
-                                       "says so: those that do not have not called tf_smddp.init() yet");
+    logger.Log(LogLevel::kWarning,
+               "init() on " + here +
+                   " waits in MPI_Init_thread for the other ranks. Each rank that waits "
+                   "writes this line: a rank without one has not called tf_smddp.init() yet, "
+                   "or only now");
   }
   if (initialized.wait_for(limit - patience) != std::future_status::ready) {
     stuck_ = true;
     return Internal("MPI_Init_thread of " + library_->description() + " has not returned within " +
                     std::to_string(config.bootstrap_timeout_seconds) + " s (SMDDP_BOOTSTRAP_TIMEOUT) for " +
                     here +
-                    ": the ranks that do not report this have not called tf_smddp.init(), or the hosts "
+                    ": a rank without this error has not called tf_smddp.init(), or the hosts "
                     "cannot reach each other");
   }
   const Status status = initialized.get();

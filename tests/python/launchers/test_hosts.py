@@ -207,7 +207,6 @@ def test_a_host_sends_each_byte_as_often_as_it_must(bench, counts, call, inputs)
     sent = [all_ - rest for all_, rest in zip(sent_bytes(bench, counts, call, times), without, strict=True)]
     for each, number in zip(sent, inputs, strict=True):
         least = times * 8e6 * number
-        print(f"{each / least:.4f} of the least")
         assert 0.99 * least < each < 1.02 * least, (sent, without, least)
 
 

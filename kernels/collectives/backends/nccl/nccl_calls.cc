@@ -171,7 +171,8 @@ class Appender {
     for (const ParticipantId other : FirstIds<ParticipantId>(call_.num_ranks)) {
       NcclCall made = Moving(At(input_, sent * row_bytes_), At(output_, received * row_bytes_));
       made.peer = other.value();
-      const std::uint64_t to_other = RowsFrom(self_, other), to_self = RowsFrom(other, self_);
+      const std::uint64_t to_other = call_.SplitRows(self_, other);
+      const std::uint64_t to_self = call_.SplitRows(other, self_);
       Add(Function::kSend, made, to_other * row_bytes_);
       Add(Function::kReceive, made, to_self * row_bytes_);
       sent += to_other;
@@ -180,11 +181,6 @@ class Appender {
   }
 
  private:
-  std::uint64_t RowsFrom(ParticipantId sender, ParticipantId receiver) const {
-    const std::vector<std::uint64_t>& rows = call_.splits[sender.index()];
-    return rows.size() < static_cast<std::size_t>(call_.num_ranks) ? rows.front() : rows[receiver.index()];
-  }
-
   void Add(Function function, NcclCall made, std::uint64_t count) {
     if (count == 0) return;
     made.function = function;
