@@ -7,6 +7,7 @@
 #define TF_SMDDP_KERNELS_ENGINE_PROGRESS_THREAD_H_
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -37,7 +38,8 @@ class ProgressThread {
   void Run();
   void CheckWakeUp(std::uint32_t heard, std::unique_lock<std::mutex>* driving);
   bool SpinUntilRung(std::uint32_t heard, Clock::duration time);
-  bool MayDriveInPassing();
+  bool MayDriveInPassing(Sequencer::GroupState group);
+  std::chrono::microseconds Nap(Clock::duration idle);
   bool DriveUntil(const std::atomic<bool>& ended, Clock::duration spin, Clock::duration most);
 
   MemberState* const state_;
@@ -48,6 +50,7 @@ class ProgressThread {
   const Clock::duration spin_;  // of the thread itself, before it sleeps
   SpinBudget waiting_;          // of a caller that only waits
   SpinBudget passing_;          // of a caller that has other work
+  SpinBudget ending_;           // likewise, but it has submitted the last of a group
 
   // Held by the thread but while it sleeps, or by a Guard.
   std::mutex driving_;

@@ -62,6 +62,7 @@ bool Sequencer::StartFailing(StepId step, std::uint64_t* incarnation) {
 
 Status Sequencer::Enter(const Request& request, Position* position, bool* tell) {
   const Pairing& pairing = request.pairing;
+  *position = {};
   std::unique_lock<std::mutex> lock(mu_);
   AwaitTurn(&lock);
   std::uint64_t origin;
@@ -97,6 +98,9 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
         }
         group.indices[pairing.param_index] = true;
         ++group.submitted;
+        if (group.num_params > 1) {
+          position->group = group.submitted < group.num_params ? GroupState::kOpen : GroupState::kWhole;
+        }
       }
       break;
     }

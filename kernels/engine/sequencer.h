@@ -42,10 +42,14 @@ class Sequencer {
   // Both outlive it. The record is only read.
   Sequencer(FailureMemory* memory, const FailureRecord* record) : memory_(memory), record_(record) {}
 
+  // Of a request: what this rank has submitted of its group.
+  enum class GroupState { kNoGroup, kOpen, kWhole };
+
   struct Position {
     std::uint64_t ticket = 0;  // within the key; its incarnation is in the upper bits
     std::uint64_t incarnation = 0;
     bool open = false;  // the incarnation has begun; else the request must wait for it
+    GroupState group = GroupState::kNoGroup;
   };
 
   // Draws the next ticket, for a group of step `step`. May wait (Note [Turns]). Errors: Internal when the

@@ -44,6 +44,10 @@ std::uint64_t Submission::Submit(Request&& request) {
     request.done({status.code(), DescribeManifest(manifest) + " failed: " + status.message()});
     return 0;
   }
+  // A GPU computes without this host's cores, and in eager mode nothing computes meanwhile. On one host, no
+  // thread naps and looks for messages.
+  const bool computes = state_->communicator->wired() && request.input.on_host() && !request.seals_at_once;
+  last_group_.store(computes ? position.group : Sequencer::GroupState::kNoGroup, std::memory_order_relaxed);
   const std::uint64_t incarnation = position.incarnation;
   Clock::time_point submitted;
   if (RunExpress(request, manifest, position, &submitted)) {

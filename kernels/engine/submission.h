@@ -62,6 +62,10 @@ class Submission {
   // How many have been taken so far. Any thread.
   std::uint64_t owed_rings_taken() const { return owed_rings_taken_.load(std::memory_order_seq_cst); }
 
+  // Of the last request that was submitted, where cores compute while a network moves data; else kNoGroup.
+  // While the group is open, this rank computes the rest of it. Any thread.
+  Sequencer::GroupState last_group() const { return last_group_.load(std::memory_order_relaxed); }
+
   // Appends this rank's requests that were submitted at `before` or earlier and still wait for other ranks.
   // Any thread.
   void CollectWaiting(Clock::time_point before, std::vector<WaitingRequest>* waiting);
@@ -83,6 +87,7 @@ class Submission {
   NcclUse nccl_use_;
   IpcUse ipc_use_;
   std::atomic<std::uint64_t> next_id_{1};
+  std::atomic<Sequencer::GroupState> last_group_{Sequencer::GroupState::kNoGroup};
   std::atomic<bool> owed_ring_{false};
   std::atomic<std::uint64_t> owed_rings_taken_{0};
 };

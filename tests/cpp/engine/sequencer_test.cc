@@ -216,6 +216,19 @@ TEST_F(SequencerTest, AGroupThatIsWholeOrUnusedEndsWell) {
   EXPECT_FALSE(sequencer_.EndGroup(unused, true, &step));  // told before
 }
 
+TEST_F(SequencerTest, SaysWhetherAGroupIsWhole) {
+  using GroupState = Sequencer::GroupState;
+  const std::uint64_t ticket = Draw(kFirst), other = Draw(kFirst);
+  EXPECT_TRUE(Submit(Pairing::kGroup, kFirst, ticket, 1).ok());
+  EXPECT_EQ(position_.group, GroupState::kOpen);
+  EXPECT_TRUE(Submit(Pairing::kOutOfBand, kFirst).ok());
+  EXPECT_EQ(position_.group, GroupState::kNoGroup);
+  EXPECT_TRUE(Submit(Pairing::kGroup, kFirst, other, 0).ok());
+  EXPECT_EQ(position_.group, GroupState::kOpen);
+  EXPECT_TRUE(Submit(Pairing::kGroup, kFirst, ticket, 0).ok());
+  EXPECT_EQ(position_.group, GroupState::kWhole);
+}
+
 TEST_F(SequencerTest, TwinsAreRefusedAndTheOthersTold) {
   EXPECT_TRUE(Submit(Pairing::kName, kFirst).ok());
   EXPECT_EQ(Submit(Pairing::kName, kFirst).code(), StatusCode::kInvalidArgument);
