@@ -36,7 +36,8 @@ constexpr std::chrono::microseconds kRingFollows{1};
 constexpr std::chrono::microseconds kSpin{100}, kPassingOverWire{200}, kTrialOverWire{600};
 constexpr std::chrono::milliseconds kWaitingOverWire{5};
 
-// Likewise, when it has submitted the last of a group: the step has little to do but wait then.
+// How long a caller in passing waits for news over the wire when it has submitted the last tensor of a group:
+// the step has little to do then but wait for the group.
 constexpr std::chrono::milliseconds kEndingOverWire{2};
 
 // Steps of a caller that is about to leave.
