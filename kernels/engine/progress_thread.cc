@@ -29,11 +29,10 @@ constexpr std::chrono::microseconds kNapBesideComputing{500};
 constexpr std::chrono::microseconds kRingFollows{1};
 
 // How long a caller waits for news, and how long if other hosts must answer. A caller in passing is one that
-// would have other work: TensorFlow's thread, in a graph. It computes nothing while it waits. Between hosts,
-// with 0.2 ms in place of 0.1, a chain of small allreduces takes a third less time, and training takes the
-// same; with 0.4 ms, a step of a small model takes 5 % longer. When no rank waits any more, an answer takes
-// more than 0.2 ms, so a trial lasts longer: 4 bytes take 0.1 ms then and not 0.2, training takes the same.
-constexpr std::chrono::microseconds kSpin{100}, kPassingOverWire{200}, kTrialOverWire{600};
+// would have other work: TensorFlow's thread, in a graph. It computes nothing while it waits. The time over
+// the wire is more than most small allreduces take there (docs/performance.md has the measurements). When no
+// rank waits any more, an answer takes longer than that, so a trial lasts longer.
+constexpr std::chrono::microseconds kSpin{100}, kPassingOverWire{500}, kTrialOverWire{1000};
 constexpr std::chrono::milliseconds kWaitingOverWire{5};
 
 // How long a caller in passing waits for news over the wire when it has submitted the last tensor of a group:
