@@ -41,9 +41,10 @@ PARTS = (
 NEED_TENSORFLOW = {"set-up", "jobs", "spmd", "launchers", "gpu", "overlap", "bench"}
 OVERLAP = PYTHON_TESTS / "test_xla_overlap.py"
 BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
-# The files of the SPMD suite that run under each MPI: the collectives, process sets, failed steps.
+# The files of the SPMD suite that run under each MPI, and with three ranks in `make test`: the collectives,
+# process sets, failed steps, and what needs three ranks.
 _FILES = ("collectives", "allgather", "alltoall", "reducescatter", "compression", "process_sets", "retries")
-ON_ALL_MPIS = ["-k", " or ".join(f"test_{name}.py" for name in _FILES)]
+COLLECTIVES = ["-k", " or ".join(f"test_{name}.py" for name in (*_FILES, "start_weights"))]
 # Ranks that leave one after the other: with four, two leave before the last two are alone.
 WITH_FOUR_RANKS = ["-k", "test_join.py"]
 # In sets, all of ours run: the engine, graphs and eager mode.
@@ -184,7 +185,7 @@ def overlap(options: Options) -> List[Run]:
 
 
 def spmd(options: Options) -> List[Run]:
-    """The SPMD suite: each TensorFlow at each size; or the first with 2 ranks, and what depends on either.
+    """The SPMD suite: each TensorFlow at each size; or each with 2 ranks, and a part of it with 1 and 3.
 
     With --quick it is the first with 2 ranks alone, without what is `slow`.
     """
@@ -198,8 +199,10 @@ def spmd(options: Options) -> List[Run]:
         runs = [
             (first, 1, selection("not long and one_rank")),
             (first, 2, selection("not long")),
-            (last, 3, [*selection("not long and not one_tensorflow"), "--half-of-the-modes"]),
+            (first, 3, [*selection("not long"), *COLLECTIVES, "--half-of-the-modes"]),
         ]
+        if last != first:
+            runs.append((last, 2, [*selection("not long and not one_tensorflow"), "--half-of-the-modes"]))
     parts = [
         functools.partial(
             run_spmd, f"spmd tf-{version} np-{size}", venv_python(version), size, options.limit_s, selected
@@ -207,7 +210,7 @@ def spmd(options: Options) -> List[Run]:
         for version, size, selected in runs
     ]
     if options.everything:
-        for mpi, some in (("openmpi4", []), ("openmpi5", ON_ALL_MPIS), ("mpich", ON_ALL_MPIS)):
+        for mpi, some in (("openmpi4", []), ("openmpi5", COLLECTIVES), ("mpich", COLLECTIVES)):
             name = f"spmd tf-{first} {mpi} hosts-2+1"
             parts.append(
                 functools.partial(

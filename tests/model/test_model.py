@@ -42,6 +42,8 @@ SCENARIOS: Dict[str, Tuple[str, ...]] = {
 
 # What `make test-all` alone explores: those that take longest. Smaller ones cover each part of them.
 LONG = {
+    "leaves_three",
+    "one_key_thrice",
     "three_ranks_fail",
     "fails_finely",
     "fails_between_requests",

@@ -104,6 +104,7 @@ report("staged", staged())
         assert (report["sum"], report["staged"]) == (4.0, 0), str(job)
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_a_child_that_outlives_its_rank_keeps_no_other_rank_waiting():
     job = run_job(
@@ -146,8 +147,12 @@ report("staged", sdp.stats()["collectives"]["allreduce"]["staged_bytes"])
     [
         ("x = tf.constant(1.0)", True),
         pytest.param("tf.compat.v1.Session().close()", True, marks=pytest.mark.long),
-        pytest.param("tf.data.Dataset.range(3)", True, marks=pytest.mark.one_tensorflow),
-        ("tf.config.list_physical_devices(); tf.random.set_seed(1)", False),
+        pytest.param("tf.data.Dataset.range(3)", True, marks=pytest.mark.long),
+        pytest.param(
+            "tf.config.list_physical_devices(); tf.random.set_seed(1)",
+            False,
+            marks=pytest.mark.one_tensorflow,
+        ),
         pytest.param(
             "f = tf.function(lambda x: x); tf.keras.mixed_precision.set_global_policy('float32')",
             False,
@@ -166,6 +171,7 @@ def test_tensors_made_before_the_import(tmp_path, first, late):
     assert job.output.count(warning) == (1 if late else 0), str(job)
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_with_the_pool_of_tensorflow(tmp_path):
     script = tmp_path / "script.py"
@@ -203,8 +209,9 @@ report("kept", [float(x[-1]) for x in kept])
         assert report["kept"] == [float(i + 1) for i in range(10)], str(job)
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
-@pytest.mark.parametrize("steps", [600, pytest.param(10000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("steps", [600, 10000])
 def test_changing_sizes_do_not_make_it_grow(steps):
     job = run_job(
         2,

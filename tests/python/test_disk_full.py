@@ -51,6 +51,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.long
 def test_a_disk_that_is_full(small_disk):
     folder = small_disk / "checkpoints"
     job = run_job(2, SCRIPT, str(folder), "5")

@@ -35,6 +35,7 @@ def python_blocks(document):
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
 
 
+@pytest.mark.one_tensorflow
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_api(size):
     blocks = [block for page in PAGES for block in python_blocks(page)]

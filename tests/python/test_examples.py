@@ -21,8 +21,9 @@ RESULTS = {
     "v1_session": (ACCURACY, lambda percent: percent > 92),
     "estimator": (ACCURACY, lambda percent: percent > 92),
 }
-# Each takes 5 to 10 s on two cores, most of it for the start of TensorFlow. `make test` runs three.
-SOME = ("keras_fit", "uneven_data", "tfrecords")
+# Each takes 5 to 10 s on two cores, most of it for the start of TensorFlow. `make test` runs one of them, and
+# digits.py in test_process.py.
+SOME = ("keras_fit",)
 
 
 def marks(name):

@@ -110,6 +110,7 @@ report("later", seen)
     assert job.reports[0]["later"] == ["mine", "other"], job
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_forked_child_is_none_in_the_parent():
     job = run_job(
         2,
@@ -143,7 +144,7 @@ else:
         # Longer than what the others get, which has the beginning and the end.
         "ValueError('writing ' * 1000 + 'failed: the disk is full')",
         pytest.param("KeyboardInterrupt()", marks=pytest.mark.long),
-        "SystemExit(3)",
+        pytest.param("SystemExit(3)", marks=pytest.mark.long),
     ],
 )
 def test_an_exception_that_ends_a_rank(error):

@@ -118,6 +118,7 @@ sdp.shutdown()
 )
 
 
+@pytest.mark.long
 def test_no_thread_to_be_had():
     """One rank needs none, but for Ctrl-C."""
     job = run_job(1, NO_THREAD_LEFT, launcher=False)

@@ -71,6 +71,7 @@ def test_each_rank_has_a_page():
         assert report["after"] == "ConnectionRefusedError", str(job)
 
 
+@pytest.mark.long
 def test_no_rank_listens_without_the_variable():
     """At no address; the ranks of one host have no other sockets that listen for TCP."""
     job = run_job(2, WITHOUT)
@@ -89,7 +90,9 @@ def test_a_port_in_use():
     assert text in job.output, str(job)
 
 
-@pytest.mark.parametrize("value", ["http", "65536", "-1"])
+@pytest.mark.parametrize(
+    "value", ["http", *(pytest.param(each, marks=pytest.mark.long) for each in ("65536", "-1"))]
+)
 def test_no_port(value):
     job = run_job(1, "sdp.init()", options=["-x", f"SMDDP_METRICS_PORT={value}"])
     assert job.exit_code != 0, str(job)

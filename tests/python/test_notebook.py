@@ -21,6 +21,7 @@ class ThisPython(AsyncKernelManager):
         return KernelSpec(argv=command, display_name="this Python", language="python")
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_the_notebook(tmp_path):
     notebook = nbformat.read(ROOT / "examples" / "notebook.ipynb", as_version=4)

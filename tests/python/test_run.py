@@ -75,6 +75,7 @@ report("works again", sdp.run(len, ("four",), np=1))
 """
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_errors():
     job = run_job(1, FAILS, launcher=False)
@@ -98,6 +99,7 @@ def test_errors():
     assert report["works again"] == [4], str(job)
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_inside_a_rank():
     job = run_job(
@@ -132,8 +134,9 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_is_left(number):
     """After an interrupt, which goes to the notebook's process alone; and after its sudden end."""
     with RunningJob(1, HANGS, launcher=False) as running:

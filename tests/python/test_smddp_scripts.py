@@ -14,7 +14,7 @@ NAMES = ["smddp_guide", "smddp_keras_fit", "smddp_monitored_session"]
 LONG = ["smddp_monitored_session"]
 if hasattr(tf, "estimator") or importlib.util.find_spec("tensorflow_estimator"):
     NAMES.append("smddp_estimator")
-    LONG = ["smddp_guide", "smddp_keras_fit"]
+    LONG = ["smddp_guide", "smddp_keras_fit", "smddp_monitored_session"]
 
 
 def weights_of(name, size, batch_size, folder):

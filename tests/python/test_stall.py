@@ -95,6 +95,7 @@ except tf.errors.OpError as error:
         ), str(job)
 
 
+@pytest.mark.long
 def test_a_setting_that_is_no_number():
     job = run_job(1, "os.environ['SMDDP_STALL_WARNING'] = 'soon'; sdp.init()", launcher=False)
     assert job.exit_code == 1, str(job)

@@ -92,6 +92,7 @@ fit(  # Keras 2 builds it at the first batch
 """
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_the_callbacks_do_the_same_as_in_eager_mode(monkeypatch):
     size = 2

@@ -40,6 +40,7 @@ sdp.get_worker_comm().Barrier()
 """
 
 
+@pytest.mark.one_tensorflow
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_objects(size):
     job = run_job(size, OBJECTS)
@@ -50,6 +51,7 @@ def test_objects(size):
         assert report["operations"] == 0, str(job)
 
 
+@pytest.mark.long
 @pytest.mark.keras(2)  # Keras 3 has no such mode.
 def test_synchronized_statistics():
     job = run_job(2, FIT)

@@ -178,6 +178,7 @@ def test_enough_threads(direct, large):
     expect_values(job, 4, 29.0 if direct else 30.0)
 
 
+@pytest.mark.long
 def test_one_thread_and_one_step_that_waits_long():
     """Rank 1 comes late by more than the time after which a wait without end is refused."""
     job = run_job(
@@ -198,6 +199,7 @@ def test_one_thread_and_one_step_that_waits_long():
     expect_values(job, 1, 3.0)
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_calls_from_python_wait_long_for_each_other():
     """They block Python's threads alone: each rank starts the other one's first program 8 s later."""
@@ -261,6 +263,7 @@ for way in (fit, loop):
 """
 
 
+@pytest.mark.one_tensorflow
 def test_digits():
     """With fit and with a loop, compiled and not: equally good, and the same weights on all ranks."""
     job = run_job(2, DIGITS, seconds=180)

@@ -1,5 +1,6 @@
 // Compression: what crosses between hosts is rounded to 16 bits, and nothing else is.
 #include <cstdint>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -18,20 +19,20 @@ struct Case {
   double postscale = 1.0;
 };
 
-// What rank `rank` brings: the same on each rank that asks.
-std::vector<float> InputOf(const Case& each, int rank) {
-  std::mt19937 random(static_cast<unsigned>(each.count * 64) + static_cast<unsigned>(rank));
+// What rank `rank` brings for `count` elements.
+std::vector<float> InputOf(std::size_t count, int rank) {
+  std::mt19937 random(static_cast<unsigned>(count * 64) + static_cast<unsigned>(rank));
   std::uniform_real_distribution<float> values(-2.0f, 2.0f);
-  std::vector<float> input(each.count);
+  std::vector<float> input(count);
   for (float& value : input) value = values(random);
   input.back() = 50'000.0f;  // the average fits float16, and the sum of two does not
   return input;
 }
 
-std::vector<float> ExpectedOf(const Case& each, int size) {
+// What every rank gets, if the ranks bring `inputs`.
+std::vector<float> ExpectedOf(const Case& each, const std::vector<std::vector<float>>& inputs) {
+  const auto size = static_cast<int>(inputs.size());
   const auto hosts = static_cast<int>(RanksOnHosts(size).size());
-  std::vector<std::vector<float>> inputs;
-  for (int rank = 0; rank < size; ++rank) inputs.push_back(InputOf(each, rank));
   const auto finish = [&](float sum) {
     if (each.op == ReduceOp::kAverage) sum /= static_cast<float>(size);
     return sum * static_cast<float>(each.postscale);
@@ -67,9 +68,18 @@ TEST(Compression, RoundsWhatCrossesBetweenHostsAndNothingElse) {
     }
   }
   for (const int size : {2, 3, 5}) {
+    // Once for all ranks and cases: under sanitizers this takes longer than the reductions.
+    std::map<std::size_t, std::vector<std::vector<float>>> inputs;  // by count and rank
+    std::vector<std::vector<float>> expected;                       // by case
+    for (const Case& each : cases) {
+      std::vector<std::vector<float>>& of_ranks = inputs[each.count];
+      for (auto rank = static_cast<int>(of_ranks.size()); rank < size; ++rank)
+        of_ranks.push_back(InputOf(each.count, rank));
+      expected.push_back(ExpectedOf(each, of_ranks));
+    }
     RunRanks(size, [&](int rank, Engine& engine) {
       std::vector<std::vector<float>> data;
-      for (const Case& each : cases) data.push_back(InputOf(each, rank));
+      for (const Case& each : cases) data.push_back(inputs.at(each.count)[static_cast<std::size_t>(rank)]);
       std::vector<Request> requests;
       const std::uint64_t ticket = DrawTicket(engine);
       for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -83,7 +93,7 @@ TEST(Compression, RoundsWhatCrossesBetweenHostsAndNothingElse) {
       for (const Status& status : AwaitAll(engine, std::move(requests)))
         ASSERT_TRUE(status.ok()) << status.message();
       for (std::size_t i = 0; i < cases.size(); ++i) {
-        EXPECT_EQ(data[i], ExpectedOf(cases[i], size)) << "case " << i << " with " << size << " ranks";
+        EXPECT_EQ(data[i], expected[i]) << "case " << i << " with " << size << " ranks";
       }
     });
   }

@@ -161,7 +161,7 @@ TEST(Order, BroadcastFromEveryRoot) {
           request.operation.root = RankId(root);
           const Status status = Await(engine, std::move(request));
           ASSERT_TRUE(status.ok()) << status.message();
-          for (const float value : output) ASSERT_EQ(value, static_cast<float>(root + 1));
+          ASSERT_EQ(output, std::vector<float>(count, static_cast<float>(root + 1)));
         }
       }
     });

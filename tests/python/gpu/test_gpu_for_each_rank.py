@@ -4,7 +4,7 @@ import re
 
 import pytest
 from harness import run_job
-from pretend_gpu import FOLDER
+from pretend_gpu import FOLDER, first_and_long
 
 # As SMDDP's and Horovod's scripts begin.
 INIT = """
@@ -49,6 +49,7 @@ def test_the_choice_after_init(gpus):
     assert warnings(job) == []
 
 
+@pytest.mark.long
 def test_no_choice(gpus):
     """All ranks on the first GPU: the results are right."""
     gpus(2)
@@ -59,6 +60,7 @@ def test_no_choice(gpus):
     assert [found["nccl"] for found in job.reports] == [0] * 3
 
 
+@pytest.mark.long
 def test_a_rank_without_a_gpu(gpus):
     gpus(2)
     none = 'tf.config.set_visible_devices([] if sdp.rank() == 1 else gpus[sdp.local_rank() // 2], "GPU")\n'
@@ -69,6 +71,7 @@ def test_a_rank_without_a_gpu(gpus):
     assert [found["gpus"] for found in job.reports] == [1, 0, 1]
 
 
+@pytest.mark.long
 def test_two_gpus_in_a_rank(gpus):
     gpus(2)
     both = "for number in (0, 1):\n    check(f'/GPU:{(number + sdp.rank()) % 2}')\n"
@@ -77,7 +80,7 @@ def test_two_gpus_in_a_rank(gpus):
     assert "reduces tensors of GPU" in line and "and of another GPU before" in line
 
 
-@pytest.mark.parametrize("num_gpus", [1, 2])
+@pytest.mark.parametrize("num_gpus", first_and_long([2, 1]))
 def test_more_ranks_than_gpus(gpus, num_gpus):
     """The script's own error ends the job, and the others say whose it was."""
     gpus(num_gpus)

@@ -18,6 +18,8 @@ from test_host_faults import start
 from test_hosts import launch, wait_for
 from virtual_hosts import VirtualHosts
 
+pytestmark = pytest.mark.long
+
 # Each host has a GPU for each of its ranks. The pretend NCCL is told that these are not the other host's.
 INIT = f"""
 import hashlib, os
@@ -106,8 +108,8 @@ def words_of(bench, script):
     "kind, counts, policy",
     [
         ("openmpi4", (2, 1), "random"),
-        pytest.param("openmpi4", (2, 2), "lazy", marks=pytest.mark.long),
-        pytest.param("mpich", (1, 1), "compute=lazy,*=prompt", marks=pytest.mark.long),
+        ("openmpi4", (2, 2), "lazy"),
+        ("mpich", (1, 1), "compute=lazy,*=prompt"),
     ],
 )
 def test_training(bench, gpus, kind, counts, policy):
@@ -121,7 +123,6 @@ def test_training(bench, gpus, kind, counts, policy):
     assert len({line.split()[-1] for line in lines}) == 1, ended.output
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_rank_that_is_killed(bench, gpus, victim):
     gpus(2)

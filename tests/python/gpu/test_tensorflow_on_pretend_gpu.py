@@ -7,10 +7,10 @@ import signal
 
 import pytest
 from harness import run_job
-from pretend_gpu import GROWTH, run
+from pretend_gpu import GROWTH, first_and_long, run
 
 # Which missing wait each of them finds is in the README of the pretend GPU.
-POLICIES = ["prompt", "random", "lazy", "drawn", "tensorflow=lazy,*=prompt", "tensorflow=prompt,*=lazy"]
+POLICIES = ["random", "prompt", "lazy", "drawn", "tensorflow=lazy,*=prompt", "tensorflow=prompt,*=lazy"]
 
 
 def test_devices(gpus):
@@ -108,7 +108,7 @@ for mode in ("eager", "function", "loop"):
 """
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", first_and_long(POLICIES))
 def test_training_equals_the_cpus(gpus, policy):
     gpus(1, policy)
     (found,) = run(TRAINING).reports
@@ -262,7 +262,7 @@ for of_cpu, of_gpu in zip(*results.values()):
 """
 
 
-@pytest.mark.parametrize("policy", ["random", "lazy"])
+@pytest.mark.parametrize("policy", first_and_long(["random", "lazy"]))
 def test_functions_that_xla_compiles(gpus, policy):
     gpus(1, policy)
     run(FUNCTIONS)

@@ -118,6 +118,7 @@ def test_collectives(gpus, policy):
     assert all(found["nccl"] > 0 for found in job.reports), str(job)
 
 
+@pytest.mark.long
 def test_collectives_of_ranks_that_share_a_gpu(gpus):
     gpus(1)
     job = run(COLLECTIVES, num_processes=2)
@@ -202,7 +203,7 @@ with tf.device("/GPU:0"):
 )
 
 
-@pytest.mark.parametrize("num_gpus", [2, 1])
+@pytest.mark.parametrize("num_gpus", first_and_long([2, 1]))
 def test_failures(gpus, num_gpus):
     gpus(num_gpus)
     run(FAILURES, num_processes=2)

@@ -16,9 +16,8 @@ def words_of(pid):
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
 
 
-@pytest.mark.parametrize(
-    "launcher", [mpi_launchers.open_mpi, pytest.param(mpi_launchers.mpich, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", [mpi_launchers.open_mpi, mpi_launchers.mpich])
 def test_two_jobs_of_the_example_at_once(bench, launcher):
     jobs = [bench.start(*launcher("-np", "2"), *digits("--seed", seed)) for seed in (1, 2)]
     for job in jobs:
@@ -78,6 +77,7 @@ def smddprun(*words):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", [mpi_launchers.open_mpi, mpi_launchers.mpich])
 def test_a_job_of_mpi_inside_a_rank_of_smddprun(bench, launcher):
     words = [*launcher("-np", "3"), sys.executable, bench.who, "nested"]

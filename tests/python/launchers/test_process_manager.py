@@ -96,6 +96,7 @@ def test_rank_0_does_not_come(bench, hosts):
     )
 
 
+@pytest.mark.long
 def test_the_port_is_taken(bench, hosts):
     listen = f"import socket, time; s = socket.create_server(('', {PORT + 1})); print('there', flush=True)"
     other = bench.start(*hosts.on("h0", [sys.executable, "-c", f"{listen}; time.sleep(100)"]))

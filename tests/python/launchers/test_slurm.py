@@ -13,6 +13,7 @@ def test_two_jobs_of_the_example_at_once(bench, slurm):
         check_digits(job.finish())
 
 
+@pytest.mark.long
 def test_a_batch_script_is_one_process_and_two_steps_of_it_at_once_are_two_jobs(bench, slurm):
     who = f"{sys.executable} {bench.who}"
     script = bench.folder / "batch.sh"

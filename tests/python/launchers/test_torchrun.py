@@ -5,6 +5,7 @@ The variables of two runs are equal, as they are with torchrun's defaults.
 
 import sys
 
+import pytest
 from foreign_jobs import check_who
 
 AGENT = """
@@ -38,6 +39,7 @@ def start(bench, name, attempts=1):
     return bench.start(sys.executable, agent, bench.who, name, attempts)
 
 
+@pytest.mark.long
 def test_two_runs_at_once_with_equal_variables(bench):
     jobs = {name: start(bench, name) for name in ("one", "other")}
     for name, job in jobs.items():

@@ -41,7 +41,9 @@ def told_by(model, others):
 
 
 @pytest.mark.parametrize("name", ["EarlyStopping", "ReduceLROnPlateau"])
-@pytest.mark.parametrize("before", [[], [callbacks.BroadcastGlobalVariablesCallback]])
+@pytest.mark.parametrize(
+    "before", [[], pytest.param([callbacks.BroadcastGlobalVariablesCallback], marks=pytest.mark.long)]
+)
 @OF_KERAS
 def test_what_decides_by_own_metrics(rank, size, family, before, name):
     """It is said once, by the optimizer while Keras traces the first step, or by our callback before that."""
@@ -110,7 +112,7 @@ def test_a_backup_on_all_ranks(rank, tmp_path):
     assert all("Use tf_smddp.Checkpoint" in text for text in texts), texts
 
 
-@pytest.mark.parametrize("save_freq", ["epoch", 1])
+@pytest.mark.parametrize("save_freq", ["epoch", pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["ModelCheckpoint", "BackupAndRestore"])
 @FAMILIES
 def test_ranks_that_write_to_the_same_path_take_turns(rank, size, tmp_path, family, kind, save_freq):

@@ -286,10 +286,20 @@ GRADIENTS = [
     *((gradient_inside, program) for program in (two_loops, branch, case, nested, functions)),
     *((gradient_from_outside, program) for program in (loop, two_loops, calls)),
 ]
+# Each takes XLA of TensorFlow 2.21 several seconds. `make test` runs a loop, a branch and calls, each way.
+SHORT = {(gradient_inside, branch), (gradient_inside, functions), (gradient_from_outside, two_loops)}
 
 
 @pytest.mark.parametrize(
-    "differentiated, program", GRADIENTS, ids=[f"{a.__name__}-{b.__name__}" for a, b in GRADIENTS]
+    "differentiated, program",
+    [
+        pytest.param(
+            *each,
+            marks=[] if each in SHORT else pytest.mark.long,
+            id=f"{each[0].__name__}-{each[1].__name__}",
+        )
+        for each in GRADIENTS
+    ],
 )
 def test_gradients(rank, size, differentiated, program):
     """Backward, too, there are loops and branches with collectives, and others beside them."""
