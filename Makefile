@@ -82,7 +82,7 @@ fuzz: clang  ## Fuzz what reads messages, shared memory and /proc, for some seco
 
 .PHONY: model
 model: .venv/lint/.requirements  ## Explore the model of the engine's protocol, in every interleaving
-	@$(PY) tools/run_tests.py model
+	@$(PY) tools/run_tests.py --all model
 
 .PHONY: python-test
 python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests

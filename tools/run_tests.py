@@ -29,9 +29,9 @@ from test_results import Result, print_failures, print_table, totals
 # A lane begins with parts of its own. Then both take what comes next of the shared parts, which need set-up.
 # cpp comes after set-up, which compiles the same files for the op library: it finds them in the cache.
 OWN = (("lint", "docs", "layering", "model", "asan", "tsan", "fuzz", "cpp"), ("set-up",))
-SHARED = ("jobs", "launchers", "spmd", "gpu")
+SHARED = ("jobs", "launchers", "spmd", "gpu", "bench")
 # What measures times runs alone, at the end.
-LAST = ("overlap", "bench")
+LAST = ("overlap",)
 
 
 def run_parts(parts: List[str], options: Options) -> List[Result]:

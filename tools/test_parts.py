@@ -179,7 +179,13 @@ def overlap(options: Options) -> List[Run]:
     """How much of slow transfers a step waits for."""
     versions = options.tensorflows if options.everything else options.tensorflows[:1]
     return [
-        functools.partial(run_pytest, f"overlap tf-{v}", venv_python(v), [str(OVERLAP)], options.limit_s)
+        functools.partial(
+            run_pytest,
+            f"overlap tf-{v}",
+            venv_python(v),
+            [*selection("" if options.everything else "not long"), str(OVERLAP)],
+            options.limit_s,
+        )
         for v in versions
     ]
 
@@ -199,10 +205,12 @@ def spmd(options: Options) -> List[Run]:
         runs = [
             (first, 1, selection("not long and one_rank")),
             (first, 2, selection("not long")),
-            (first, 3, [*selection("not long"), *COLLECTIVES, "--half-of-the-modes"]),
+            (first, 3, [*selection("not long"), *COLLECTIVES, "--half-of-the-cases=first"]),
         ]
-        if last != first:
-            runs.append((last, 2, [*selection("not long and not one_tensorflow"), "--half-of-the-modes"]))
+        if last != first:  # each case of a test on one of them
+            runs[1][2].append("--half-of-the-cases=second")
+            some = [*selection("not long and not one_tensorflow"), "--half-of-the-cases=first"]
+            runs.append((last, 2, some))
     parts = [
         functools.partial(
             run_spmd, f"spmd tf-{version} np-{size}", venv_python(version), size, options.limit_s, selected

@@ -5,6 +5,7 @@ ranks alike, so a test that has passed is one that ran. run_tests.py checks that
 somewhere.
 """
 
+import collections
 import importlib.metadata
 import os
 import pathlib
@@ -19,9 +20,9 @@ os.environ["SMDDP_TEST_STRICT"] = "1"
 def pytest_addoption(parser):
     parser.addoption("--left-out", metavar="FILE", help="writes the names of the deselected tests to FILE")
     parser.addoption(
-        "--half-of-the-modes",
-        action="store_true",
-        help="runs about half of each test's modes (eager, graph, compiled and so on), the same on all ranks",
+        "--half-of-the-cases",
+        choices=["first", "second"],
+        help="runs half of each test's cases, the same on all ranks",
     )
 
 
@@ -51,21 +52,32 @@ def runs_here(item, ranks, keras):
     return all(allows(*mark.args) for name, allows in allowed.items() for mark in item.iter_markers(name))
 
 
-def in_half_of_the_modes(item):
-    """Whether a test has no modes, runs nowhere else, or has a name with an even checksum."""
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    if "family" in params or not {"mode", "gradient_of"} & set(params):
-        return True
-    if any(item.get_closest_marker(name) for name in ("keras", "min_ranks")):
-        return True
-    return zlib.crc32(item.name.encode()) % 2 == 0
+def half_of_the_cases(items, half):
+    """Returns of each test's cases (its parameters) every second one, and all of what runs nowhere else.
+
+    The other half has the others. The order is that of checksums, so that each half has cases of all kinds.
+    """
+    cases, chosen = collections.defaultdict(list), set()
+    for item in items:
+        runs_nowhere_else = any(item.get_closest_marker(m) for m in ("keras", "min_ranks", "one_tensorflow"))
+        # The families of optimizers are those of a version of Keras.
+        if not hasattr(item, "callspec") or "family" in item.callspec.params or runs_nowhere_else:
+            chosen.add(item)
+        else:
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for each in cases.values():
+        each.sort(key=lambda item: zlib.crc32(item.name.encode()))
+        chosen.update(each if len(each) == 1 else each[("first", "second").index(half) :: 2])
+    return chosen
 
 
 def pytest_collection_modifyitems(config, items):
     ranks, keras = number_of_ranks(), keras_version()
     here = [runs_here(item, ranks, keras) for item in items]
-    if config.getoption("--half-of-the-modes"):
-        here = [runs and in_half_of_the_modes(item) for item, runs in zip(items, here)]
+    half = config.getoption("--half-of-the-cases")
+    if half is not None:
+        chosen = half_of_the_cases(items, half)
+        here = [runs and item in chosen for item, runs in zip(items, here)]
     if not all(here):
         config.hook.pytest_deselected(items=[item for item, runs in zip(items, here) if not runs])
         items[:] = [item for item, runs in zip(items, here) if runs]

@@ -154,6 +154,7 @@ def accelerator(tmp_path_factory):
     return str(library)
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 @pytest.mark.parametrize("placement", ["soft", pytest.param("strict", marks=pytest.mark.long)])
 def test_collectives(accelerator, placement):

@@ -48,6 +48,7 @@ def test_another_minor_version_is_refused_before_loading(tmp_path):
     assert output.splitlines()[-1] == "not loaded"
 
 
+@pytest.mark.one_tensorflow
 def test_another_patch_version_is_accepted(tmp_path):
     assert import_under(f"{RUNNING_MINOR}.99", tmp_path).splitlines() == ["imported", "loaded"]
 

@@ -120,6 +120,7 @@ def job():
     return run_job(3, SCRIPT + "\n".join(runs) + "\nsdp.barrier()\n")
 
 
+@pytest.mark.one_tensorflow
 @pytest.mark.parametrize("name", STEPS)
 def test_the_others_get_the_reason_and_go_on(job, name):
     assert job.exit_code == 0, job

@@ -74,6 +74,7 @@ def test_api(size):
         assert report["unchanged"] == [[2.0 * rank, 2.0]], str(job)
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_watching():
     files = """

@@ -79,6 +79,7 @@ def test_no_rank_listens_without_the_variable():
     assert [report["listens"] for report in job.reports] == [[], []], str(job)
 
 
+@pytest.mark.long
 def test_a_port_in_use():
     port = free_ports()
     with socket.socket() as taken:

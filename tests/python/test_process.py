@@ -281,6 +281,7 @@ def test_a_rank_that_ends_before_the_others():
     assert text in str(job) and "it had fewer batches" in str(job), str(job)
 
 
+@pytest.mark.long
 def test_a_rank_that_ends_before_the_others_says_after_how_many_steps():
     job = run_job(
         2,

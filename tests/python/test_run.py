@@ -24,6 +24,8 @@ shown = io.StringIO()
 with contextlib.redirect_stdout(shown):
     report("first", [result[:3] for result in sdp.run(place, args=(2,), kwargs={"second": 3}, np=2)])
 report("shown", shown.getvalue())
+"""
+WORKS_AGAIN = """
 report("tensor", [float(result[3]) for result in sdp.run(place, args=(1,), np=1)])
 report("lambda", sdp.run(lambda: os.environ["SMDDP_RANK"], np=2))
 sdp.init()  # as rank 0 of 1, this process still may
@@ -38,6 +40,14 @@ def test_results_and_output():
     report = job.reports[0]
     assert report["first"] == [[0, 2, 46.0], [1, 2, 46.0]], str(job)
     assert all(f"[{rank}] hello of rank {rank} é\n" in report["shown"] for rank in range(2)), str(job)
+
+
+@pytest.mark.long
+@pytest.mark.one_tensorflow
+def test_several_runs():
+    job = run_job(1, WORKS + WORKS_AGAIN, launcher=False)
+    assert job.exit_code == 0, str(job)
+    report = job.reports[0]
     assert report["tensor"] == [10.0], str(job)
     assert report["lambda"] == ["0", "1"], str(job)
     assert report["third"] == [[0, 2, 80.0], [1, 2, 80.0]], str(job)

@@ -26,6 +26,7 @@ def test_a_name_with_a_typing_error_is_a_warning_of_one_rank():
     assert str(job).count("tf_smddp knows no environment variable") == 1, str(job)
 
 
+@pytest.mark.long
 def test_tf_config_is_a_warning_of_one_rank():
     job = run_job(2, 'os.environ["TF_CONFIG"] = "{}"\nsdp.init()\n')
     assert job.exit_code == 0, str(job)

@@ -10,8 +10,8 @@ from harness import run_job
 
 SCRIPTS = pathlib.Path(__file__).with_name("scripts")
 NAMES = ["smddp_guide", "smddp_keras_fit", "smddp_monitored_session"]
-# `make test` runs those with sessions where there are estimators, and the others elsewhere.
-LONG = ["smddp_monitored_session"]
+# `make test` runs the estimator where there is one, and the guide's training loop elsewhere.
+LONG = ["smddp_keras_fit", "smddp_monitored_session"]
 if hasattr(tf, "estimator") or importlib.util.find_spec("tensorflow_estimator"):
     NAMES.append("smddp_estimator")
     LONG = ["smddp_guide", "smddp_keras_fit", "smddp_monitored_session"]

@@ -17,7 +17,7 @@ from harness import ROOT, RunningJob
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OURS = {"tf_smddp", "smdistributed"}
 # These run in each test run; the others in `make test-all`.
-SHORT = {"README.md 1", "data-and-checkpoints.md 1", "quickstart.md 2"}
+SHORT = {"README.md 1", "quickstart.md 2"}
 # Estimators are in TensorFlow up to 2.15, which has Keras 2.
 KERAS_2 = {"quickstart.md 3"}
 # An estimator without a `model_dir` makes one among the temporary files, and leaves it there.

@@ -157,6 +157,7 @@ def expect_values(job, threads, value):
         assert report == {"values": {str(i): value for i in range(threads)}, "errors": []}, str(job)
 
 
+@pytest.mark.one_tensorflow
 def test_calls_that_fill_the_inter_op_pool_end_the_job():
     job = run_threads(threads=4, pause=1.0, steps=10_000)
     expect_refusal(job, "inter", "TF_NUM_INTEROP_THREADS", 2)
@@ -171,6 +172,7 @@ def test_calls_that_fill_the_intra_op_pool_end_the_job():
     expect_refusal(job, "intra", "TF_NUM_INTRAOP_THREADS", 1)
 
 
+@pytest.mark.one_tensorflow
 @pytest.mark.parametrize("large", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("direct", [pytest.param(False, marks=pytest.mark.long), True])
 def test_enough_threads(direct, large):

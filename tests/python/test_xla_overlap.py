@@ -47,11 +47,16 @@ def test_only_the_last_transfer_is_waited_for(exposed, way):
     assert exposed[way] < MOST_EXPOSED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_no_gradient_waits_for_the_transfer_before(waited_for, way):
     assert waited_for[way] == 0
 
 
-def test_without_the_chain_all_transfers_are_exposed(exposed, waited_for):
+def test_without_the_chain_all_transfers_are_exposed(exposed):
     assert exposed["jit, tensor by tensor"] > 3.5 * DELAY
+
+
+@pytest.mark.long
+def test_without_the_chain_all_are_waited_for(waited_for):
     assert waited_for["jit, tensor by tensor"] == 3

@@ -57,6 +57,7 @@ def test_two_ranks_with_a_gpu_each(gpus, policy):
     assert [found["nccl"] for found in job.reports] == [[32000, 12000]] * 2
 
 
+@pytest.mark.long
 def test_two_ranks_with_one_gpu(gpus):
     gpus(1)
     job = run(TWO_RANKS, num_processes=2)
@@ -105,6 +106,7 @@ report("nccl", sdp.stats()["collectives"]["allreduce"]["nccl_bytes"])
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", first_and_long(["random", "lazy", "tensorflow=prompt,*=lazy"]))
 @pytest.mark.parametrize("num_gpus", first_and_long([3, 1]))
 def test_training_equals_the_cpus_and_all_ranks_agree(gpus, num_gpus, policy):

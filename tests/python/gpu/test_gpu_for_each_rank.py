@@ -80,6 +80,7 @@ def test_two_gpus_in_a_rank(gpus):
     assert "reduces tensors of GPU" in line and "and of another GPU before" in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_gpus", first_and_long([2, 1]))
 def test_more_ranks_than_gpus(gpus, num_gpus):
     """The script's own error ends the job, and the others say whose it was."""

@@ -54,6 +54,7 @@ def tasks_of_steps(path, report):
         yield [task for task in tasks if int(task.pid) == report["pid"] and begin <= task.queued <= end]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_gpus", first_and_long([2, 1]))
 def test_gradients_travel_beside_the_backward_pass(gpus, monkeypatch, tmp_path, num_gpus):
     """With NCCL, and through the host."""

@@ -36,6 +36,7 @@ report("peak", [tf.config.experimental.get_memory_info(f"GPU:{i}")["peak"] for i
     assert all(0 < peak < 1 << 20 for peak in found["peak"])
 
 
+@pytest.mark.long
 def test_without_memory_growth_tensorflow_takes_the_devices_memory(gpus):
     gpus(1)
     job = run_job(
@@ -51,6 +52,7 @@ with tf.device("/GPU:0"):
     assert job.reports[0]["sum"] == [2.0, 4.0]
 
 
+@pytest.mark.long
 def test_no_device(gpus):
     gpus(0)
     job = run('report("devices", [gpu.name for gpu in tf.config.list_physical_devices("GPU")])')
@@ -108,6 +110,7 @@ for mode in ("eager", "function", "loop"):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", first_and_long(POLICIES))
 def test_training_equals_the_cpus(gpus, policy):
     gpus(1, policy)
@@ -231,6 +234,7 @@ def test_an_unknown_kernel_ends_the_process_with_its_name(gpus):
     assert "kernel Sin_GPU_DT_FLOAT_DT_FLOAT_kernel" in job.output and "has no twin" in job.output, str(job)
 
 
+@pytest.mark.long
 def test_broadcasting_ends_the_process_with_its_name(gpus):
     gpus(1)
     script = 'with tf.device("/GPU:0"):\n    tf.ones([3, 4]) + tf.ones([4])\n'
@@ -262,6 +266,7 @@ for of_cpu, of_gpu in zip(*results.values()):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", first_and_long(["random", "lazy"]))
 def test_functions_that_xla_compiles(gpus, policy):
     gpus(1, policy)

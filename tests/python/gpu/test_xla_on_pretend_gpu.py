@@ -203,6 +203,7 @@ with tf.device("/GPU:0"):
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_gpus", first_and_long([2, 1]))
 def test_failures(gpus, num_gpus):
     gpus(num_gpus)

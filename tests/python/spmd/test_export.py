@@ -85,6 +85,7 @@ def trained():
     return trained
 
 
+@pytest.mark.one_tensorflow
 def test_export(rank, trained, tmp_path):
     x = np.random.RandomState(7).normal(size=(5, 3)).astype(np.float32)
     if rank == 0:

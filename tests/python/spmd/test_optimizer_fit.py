@@ -65,6 +65,7 @@ def test_saved_as_plain(tmp_path, rank, size, family, kind):
     check_saved(tmp_path, rank, size, family, kind)
 
 
+@pytest.mark.long
 @each(OF_KERAS_2)
 def test_saved_as_plain_in_a_folder(tmp_path, rank, size, family):
     """Keras 3 has no such format."""

@@ -82,6 +82,7 @@ def test_errors(file):
 OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MPI_")
 
 
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_the_end_of_the_process_ends_it(rank, tmp_path):
     script = "import tf_smddp as sdp; sdp.init(); sdp.start_profiler('trace.json'); sdp.oob_allreduce(1.0)"
