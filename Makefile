@@ -57,7 +57,7 @@ quick: .venv/lint/.requirements .venv/tf-$(ONE_TF)/.installed  ## Before a commi
 ALL_PARTS := set-up lint docs layering cpp asan tsan fuzz model jobs launchers spmd gpu overlap bench
 
 .PHONY: test
-test: .venv/lint/.requirements .venv/docs/.requirements launchers  ## What CI runs: every kind of test, and the lint (20 to 35 minutes)
+test: .venv/lint/.requirements .venv/docs/.requirements launchers  ## What CI runs: every kind of test, and the lint (20 to 40 minutes)
 	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: test-all

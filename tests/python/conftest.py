@@ -59,7 +59,9 @@ def half_of_the_cases(items, half):
     """
     cases, chosen = collections.defaultdict(list), set()
     for item in items:
-        runs_nowhere_else = any(item.get_closest_marker(m) for m in ("keras", "min_ranks", "one_tensorflow"))
+        runs_nowhere_else = any(
+            item.get_closest_marker(name) for name in ("all_cases", "keras", "min_ranks", "one_tensorflow")
+        )
         # The families of optimizers are those of a version of Keras.
         if not hasattr(item, "callspec") or "family" in item.callspec.params or runs_nowhere_else:
             chosen.add(item)

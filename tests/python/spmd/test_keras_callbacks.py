@@ -105,6 +105,7 @@ def state_of(optimizer):
     return numpy(variables() if callable(variables) else variables)
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_the_root_s_start_before_the_first_batch(rank, size, kind):
     model, optimizer = built_model(rank), OPTIMIZERS[kind]()
@@ -396,6 +397,7 @@ if not KERAS_3:
     MOMENTUM_OPTIMIZERS["legacy"] = lambda: tf.keras.optimizers.legacy.SGD(1.0, momentum=0.5)
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("kind", MOMENTUM_OPTIMIZERS)
 @pytest.mark.parametrize("correction", [True, False])
 def test_momentum_correction(kind, correction):
