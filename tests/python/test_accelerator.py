@@ -156,7 +156,7 @@ def accelerator(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.one_tensorflow
-@pytest.mark.parametrize("placement", ["soft", pytest.param("strict", marks=pytest.mark.long)])
+@pytest.mark.parametrize("placement", ["soft", "strict"])
 def test_collectives(accelerator, placement):
     job = run_job(2, SCRIPT, accelerator, placement)
     assert job.exit_code == 0, str(job)

@@ -31,7 +31,6 @@ def marks(name):
     has = (
         (pytest.mark.long, name not in SOME),
         (pytest.mark.keras(2), name == "estimator"),
-        (pytest.mark.one_tensorflow, name == "tfrecords"),
     )
     return [mark for mark, it_has in has if it_has]
 

@@ -22,8 +22,6 @@ SHORT = {"README.md 1", "quickstart.md 2"}
 KERAS_2 = {"quickstart.md 3"}
 # An estimator without a `model_dir` makes one among the temporary files, and leaves it there.
 LEAVES_FILES = KERAS_2
-# Whether these work depends on our packages only.
-ONE_TENSORFLOW = {f"data-and-checkpoints.md {number}" for number in (1, 3, 4)}
 # Horovod's program runs on the layer that has its names.
 HOROVOD = "moving.md 3"
 # MultiWorkerMirroredStrategy's runs on TensorFlow alone, with two workers.
@@ -75,7 +73,6 @@ def marks(name):
     has = (
         (pytest.mark.long, name not in SHORT),
         (pytest.mark.keras(2), name in KERAS_2),
-        (pytest.mark.one_tensorflow, name in ONE_TENSORFLOW),
     )
     return [mark for mark, it_has in has if it_has]
 

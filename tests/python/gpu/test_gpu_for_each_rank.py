@@ -4,7 +4,7 @@ import re
 
 import pytest
 from harness import run_job
-from pretend_gpu import FOLDER, first_and_long
+from pretend_gpu import FOLDER
 
 # As SMDDP's and Horovod's scripts begin.
 INIT = """
@@ -81,7 +81,7 @@ def test_two_gpus_in_a_rank(gpus):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("num_gpus", first_and_long([2, 1]))
+@pytest.mark.parametrize("num_gpus", [2, 1])
 def test_more_ranks_than_gpus(gpus, num_gpus):
     """The script's own error ends the job, and the others say whose it was."""
     gpus(num_gpus)

@@ -8,7 +8,7 @@ import collections
 import pathlib
 
 import pytest
-from pretend_gpu import first_and_long, run
+from pretend_gpu import run
 
 LAYERS = 6
 PACE_US = 20_000
@@ -55,7 +55,7 @@ def tasks_of_steps(path, report):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("num_gpus", first_and_long([2, 1]))
+@pytest.mark.parametrize("num_gpus", [2, 1])
 def test_gradients_travel_beside_the_backward_pass(gpus, monkeypatch, tmp_path, num_gpus):
     """With NCCL, and through the host."""
     gpus(num_gpus, "paced")

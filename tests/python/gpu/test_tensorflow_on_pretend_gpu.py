@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from harness import run_job
-from pretend_gpu import GROWTH, first_and_long, run
+from pretend_gpu import GROWTH, run
 
 # Which missing wait each of them finds is in the README of the pretend GPU.
 POLICIES = ["random", "prompt", "lazy", "drawn", "tensorflow=lazy,*=prompt", "tensorflow=prompt,*=lazy"]
@@ -111,7 +111,7 @@ for mode in ("eager", "function", "loop"):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("policy", first_and_long(POLICIES))
+@pytest.mark.parametrize("policy", POLICIES)
 def test_training_equals_the_cpus(gpus, policy):
     gpus(1, policy)
     (found,) = run(TRAINING).reports
@@ -267,7 +267,7 @@ for of_cpu, of_gpu in zip(*results.values()):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("policy", first_and_long(["random", "lazy"]))
+@pytest.mark.parametrize("policy", ["random", "lazy"])
 def test_functions_that_xla_compiles(gpus, policy):
     gpus(1, policy)
     run(FUNCTIONS)

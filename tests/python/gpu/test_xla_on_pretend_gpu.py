@@ -204,7 +204,7 @@ with tf.device("/GPU:0"):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("num_gpus", first_and_long([2, 1]))
+@pytest.mark.parametrize("num_gpus", [2, 1])
 def test_failures(gpus, num_gpus):
     gpus(num_gpus)
     run(FAILURES, num_processes=2)
