@@ -44,7 +44,9 @@ communicator: The number of the communicator (process set) whose collectives the
 )doc");
 
 REGISTER_OP("SmddpChain")
+    .Input("after: after_types")
     .Output("chain: resource")
+    .Attr("after_types: list(type) >= 0 = []")
     .Attr("hand_back: bool = true")
     .SetIsStateful()
     // The resource has no shape of contents, as a variable has. So TensorFlow looks for no gradient of it.
@@ -55,6 +57,7 @@ Makes the resource that keeps the collectives in a function that XLA compiles in
 A loop or a branch that takes the resource as an input is ordered, with its collectives, against the collectives
 around it. The resource has a value only while XLA compiles; no kernel ever reads it.
 
+after: Tensors that have been computed when the next collective of the chain runs. Control edges have no meaning to XLA.
 chain: A scalar resource. All of these ops in one computation give the same one.
 hand_back: Whether the computation returns the resource's value to the one around it. A loop's condition may change no
   resource, so the first op of the package in a condition sets it to false.

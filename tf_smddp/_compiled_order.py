@@ -14,6 +14,8 @@ ops. So:
   graph around it, and that one from the graph around itself, up to the graph of the function. Through the
   resource TensorFlow passes the chain's last token in and out. A function that is called needs none of this:
   TensorFlow compiles its ops in place of the call.
+* Control edges have no meaning to XLA itself. Of a loop whose condition communicates, and whose body does not,
+  nothing that follows has a result, so a further SmddpChain takes one (_after_condition).
 * An op that waits for the call of a function waits for the function's control outputs only. So the last op of
   a function is a control output. Where the function was traced before, for other callers, the next op waits
   for its results instead; its branches and loops do not take the chain, and a warning says so.
@@ -25,7 +27,7 @@ there: its collectives run one after the other.
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -134,8 +136,10 @@ def follow(op: tf.Operation, last: Optional[tf.Operation]) -> tf.Operation:
 def _end_of(op: tf.Operation) -> tf.Operation:
     """The op that runs only after all collectives of `op`: itself, or one that waits for its results."""
     functions = list(_functions.functions_of(op))
-    if not functions or isinstance(functions[0], _tensorflow_private.CONTROL_FLOW_GRAPHS):
+    if not functions:
         return op
+    if isinstance(functions[0], _tensorflow_private.CONTROL_FLOW_GRAPHS):
+        return _after_condition(op, functions)
     if any(_lacks_chain(function) for function in functions):
         warnings.warn(
             f"tf_smddp: {functions[0].name}() has collectives in branches or loops, and was traced outside "
@@ -150,6 +154,15 @@ def _end_of(op: tf.Operation) -> tf.Operation:
         end = tf.identity_n(op.outputs)[0].op
     _add_control_output(op.graph, end)
     return end
+
+
+def _after_condition(op: tf.Operation, functions: List[Any]) -> tf.Operation:
+    """The op that runs after a branch or a loop; after a loop's condition, too, if that communicates."""
+    conditions = [each for each in functions if isinstance(each, _tensorflow_private.LOOP_CONDITION_GRAPH)]
+    if not any(getattr(condition, _TAKEN, False) for condition in conditions):
+        return op
+    counter = op.outputs[0]  # of the iterations: it changes in every one
+    return _make_chain(op.graph, [op], after=[counter]).op
 
 
 def _lacks_chain(graph: Any) -> bool:
@@ -182,7 +195,7 @@ def _take_chain(graph: Any) -> None:
     setattr(graph, _TAKEN, True)
     graph.capture(_chain_in(graph.outer_graph))
     if isinstance(graph, _tensorflow_private.LOOP_CONDITION_GRAPH):
-        first = _make_chain(graph, hand_back=False).op
+        first = _make_chain(graph, _last(graph), hand_back=False).op
         setattr(graph, _FIRST, first)
         setattr(graph, _LAST, first)
 
@@ -198,14 +211,16 @@ def _chain_in(graph: Any) -> tf.Tensor:
     last = _last(graph)
     chain, before = getattr(graph, _CHAIN, (None, None))
     if chain is None or chain.consumers() or before != last:
-        chain = _make_chain(graph)
+        chain = _make_chain(graph, last)
         setattr(graph, _CHAIN, (chain, last))
     return chain
 
 
-def _make_chain(graph: Any, hand_back: bool = True) -> tf.Tensor:
-    with graph.as_default(), tf.device("CPU:0"), tf.control_dependencies(_last(graph)):
-        return _ops.smddp_chain(hand_back=hand_back, name="SmddpChain")
+def _make_chain(
+    graph: Any, last: List[tf.Operation], hand_back: bool = True, after: Sequence[tf.Tensor] = ()
+) -> tf.Tensor:
+    with graph.as_default(), tf.device("CPU:0"), tf.control_dependencies(last):
+        return _ops.smddp_chain(after, hand_back=hand_back, name="SmddpChain")
 
 
 def _last(graph: Any) -> List[tf.Operation]:

@@ -13,8 +13,9 @@
 // computation around it. The last token of a chain is the value of a resource. TensorFlow's bridge treats
 // this resource as it treats a variable, but no variable exists behind it: a loop or a branch that takes it
 // as an input begins with its value and returns a new one (SmddpChain, tf_smddp/_compiled_order.py). The
-// condition of a loop takes the resource and must not change it; that is safe because XLA runs nothing beside
-// a condition until it has ended.
+// condition of a loop takes the resource and must not change it. So where only the condition has calls, the
+// token that the loop returns is the one that it was given, and XLA may run what follows before the loop.
+// Therefore a call that has a result of the loop as its operand passes on the token (Pass).
 //
 // Note [Late tickets]: control edges have no meaning to XLA, and a call that only draws a ticket depends on
 // no data. Such a call could run before or after a loop that precedes it in the program. So the ticket op
@@ -42,6 +43,10 @@ class CallEmitter {
   // a branch. Without `hand_back` this computation does not return its last token to the computation around
   // it; then this must be the first call of the computation's emitters.
   absl::Status ChainResource(bool hand_back, tensorflow::XlaResource** resource);
+
+  // Emits a call that only passes on the token. What follows in the chain runs when `tensor` has been
+  // computed.
+  absl::Status Pass(xla::XlaOp tensor);
 
   // Emits a call that runs a whole collective. `inputs` are its tensors, and then the ticket if there is one.
   // `outputs` becomes one result for each tensor. A result has the shape of its input, whose buffer it may

@@ -136,6 +136,12 @@ Status Run(Call& call) {
   return run->Run(std::move(requests), std::move(when_written));
 }
 
+// The first operand is unused: it is the tensor that must have been computed before the chain continues.
+Status Pass(Call& call) {
+  call.memory->KeepToken(call.memory->ReadToken(call.operands[1]), call.results[0]);
+  return {};
+}
+
 Status Execute(CallKind kind, Call& call) {
   switch (kind) {
     case CallKind::kTicket:
@@ -146,6 +152,8 @@ Status Execute(CallKind kind, Call& call) {
       return Finish(call);
     case CallKind::kRun:
       return Run(call);
+    case CallKind::kPass:
+      return Pass(call);
   }
   return Internal("a compiled function makes a call of an unknown kind");
 }
@@ -160,6 +168,7 @@ std::size_t Call::OperandCount(CallKind kind) const {
   switch (kind) {
     case CallKind::kTicket:  // a tensor, token
     case CallKind::kFinish:  // a buffer, token
+    case CallKind::kPass:    // a tensor, token
       return 2;
     case CallKind::kStart:  // a tensor, ticket, token
       return 3;

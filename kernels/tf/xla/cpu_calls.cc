@@ -60,6 +60,7 @@ XLA_CPU_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kStartCall, reinterpret_cast<void*>
 XLA_CPU_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kFinishCall,
                                              reinterpret_cast<void*>(CpuCall<CallKind::kFinish>));
 XLA_CPU_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kRunCall, reinterpret_cast<void*>(CpuCall<CallKind::kRun>));
+XLA_CPU_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kPassCall, reinterpret_cast<void*>(CpuCall<CallKind::kPass>));
 
 }  // namespace
 }  // namespace tf_smddp

@@ -6,6 +6,7 @@
 //   finish(buffer, token) -> (result, token)
 //   run(tensors, ticket, token) -> (results, token): without tensors in a barrier, and without a ticket in a
 //                                  sequence
+//   pass(tensor, token) -> (token)
 #ifndef TF_SMDDP_KERNELS_TF_XLA_CUSTOM_CALLS_H_
 #define TF_SMDDP_KERNELS_TF_XLA_CUSTOM_CALLS_H_
 
@@ -20,6 +21,7 @@ inline constexpr char kTicketCall[] = "tf_smddp_ticket";
 inline constexpr char kStartCall[] = "tf_smddp_start";
 inline constexpr char kFinishCall[] = "tf_smddp_finish";
 inline constexpr char kRunCall[] = "tf_smddp_run";
+inline constexpr char kPassCall[] = "tf_smddp_pass";
 
 }  // namespace tf_smddp
 

@@ -116,6 +116,8 @@ XLA_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kStartCall, reinterpret_cast<void*>(Gpu
 XLA_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kFinishCall, reinterpret_cast<void*>(GpuCall<CallKind::kFinish>),
                                          "CUDA");
 XLA_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kRunCall, reinterpret_cast<void*>(GpuCall<CallKind::kRun>), "CUDA");
+XLA_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kPassCall, reinterpret_cast<void*>(GpuCall<CallKind::kPass>),
+                                         "CUDA");
 
 }  // namespace
 }  // namespace tf_smddp

@@ -42,8 +42,12 @@ class ChainXlaKernel : public XlaOpKernel {
   }
 
   void Compile(XlaOpKernelContext* context) override {
+    CallEmitter emitter(context);
     ::tensorflow::XlaResource* chain = nullptr;
-    OP_REQUIRES_OK(context, CallEmitter(context).ChainResource(hand_back_, &chain));
+    OP_REQUIRES_OK(context, emitter.ChainResource(hand_back_, &chain));
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      OP_REQUIRES_OK(context, emitter.Pass(context->Input(i)));
+    }
     context->SetResourceOutput(0, chain);
   }
 

@@ -5,6 +5,8 @@ collective meets another one of its shape. The ranks' programs differ by slow co
 has and the other has not.
 """
 
+import re
+
 import pytest
 import tensorflow as tf
 from modes import compiled
@@ -211,6 +213,26 @@ def test_only_a_loops_condition_communicates(rank, size):
     for _ in range(STEPS):
         results = function(tf.fill([500], rank + 1.0), tf.constant(limit))
         assert [float(result) for result in results] == [sum_of_ranks(size), 3.0, 3.0 * sum_of_ranks(size)]
+
+
+def test_what_follows_such_a_loop_depends_on_it():
+    """In the program that XLA has optimized. Otherwise it may come first, as it does in programs for a GPU."""
+
+    @tf.function(jit_compile=True)
+    def function(x, n):
+        inner = tf.while_loop(lambda i: total(x, 2) + tf.cast(i, tf.float32) < n, lambda i: i + 1, [0])
+        return total(x, 1), inner[0], total(x, 3)
+
+    make_text = function.experimental_get_compiler_ir(tf.ones([5]), tf.constant(3.0))
+    _, _, program = make_text(stage="optimized_hlo").partition("\nENTRY ")
+    after_loop, calls = set(), []
+    for line in program.splitlines():  # each result comes before what uses it
+        name, _, value = line.removeprefix("  ").removeprefix("ROOT ").partition(" = ")
+        if re.search(r"\bwhile\(", value) or after_loop.intersection(re.findall(r"%[\w.-]+", value)):
+            after_loop.add(name)
+        if '"tf_smddp_run"' in value:
+            calls.append(name in after_loop)
+    assert calls == [True, True]
 
 
 def test_compiled_functions_in_branches_and_loops_of_one_that_is_not(rank, size):
