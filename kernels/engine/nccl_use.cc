@@ -10,7 +10,8 @@ namespace tf_smddp {
 
 bool NcclUse::Keeps(const Request& request) {
   const cuda::Device* const device = GpuOf(request);
-  if (device == nullptr) return false;
+  // A lone member has nothing to exchange, and would wait half a second for a communicator of NCCL.
+  if (device == nullptr || communicator_->size() == 1) return false;
   // NCCL's communicator has all members.
   CommunicatorSegment& segment = group_->segment();
   const MemberMask active(segment.active().load(std::memory_order_seq_cst));
