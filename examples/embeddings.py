@@ -41,7 +41,9 @@ def words_of(images):
 train_images, train_labels, test_images, test_labels = load_images()
 dataset = batches_of_this_rank((words_of(train_images), train_labels), arguments.batch_size)
 
-table = tf.Variable(tf.random.normal([arguments.rows, 16], stddev=0.1), name="table")
+# On the CPU: a GPU adds up rows with the same number in any order, so the ranks' tables would differ.
+with tf.device("CPU:0"):
+    table = tf.Variable(tf.random.normal([arguments.rows, 16], stddev=0.1), name="table")
 dense = tf.keras.layers.Dense(10)
 dense.build([None, 16])
 variables = [table, *dense.trainable_variables]
@@ -53,7 +55,9 @@ sdp.broadcast_variables(variables, root_rank=0)
 
 
 def logits_of(words):
-    return dense(tf.reduce_mean(tf.nn.embedding_lookup(table, words), axis=1) * 8)
+    with tf.device("CPU:0"):
+        rows = tf.nn.embedding_lookup(table, words)
+    return dense(tf.reduce_mean(rows, axis=1) * 8)
 
 
 @tf.function
@@ -64,7 +68,8 @@ def training_step(words, labels):
     # not a gradient as large as the table.
     tape = sdp.DistributedGradientTape(tape, sparse_as_dense=False)
     rows, *others = tape.gradient(loss, variables)
-    table.scatter_sub(tf.IndexedSlices(RATE * 10 * rows.values, rows.indices))
+    with tf.device("CPU:0"):
+        table.scatter_sub(tf.IndexedSlices(RATE * 10 * rows.values, rows.indices))
     for variable, gradient in zip(variables[1:], others):
         variable.assign_sub(RATE * gradient)
     return loss
