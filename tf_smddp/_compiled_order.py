@@ -14,8 +14,8 @@ ops. So:
   graph around it, and that one from the graph around itself, up to the graph of the function. Through the
   resource TensorFlow passes the chain's last token in and out. A function that is called needs none of this:
   TensorFlow compiles its ops in place of the call.
-* Control edges have no meaning to XLA itself. Of a loop whose condition communicates, and whose body does not,
-  nothing that follows has a result, so a further SmddpChain takes one (_after_condition).
+* Control edges have no meaning to XLA. What follows a loop whose condition communicates, and whose
+  body does not, has no result of the loop as an operand. So another SmddpChain takes one (_after_condition).
 * An op that waits for the call of a function waits for the function's control outputs only. So the last op of
   a function is a control output. Where the function was traced before, for other callers, the next op waits
   for its results instead; its branches and loops do not take the chain, and a warning says so.

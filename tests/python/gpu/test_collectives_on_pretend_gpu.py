@@ -238,6 +238,7 @@ except tf.errors.OpError as error:
 
 
 @pytest.mark.long
+@pytest.mark.pretend_gpu
 @pytest.mark.parametrize("calls", [0, 7, 40])
 def test_a_gpu_breaks(gpus, calls):
     """All ranks get the error, from us or from an op of TensorFlow's, which may also end the process."""

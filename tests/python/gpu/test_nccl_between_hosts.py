@@ -107,13 +107,14 @@ def words_of(bench, script):
 @pytest.mark.parametrize(
     "kind, counts, policy",
     [
+        ("openmpi4", (1, 1), "random"),
         ("openmpi4", (2, 1), "random"),
         ("openmpi4", (2, 2), "lazy"),
         ("mpich", (1, 1), "compute=lazy,*=prompt"),
     ],
 )
 def test_training(bench, gpus, kind, counts, policy):
-    gpus(2, policy)
+    gpus(max(counts), policy)
     with VirtualHosts(2) as hosts:
         ended = bench.run(*launch(kind, hosts, counts, words_of(bench, TRAIN)))
     assert ended.code == 0, ended.output
@@ -127,7 +128,7 @@ def test_training(bench, gpus, kind, counts, policy):
 def test_a_rank_that_is_killed(bench, gpus, victim):
     gpus(2)
     with VirtualHosts(2) as hosts:
-        running = start(bench, "openmpi4", hosts, words_of(bench, FOREVER))
+        running = start(bench, hosts, words_of(bench, FOREVER))
         wait_for(running, lambda output: output.count("pid of ") == 4, 90)
         pids = [int(pid) for pid in re.findall(r"pid of \d: (\d+)", running.output())]
         os.kill(int(re.search(rf"pid of {victim}: (\d+)", running.output()).group(1)), signal.SIGKILL)

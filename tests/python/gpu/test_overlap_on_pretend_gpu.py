@@ -55,6 +55,7 @@ def tasks_of_steps(path, report):
 
 
 @pytest.mark.long
+@pytest.mark.pretend_gpu
 @pytest.mark.parametrize("num_gpus", [2, 1])
 def test_gradients_travel_beside_the_backward_pass(gpus, monkeypatch, tmp_path, num_gpus):
     """With NCCL, and through the host."""

@@ -227,6 +227,7 @@ def test_kernels(gpus):
     assert run(KERNELS).reports[0]["done"]
 
 
+@pytest.mark.pretend_gpu
 def test_an_unknown_kernel_ends_the_process_with_its_name(gpus):
     gpus(1)
     job = run_job(1, GROWTH + 'with tf.device("/GPU:0"):\n    tf.sin(tf.constant([1.0]))\n', launcher=False)
@@ -235,6 +236,7 @@ def test_an_unknown_kernel_ends_the_process_with_its_name(gpus):
 
 
 @pytest.mark.long
+@pytest.mark.pretend_gpu
 def test_broadcasting_ends_the_process_with_its_name(gpus):
     gpus(1)
     script = 'with tf.device("/GPU:0"):\n    tf.ones([3, 4]) + tf.ones([4])\n'

@@ -32,13 +32,17 @@ from tf_smddp import _op_library  # noqa: E402
 
 LIMIT_SECONDS = 60.0
 
+# A GPU would round the factors of matrix products to 10 bits, and tests compare results of several ways.
+tf.config.experimental.enable_tensor_float_32_execution(False)
+
 
 # What --collectives-on-gpu leaves out: XLA but in test_collectives.py, which has all types, since the pretend
-# GPU knows few of the instructions of XLA's kernels (tests/python/gpu has more); other programs and
-# estimators, which place TensorFlow's ops by themselves; gradients of rows, for which TensorFlow slices with
-# kernels that the pretend GPU does not have; the memory that kernels take; texts that TensorFlow cuts in
-# functions of two devices; where tensors of the CPU lie, and which ways they take; and an eager collective
-# that fails in one thread, since TensorFlow hands its error to others (tests/python/gpu has that).
+# GPU knows few of the instructions of XLA's kernels (tests/python/gpu has more), and variables stay on the
+# CPU; other programs and estimators, which place TensorFlow's ops by themselves; gradients of rows, for which
+# TensorFlow slices with kernels that the pretend GPU does not have; the memory that kernels take; texts that
+# TensorFlow cuts in functions of two devices; where tensors of the CPU lie, and which ways they take;
+# gradients of large tables, whose rows are not gathered where there are GPUs; and an eager collective that
+# fails in one thread, since TensorFlow hands its error to others (tests/python/gpu has that).
 NOT_ON_GPU = (
     "test_datasets.py",
     "test_export.py",
@@ -56,6 +60,9 @@ NOT_ON_GPU_NAMES = (
     "test_estimator",
     "test_known_collectives",
     "test_a_failure_in_one_thread",
+    "large_table",
+    "test_each_table_goes_its_own_way",
+    "test_a_compiled_step_is_not_checked",
 )
 COMPILED_ON_GPU = ("test_collectives.py",)
 # What ranks on several hosts leave out: the memory that kernels take, beside which MPI takes some of its own.
@@ -120,7 +127,7 @@ def pytest_configure(config):
         put_collectives_on_gpu()
     if on_several_hosts():
         values.roundings = sdp.size() + 2
-    if sdp.size() > 1:
+    if sdp.size() > 1 and not config.option.maxfail:
         config.option.maxfail = 1
 
 

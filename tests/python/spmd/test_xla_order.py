@@ -216,7 +216,7 @@ def test_only_a_loops_condition_communicates(rank, size):
 
 
 def test_what_follows_such_a_loop_depends_on_it():
-    """In the program that XLA has optimized. Otherwise it may come first, as it does in programs for a GPU."""
+    """In the program that XLA has optimized. Otherwise it may come first, as in programs for a GPU."""
 
     @tf.function(jit_compile=True)
     def function(x, n):
