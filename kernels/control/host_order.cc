@@ -1,6 +1,7 @@
 #include "kernels/control/host_order.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -92,7 +93,7 @@ void HostOrder::TakeLeft(std::size_t host, const RelayMessage& message, std::vec
   // Requests that waited for this host alone can be launched.
   for (auto entry = waiting_.begin(); entry != waiting_.end();) {
     const bool ready = AllReady(entry->second);
-    if (ready) Launch(entry->second, out);
+    if (ready) Launch(std::move(entry->second), out);
     if (waiting_.empty()) return;  // that was a failure
     entry = ready ? waiting_.erase(entry) : std::next(entry);
   }
@@ -129,9 +130,9 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
     return;
   }
   if (!has_promised()) {
-    const Entry ready = std::move(entry);
+    Entry ready = std::move(entry);
     waiting_.erase(found);
-    return Launch(ready, out);
+    return Launch(std::move(ready), out);
   }
   if (!entry.promised) behind_.push_back(key);
   LaunchInOrder(out);
@@ -152,9 +153,9 @@ void HostOrder::LaunchInOrder(std::vector<RelayMessage>* out) {
     for (; !keys->empty(); keys->pop_front()) {
       const auto found = waiting_.find(keys->front());
       if (!AllReady(found->second)) return;
-      const Entry entry = std::move(found->second);
+      Entry entry = std::move(found->second);
       waiting_.erase(found);
-      Launch(entry, out);
+      Launch(std::move(entry), out);
     }
   }
 }
@@ -240,7 +241,7 @@ bool HostOrder::AllReady(const Entry& entry) const {
 }
 
 // What a member that has left makes impossible is found here, so that all hosts see the same end.
-void HostOrder::Launch(const Entry& entry, std::vector<RelayMessage>* out) {
+void HostOrder::Launch(Entry entry, std::vector<RelayMessage>* out) {
   const Manifest& manifest = entry.launch.manifest;
   const CollectiveInfo& info = InfoOf(manifest.operation.kind);
   const bool needs_all = info.Is(kHasSplits) || manifest.operation.kind == CollectiveKind::kCommunicator;
@@ -250,20 +251,21 @@ void HostOrder::Launch(const Entry& entry, std::vector<RelayMessage>* out) {
   if (needs_all && entry.launch.parts.size() != num_members_) {
     return Fail(0, DescribeManifest(manifest) + ": a rank that it needs has left the process set", out);
   }
-  out->push_back(entry.launch);
-  out->back().promised = entry.promised;
-  out->back().data.clear();
+  RelayMessage launch = std::move(entry.launch);
+  launch.promised = entry.promised;
+  launch.data.clear();
   // There is no result yet if one of the hosts has sent no partial one, since its tensors are on GPUs.
   bool all_have_data = true;
   for (std::size_t host = 0; host < active_.size(); ++host) {
-    const std::vector<std::string>& data = entry.data[host];
+    std::vector<std::string>& data = entry.data[host];
     if (entry.ready[host] && data.empty()) all_have_data = false;
-    out->back().data.insert(out->back().data.end(), data.begin(), data.end());
+    std::move(data.begin(), data.end(), std::back_inserter(launch.data));
   }
-  if (!all_have_data) out->back().data.clear();
+  if (!all_have_data) launch.data.clear();
   // NCCL's communicator has all ranks.
-  if (out->back().nccl != kNoNccl && entry.launch.parts.size() != num_members_) out->back().nccl = kNotKept;
-  SortParts(&out->back().parts);
+  if (launch.nccl != kNoNccl && launch.parts.size() != num_members_) launch.nccl = kNotKept;
+  SortParts(&launch.parts);
+  out->push_back(std::move(launch));
 }
 
 void HostOrder::Fail(std::uint64_t origin, const std::string& text, std::vector<RelayMessage>* out) {

@@ -78,7 +78,7 @@ class HostOrder {
   void Withdraw(std::vector<RelayMessage>* out);
   void TakeWithdrawn(std::vector<RelayMessage>* out);
   const Entry* FindInSamePlace(const Key& key) const;
-  void Launch(const Entry& entry, std::vector<RelayMessage>* out);
+  void Launch(Entry entry, std::vector<RelayMessage>* out);
   void Fail(std::uint64_t origin, const std::string& text, std::vector<RelayMessage>* out);
   void Return(RankId last, std::vector<RelayMessage>* out);
 

@@ -1,5 +1,6 @@
 #include "kernels/engine/relay.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -52,7 +53,10 @@ bool Relay::Step() {
   if (group_->segment().active().load(std::memory_order_seq_cst) == 0) return moved;
   moved |= ReportReady();
   moved |= ReportMembers();
+  const bool alone =
+      std::any_of(reports_.begin(), reports_.end(), [](const auto& each) { return each.seals; });
   SendToHead();
+  if (alone) SealOrPromise();  // there is nothing with which it might be a batch
   LaunchPromised();
   moved |= FailWhenDrained();
   return moved;

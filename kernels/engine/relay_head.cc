@@ -54,7 +54,11 @@ void RelayHead::Decide(RelayMessage decision) {
     decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
     decision.seals = false;
   }
-  if (decision.promised) return Publish({std::move(decision)}, PromisedTo());
+  if (decision.promised) {
+    std::vector<RelayMessage> one;
+    one.push_back(std::move(decision));  // a list in braces would copy it
+    return Publish(one, PromisedTo());
+  }
   if (has_result) {
     // It is in no batch. What all have reached before it is launched before it, since a cancellation that
     // comes after its end must not undo that.
@@ -85,7 +89,9 @@ bool RelayHead::SealOrPromise() {
   std::vector<RelayMessage> promises;
   order_.Promise(&promises);
   if (promises.empty()) return false;
-  communicator_->wire().Send(PromisedTo(), channel_, Encode(ForHost(order_.promised_to(), promises)));
+  const bool differ = std::any_of(promises.begin(), promises.end(), &HasSplits);
+  if (differ) promises = ForHost(order_.promised_to(), std::move(promises));
+  communicator_->wire().Send(PromisedTo(), channel_, Encode(promises));
   return true;
 }
 

@@ -290,11 +290,11 @@ void MpiWire::Beat(const Runtime::Turn& turn) {
 bool MpiWire::SendQueued(const Runtime::Turn& turn) {
   bool moved = false;
   while (sending_ < kMostSends) {
-    auto send = std::make_shared<Outgoing>();
+    std::shared_ptr<Outgoing> send;
     {
       std::lock_guard<std::mutex> lock(mu_);
       if (queue_.empty()) return moved;
-      *send = std::move(queue_.front());
+      send = std::make_shared<Outgoing>(std::move(queue_.front()));
       queue_.pop_front();
     }
     moved = true;
@@ -306,14 +306,17 @@ bool MpiWire::SendQueued(const Runtime::Turn& turn) {
   return moved;
 }
 
+// A receiver gets one message at a time: a look for another one takes some microseconds, for which this one
+// would wait.
 bool MpiWire::TakeIncoming(const Runtime::Turn& turn) {
   bool moved = false;
-  for (;; moved = true) {
+  for (; !moved || receiver_ == nullptr; moved = true) {
     bool there = false;
-    auto incoming = std::make_shared<Incoming>();
-    int bytes = 0;
-    const Status status = turn.library().Probe(communicator_, kTag, &there, &incoming->from, &bytes);
+    int from = -1, bytes = 0;
+    const Status status = turn.library().Probe(communicator_, kTag, &there, &from, &bytes);
     if (!status.ok() || !there) return moved;
+    auto incoming = std::make_shared<Incoming>();
+    incoming->from = from;
     incoming->bytes.resize(static_cast<std::size_t>(bytes));
     const auto here = [incoming] { incoming->here = true; };
     if (!StartReceive(turn, incoming->bytes.data(), incoming->bytes.size(), incoming->from, kTag, here)) {
@@ -321,6 +324,7 @@ bool MpiWire::TakeIncoming(const Runtime::Turn& turn) {
     }
     incoming_.push_back(std::move(incoming));
   }
+  return moved;
 }
 
 // Messages are delivered in the order in which they were taken, so a sender's are in its order.
