@@ -41,8 +41,9 @@ tf.config.experimental.enable_tensor_float_32_execution(False)
 # CPU; other programs and estimators, which place TensorFlow's ops by themselves; gradients of rows, for which
 # TensorFlow slices with kernels that the pretend GPU does not have; the memory that kernels take; texts that
 # TensorFlow cuts in functions of two devices; where tensors of the CPU lie, and which ways they take;
-# gradients of large tables, whose rows are not gathered where there are GPUs; and an eager collective that
-# fails in one thread, since TensorFlow hands its error to others (tests/python/gpu has that).
+# gradients of large tables, whose rows are not gathered where there are GPUs; TensorFlow's profiler, which
+# needs CUPTI; and an eager collective that fails in one thread, since TensorFlow hands its error to others
+# (tests/python/gpu has that).
 NOT_ON_GPU = (
     "test_datasets.py",
     "test_export.py",
@@ -63,6 +64,7 @@ NOT_ON_GPU_NAMES = (
     "large_table",
     "test_each_table_goes_its_own_way",
     "test_a_compiled_step_is_not_checked",
+    "test_tensorflows_own_profiler",
 )
 COMPILED_ON_GPU = ("test_collectives.py",)
 # What ranks on several hosts leave out: the memory that kernels take, beside which MPI takes some of its own.
