@@ -89,8 +89,7 @@ bool RelayHead::SealOrPromise() {
   std::vector<RelayMessage> promises;
   order_.Promise(&promises);
   if (promises.empty()) return false;
-  const bool differ = std::any_of(promises.begin(), promises.end(), &HasSplits);
-  if (differ) promises = ForHost(order_.promised_to(), std::move(promises));
+  promises = ForHost(order_.promised_to(), std::move(promises));
   communicator_->wire().Send(PromisedTo(), channel_, Encode(promises));
   return true;
 }
