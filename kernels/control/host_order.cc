@@ -175,6 +175,7 @@ void HostOrder::Promise(std::vector<RelayMessage>* out) {
     promised_to_ = *last;
     promised_.push_back(key);
     entry.promised = true;
+    entry.launch.seals = true;
     out->push_back(entry.launch);
     RelayMessage& promise = out->back();
     promise.kind = RelayMessage::kPromise;
@@ -185,10 +186,11 @@ void HostOrder::Promise(std::vector<RelayMessage>* out) {
   }
 }
 
-// Returns the host that alone has not reported a request that can be promised: it is a batch by itself, and
-// its tensors do not go through NCCL, whatever that host reports.
+// Returns the host that alone has not reported a request that can be promised: it is a batch by itself, or no
+// other request is under way; and its tensors do not go through NCCL, whatever that host reports.
 std::optional<std::size_t> HostOrder::LastAwaited(const Entry& entry) const {
-  if (!entry.ready.front() || !entry.launch.seals || entry.launch.nccl > kNoNccl) return std::nullopt;
+  const bool alone = entry.launch.seals || waiting_.size() == 1;
+  if (!entry.ready.front() || !alone || entry.launch.nccl > kNoNccl) return std::nullopt;
   const auto last = std::find(entry.ready.begin(), entry.ready.end(), false);
   if (last == entry.ready.end() || std::find(last + 1, entry.ready.end(), false) != entry.ready.end()) {
     return std::nullopt;

@@ -8,8 +8,9 @@
 // the head, and one back. So that the last host need not wait for an answer, the head may tell it before: a
 // *promise* of a request that all other hosts have reported, this one included. The host launches it as soon
 // as it reports it, and the head when it has that report. Between two hosts, this is one message each way, at
-// the same time. Only requests that are in no batch with others are promised: a batch could not go before the
-// host has reported all of it, which might wait for the first of it. What keeps all hosts in step:
+// the same time. What is promised becomes a batch by itself: one of several requests could not go before the
+// host has reported all of it, which might wait for the first of it. So only a request that is one anyway is
+// promised, and one while no other is under way. What keeps all hosts in step:
 //   - One host has promises at a time. It launches them in their order, and the head launches nothing else
 //     before they are launched.
 //   - What does not go with this (a failure, a rank that leaves, a request that is ready behind one that is

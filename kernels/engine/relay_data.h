@@ -21,7 +21,7 @@
 namespace tf_smddp {
 
 // Whether this host's part of a request goes so. If that of another host does not, a transfer moves it.
-// `alone`: it is a batch by itself.
+// `alone`: it is a batch by itself, or no other request of this host is under way.
 bool GoesWithReport(const Communicator& communicator, const Manifest& manifest, bool alone);
 
 // Returns the partial result of this host, at whose ranks `arrived` the request at `place` has arrived; "" of

@@ -305,9 +305,25 @@ TEST_F(PromiseTest, NothingIsPromisedThatMayGoThroughNcclOrAfterARankHasLeft) {
   EXPECT_TRUE(Promise().empty());
 }
 
-TEST_F(PromiseTest, NothingIsPromisedThatGoesInABatchWithOthers) {
+TEST_F(PromiseTest, WhatIsUnderWayAloneBecomesABatchByItself) {
   Take(0, Ready(1, {0, 2}));
+  const Messages promises = Promise();
+  ASSERT_EQ(promises.size(), 1u);
+  EXPECT_TRUE(promises[0].seals);
+  const Messages launches = Take(1, Ready(1, {1}));
+  ASSERT_EQ(launches.size(), 1u);
+  EXPECT_TRUE(launches[0].promised);
+  EXPECT_TRUE(launches[0].seals);
+}
+
+TEST_F(PromiseTest, NothingIsPromisedThatMayGoInABatchWithOthers) {
+  Take(0, Ready(1, {0, 2}));
+  Take(0, Ready(2, {0, 2}));
   EXPECT_TRUE(Promise().empty());
+  const Messages launches = Take(1, Ready(1, {1}));
+  ASSERT_EQ(launches.size(), 1u);
+  EXPECT_FALSE(launches[0].seals);
+  EXPECT_TRUE(Promise().empty());  // nor is the second one, when it is the only one left
 }
 
 TEST_F(PromiseTest, APromiseHasThePartialResultsOfTheOtherHosts) {
