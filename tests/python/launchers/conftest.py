@@ -1,8 +1,13 @@
 """Fixtures of the tests with other launchers."""
 
+import signal
+
 import pytest
 from foreign_jobs import Bench
 from slurm_cluster import SlurmCluster
+
+# run_tests.py ends a suite with SIGTERM. As after Ctrl-C, pytest then ends what the fixtures have started.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture
