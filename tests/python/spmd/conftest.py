@@ -36,35 +36,23 @@ LIMIT_SECONDS = 60.0
 tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-# What --collectives-on-gpu leaves out: XLA but in test_collectives.py, which has all types, since the pretend
-# GPU knows few of the instructions of XLA's kernels (tests/python/gpu has more), and variables stay on the
-# CPU; other programs and estimators, which place TensorFlow's ops by themselves; gradients of rows, for which
-# TensorFlow slices with kernels that the pretend GPU does not have; the memory that kernels take; texts that
-# TensorFlow cuts in functions of two devices; where tensors of the CPU lie, and which ways they take;
-# gradients of large tables, whose rows are not gathered where there are GPUs; TensorFlow's profiler, which
-# needs CUPTI; and an eager collective that fails in one thread, since TensorFlow hands its error to others
-# (tests/python/gpu has that).
+# What --collectives-on-gpu leaves out, beside tests with the mark `cpu_only`: XLA but in test_collectives.py,
+# which has all types, since the pretend GPU knows few of the instructions of XLA's kernels (tests/python/gpu
+# has more), and variables stay on the CPU; other programs, which place TensorFlow's ops by themselves;
+# gradients of rows, for which TensorFlow slices with kernels that the pretend GPU does not have; the memory
+# that kernels take; texts that TensorFlow cuts in functions of two devices; where tensors of the CPU lie; and
+# gradients of large tables, whose rows are not gathered where there are GPUs.
 NOT_ON_GPU = (
     "test_datasets.py",
     "test_export.py",
     "test_gradients_of_rows.py",
     "test_kernel_cache.py",
+    "test_large_tables.py",
     "test_texts.py",
     "test_xla.py",
     "test_xla_order.py",
     "test_xla_process_sets.py",
     "test_zero_copy.py",
-)
-NOT_ON_GPU_NAMES = (
-    "clustered",
-    "xla",
-    "test_estimator",
-    "test_known_collectives",
-    "test_a_failure_in_one_thread",
-    "large_table",
-    "test_each_table_goes_its_own_way",
-    "test_a_compiled_step_is_not_checked",
-    "test_tensorflows_own_profiler",
 )
 COMPILED_ON_GPU = ("test_collectives.py",)
 # What ranks on several hosts leave out: the memory that kernels take, beside which MPI takes some of its own.
@@ -116,7 +104,7 @@ def pytest_collection_modifyitems(config, items):
     left_out = [
         item
         for item in items
-        if any(name in item.name for name in NOT_ON_GPU_NAMES)
+        if item.get_closest_marker("cpu_only")
         or ("jit" in item.name and item.path.name not in COMPILED_ON_GPU)
     ]
     config.hook.pytest_deselected(items=left_out)

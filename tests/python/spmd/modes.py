@@ -66,8 +66,14 @@ _NAMES = {
 }
 
 
+# In these, TensorFlow chooses the ops that XLA compiles.
+_CLUSTERED = (clustered, in_a_clustered_v1_session)
+
+
 def modes(*which):
-    return pytest.mark.parametrize("mode", which, ids=[_NAMES[mode] for mode in which])
+    marks = {mode: pytest.mark.cpu_only("XLA compiles it") for mode in _CLUSTERED}
+    cases = [pytest.param(mode, marks=marks.get(mode, ()), id=_NAMES[mode]) for mode in which]
+    return pytest.mark.parametrize("mode", cases)
 
 
 # The modes for shapes that XLA does not know at compile time.

@@ -101,6 +101,7 @@ def test_compiled_with_constant_splits(rank, size):
     assert received_splits.numpy().tolist() == [splits[rank]] * size
 
 
+@pytest.mark.cpu_only("XLA compiles it")
 def test_compiled_with_splits_that_xla_cannot_know(size):
     function = tf.function(sdp.alltoall, jit_compile=True)
     with pytest.raises(

@@ -58,6 +58,7 @@ def test_a_checkpoint_that_only_rank_0_has(rank, tmp_path):
     assert bool(list(tmp_path.iterdir())) == (rank == 0)
 
 
+@pytest.mark.cpu_only("TensorFlow places an estimator's ops itself")
 @pytest.mark.keras(2)  # TensorFlow 2.16, which came with Keras 3, has no estimators.
 def test_estimator(rank, size, tmp_path):
     """Each call of train() has a graph of its own."""

@@ -305,6 +305,7 @@ def test_a_session(rank, size, tmp_path):
         assert tf.train.load_variable(latest, "global_step") == 2 * max(counts)
 
 
+@pytest.mark.cpu_only("TensorFlow places an estimator's ops itself")
 @pytest.mark.keras(2)  # TensorFlow 2.16, which came with Keras 3, has no estimators.
 def test_estimator(rank, size, tmp_path):
     counts = [2, 5, 3, 4][:size]

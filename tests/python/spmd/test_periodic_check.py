@@ -168,6 +168,7 @@ def test_a_drift_in_a_loop_with_an_optimizer(rank, size, family, mode, caught):
     meet()
 
 
+@pytest.mark.cpu_only("XLA compiles a Keras model")
 def test_a_compiled_step_is_not_checked_and_says_so(size, caught):
     make_step(compiled, make_weights())(tf.constant([1.0, 1.0]))
     texts = [str(each.message) for each in caught]

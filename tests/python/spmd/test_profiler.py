@@ -103,6 +103,7 @@ def events_of_tensorflow(folder):
     ]
 
 
+@pytest.mark.cpu_only("TensorFlow's profiler needs CUPTI")
 def test_tensorflows_own_profiler(rank, size, tmp_path):
     weight = tf.Variable(tf.ones([1000]))
 

@@ -78,6 +78,7 @@ def test_the_last_to_arrive_in_a_step(rank, size):
     assert [each["last_steps"] for each in figures] == [1, 4, *[0] * (size - 2)]
 
 
+@pytest.mark.cpu_only("it counts which ways tensors of the CPU take")
 def test_known_collectives_are_counted(size):
     sdp.stats(reset=True)
     for _ in range(3):
