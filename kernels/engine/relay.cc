@@ -101,8 +101,8 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   message.last = message.parts.front().rank;
   message.nccl = NcclUse::VersionOf(group_, &message.rank);
   if (message.nccl != kNoNccl && kept != ready.arrived.size()) message.nccl = kNotKept;
-  const bool alone = message.seals || reported_.size() == 1;
-  if (kept == 0 && GoesWithReport(*communicator_, message.manifest, alone)) {
+  const bool only_one = reported_.size() == 1;  // under way
+  if (kept == 0 && GoesWithReport(*communicator_, message.manifest, /*alone=*/message.seals || only_one)) {
     message.data.push_back(PartialResult(communicator_, ready.place, message.manifest, ready.arrived));
   }
   if (head_ == nullptr) reported->second.report = message;
