@@ -7,6 +7,9 @@ readers see the old one or the new one. What is added here: all ranks agree on t
 raised on all, and ranks that do not see rank 0's files get them.
 
 All paths are strings for tf.io.gfile, since pathlib would make s3:/bucket of s3://bucket.
+
+The folder may have other files in it, and links to elsewhere. So what is deleted is found by its whole name,
+and only where no link leads to it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import contextlib
 import operator
 import os
 import pathlib
+import re
 import tempfile
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
@@ -27,6 +31,13 @@ from tf_smddp._objects import allgather_object, broadcast_object
 
 _NAME = "ckpt"
 _OF_RANKS = "ranks"
+_PROBE = "tf_smddp-probe"
+# The names of what TensorFlow writes. A process that is killed leaves those with .part, .tempstate and .tmp.
+_FILE = r"(\.part-\d{5}-of-\d{5})?\.(index|data-\d{5}-of-\d{5})"
+_TEMPORARY = rf"{_NAME}-\d+{_FILE}\.tempstate\d+|checkpoint\.tmp[0-9a-f]{{32}}"
+_PART = rf"rank-\d+-of-\d+{_FILE}(\.tempstate\d+)?"
+_FOLDER_OF_PART = r"rank-\d+-of-\d+_temp"
+_FILE_OF_FOLDER = rf"part-\d{{5}}-of-\d{{5}}{_FILE}(\.tempstate\d+)?"
 
 
 class Checkpoint:
@@ -54,7 +65,7 @@ class Checkpoint:
         Args:
             directory: where the checkpoints are: a path on rank 0, or one such as s3://bucket/folder, for
                 which tensorflow-io is imported. The other ranks need not see it, unless there is something
-                `per_rank`, which each rank reads and writes there itself.
+                `per_rank`, which each rank reads and writes there itself. Other files may be in it.
             max_to_keep: the number of checkpoints to keep; older ones are deleted.
             per_rank: what each rank has of its own, by name, such as a dataset's iterator or a
                 `tf.random.Generator`.
@@ -68,7 +79,7 @@ class Checkpoint:
                 the file system of `directory`.
         """
         _runtime.require_initialized("Checkpoint")
-        self._directory = os.fsdecode(directory)
+        self._directory = re.sub("^file://(?=/)", "", os.fsdecode(directory))
         if not shared and not per_rank:
             raise ValueError(
                 "Checkpoint needs something to save: name it, as in Checkpoint(directory, model=model)."
@@ -153,7 +164,7 @@ class Checkpoint:
 
         For tensorflow-io, a store that does not answer has no files. A training would begin at step 0.
         """
-        probe = self._path("probe")
+        probe = self._path(_PROBE)
         with tf.io.gfile.GFile(probe, "wb") as file:
             file.write(b"tf_smddp looks whether this can be read")
         tf.io.gfile.remove(probe)  # an error if it is not found
@@ -170,16 +181,22 @@ class Checkpoint:
                 self._shared, self._directory, self._max_to_keep, checkpoint_name=_NAME
             )
         self._manager.save(checkpoint_number=step)
-        with contextlib.suppress(tf.errors.OpError):  # the checkpoint is written, whatever is left beside it
+        # The checkpoint is written, whatever is left beside it.
+        with contextlib.suppress(tf.errors.OpError, OSError):
             self._delete_old()
 
     def _delete_old(self) -> None:
-        kept = {str(_step_of(path)) for path in self._manager.checkpoints}
-        for old in set(_names(self._path(_OF_RANKS))) - kept:
-            tf.io.gfile.rmtree(self._path(_OF_RANKS, old))
-        for name in _names(self._directory):
-            if ".tempstate" in name or name.startswith("checkpoint.tmp"):  # of a process that was killed
-                tf.io.gfile.remove(self._path(name))
+        _delete_files(self._directory, _TEMPORARY)
+        if self._own is None or not _is_folder(self._path(_OF_RANKS)):
+            return
+        kept = {_step_of(path) for path in self._manager.checkpoints}
+        for step in _names(self._path(_OF_RANKS)):
+            if step.isdecimal() and int(step) not in kept:
+                folder = self._path(_OF_RANKS, step)
+                for name in _names(folder):
+                    if re.fullmatch(_FOLDER_OF_PART, name):
+                        _delete_folder(os.path.join(folder, name), _FILE_OF_FOLDER)
+                _delete_folder(folder, _PART)
 
     def _folder_here(self, name: str) -> str:
         """Collective: where this rank finds rank 0's latest checkpoint; a copy if it does not see it."""
@@ -257,3 +274,29 @@ def _names(folder: str) -> List[str]:
     with contextlib.suppress(tf.errors.NotFoundError):
         return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
     return []
+
+
+def _is_folder(path: str) -> bool:
+    """Whether it is a folder, and no link to one. A store has no links."""
+    return bool(tf.io.gfile.isdir(path)) and not os.path.islink(path)
+
+
+def _delete_files(folder: str, pattern: str) -> None:
+    """Deletes the files of these names in a folder; no links, and nothing in folders of these names."""
+    for name in _names(folder):
+        path = os.path.join(folder, name)
+        if re.fullmatch(pattern, name) and not os.path.islink(path) and not tf.io.gfile.isdir(path):
+            tf.io.gfile.remove(path)
+
+
+def _delete_folder(folder: str, pattern: str) -> None:
+    """Deletes the files of these names in a folder, and the folder if nothing else is in it."""
+    if not _is_folder(folder):
+        return
+    _delete_files(folder, pattern)
+    if is_remote(folder):
+        if not _names(folder):
+            tf.io.gfile.rmtree(folder)
+    else:
+        with contextlib.suppress(OSError):  # something else is in it
+            os.rmdir(folder)

@@ -31,7 +31,8 @@ checkpoint.save(1)
 if sdp.rank() == 0:
     data = tf.io.gfile.GFile(f"{folder}/ckpt-1.data-00000-of-00001", "rb").read()
     half = data[: len(data) // 2]
-    torn = ("ckpt-2.data-00000-of-00001", "ckpt-2.index", "ranks/2/rank-0-of-2.index", "checkpoint.tmp7")
+    torn = ["ckpt-2.data-00000-of-00001", "ckpt-2.index", "ranks/2/rank-0-of-2.index"]
+    torn.append("checkpoint.tmp" + "7" * 32)
     for name in torn:
         with tf.io.gfile.GFile(f"{folder}/{name}", "wb") as file:
             file.write(half)

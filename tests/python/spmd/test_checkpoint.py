@@ -49,6 +49,90 @@ def test_old_checkpoints_are_deleted(rank, folder):
     sdp.barrier()
 
 
+def test_what_a_killed_process_has_left_is_deleted(rank, folder):
+    left = ["ckpt-9.index.tempstate12", "checkpoint.tmp" + "0f" * 16]
+    files = ["index", "data-00000-of-00001"]
+    left += [f"ranks/9/rank-{rank}-of-3.{kind}{end}" for kind in files for end in ("", ".tempstate5")]
+    left += [f"ranks/9/rank-1-of-3_temp/part-00000-of-00001.{kind}" for kind in files]
+    if rank == 0:
+        for name in left:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+    sdp.barrier()
+    sdp.Checkpoint(folder, per_rank={"own": tf.Variable(rank)}, **shared(1.0)).save(10)
+    assert [path.name for path in (folder / "ranks").iterdir()] == ["10"]
+    assert not list(folder.glob("*.tempstate*")) + list(folder.glob("checkpoint.tmp*"))
+    sdp.barrier()
+
+
+def _files_beside(folder, elsewhere):
+    """Makes files and links that are no checkpoint's, and returns what must stay, the files last."""
+    files = [elsewhere / "7" / name for name in ("rank-0-of-1.index", "my_file")]
+    files += [elsewhere / name for name in ("part-00000-of-00001.index", "ckpt-1.index.tempstate1")]
+    files += [folder / "ranks" / name / "file" for name in ("my_notes", "4", "5.old", "-6", "12345678901")]
+    files += [folder / "ranks" / "4" / name for name in ("rank-0-of-2.index.mine", "my-rank-0-of-2.index")]
+    files += [folder / "ranks" / "4" / "rank-0-of-1.index" / "file", folder / "ranks" / "file"]
+    files += [
+        folder / name for name in ("x.tempstate", "my.tempstate.csv", "checkpoint.tmp", "checkpoint.tmpl")
+    ]
+    files += [folder / "ckpt-1.index.tempstate1" / "file"]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    links = {"ranks/elsewhere": elsewhere, "ranks/7": elsewhere / "7", "ranks/4/rank-0-of-1_temp": elsewhere}
+    links |= {"ranks/4/rank-1-of-2.index": files[0], "ckpt-2.index.tempstate1": files[0]}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    return [folder / name for name in links] + files
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_other_files_and_links_in_the_folder_stay(rank, folder, tmp_path, own):
+    beside = _files_beside(folder, tmp_path / "elsewhere") if rank == 0 else []
+    if rank == 0:  # also one that a rank has written there once
+        part = folder / "ranks" / "4" / "rank-1-of-3.index"
+        part.touch()
+    sdp.barrier()
+    per_rank = {"own": tf.Variable(rank)} if own else None
+    checkpoint = sdp.Checkpoint(folder, max_to_keep=1, per_rank=per_rank, **shared(1.0))
+    for step in (10, 20):
+        checkpoint.save(step)
+    assert [path for path in beside if not path.is_symlink() and not path.is_file()] == []
+    if rank == 0:
+        assert part.exists() == (not own)
+        assert not (folder / "ranks" / "10").exists()
+    sdp.barrier()
+
+
+def test_the_same_in_a_store(rank):
+    """In place of one, TensorFlow's file system in a process's memory."""
+    folder = "ram://saved"
+    files = tf.io.gfile
+    for name in ("4/rank-0-of-1.index", "5/rank-0-of-1.index", "5/file", "notes/file"):
+        files.makedirs(f"{folder}/ranks/{name}".rpartition("/")[0])
+        files.GFile(f"{folder}/ranks/{name}", "w").write("mine")
+    checkpoint = sdp.Checkpoint(folder, max_to_keep=1, per_rank={"own": tf.Variable(rank)}, **shared(1.0))
+    for step in (10, 20):
+        checkpoint.save(step)
+    if rank == 0:
+        assert sorted(files.listdir(f"{folder}/ranks")) == ["20", "5", "notes"]
+        assert files.listdir(f"{folder}/ranks/5") + files.listdir(f"{folder}/ranks/notes") == ["file"] * 2
+
+
+def test_a_link_in_place_of_the_parts_is_not_followed(rank, folder, tmp_path):
+    if rank == 0:
+        elsewhere = tmp_path / "elsewhere"
+        (elsewhere / "1").mkdir(parents=True)
+        (elsewhere / "1" / "rank-0-of-1.index").touch()
+        folder.mkdir()
+        (folder / "ranks").symlink_to(elsewhere)
+    sdp.barrier()
+    sdp.Checkpoint(f"file://{folder}", per_rank={"own": tf.Variable(rank)}, **shared(1.0)).save(2)
+    if rank == 0:
+        assert (elsewhere / "1" / "rank-0-of-1.index").exists()
+    sdp.barrier()
+
+
 def test_ranks_that_do_not_see_the_files_get_them(rank, tmp_path):
     """As on hosts without a common file system; also for variables that are created after it."""
     own_folder = tmp_path / f"rank-{rank}"
