@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import os
 import pathlib
 import socket
@@ -17,6 +16,8 @@ import subprocess
 import sys
 import time
 from typing import Dict, Iterator, List, NamedTuple
+
+from tf_smddp._pmi_server import Names
 
 _SERVER = pathlib.Path(__file__).with_name("_pmi_server.py")
 _TEXT_BYTES = 16384
@@ -40,7 +41,7 @@ class Place(NamedTuple):
       rank: This process's index among the job's ranks.
       size: The number of ranks.
       seconds: How long a rank waits for the process manager.
-      job: What tells the job from others.
+      run_id: What tells the job from others. It may be a secret.
     """
 
     host: str
@@ -48,7 +49,11 @@ class Place(NamedTuple):
     rank: int
     size: int
     seconds: int
-    job: str
+    run_id: str
+
+    @property
+    def names(self) -> Names:
+        return Names.of(self.run_id, self.size)
 
 
 @contextlib.contextmanager
@@ -67,7 +72,9 @@ def running(library: ctypes.CDLL) -> Iterator[None]:
     server = _start(place) if place.rank == 0 else None
     try:
         _wait_for_answer(place)
-        with _variables({"PMI_PORT": f"{place.host}:{place.port}", "PMI_ID": str(place.rank)}):
+        with _variables(
+            {"PMI_PORT": f"{place.host}:{place.port}", "PMI_ID": str(place.rank ^ place.names.mask)}
+        ):
             yield
     except BaseException:
         if server is not None:
@@ -88,18 +95,20 @@ def _place(library: ctypes.CDLL) -> Place | None:
     if not lines:
         return None
     host, port, rank, size, seconds, run_id = lines.split("\n", 5)
-    job = hashlib.sha256(f"{run_id} {size}".encode()).hexdigest()[:32]
-    return Place(host, int(port), int(rank), int(size), int(seconds), job)
+    return Place(host, int(port), int(rank), int(size), int(seconds), run_id)
 
 
 def _start(place: Place) -> subprocess.Popen[bytes]:
     """Starts the process manager. It ends by itself when this process and all that ask it have ended."""
-    words = [sys.executable, "-S", "-E", str(_SERVER), str(place.port), str(place.size), place.job]
+    words = [sys.executable, "-S", "-E", str(_SERVER), place.host, str(place.port), str(place.size)]
     # In a session of its own, so that Ctrl-C leaves it alone: ranks that finish their work still need it.
     server = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd="/", start_new_session=True
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True
     )
-    assert server.stdout is not None
+    assert server.stdin is not None and server.stdout is not None
+    # Not as an argument, which each user of the host may read.
+    with contextlib.suppress(BrokenPipeError), server.stdin as its_input:
+        its_input.write(place.run_id.encode())
     with server.stdout as output:
         said = output.read().decode(errors="replace").strip()
     if said == "listens":
@@ -119,7 +128,7 @@ def _wait_for_answer(place: Place) -> None:
             answer = _say_hello(place)
         except OSError as error:
             answer = str(error)
-        if answer == f"cmd=hello_result job={place.job}":
+        if answer == f"cmd=hello_result job={place.names.job}":
             return
         if time.monotonic() > deadline:
             break

@@ -97,6 +97,18 @@ def test_rank_0_does_not_come(bench, hosts):
 
 
 @pytest.mark.long
+def test_a_rank_that_comes_twice(bench, hosts):
+    """Two agents have the same node; the third rank does not come. test_pmi_server.py has the protocol."""
+    agents = [
+        start(bench, hosts, node, "1,1,1", [sys.executable, bench.who, "who"], SMDDP_BOOTSTRAP_TIMEOUT="60")
+        for node in (0, 1, 1)
+    ]
+    ends = [agent.finish() for agent in agents]
+    assert all(end.code != 0 for end in ends), ends
+    assert "rank 1 has come twice to MPI's process manager, from " in ends[0].output, ends[0].output
+
+
+@pytest.mark.long
 def test_the_port_is_taken(bench, hosts):
     listen = f"import socket, time; s = socket.create_server(('', {PORT + 1})); print('there', flush=True)"
     other = bench.start(*hosts.on("h0", [sys.executable, "-c", f"{listen}; time.sleep(100)"]))
@@ -148,6 +160,9 @@ def test_an_earlier_attempt_of_the_job(bench, hosts):
     wait_for(earlier, lambda output: "pid: " in output, 60)
     refused = start(bench, hosts, 1, "1,1", words, restarts=1, SMDDP_BOOTSTRAP_TIMEOUT="2").finish()
     assert "it is the one of another job" in refused.output, refused.output
+    sockets = bench.start(*hosts.on("h0", ["cat", "/proc/self/net/tcp"])).finish().output
+    (address,) = re.findall(rf" ([0-9A-F]+):{PORT + 1:04X} 00000000:0000 0A", sockets)
+    assert address != "00000000", "it listens at the address of MASTER_ADDR alone"
     agents = [start(bench, hosts, 1, "1,1", words, restarts=1)]
     wait_for(agents[0], lambda output: "pid: " in output, 60)
     os.kill(int(earlier.output().split()[1]), signal.SIGKILL)
