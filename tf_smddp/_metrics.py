@@ -2,12 +2,18 @@
 
 `SMDDP_METRICS_PORT=9400` makes the rank with local rank 0 answer at http://127.0.0.1:9400/metrics, the next
 one at port 9401, and so on. Other hosts cannot read it; a Prometheus or an agent on this host does.
+
+Each user of the host may connect. So one thread serves one connection at a time, and not for long: more of
+them would take descriptors from the training.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
+import socket
+import sys
 import threading
 from typing import Any, Dict, Iterator, Optional
 
@@ -16,10 +22,33 @@ from tf_smddp._stats import stats
 
 PORT = "SMDDP_METRICS_PORT"
 _LAST_PORT = 65535
-_ARENA = ("arena_bytes", "arena_used_bytes", "arena_peak_bytes")
-_OF_SETS = ("steps", "last_steps", "blocked_seconds")
+_LONGEST_SECONDS = 5.0
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_OF_SETS = {
+    "steps": "Completed groups of several tensors, such as the gradients of a step.",
+    "last_steps": "The steps in which this rank was the last to arrive.",
+    "blocked_seconds": "The time in which this rank could only wait for collectives.",
+}
+_ARENA = {
+    "arena_bytes": "The maximum size of this rank's shared memory.",
+    "arena_used_bytes": "The bytes of all tensors in it.",
+    "arena_peak_bytes": "The maximum of the bytes in use so far.",
+}
+_OF_COLLECTIVES = {
+    "calls": "Completed calls.",
+    "errors": "Calls that have ended with an error.",
+    "bytes": "Bytes of this rank's inputs.",
+    "staged_bytes": "The part of the bytes that was copied through windows.",
+    "nccl_bytes": "The part of the bytes that NCCL has moved between GPUs.",
+    "ipc_bytes": "The part of the bytes that was moved on a GPU that the ranks share.",
+    "in_place_bytes": "The part of the bytes whose result has replaced the input.",
+    "small_calls": "Calls without a batch.",
+    "express_calls": "The part of the small calls that was in the express lane.",
+    "waiting_seconds": "The sum of the waiting times of all calls, which overlap.",
+    "moving_seconds": "The time spent reading, combining and writing data.",
+}
 
-_server: Optional[http.server.ThreadingHTTPServer] = None
+_server: Optional[http.server.HTTPServer] = None
 
 
 def text_of(figures: Dict[str, Any]) -> str:
@@ -31,20 +60,50 @@ def _lines(figures: Dict[str, Any]) -> Iterator[str]:
     rank = figures["rank"]
     collectives = figures["collectives"]
     for name in next(iter(collectives.values())):
-        yield f"# TYPE smddp_{name}_total counter"
+        yield from _header(f"smddp_{name}_total", "counter", _OF_COLLECTIVES[name])
         for kind, values in collectives.items():
             yield f'smddp_{name}_total{{rank="{rank}",collective="{kind}"}} {values[name]}'
-    for name in _OF_SETS:
-        yield f"# TYPE smddp_{name}_total counter"
+    for name, meaning in _OF_SETS.items():
+        yield from _header(f"smddp_{name}_total", "counter", meaning)
         for values in figures["process_sets"]:
             yield f'smddp_{name}_total{{rank="{rank}",process_set="{values["id"]}"}} {values[name]}'
-    for name in _ARENA:
-        yield f"# TYPE smddp_{name} gauge"
+    for name, meaning in _ARENA.items():
+        yield from _header(f"smddp_{name}", "gauge", meaning)
         yield f'smddp_{name}{{rank="{rank}"}} {figures[name]}'
 
 
+def _header(name: str, kind: str, meaning: str) -> Iterator[str]:
+    yield f"# HELP {name} {meaning}"
+    yield f"# TYPE {name} {kind}"
+
+
+class _Server(http.server.HTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Writes what is a mistake of ours, and nothing where the other side has gone."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 class _Page(http.server.BaseHTTPRequestHandler):
+    def handle(self) -> None:
+        """Answers one request, which takes a few seconds at most, however slowly it comes."""
+        end = threading.Timer(_LONGEST_SECONDS, self._end)
+        end.daemon = True
+        end.start()
+        try:
+            super().handle()
+        finally:
+            end.cancel()
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):  # it has ended at this moment
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     def do_GET(self) -> None:
+        host = self.headers.get("Host", _HOSTS[0])
+        if host.rpartition(":")[0] not in _HOSTS and host not in _HOSTS:  # a browser's page of another host
+            self.send_error(403, "the figures are for 127.0.0.1")
+            return
         if self.path.partition("?")[0] != "/metrics":
             self.send_error(404, "the figures are at /metrics")
             return
@@ -83,7 +142,7 @@ def _after_init() -> None:
     if not port:
         return
     try:
-        _server = http.server.ThreadingHTTPServer(("127.0.0.1", port), _Page)
+        _server = _Server(("127.0.0.1", port), _Page)
     except OSError as error:
         raise RuntimeError(
             f"{PORT}={os.environ[PORT]}: rank {_runtime.rank()} cannot listen at 127.0.0.1:{port}: "

@@ -23,6 +23,34 @@ with open("/proc/self/net/tcp") as table:
     lines = [line.split() for line in table if line.split()[3] == "0A"]
 port = int(here.rpartition(":")[2])
 report("listens", [line[1] for line in lines if line[1].endswith(f":{port:04X}")])
+
+# As a page of another host that a browser shows.
+request = urllib.request.Request(f"{here}/metrics", headers={"Host": f"example.com:{port}"})
+try:
+    urllib.request.urlopen(request)
+except urllib.error.HTTPError as error:
+    report("foreign", error.code)
+request = urllib.request.Request(f"{here}/metrics", headers={"Host": f"localhost:{port}"})
+urllib.request.urlopen(request).close()
+# Each connection sends a byte every now and then, so that no single read takes long.
+import socket, threading
+def threads_and_files():
+    return [threading.active_count(), len(os.listdir("/proc/self/fd"))]
+
+before = threads_and_files()
+slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
+began = time.monotonic()
+try:
+    while time.monotonic() - began < 30:
+        slow[0].send(b"G")
+        time.sleep(0.2)
+except OSError:
+    pass
+report("slow seconds", time.monotonic() - began)
+report("more", [after - first for after, first in zip(threads_and_files(), before)])
+for connection in slow:
+    connection.close()
+report("again", urllib.request.urlopen(f"{here}/metrics", timeout=60).status)
 sdp.barrier()
 sdp.shutdown()
 try:
@@ -66,7 +94,13 @@ def test_each_rank_has_a_page():
         assert f'smddp_bytes_total{{rank="{rank}",collective="allreduce"}} 8\n' in page, page
         assert "# TYPE smddp_waiting_seconds_total counter\n" in page, page
         assert re.search(r'^smddp_arena_bytes\{rank="\d"\} \d+$', page, re.MULTILINE), page
+        types = re.findall(r"^# TYPE (\w+) ", page, re.MULTILINE)
+        assert re.findall(r"^# HELP (\w+) \w.*\.$", page, re.MULTILINE) == types != [], page
         assert report["other"] == 404
+        assert report["foreign"] == 403
+        assert 3 < report["slow seconds"] < 20, str(job)
+        assert report["more"][0] <= 2 and report["more"][1] <= 5 + 2, str(job)
+        assert report["again"] == 200
         assert len(report["listens"]) == 1 and report["listens"][0].startswith("0100007F:"), str(job)
         assert report["after"] == "ConnectionRefusedError", str(job)
 
