@@ -146,13 +146,14 @@ void HostOrder::AddToMayBePromised(const Key& key) {
   may_be_promised_.push_back(key);
 }
 
-// Launches what was promised as far as it has been reported, and then what is ready behind it. Since no rank
-// has left, no launch fails.
+// Launches what was promised as far as it has been reported, and then what is ready behind it. Where a rank
+// has left, the host has kept no promise, so this launches nothing before it is withdrawn.
 void HostOrder::LaunchInOrder(std::vector<RelayMessage>* out) {
   for (std::deque<Key>* const keys : {&promised_, &behind_}) {
     for (; !keys->empty(); keys->pop_front()) {
       const auto found = waiting_.find(keys->front());
       if (!AllReady(found->second)) return;
+      if (found->second.promised && !HasAllRanks(found->second)) return;
       Entry entry = std::move(found->second);
       waiting_.erase(found);
       Launch(std::move(entry), out);
@@ -242,22 +243,27 @@ bool HostOrder::AllReady(const Entry& entry) const {
   return true;
 }
 
+bool HostOrder::HasAllRanks(const Entry& entry) const { return entry.launch.parts.size() == num_members_; }
+
 // What a member that has left makes impossible is found here, so that all hosts see the same end.
 void HostOrder::Launch(Entry entry, std::vector<RelayMessage>* out) {
   const Manifest& manifest = entry.launch.manifest;
   const CollectiveInfo& info = InfoOf(manifest.operation.kind);
+  const bool all_take_part = HasAllRanks(entry);
   const bool needs_all = info.Is(kHasSplits) || manifest.operation.kind == CollectiveKind::kCommunicator;
   if (info.Is(kHasRoot) && !HasRank(entry.launch.parts, manifest.operation.root)) {
     return Fail(0, DescribeManifest(manifest) + ": the root has left the process set", out);
   }
-  if (needs_all && entry.launch.parts.size() != num_members_) {
+  if (needs_all && !all_take_part) {
     return Fail(0, DescribeManifest(manifest) + ": a rank that it needs has left the process set", out);
   }
   RelayMessage launch = std::move(entry.launch);
   launch.promised = entry.promised;
   launch.data.clear();
-  // There is no result yet if one of the hosts has sent no partial one, since its tensors are on GPUs.
-  bool all_have_data = true;
+  // There is no result yet if one of the hosts has sent no partial one: its tensors are on GPUs, or another
+  // request was under way there. A transfer then makes the same bits, unless a rank has left: then it adds
+  // the inputs in the order of the ranks. So nothing else may do that then.
+  bool all_have_data = all_take_part || launch.manifest.operation.kind != CollectiveKind::kAllreduce;
   for (std::size_t host = 0; host < active_.size(); ++host) {
     std::vector<std::string>& data = entry.data[host];
     if (entry.ready[host] && data.empty()) all_have_data = false;
@@ -265,7 +271,7 @@ void HostOrder::Launch(Entry entry, std::vector<RelayMessage>* out) {
   }
   if (!all_have_data) launch.data.clear();
   // NCCL's communicator has all ranks.
-  if (launch.nccl != kNoNccl && launch.parts.size() != num_members_) launch.nccl = kNotKept;
+  if (launch.nccl != kNoNccl && !all_take_part) launch.nccl = kNotKept;
   SortParts(&launch.parts);
   out->push_back(std::move(launch));
 }

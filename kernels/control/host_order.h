@@ -13,10 +13,11 @@
 // promised, and one while no other is under way. What keeps all hosts in step:
 //   - One host has promises at a time. It launches them in their order, and the head launches nothing else
 //     before they are launched.
-//   - What does not go with this (a failure, a rank that leaves, a request that is ready behind one that is
-//   not)
-//     waits while the head withdraws the promises. The host answers, behind its reports of what it has
-//     launched. So the head knows then which promises were kept.
+//   - The head first withdraws its promises before it handles a failure, a leaving rank, or a request that
+//     overtook a promised one. The host answers, behind its reports of what it has launched. So the head
+//     knows then which promises were kept.
+//   - A promise is kept only if all ranks take part in the request. So what depends on that is decided by the
+//     head alone.
 #ifndef TF_SMDDP_KERNELS_CONTROL_HOST_ORDER_H_
 #define TF_SMDDP_KERNELS_CONTROL_HOST_ORDER_H_
 
@@ -73,6 +74,7 @@ class HostOrder {
   void TakeReady(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out);
   void TakeLeft(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out);
   bool AllReady(const Entry& entry) const;
+  bool HasAllRanks(const Entry& entry) const;
   std::optional<std::size_t> LastAwaited(const Entry& entry) const;
   void AddToMayBePromised(const Key& key);
   void LaunchInOrder(std::vector<RelayMessage>* out);

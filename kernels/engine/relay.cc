@@ -318,8 +318,10 @@ void Relay::LaunchPromised() {
     const auto found = reported_.find(Key{promise.key_hash, promise.key, promise.ticket});
     if (found == reported_.end()) return;
     const RelayMessage& report = found->second.report;
-    // The head is about to find that, too.
+    // The head is about to find that, too: they differ, or a rank has left.
     if (!SameManifest(promise.manifest, report.manifest)) return;
+    const auto size = static_cast<std::size_t>(communicator_->size());
+    if (promise.parts.size() + report.parts.size() != size) return;
     AddReport(report, &promise);
     SortParts(&promise.parts);
     if (!report.data.empty() && promise.data.size() + 1 == communicator_->hosts().size()) {

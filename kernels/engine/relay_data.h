@@ -5,6 +5,10 @@
 // request together with it. So the result is everywhere after the two messages that the order takes anyway; a
 // transfer would take one more, and a batch. A barrier goes so, too: it has no data, and no batch.
 //
+// When this happens depends on time, so it must have the bits of a transfer. That is so while all ranks take
+// part (host_reduction.h). When one has left, the transfer adds the inputs in the order of the ranks, and the
+// head throws away the partial results of allreduces.
+//
 // The head gets this from each host and sends it to each, so the tensor of a job of many hosts must be
 // smaller.
 #ifndef TF_SMDDP_KERNELS_ENGINE_RELAY_DATA_H_

@@ -128,7 +128,8 @@ TEST_F(HostOrderTest, PartialResultsComeInTheOrderOfTheHosts) {
   // A host that has no members any more has none.
   EXPECT_TRUE(Take(0, Ready(2, {0, 2})).empty());
   Take(1, Left(1));
-  of_first.ticket = 3;
+  of_first = Ready(3, {0, 2}, {CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, RankId(0)});
+  of_first.data = {"first"};
   EXPECT_EQ(Take(0, of_first).at(0).data, (std::vector<std::string>{"first"}));
 }
 
@@ -223,6 +224,24 @@ TEST_F(HostOrderTest, WhatNeedsARankThatHasLeftFails) {
   out = Take(0, Ready(2, {0, 2}, {CollectiveKind::kAlltoall}, 1));
   ASSERT_EQ(out.size(), 1u);
   EXPECT_NE(out[0].text.find("a rank that it needs has left"), std::string::npos);
+}
+
+// Whether all hosts have sent partial results may depend on time, and the other way adds in the order of the
+// ranks.
+TEST_F(HostOrderTest, WhereARankHasLeftNoReductionIsMadeOfPartialResults) {
+  const auto with_data = [](RelayMessage report) {
+    report.data = {"partial"};
+    return report;
+  };
+  Take(1, with_data(Ready(1, {1})));
+  EXPECT_EQ(Take(0, with_data(Ready(1, {0, 2}))).at(0).data.size(), 2u);
+  Take(0, Left(2));
+  Take(1, with_data(Ready(2, {1})));
+  EXPECT_TRUE(Take(0, with_data(Ready(2, {0}))).at(0).data.empty());
+  // Nothing is rounded in a broadcast.
+  const Operation broadcast{CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, RankId(1)};
+  Take(1, with_data(Ready(3, {1}, broadcast)));
+  EXPECT_EQ(Take(0, with_data(Ready(3, {0}, broadcast))).at(0).data.size(), 2u);
 }
 
 class PromiseTest : public HostOrderTest {
@@ -336,6 +355,28 @@ TEST_F(PromiseTest, APromiseHasThePartialResultsOfTheOtherHosts) {
   small = Alone(1, {1});
   small.data = {"second"};
   EXPECT_EQ(Take(1, small).at(0).data, (std::vector<std::string>{"first", "second"}));
+}
+
+// A host keeps no promise of a request in which not all of its ranks take part.
+TEST_F(PromiseTest, APromiseIsWithdrawnWhenARankHasLeft) {
+  HostOrder order({{0}, {1, 2}});
+  Messages out;
+  order.Take(0, Alone(1, {0}), &out);
+  order.Promise(&out);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kPromise);
+  out.clear();
+  order.Take(1, Alone(1, {1}), &out);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kWithdraw);
+  out.clear();
+  order.Take(1, Left(2), &out);
+  EXPECT_TRUE(out.empty());
+  order.Take(1, Withdrawn(), &out);
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kLaunch);
+  EXPECT_FALSE(out[0].promised);
+  EXPECT_EQ(out[1].kind, RelayMessage::kLeft);
 }
 
 TEST_F(PromiseTest, WhatIsReadyBehindAPromiseIsLaunchedAfterItsWithdrawal) {

@@ -162,11 +162,14 @@ class Player {
 
 void RunSeed(std::uint32_t seed) {
   const std::string advice = "; run it again with SCHEDULE_SEED=" + std::to_string(seed);
-  SCOPED_TRACE(advice);
   const TimeLimit limit(std::chrono::seconds(60), advice);
   const Schedule schedule = MakeSchedule(seed);
   RunRanks(
-      schedule.size, [&](int, Engine& engine) { Player(schedule, seed, engine).Play(); },
+      schedule.size,
+      [&](int, Engine& engine) {
+        SCOPED_TRACE(advice);  // a trace is of one thread
+        Player(schedule, seed, engine).Play();
+      },
       [&](int, Config* config) {
         config->bucket_cap_bytes = schedule.bucket_cap_bytes;
         config->chunk_bytes = schedule.chunk_bytes;

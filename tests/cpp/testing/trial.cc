@@ -262,7 +262,6 @@ void Attempt::Free(Tensor* tensor) {
 }
 
 Request Attempt::MakeRequest(bool alone) {
-  alone_ = alone;
   Request request;
   request.communicator = communicator_;
   request.operation.kind = trial_.kind;
@@ -309,14 +308,8 @@ bool Attempt::Check(const Status& status, std::vector<int> participants) {
   }
   std::vector<int> host_of;
   const std::size_t hosts = RanksOnHosts(engine_.config().size).size();
-  // The relays bring what is small of allreduces to the other hosts, also when a member has left. Otherwise
-  // its host sends the inputs of its ranks then.
-  const std::size_t bytes = InputOf(trial_, member_).size();
-  const std::size_t most = alone_ && hosts == 2
-                               ? 32 << 10
-                               : std::min<std::size_t>(engine_.config().small_bytes, (64 << 10) / hosts);
-  const bool small = trial_.kind == CollectiveKind::kAllreduce && bytes <= most;
-  if (hosts > 1 && (small || participants.size() == ranks_.size())) {
+  // When a member has left, inputs are added in the order of the ranks.
+  if (hosts > 1 && participants.size() == ranks_.size()) {
     for (const int rank : ranks_) host_of.push_back(rank % static_cast<int>(hosts));
   }
   const Outcome expected = ExpectedOf(trial_, participants, member_, host_of);

@@ -99,7 +99,6 @@ class Attempt {
   const Trial trial_;
   const std::vector<int> ranks_;
   const int member_;
-  bool alone_ = false;
   Placement placement_;
   TestDevice::Stream* const stream_;
   Tensor input_, output_;
