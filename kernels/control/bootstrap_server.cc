@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/common/logging.h"
 #include "kernels/common/process.h"
 #include "kernels/common/system_call.h"
 #include "kernels/common/unique_fd.h"
@@ -206,23 +207,36 @@ class Server {
         SendMessage(socket, &message, sizeof message, {}));  // best effort: it is no rank of this run
   }
 
-  // Reads the hello of a new connection and takes its sender as a rank. A process of another run is rejected,
-  // and *missing is incremented again.
+  // Notes, for the message if init() fails later, and logs, that a connection is closed that is no rank's.
+  void Drop(int pid, const std::string& what) {
+    const std::string process = "pid " + std::to_string(pid) + " connected during init() and " + what;
+    refused_ = "; " + process;
+    const Logger logger(static_cast<LogLevel>(config_.log_level), config_.rank);
+    logger.Log(LogLevel::kWarning, process + ", so it is no rank of this job; init() goes on without it");
+  }
+
+  // Reads the hello of a new connection and takes its sender as a rank. A process of another run, and one
+  // that sends no hello, is rejected, and *missing is incremented again.
   Status HandleHello(UniqueFd socket, const Hello& ours, BootstrapResult* result, int* missing) {
     Hello hello;
     std::vector<UniqueFd> fds;
-    Status status = ReceiveMessage(socket.get(), &hello, sizeof hello, 1, deadline_, &fds);
-    if (!status.ok()) return Internal("a process that connected during init() " + status.message());
     PeerCredentials credentials;
-    status = ReadPeerCredentials(socket.get(), &credentials);
-    if (status.ok() && IsOfAnotherRun(hello)) {
+    Status status = ReadPeerCredentials(socket.get(), &credentials);
+    if (!status.ok()) return status;
+    status = ReceiveMessage(socket.get(), &hello, sizeof hello, 1, deadline_, &fds);
+    if (!status.ok()) {
+      Drop(credentials.pid, status.message());
+      ++*missing;
+      return {};
+    }
+    if (IsOfAnotherRun(hello)) {
       RejectOtherRun(socket.get());
       refused_ = "; pid " + std::to_string(credentials.pid) + " came as rank " + std::to_string(hello.rank) +
                  " of another run, and was refused";
       ++*missing;
       return {};
     }
-    if (status.ok()) status = CheckHello(hello, ours);
+    status = CheckHello(hello, ours);
     if (status.ok() && fds.size() != 1) status = ReceiveRefusal(socket.get(), hello.rank);
     if (status.ok() && sockets_[hello.rank].valid()) {
       status = Internal("two processes are " + RankName(hello.rank) + ": pid " +

@@ -151,24 +151,41 @@ TEST(Bootstrap, ALongPathIsAnErrorThatSaysSo) {
   ::rmdir(deep.c_str());
 }
 
-TEST(Bootstrap, AStrangersMessageIsRefused) {
+// Connections that are no rank's: one that sends something else, one that says nothing, and one that ends at
+// once, as that of a client that is killed.
+TEST(Bootstrap, AStrangerIsRefusedAndTheRunContinues) {
   const PrivateDirectory directory;
-  const TimeLimit limit(std::chrono::seconds(60));
-  std::thread stranger([&] {
-    UniqueFd socket;
-    ASSERT_TRUE(ConnectUnix(directory.path() + "/bootstrap",
-                            std::chrono::steady_clock::now() + std::chrono::seconds(10), false, &socket)
-                    .ok());
-    ASSERT_TRUE(SendMessage(socket.get(), "hello", 5, {}).ok());
-    std::vector<UniqueFd> fds;
-    char byte;
-    EXPECT_FALSE(ReceiveMessage(socket.get(), &byte, 1, 0,
-                                std::chrono::steady_clock::now() + std::chrono::seconds(10), &fds)
-                     .ok());
-  });
+  const std::vector<Config> configs = Configs(2, directory.path());
+  std::vector<Outcome> first;
+  std::thread rank_zero([&] { first = MeetAll({configs[0]}); });
+  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  UniqueFd sends, silent, ends;
+  for (UniqueFd* const socket : {&sends, &silent, &ends}) {
+    ASSERT_TRUE(ConnectUnix(directory.path() + "/bootstrap", deadline, false, socket).ok());
+  }
+  ASSERT_TRUE(SendMessage(sends.get(), "hello", 5, {}).ok());
+  ends.Reset();
+  std::vector<UniqueFd> fds;
+  char byte;
+  EXPECT_FALSE(ReceiveMessage(sends.get(), &byte, 1, 0, deadline, &fds).ok());  // it is closed
+  const std::vector<Outcome> second = MeetAll({configs[1]});
+  rank_zero.join();
+  EXPECT_TRUE(first[0].status.ok()) << first[0].status.message();
+  EXPECT_TRUE(second[0].status.ok()) << second[0].status.message();
+}
+
+TEST(Bootstrap, AMissingRanksErrorMentionsTheStranger) {
+  const PrivateDirectory directory;
   std::vector<Config> configs = Configs(2, directory.path());
   configs.pop_back();
-  ExpectAllFailWith(MeetAll(configs), "does not understand");
+  configs[0].bootstrap_timeout_seconds = 1;
+  std::thread stranger([&] {
+    const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    UniqueFd socket;
+    EXPECT_TRUE(ConnectUnix(directory.path() + "/bootstrap", deadline, false, &socket).ok());
+  });
+  ExpectAllFailWith(MeetAll(configs), "pid " + std::to_string(::getpid()) +
+                                          " connected during init() and closed the connection");
   stranger.join();
 }
 
