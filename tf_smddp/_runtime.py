@@ -26,7 +26,7 @@ at_shutdown: List[Callable[[], None]] = []
 
 
 def init() -> None:
-    """Joins this process to its job. Call it at the start of the script; a second call does nothing.
+    """Joins this process to its job. Call it once, at the start of the script.
 
     Collective: every rank must call this; it returns when all ranks of the job are there. The environment,
     which `smddprun` sets, describes the job; without it this process is rank 0 of 1. No TensorFlow device is
@@ -42,13 +42,17 @@ def init() -> None:
     raises KeyboardInterrupt here. `shutdown` puts the handler back.
 
     Raises:
-        RuntimeError: the ranks could not be connected (the text says why); after `shutdown`, under
-            `smddprun`, where a job has one rendezvous (the text says what to do).
+        RuntimeError: it was called before; the ranks could not be connected (the text says why); after
+            `shutdown`, under `smddprun`, where a job has one rendezvous (the text says what to do).
     """
     global _owner_pid
     with _lock:
         if is_initialized():
-            return  # a notebook's cell is run again
+            raise RuntimeError(
+                "init() called more than once: tf_smddp is already initialized in this process. Call it "
+                "once, at the start of the script. Where a notebook's cell may run again, ask "
+                "tf_smddp.is_initialized() first."
+            )
         try:
             with _process_manager.running(_lib):
                 call_in_thread(_lib.tf_smddp_init, _library.nccl_library().encode(), os.fsencode(sys.prefix))

@@ -6,6 +6,7 @@ import tensorflow as tf
 from modes import ALL_MODES
 from values import sum_of_ranks
 
+import smdistributed.dataparallel.tensorflow
 import tf_smddp as sdp
 
 pytestmark = pytest.mark.one_rank
@@ -157,8 +158,10 @@ def test_root_out_of_range(size, call):
 
 
 def test_init_twice(rank, size):
-    """A notebook's cell may be run again: nothing changes."""
-    sdp.init()
+    """As SMDDP does. Horovod's layer does nothing (test_horovod.py)."""
+    for init in (sdp.init, smdistributed.dataparallel.tensorflow.init):
+        with pytest.raises(RuntimeError, match=r"^init\(\) called more than once: "):
+            init()
     assert (sdp.rank(), sdp.size()) == (rank, size)
     assert float(sdp.allreduce(1.0, op=sdp.ReduceOp.SUM)) == size
 
