@@ -7,7 +7,7 @@ to this tree, and shows for each rule that it finds what it is there to find. St
 import os
 import pathlib
 import re
-from typing import Iterator, List, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 # From the top down. A layer may use itself and what stands to the right of it.
 LAYERS = ["tf", "engine", "fusion", "control", "collectives", "cuda", "memory", "reduce", "mpi", "common"]
@@ -44,6 +44,12 @@ NOT_OURS = (
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 LABEL = re.compile(r'"//kernels/(\w+)[^"]*"')
 GETENV = re.compile(r"\b(?:secure_)?getenv\b|\benviron\b")
+# The begin of a namespace, of a class, or of anything else in braces; and the end of each.
+SCOPE = re.compile(
+    r"\b(?P<keyword>namespace)\s*(?P<namespace>[\w:]*)\s*\{"
+    r"|\b(?:class|struct|union)\s+(?:alignas\([^)]*\)\s*)?(?P<class>\w+)\s*(?:final\s*)?(?::[^:;{}(][^;{}]*)?\{"
+    r"|[{}]"
+)
 # In two pieces, so that this file does not mention what it forbids.
 OUTSIDE = re.compile(r"\.\./" + r"shared\b|/work/" + r"shared\b")
 
@@ -174,4 +180,29 @@ def outside_paths(root: pathlib.Path) -> List[str]:
     return found
 
 
-RULES = [tensorflow_headers, layer_order, environment, outside_paths]
+def class_names(root: pathlib.Path) -> List[str]:
+    """A class of a named namespace is defined once: two of one name have one destructor for the linker."""
+    found = []
+    first: Dict[str, str] = {}
+    for path in cpp_files(root, ("kernels", "ops")):
+        text = without_comments(path.read_text(encoding="utf-8"))
+        # Of the open braces: a namespace, "" if it has no name, None if it is something else.
+        scopes: List[Optional[str]] = []
+        for match in SCOPE.finditer(text):
+            if match.group() == "}":
+                del scopes[-1:]
+                continue
+            names = [scope for scope in scopes if scope]
+            if match.group("class") and len(names) == len(scopes):
+                name = "::".join([*names, match.group("class")])
+                file = path.relative_to(root).as_posix()
+                line = text.count("\n", 0, match.start()) + 1
+                # In one file, it is there for each of several systems, or the compiler refuses it.
+                if first.setdefault(name, file) != file:
+                    found.append(f"{file}:{line}: another class {name} is in {first[name]}; rename one")
+            is_namespace = match.group("keyword") is not None
+            scopes.append((match.group("namespace") or "") if is_namespace else None)
+    return found
+
+
+RULES = [tensorflow_headers, layer_order, environment, outside_paths, class_names]

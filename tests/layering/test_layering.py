@@ -43,6 +43,18 @@ def write(root: pathlib.Path, name: str, text: str) -> None:
     path.write_text(text)
 
 
+def test_classes_of_one_name(tree):
+    """Those of unnamed namespaces, members and declarations are no classes of that name."""
+    write(tree, "kernels/tf/a.h", "namespace ours {\nclass B;\nstruct Call final : public Base {\n};\n}\n")
+    write(tree, "kernels/tf/b.cc", "namespace ours {\nnamespace {\nclass Call {};\n}\nvoid f(Call& c) {}\n}")
+    write(tree, "kernels/tf/c.cc", "namespace ours {\nclass Outer {\n struct Call {};\n};\n}\nclass Call {};")
+    write(tree, "kernels/tf/d.cc", "namespace others {\nstruct Call { int x; };\n}\n")
+    assert layering.class_names(tree) == []
+    write(tree, "kernels/memory/z.h", "namespace ours {\n\nstruct alignas(64) Call {\n};\n}\n")
+    (found,) = layering.class_names(tree)
+    assert "kernels/tf/a.h:3: another class ours::Call is in kernels/memory/z.h" in found
+
+
 @pytest.mark.parametrize("rule", layering.RULES, ids=lambda rule: rule.__name__)
 def test_this_tree(rule):
     assert (ROOT / "kernels").is_dir()

@@ -29,7 +29,7 @@ std::string Listed(const std::vector<std::int64_t>& rows) {
 }
 
 // Checks the rows that the ranks have brought against those that the program was compiled for.
-AllocateOutput ExpectRows(const Call& call, std::size_t index) {
+AllocateOutput ExpectRows(const XlaCall& call, std::size_t index) {
   const CallDescription::Tensor& tensor = call.description.tensors[index];
   return [expected = tensor.rows, label = tensor.label, kind = call.description.operation.kind,
           result = call.results[index]](const std::vector<std::int64_t>& rows, void** output) {
@@ -43,7 +43,7 @@ AllocateOutput ExpectRows(const Call& call, std::size_t index) {
   };
 }
 
-Status Draw(const Call& call, std::int64_t* ticket) {
+Status Draw(const XlaCall& call, std::int64_t* ticket) {
   std::uint64_t drawn = 0;
   Status status = call.engine->DrawTicket(call.description.communicator, kNoStep, &drawn);
   *ticket = static_cast<std::int64_t>(drawn);
@@ -51,7 +51,7 @@ Status Draw(const Call& call, std::int64_t* ticket) {
 }
 
 // The first operand is unused: it is the tensor that must have been computed before the ticket is drawn.
-Status DrawTicket(Call& call) {
+Status DrawTicket(XlaCall& call) {
   std::int64_t ticket = 0;
   Status status = Draw(call, &ticket);
   if (!status.ok()) return status;
@@ -61,7 +61,7 @@ Status DrawTicket(Call& call) {
 }
 
 // A late ticket comes from another computation, and is drawn here. Without one there is nothing to read.
-Status TicketOf(const Call& call, std::size_t operand, std::int64_t* ticket) {
+Status TicketOf(const XlaCall& call, std::size_t operand, std::int64_t* ticket) {
   *ticket = -1;
   if (!call.description.has_ticket) return {};
   Status status = call.memory->ReadTicket(call.description, call.operands[operand], ticket);
@@ -69,7 +69,7 @@ Status TicketOf(const Call& call, std::size_t operand, std::int64_t* ticket) {
 }
 
 // XLA does not touch the result's buffer until the finish call, so the engine may write into it until then.
-Status Start(Call& call) {
+Status Start(XlaCall& call) {
   const CallDescription& description = call.description;
   void* const buffer = call.results[0];
   std::int64_t ticket = 0;
@@ -93,7 +93,7 @@ Status Start(Call& call) {
   return status;
 }
 
-Status Finish(Call& call) {
+Status Finish(XlaCall& call) {
   const CallDescription& description = call.description;
   const std::uint64_t number = call.memory->ReadToken(call.operands[1]);
   const std::shared_ptr<GroupRun> run = GroupRun::Find(number);
@@ -114,7 +114,7 @@ Status Finish(Call& call) {
   return status;
 }
 
-Status Run(Call& call) {
+Status Run(XlaCall& call) {
   const CallDescription& description = call.description;
   std::int64_t ticket = 0;
   Status status = TicketOf(call, call.tensors(), &ticket);
@@ -137,12 +137,12 @@ Status Run(Call& call) {
 }
 
 // The first operand is unused: it is the tensor that must have been computed before the chain continues.
-Status Pass(Call& call) {
+Status Pass(XlaCall& call) {
   call.memory->KeepToken(call.memory->ReadToken(call.operands[1]), call.results[0]);
   return {};
 }
 
-Status Execute(CallKind kind, Call& call) {
+Status Execute(CallKind kind, XlaCall& call) {
   switch (kind) {
     case CallKind::kTicket:
       return DrawTicket(call);
@@ -160,11 +160,11 @@ Status Execute(CallKind kind, Call& call) {
 
 }  // namespace
 
-std::size_t Call::tensors() const {
+std::size_t XlaCall::tensors() const {
   return InfoOf(description.operation.kind).Is(kHasNoTensor) ? 0 : description.tensors.size();
 }
 
-std::size_t Call::OperandCount(CallKind kind) const {
+std::size_t XlaCall::OperandCount(CallKind kind) const {
   switch (kind) {
     case CallKind::kTicket:  // a tensor, token
     case CallKind::kFinish:  // a buffer, token
@@ -179,8 +179,8 @@ std::size_t Call::OperandCount(CallKind kind) const {
 }
 
 void ExecuteCall(CallKind kind, const char* text, std::size_t length,
-                 const std::function<Status(Call*)>& place, XlaCustomCallStatus_* outcome) {
-  Call call;
+                 const std::function<Status(XlaCall*)>& place, XlaCustomCallStatus_* outcome) {
+  XlaCall call;
   call.engine = GlobalEngine();
   Status status;
   if (call.engine == nullptr) {

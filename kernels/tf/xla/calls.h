@@ -47,7 +47,7 @@ class CallMemory {
 };
 
 // One call: its description and its buffers.
-struct Call {
+struct XlaCall {
   CallDescription description;
   const void* const* operands = nullptr;
   void* const* results = nullptr;
@@ -64,7 +64,7 @@ struct Call {
 // and sets `operands`, `results` and `memory`. After an error, which *outcome tells XLA, no request of a
 // compiled program in this process is pending.
 void ExecuteCall(CallKind kind, const char* text, std::size_t length,
-                 const std::function<Status(Call*)>& place, XlaCustomCallStatus_* outcome);
+                 const std::function<Status(XlaCall*)>& place, XlaCustomCallStatus_* outcome);
 
 }  // namespace tf_smddp
 

@@ -45,7 +45,7 @@ template <CallKind kKind>
 void CpuCall(void* results, const void** operands, const char* text, std::size_t length,
              XlaCustomCallStatus* outcome) {
   CpuMemory memory;
-  const auto place = [&](Call* call) {
+  const auto place = [&](XlaCall* call) {
     call->operands = operands;
     call->results = static_cast<void**>(results);
     call->memory = &memory;

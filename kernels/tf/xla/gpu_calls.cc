@@ -100,7 +100,7 @@ template <CallKind kKind>
 void GpuCall(void* stream, void** buffers, const char* text, std::size_t length,
              XlaCustomCallStatus* outcome) {
   GpuMemory memory(stream);
-  const auto place = [&](Call* call) {
+  const auto place = [&](XlaCall* call) {
     call->operands = buffers;
     call->results = buffers + call->OperandCount(kKind);
     call->memory = &memory;
