@@ -1,4 +1,4 @@
-"""What a Keras script needs of tf_smddp, and the callbacks for `model.fit`.
+"""All names of tf_smddp, and the callbacks for Keras's `fit`.
 
     import tf_smddp.keras as sdp
 
@@ -10,40 +10,8 @@ Keras is the one that `tf.keras` stands for: Keras 2, Keras 3, or tf_keras with 
 This module only re-exports. It is not imported by tf_smddp, since it loads Keras.
 """
 
-from tf_smddp import (
-    Compression,
-    DistributedOptimizer,
-    ReduceOp,
-    allreduce,
-    barrier,
-    broadcast,
-    broadcast_global_variables,
-    broadcast_variables,
-    init,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-)
+from tf_smddp import *  # noqa: F403
+from tf_smddp import __all__ as _of_tf_smddp
 from tf_smddp.keras import callbacks
 
-__all__ = [
-    "Compression",
-    "DistributedOptimizer",
-    "ReduceOp",
-    "allreduce",
-    "barrier",
-    "broadcast",
-    "broadcast_global_variables",
-    "broadcast_variables",
-    "callbacks",
-    "init",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "rank",
-    "shutdown",
-    "size",
-]
+__all__ = [*_of_tf_smddp, "callbacks"]

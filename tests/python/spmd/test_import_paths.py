@@ -50,6 +50,7 @@ def test_callbacks():
 
 
 def test_keras_has_what_tf_smddp_has():
+    assert set(tf_smddp.keras.__all__) == {*tf_smddp.__all__, "callbacks"}
     for name in set(tf_smddp.keras.__all__) - {"callbacks"}:
         assert getattr(tf_smddp.keras, name) is getattr(tf_smddp, name), name
 
