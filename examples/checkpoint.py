@@ -71,11 +71,7 @@ first_try = os.environ.get("SMDDP_RESTART_COUNT", "0") == "0"
 begin = time.perf_counter()
 for step in range(first, steps):
     loss = training_step(*next(batches))
-    if (
-        step == arguments.fail_at
-        and sdp.rank() == sdp.size() - 1
-        and os.environ["SMDDP_RESTART_COUNT"] == "0"
-    ):
+    if step == arguments.fail_at and last_rank and first_try:
         raise RuntimeError(f"step {step} fails, as --fail-at asks")
     if (step + 1) % arguments.save_every == 0:
         checkpoint.save(step + 1)  # collective; it returns when all of it is written

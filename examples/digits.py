@@ -103,12 +103,11 @@ def main() -> int:
 
     # 3. Each rank takes its own shard of the data, then shuffles it. The last, incomplete batch is left out,
     # so that all ranks make the same number of steps. Each rank has another seed, so the ranks start with
-    # different weights until step 6 makes them equal.
+    # different weights until step 5 makes them equal.
     tf.keras.utils.set_random_seed(arguments.seed + sdp.rank())
     train_images, train_labels, test_images, test_labels = load_images()
     dataset = (
-        tf.data.Dataset.from_tensor_slices((train_images, train_labels))
-        .shard(sdp.size(), sdp.rank())
+        sdp.shard(tf.data.Dataset.from_tensor_slices((train_images, train_labels)))
         .shuffle(len(train_labels))
         .map(shift)
         .batch(arguments.batch_size, drop_remainder=True)

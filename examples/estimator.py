@@ -42,7 +42,7 @@ def model_fn(features, labels, mode):
 
 def training_input():
     # The data repeat without end, so all ranks make the same number of steps.
-    dataset = tf.data.Dataset.from_tensor_slices((train_images, train_labels)).shard(sdp.size(), sdp.rank())
+    dataset = sdp.shard(tf.data.Dataset.from_tensor_slices((train_images, train_labels)))
     return dataset.shuffle(2000).repeat().batch(arguments.batch_size, drop_remainder=True)
 
 

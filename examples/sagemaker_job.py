@@ -4,7 +4,7 @@
     python examples/sagemaker_job.py --image URI --role ARN --instances 2 --script digits.py
 
 URI is an image in ECR, as in ACCOUNT.dkr.ecr.REGION.amazonaws.com/tf-smddp:latest. It needs TensorFlow,
-tf_smddp, rich and scikit-learn (pip install 'tf_smddp[examples]'), Open MPI 4 and PyPI's sagemaker-training.
+tf_smddp, rich and scikit-learn, Open MPI 4 and PyPI's sagemaker-training.
 The script is one of this folder, or another with --source-dir.
 """
 

@@ -4,7 +4,7 @@
     smddprun -np 2 python examples/tfrecords.py --data s3://bucket/digits --checkpoint s3://bucket/trained
 
 Rank 0 writes the files if there are none. Each rank reads files of its own, so none is read twice. Paths such
-as s3://… need the package tensorflow-io: `pip install 'tf_smddp[io]'`.
+as s3://… need the package tensorflow-io: `pip install tensorflow-io==0.34.0`.
 """
 
 import argparse

@@ -27,7 +27,7 @@ tf.set_random_seed(1 + sdp.rank())
 
 train_images, train_labels, test_images, test_labels = load_images()
 # The data repeat without end, so all ranks make the same number of steps.
-dataset = tf.data.Dataset.from_tensor_slices((train_images, train_labels)).shard(sdp.size(), sdp.rank())
+dataset = sdp.shard(tf.data.Dataset.from_tensor_slices((train_images, train_labels)))
 dataset = dataset.shuffle(2000).repeat().batch(arguments.batch_size, drop_remainder=True)
 images, labels = tf.data.make_one_shot_iterator(dataset).get_next()
 

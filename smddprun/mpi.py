@@ -34,7 +34,7 @@ def find_launcher(environ: Mapping[str, str]) -> tuple[str, str]:
     if program is None:
         raise LauncherError(
             "several hosts need an MPI, and there is no mpirun or mpiexec in PATH; install one on all hosts, "
-            "for example with: pip install 'tf_smddp[mpi]'"
+            "for example with: pip install mpich"
         )
     try:
         shown = subprocess.run(

@@ -35,6 +35,6 @@ def know_file_system(path: str) -> None:
     if scheme not in tf.io.gfile.get_registered_schemes():
         raise ValueError(
             f"TensorFlow has no file system for {path!r}. The package tensorflow-io has some, {reason}. With "
-            "TensorFlow 2.15, run: pip install 'tf_smddp[io]'. With later versions, mount the store as a "
-            "folder."
+            "TensorFlow 2.15, run: pip install tensorflow-io==0.34.0. With later versions, mount the store "
+            "as a folder."
         )
