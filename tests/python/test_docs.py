@@ -1,5 +1,6 @@
 """The Python examples of the documents run, one after the other, and return what their comments say."""
 
+import ast
 import re
 
 import pytest
@@ -19,8 +20,6 @@ report("arrays", [x.numpy().tolist() for x in arrays])
 report("sums", [int(x) for x in sums])
 report("reason", reason)
 report("set", float(total) if ends.included() else None)
-report("network", network.get_weights()[0].tolist())
-report("best", history.history["loss"][-1] < history.history["loss"][0] and os.path.exists("best.weights.h5"))
 report("last", float(last))
 report("gradient", gradient.numpy().tolist())
 report("objects", [config, hosts, gathered])
@@ -31,8 +30,27 @@ report("steps", int(adam.iterations))
 """
 
 
+OURS = {"tf_smddp", "smdistributed"}
+
+
 def python_blocks(document):
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
+    return [block for block in blocks if not is_program(block)]
+
+
+def is_program(text):
+    """Returns whether a block begins with imports, one of them of ours, and calls `init`."""
+    statements = ast.parse(text).body
+    if not isinstance(statements[0], (ast.Import, ast.ImportFrom)):
+        return False
+    imported = set()
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            imported |= {name.name.split(".")[0] for name in statement.names}
+        elif isinstance(statement, ast.ImportFrom):
+            imported.add(statement.module.split(".")[0])
+    attributes = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+    return bool(imported & OURS) and "init" in attributes
 
 
 @pytest.mark.one_tensorflow
@@ -59,8 +77,6 @@ def test_api(size):
             assert "rank 0" in report["reason"], str(job)
             assert "failed with INVALID_ARGUMENT" in report["reason"], str(job)
         assert report["set"] == sum(range(size)), str(job)
-        assert report["network"] == job.reports[0]["network"], str(job)
-        assert report["best"] is True, str(job)
         assert report["last"] == 2.0, str(job)
         assert report["fitted"] == job.reports[0]["fitted"], str(job)
         assert report["steps"] == 2, str(job)
