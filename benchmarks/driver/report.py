@@ -33,7 +33,7 @@ def suite_text(records: Sequence[Record], name: str) -> str:
 def write(records: List[Record], folder: pathlib.Path, document: Optional[pathlib.Path]) -> None:
     """Writes report.md to `folder`, the plots, and the results into the document, if there is one.
 
-    The plots lie beside the document, or in the folder: performance.svg, and in-graphs.svg for the README.
+    The plots lie beside the document, or in the folder: performance.svg, and in-graphs.svg, of graphs alone.
     """
     names = [record["suite"] for record in records if "suite_title" in record]
     sweeps = []
