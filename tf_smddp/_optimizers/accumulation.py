@@ -3,6 +3,9 @@
 The number of passes is counted in a variable, which every rank advances alike; so the condition here, with
 the collective under it, is the same on all ranks.
 
+Each list of variables counts for itself and has sums of its own, also for a variable that is in several lists:
+two losses that share some variables, or two parts of a model. A call with another list is another step.
+
 Variables are read before the condition and written after it, so that the branch with the collective waits
 for none of them (and would be in program order even without _program_order.py).
 """
@@ -27,13 +30,13 @@ class Accumulation:
         self._passes = passes
         self._divisor = passes if mean else 1
         self._counters: Dict[Tuple[Any, ...], tf.Variable] = {}
-        self._sums: Dict[Any, tf.Variable] = {}
+        self._sums: Dict[Tuple[Any, ...], tf.Variable] = {}  # by the list and the place in it
         self._is_step: Optional[tf.Tensor] = None
 
     def add(self, gradients: Sequence[Any], variables: Sequence[Any], reduce: Reduce) -> List[Any]:
         """Adds the gradients of one pass.
 
-        Collective in every `passes`-th call for the same variables.
+        Collective in every `passes`-th call for the same list of variables.
 
         Returns:
             In every `passes`-th call the reduced mean (or sum) over the passes, else zeros; None where a
@@ -42,9 +45,10 @@ class Accumulation:
         present = [i for i, gradient in enumerate(gradients) if gradient is not None]
         if not present:
             return list(gradients)
-        count = self._counter(variables).assign_add(1)
+        key = tuple(variable.ref() for variable in variables)
+        count = self._counter(key).assign_add(1)
         self._is_step = tf.equal(tf.math.floormod(count, self._passes), 0)
-        sums = [self._sum(variables[i], gradients[i]) for i in present]
+        sums = [self._sum((*key, i), variables[i].shape, gradients[i].dtype) for i in present]
         totals = [total + tf.convert_to_tensor(gradients[i]) for total, i in zip(sums, present)]
         results = tf.cond(
             self._is_step,
@@ -76,16 +80,14 @@ class Accumulation:
         is_step, self._is_step = self._is_step, None
         return is_step
 
-    def _counter(self, variables: Sequence[Any]) -> tf.Variable:
-        key = tuple(variable.ref() for variable in variables)
+    def _counter(self, key: Tuple[Any, ...]) -> tf.Variable:
         if key not in self._counters:
             self._counters[key] = _local_variable([], tf.int64)
         return self._counters[key]
 
-    def _sum(self, variable: Any, gradient: Any) -> tf.Variable:
-        key = variable.ref()
+    def _sum(self, key: Tuple[Any, ...], shape: Any, dtype: tf.DType) -> tf.Variable:
         if key not in self._sums:
-            self._sums[key] = _local_variable(variable.shape, gradient.dtype)
+            self._sums[key] = _local_variable(shape, dtype)
         return self._sums[key]
 
 

@@ -83,6 +83,29 @@ def test_none_and_two_sets_of_variables(rank, size, family, mode):
     assert array(unused).tolist() == [3.0]
 
 
+@each(OF_KERAS_2)
+@EAGER_AND_GRAPH
+def test_lists_that_share_variables(rank, size, family, mode):
+    """Another order, or some of the variables: what one list adds up does not get into the other one's mean."""
+    for others in ([1, 0], [1]):
+        variables = [family.variable([0.0]), family.variable([0.0])]
+        optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), backward_passes_per_step=2)
+        if not family.is_legacy:
+            optimizer.build(variables)
+        first = applier(optimizer, variables, mode)
+        second = applier(optimizer, [variables[i] for i in others], mode)
+        for repeat in range(2):
+            first([tf.constant([1.0])] * 2)
+            second([tf.constant([10.0])] * len(others))
+            first([tf.constant([1.0])] * 2)
+            expected = np.array([1.0, 1.0]) * (repeat + 1)
+            expected[others] += 10.0 * repeat
+            assert [float(array(x)[0]) for x in variables] == [-x for x in expected]
+            second([tf.constant([10.0])] * len(others))
+            expected[others] += 10.0
+            assert [float(array(x)[0]) for x in variables] == [-x for x in expected]
+
+
 @EAGER_AND_GRAPH
 def test_a_v1_optimizer(rank, size, mode):
     x = tf.Variable([0.0])
