@@ -12,6 +12,6 @@ This module only re-exports. It is not imported by tf_smddp, since it loads Kera
 
 from tf_smddp import *  # noqa: F403
 from tf_smddp import __all__ as _of_tf_smddp
-from tf_smddp.keras import callbacks
+from tf_smddp.keras import callbacks as callbacks
 
-__all__ = [*_of_tf_smddp, "callbacks"]
+__all__ = sorted([*_of_tf_smddp, "callbacks"])
