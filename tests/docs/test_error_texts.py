@@ -92,3 +92,20 @@ def test_the_page_has_each_warning():
     assert len(texts) > 15
     missing = [text.replace(VALUE, "…") for text in texts if not is_quoted(text)]
     assert not missing, f"docs/troubleshooting.md has no entry for {missing}"
+
+
+def test_no_text_installs_this_package_from_an_index():
+    """There is none that has it. A stranger could own the name there, and run code on the user's host."""
+    suffixes = {".py", ".md", ".cc", ".h", ".sh", ".yaml", ".yml", ".toml", ".ipynb", ""}
+    folders = ["tf_smddp", "smddprun", "smdistributed", "kernels", "ops", "docs", "examples", "tests"]
+    paths = [path for folder in (*folders, "benchmarks", "tools") for path in (ROOT / folder).rglob("*")]
+    paths += ROOT.glob("*")
+    named = re.compile(r"pip install([^\n`]*tf[_-]smddp\[|( -\S+)* ['\"]?tf[_-]smddp(?![\w*>/-]))")
+    assert named.search("pip install 'tf_smddp[io]'") and not named.search("pip install tf_smddp-*.whl")
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in paths
+        if path.is_file() and path.suffix in suffixes and path != pathlib.Path(__file__)
+        for match in named.finditer(path.read_text(errors="replace"))
+    ]
+    assert found == []

@@ -118,7 +118,7 @@ def test_metadata():
 
 
 def test_extras():
-    """What the pages name in `pip install 'tf_smddp[…]'`. TensorFlow's client for S3 is for 2.15."""
+    """Those of `pip install '.[…]'` in the source's folder. TensorFlow's client for S3 is for 2.15."""
     required = importlib.metadata.requires("tf_smddp")
     extras = importlib.metadata.metadata("tf_smddp").get_all("Provides-Extra")
     assert set(extras) == {"examples", "io", "mpi"}
