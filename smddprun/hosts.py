@@ -1,12 +1,22 @@
-"""The hosts of a job, as `-H` and `--hostfile` name them. Pure, but for `is_this_one`."""
+"""The hosts of a job, as `-H` and `--hostfile` name them. Pure, but for `is_this_one` and `unknown`."""
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from smddprun.options import MAX_RANKS, UsageError
+
+# What ssh takes for a host and for nothing else: a name or an address, with or without a user before it.
+_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[?[0-9A-Fa-f:.%]+\]?)")
+_MOST_SHOWN = 80
+
+
+def _shown(text: str) -> str:
+    """Returns words of a user's in quotes. A file that is no hostfile may have long lines."""
+    return repr(text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "...")
 
 
 class Host(NamedTuple):
@@ -43,7 +53,7 @@ def parse_file(path: str, lines: Iterable[str]) -> list[Host]:
         slots = settings.get("slots")
         if slots is not None and ":" in words[0]:
             raise UsageError(
-                f"{place} {line.strip()!r}: give the number of ranks once, as in 'host1 slots=8'"
+                f"{place} {_shown(line.strip())}: give the number of ranks once, as in 'host1 slots=8'"
             )
         found.append(_host(place, words[0] if slots is None else f"{words[0]}:{slots}"))
     if not found:
@@ -56,9 +66,17 @@ def _host(place: str, text: str) -> Host:
     if not colon:
         name, slots = slots, "1"
     if not name:
-        raise UsageError(f"{place} {text!r}: give a host's name and its number of ranks, as in 'host1:8'")
+        raise UsageError(
+            f"{place} {_shown(text)}: give a host's name and its number of ranks, as in 'host1:8'"
+        )
     if not (slots.isascii() and slots.isdecimal()) or len(slots) > 9 or not 1 <= int(slots) <= MAX_RANKS:
-        raise UsageError(f"{place} {text!r}: after the colon, give a whole number from 1 to {MAX_RANKS}")
+        raise UsageError(
+            f"{place} {_shown(text)}: after the colon, give a whole number from 1 to {MAX_RANKS}"
+        )
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{place} {_shown(name)} is no name of a host: it may have letters, digits, '.', '-' and '_'"
+        )
     return Host(name, int(slots))
 
 
@@ -73,6 +91,17 @@ def is_this_one(host: Host) -> bool:
     """Whether the name is one of this host's."""
     own = socket.gethostname()
     return host.name in {"localhost", "127.0.0.1", "::1", own, own.partition(".")[0]}
+
+
+def unknown(hosts: Iterable[Host]) -> list[str]:
+    """Returns the names that have no address here. ssh may know them all the same, by its own settings."""
+    names = []
+    for host in hosts:
+        try:
+            socket.getaddrinfo(host.name.rpartition("@")[2].strip("[]"), None)
+        except (OSError, UnicodeError):
+            names.append(host.name)
+    return names
 
 
 def deal(hosts: Iterable[Host], num_ranks: int | None) -> list[Host]:

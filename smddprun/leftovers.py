@@ -8,7 +8,7 @@ found.
 from __future__ import annotations
 
 import os
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 import psutil
 
@@ -20,6 +20,7 @@ from smddprun.escalation import SIGNALS, Escalation, Step
 GUARD_NAME = "smddprun-guard"
 
 _POLL_SECONDS = 0.05
+_MOST_LISTED = 10
 
 
 def find(job_id: str, sessions: Container[int]) -> list[psutil.Process]:
@@ -36,9 +37,11 @@ def find(job_id: str, sessions: Container[int]) -> list[psutil.Process]:
 def _belongs(process: psutil.Process, job_id: str, sessions: Container[int]) -> bool:
     try:
         try:
-            ours = belongs_to_job(process.environ(), job_id)
+            # Another user's process is only the job's if it is in a rank's session: root may read the
+            # environments of all, and anybody may put the job's id into his own.
+            ours = process.uids().real == os.getuid() and belongs_to_job(process.environ(), job_id)
         except psutil.AccessDenied:
-            ours = False  # another user's process, which may still be in a rank's session
+            ours = False
         ours = ours or os.getsid(process.pid) in sessions
         return ours and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
@@ -65,7 +68,15 @@ def describe(process: psutil.Process) -> str:
         command = " ".join(process.cmdline()) or process.name()
     except psutil.Error:
         return str(process.pid)
+    # What a process calls itself may hold control sequences of terminals.
+    command = "".join(each if each.isprintable() else "?" for each in command[:81])
     return f"{process.pid} ({command if len(command) <= 80 else command[:77] + '...'})"
+
+
+def listed(descriptions: Sequence[str]) -> str:
+    """Returns the first descriptions, and how many there are more."""
+    more = len(descriptions) - _MOST_LISTED
+    return ", ".join(descriptions[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 class Sweep:

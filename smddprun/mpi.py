@@ -85,6 +85,11 @@ def launch_words(
             f"--output-dir {chosen.output_dir!r} is for ranks of this host; with several hosts, write files "
             "in the script"
         )
+    if chosen.quiet:
+        raise UsageError(
+            "-q is for ranks of this host; with several hosts, let the script print on rank 0 only, and set "
+            "-x TF_CPP_MIN_LOG_LEVEL=2"
+        )
     if chosen.grace is not None:
         raise UsageError(
             f"--grace {chosen.grace:g} is for ranks of this host; with several hosts, MPI's launcher ends "

@@ -41,6 +41,7 @@ without GPUs, a rank for each two cores.
   --max-restarts N            when the job fails, start it again, N times at most (default: 0)
   --timeline FILE             write a timeline of all ranks' collectives, a Chrome trace
   --summary                   print a table at the end: what each rank has sent, and how long it has waited
+  -q, --quiet                 show the output of rank 0 only, and no notes; a rank that fails is reported
   -v, --verbose               report what is started, and how each rank ends
   --check                     run no command: say what this host or the named ones have, test them with two
                               ranks or one on each host, and name each problem with its remedy
@@ -101,6 +102,7 @@ class Options(NamedTuple):
     timeline: str | None = None
     summary: bool = False
     verbose: bool = False
+    quiet: bool = False
     check: bool = False  # there is no command then
     ignored: tuple[str, ...] = ()  # horovodrun's options that have no effect
     show: str | None = None  # "help", "version" or "completion", which is to be printed instead
@@ -149,6 +151,15 @@ def _hosts(option: str, text: str) -> str:
     return text
 
 
+def _key(option: str, text: str) -> str:
+    # MPI's launchers split the words for ssh at blanks, so what follows one would be an option of ssh.
+    if any(each.isspace() for each in text):
+        raise UsageError(
+            f"{option} {text!r}: MPI's launchers take no path with white space; copy or link the key"
+        )
+    return _path(option, text)
+
+
 def _port(option: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 5 or not 1 <= int(text) <= 65535:
         raise UsageError(f"{option} {text!r}: give a port from 1 to 65535, as in '{option} 2222'")
@@ -186,8 +197,8 @@ _VALUES: dict[str, tuple[str, Callable]] = {
     "--hostfile": ("hostfile", _path),
     "-p": ("ssh_port", _port),
     "--ssh-port": ("ssh_port", _port),
-    "-i": ("ssh_identity_file", _path),
-    "--ssh-identity-file": ("ssh_identity_file", _path),
+    "-i": ("ssh_identity_file", _key),
+    "--ssh-identity-file": ("ssh_identity_file", _key),
     "--network-interfaces": ("interfaces", _interfaces),
     "--threads-per-rank": ("threads_per_rank", _count),
     "-x": ("exports", _export),
@@ -200,6 +211,8 @@ _VALUES: dict[str, tuple[str, Callable]] = {
 # Options that take no value, each with its field and what it sets there.
 _FLAGS: dict[str, tuple[str, object]] = {
     "--summary": ("summary", True),
+    "-q": ("quiet", True),
+    "--quiet": ("quiet", True),
     "-v": ("verbose", True),
     "--verbose": ("verbose", True),
     "--tag-output": ("tag_output", True),
@@ -305,6 +318,7 @@ _NOT_BESIDE_CHECK = {
     "max_restarts": "--max-restarts",
     "timeline": "--timeline",
     "summary": "--summary",
+    "quiet": "-q or --quiet",
     "grace": "--grace",
 }
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
+import stat
 from collections.abc import Mapping
-from typing import Callable, NamedTuple
+from typing import BinaryIO, Callable, NamedTuple
 
 from smddprun.lines import Tail
-from smddprun.sinks import PlainSink
+from smddprun.sinks import NoSink, PlainSink
 from smddprun.streams import MAX_PIPE_BYTES, Ends, Stream, copy_window_size, open_pipe, open_terminal
 
 _STANDARD_FD = {"stdout": 1, "stderr": 2}
@@ -38,6 +40,33 @@ def style(rank: int, num_ranks: int, tag_output: bool | None, to_terminal: bool)
     return Style(b"" if num_ranks > 1 else None, False)
 
 
+class LogError(Exception):
+    """A file for the output of a rank cannot be opened. The text names the cause and the remedy."""
+
+
+def open_log(path: str) -> BinaryIO:
+    """Opens a file for writing, from its beginning. It does not wait, as for a FIFO without a reader.
+
+    Raises:
+      LogError: it cannot be opened, is a link, which may lead to any file, or is no regular file.
+    """
+    try:
+        return open(path, "wb", buffering=0, opener=_open_without_waiting)  # the stream owns it
+    except OSError as error:
+        raise LogError(
+            f"{path} can't be written: {error.strerror}; remove it, or name another --output-dir"
+        ) from error
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    fd = os.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    os.ftruncate(fd, 0)
+    return fd
+
+
 class Outputs:
     """The streams of all ranks of this host, and the sinks to which they are written."""
 
@@ -49,6 +78,7 @@ class Outputs:
         tag_output: bool | None,
         output_dir: str | None,
         say: Callable[[str], None],
+        quiet: bool = False,
     ) -> None:
         """Creates the outputs without opening a stream.
 
@@ -59,7 +89,9 @@ class Outputs:
           tag_output: see `style`.
           output_dir: an existing directory for the ranks' files, or None.
           say: shows a message to the user.
+          quiet: only the output of rank 0 is shown.
         """
+        self._quiet = quiet
         self._selector = selector
         self._sinks = sinks
         self._num_ranks = num_ranks
@@ -67,6 +99,7 @@ class Outputs:
         self._output_dir = output_dir
         self._say = say
         self._reported_loss = False
+        self._log_is_cut_off = False
         self._streams: list[Stream] = []
         self._terminals: list[tuple[int, Stream]] = []  # (the launcher's terminal, the stream of rank 0)
 
@@ -82,14 +115,18 @@ class Outputs:
           The descriptor to which the rank writes. The caller closes it.
 
         Raises:
-          OSError: there are no more descriptors, or the file in the output directory cannot be created.
+          OSError: there are no more descriptors.
+          LogError: the file in the output directory cannot be opened.
         """
         sink = self._sinks[name]
-        prefix, terminal = style(rank, self._num_ranks, self._tag_output, sink.is_terminal)
+        num_shown = 1 if self._quiet else self._num_ranks
+        prefix, terminal = style(rank, num_shown, self._tag_output, sink.is_terminal)
+        if self._quiet and rank > 0:
+            sink = NoSink(sink.writer)
         log = None
         if self._output_dir is not None:
             path = os.path.join(self._output_dir, f"rank-{rank}.{name}")
-            log = open(path, "wb", buffering=0)  # noqa: SIM115 - the stream owns it
+            log = open_log(path)
         ends: Ends = open_terminal(_STANDARD_FD[name]) if terminal else open_pipe(2 * self._num_ranks)
         stream = Stream(rank, name, ends.ours, sink, tail, prefix, log)
         if terminal:
@@ -122,6 +159,7 @@ class Outputs:
             if stream.log_error:
                 self._say(f"can't write {stream.log_name}: {stream.log_error.strerror}; the file ends here")
                 stream.log_error = None
+                self._log_is_cut_off = True
             if not stream.wanted:
                 # The rank gets SIGPIPE at its next write, as it does without a launcher.
                 self._end(stream)
@@ -145,7 +183,7 @@ class Outputs:
         for writer in self._writers():  # stderr comes last, since a loss of stdout is reported there
             writer.finish()
             self._report_loss()
-        return not any(writer.loss for writer in self._writers())
+        return not (self._log_is_cut_off or any(writer.loss for writer in self._writers()))
 
     @property
     def paused(self) -> bool:

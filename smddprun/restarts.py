@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 import traceback
 from typing import Any, Callable
 
@@ -41,8 +42,17 @@ def run(most: int, launch: Callable[[], int]) -> int:
         print(
             f"smddprun: the job has failed, exit code {code}; start {count} of {most} again", file=sys.stderr
         )
+        supervisor.wait(pause_seconds(count))
         code = supervisor.run(launch, count)
     return code
+
+
+def pause_seconds(count: int) -> float:
+    """Returns the pause before start `count`: none before the first, then twice the last one, up to 30 s.
+
+    A job that fails at once, for a reason that stays, would otherwise keep the machine busy with starts.
+    """
+    return 0.0 if count == 1 else min(30.0, 0.5 * 2.0 ** min(count - 2, 10))
 
 
 class _Supervisor:
@@ -54,6 +64,13 @@ class _Supervisor:
         for number in _PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._pass_on)
+
+    def wait(self, seconds: float) -> None:
+        """Waits for some time, or until a signal to stop."""
+        until = time.monotonic() + seconds
+        while not self.stopped and (left := until - time.monotonic()) > 0:
+            # A signal that comes just before the wait is noticed after it, so it is short.
+            time.sleep(min(left, 0.2))
 
     def run(self, launch: Callable[[], int], count: int) -> int:
         """Runs `launch` in a child and returns its exit code, as a shell gives it."""

@@ -66,6 +66,13 @@ class PlainSink:
         self._source, self._last = source, data[-1:]
 
 
+class NoSink(PlainSink):
+    """Shows nothing, for as long as the output would be wanted that it stands for."""
+
+    def _put(self, source: int, data: bytes) -> None:
+        """Drops the bytes."""
+
+
 class TerminalSink(PlainSink):
     """A terminal. The unfinished line of the raw source is redrawn below the lines of other sources."""
 

@@ -58,7 +58,7 @@ VALUES = [
     "train.py",
 ]
 WORDS = st.lists(st.sampled_from(OPTIONS) | st.sampled_from(VALUES) | st.text(max_size=8), max_size=8)
-NAMES = st.text(st.sampled_from("abz09.-"), min_size=1, max_size=8)
+NAMES = st.from_regex(r"[abz09_][abz09_.-]{0,7}", fullmatch=True)
 NAMED = st.lists(st.builds(Host, NAMES, st.integers(1, 100)), min_size=1, max_size=6)
 
 

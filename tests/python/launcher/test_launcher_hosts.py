@@ -18,6 +18,8 @@ from smddprun.hosts import Host
         ("a,b,a", [Host("a", 2), Host("b", 1)]),
         (" a:1 , b:2", [Host("a", 1), Host("b", 2)]),
         ("10.0.0.1:8", [Host("10.0.0.1", 8)]),
+        ("me@node-1.site_2:8", [Host("me@node-1.site_2", 8)]),
+        ("[fe80::1]:8", [Host("[fe80::1]", 8)]),
     ],
 )
 def test_a_list(text, expected):
@@ -28,6 +30,39 @@ def test_a_list(text, expected):
 def test_a_list_that_is_none(text):
     with pytest.raises(options.UsageError, match="-H "):
         hosts.parse_list("-H", text)
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=x", "a;b", "$(a)", "a b", "a@-o", "é", "a/b", "", "'a'"])
+def test_a_name_that_is_no_host_does_not_reach_ssh(name):
+    with pytest.raises(options.UsageError, match=r"-H .*(is no name of a host|give a host's name)"):
+        hosts.parse_list("-H", f"{name}:2")
+
+
+def test_a_line_of_another_file_is_shown_in_part():
+    with pytest.raises(options.UsageError) as refused:
+        hosts.parse_file("f", ["a: " + "secret" * 100])
+    assert len(str(refused.value)) < 300
+
+
+def test_a_file_without_an_end_is_not_read(launcher):
+    result = launcher.run("--hostfile", "/dev/zero", "true")
+    assert result.code == 2 and "has more than 1048576 characters" in result.messages
+
+
+def test_a_key_whose_path_has_a_blank_is_refused():
+    """MPI's launchers split it there, so that the rest would be options of ssh."""
+    with pytest.raises(options.UsageError, match="no path with white space"):
+        options.parse(["-H", "a", "--ssh-identity-file", "/x -oProxyCommand=y", "true"])
+
+
+def test_a_host_that_nobody_knows_is_named(launcher, tmp_path):
+    mpirun(tmp_path, "echo 'mpirun (Open MPI) 4.1.4'")
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    result = launcher.run("-H", "no-host.invalid:2", "true", env={"PATH": path})
+    assert result.code == 0
+    assert [note for note in result.notes if "no-host.invalid: no address is known here" in note], (
+        result.notes
+    )
 
 
 def test_a_hostfile():
@@ -95,6 +130,7 @@ def test_the_words_for_hydra():
         (["--grace", "5"], "--grace 5 is for ranks of this host.*leave --grace out"),
         (["--grace", "0"], "--grace 0 is for ranks of this host"),
         (["--timeline", "t.json"], "--timeline 't.json' puts together files .* set SMDDP_TIMELINE"),
+        (["-q"], "-q is for ranks of this host"),
         (["--summary"], "--summary puts together files of ranks of this host"),
     ],
 )

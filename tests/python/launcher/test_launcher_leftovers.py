@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import types
 import uuid
 
 import psutil
@@ -10,7 +11,7 @@ from launcher_harness import alive, proc, wait_until
 from marked_processes import kill
 
 from smddprun.escalation import Escalation
-from smddprun.leftovers import Sweep
+from smddprun.leftovers import Sweep, describe, find, listed
 
 # After a line of input it starts a process in a new session, and ends.
 PARENT = "read; setsid sleep 100 > /dev/null & echo $!; exit"
@@ -71,3 +72,42 @@ def test_a_process_that_begins_while_it_looks_is_found(parent, job_id, monkeypat
     finally:
         if children and alive(children[0]):
             kill(children[0])
+
+
+class Pretended:
+    """A process of psutil's."""
+
+    pid = 1
+
+    def __init__(self, job_id, uid=0, cmdline=()):
+        self._job_id, self._uid, self._cmdline = job_id, uid, list(cmdline)
+
+    def environ(self):
+        return {"SMDDP_JOB_ID": self._job_id}
+
+    def uids(self):
+        return types.SimpleNamespace(real=self._uid)
+
+    def status(self):
+        return psutil.STATUS_RUNNING
+
+    def cmdline(self):
+        return self._cmdline
+
+
+def test_another_users_process_is_not_the_jobs(monkeypatch):
+    """Root can read its environment, in which anybody may put the job's id."""
+    mine, others = Pretended("id", os.getuid()), Pretended("id", os.getuid() + 1)
+    monkeypatch.setattr(psutil, "process_iter", lambda: iter([mine, others]))
+    assert find("id", set()) == [mine]
+    assert find("id", {os.getsid(1)}) == [mine, others]
+
+
+def test_control_characters_are_not_written():
+    assert describe(Pretended("id", cmdline=["a\x1b]0;owned\x07", "é\n"])) == "1 (a?]0;owned? é?)"
+    assert len(describe(Pretended("id", cmdline=["a" * 1000]))) < 90
+
+
+def test_many_processes_are_counted():
+    assert listed(["1 (a)", "2 (b)"]) == "1 (a), 2 (b)"
+    assert listed([str(i) for i in range(49)]).endswith("8, 9 and 39 more")

@@ -12,7 +12,7 @@ import termios
 import time
 
 import pytest
-from launcher_harness import LIMIT_SECONDS, after, alive, wait_until
+from launcher_harness import LIMIT_SECONDS, SMDDPRUN, after, alive, wait_until
 from marked_processes import kill
 
 from smddprun.streams import open_pipe
@@ -166,13 +166,13 @@ def test_output_dir_has_the_bytes_of_each_rank(launcher):
     }
 
 
-def test_a_full_disk_under_the_output_dir_is_said_and_survived(launcher):
-    logs = launcher.work / "logs"
-    logs.mkdir()
-    (logs / "rank-0.stdout").symlink_to("/dev/full")
-    result = launcher.run("-np", 2, "--output-dir", logs, "echo", "a")
-    assert result.code == 0 and sorted(result.lines) == ["[0] a", "[1] a"]
-    assert "rank-0.stdout: No space left on device" in result.messages
+def test_a_log_that_is_cut_off_is_said_and_no_success(launcher):
+    """The job goes on. A limit of 1 KiB for a file stands for a full disk."""
+    limited = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *SMDDPRUN]
+    script = "[ $SMDDP_RANK = 1 ] || printf '%02000d\\n'; echo end"
+    result = launcher.run("-np", 2, "--output-dir", "logs", "bash", "-c", script, program=limited)
+    assert result.code == 1 and result.lines.count("[0] end") == result.lines.count("[1] end") == 1
+    assert "can't write logs/rank-0.stdout: File too large; the file ends here" in result.messages
 
 
 def test_output_that_cannot_be_written_is_said_and_no_success(launcher):
@@ -323,3 +323,31 @@ def test_a_terminal_that_hangs_up_ends_the_job(launcher):
     terminal.wait_for("y")
     terminal.close()
     assert running.finish().code != 0
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "directory"])
+def test_a_log_that_is_no_file_is_refused(launcher, kind):
+    """A FIFO without a reader would hold up the launcher, deaf to signals; a link may lead to any file."""
+    (launcher.work / "logs").mkdir()
+    log, precious = launcher.work / "logs" / "rank-0.stdout", launcher.script("precious", "mine")
+    make = {"fifo": os.mkfifo, "link": lambda path: path.symlink_to(precious), "directory": os.mkdir}[kind]
+    make(log)
+    result = launcher.run("-np", 1, "--output-dir", "logs", "echo", "x")
+    assert result.code == 1 and "logs/rank-0.stdout can't be written" in result.messages
+    assert "name another --output-dir" in result.messages
+    assert precious.read_text() == "mine"
+
+
+def test_an_older_log_is_replaced(launcher):
+    (launcher.work / "rank-0.stdout").write_text("much longer than what comes")
+    assert launcher.run("-np", 1, "--output-dir", ".", "echo", "x").code == 0
+    assert (launcher.work / "rank-0.stdout").read_text() == "x\n"
+
+
+def test_quiet(launcher):
+    script = "echo out $SMDDP_RANK; echo err $SMDDP_RANK >&2; [ $SMDDP_RANK = 0 ] || exit 3"
+    result = launcher.run("-np", 2, "-q", "--output-dir", ".", "bash", "-c", script)
+    assert result.code == 3 and result.lines == ["out 0"]
+    assert result.messages.startswith("err 0\nsmddprun: rank 1 failed first")
+    assert "  | out 1\n  | err 1\n" in result.messages  # in the report of the failure
+    assert (launcher.work / "rank-1.stderr").read_text() == "err 1\n"

@@ -3,7 +3,9 @@
 import signal
 
 import pytest
-from launcher_harness import wait_until
+from launcher_harness import after, wait_until
+
+from smddprun import restarts
 
 COUNTS = 'echo "try $SMDDP_RESTART_COUNT"; '
 
@@ -75,3 +77,24 @@ def test_a_rank_of_another_launcher_is_not_started_again(launcher):
     rank = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
     result = launcher.run("--max-restarts", "3", "sh", "-c", "exit 7", env=rank)
     assert result.code == 7 and "again" not in result.messages, result.messages
+
+
+def test_the_pause_grows():
+    assert [restarts.pause_seconds(count) for count in (1, 2, 3, 4)] == [0.0, 0.5, 1.0, 2.0]
+    assert restarts.pause_seconds(100) == restarts.pause_seconds(9) == 30.0
+
+
+def test_a_signal_ends_the_pause(launcher):
+    running = launcher.start(
+        "-np",
+        "1",
+        "--max-restarts",
+        "9",
+        "sh",
+        "-c",
+        "echo > started; exit 7",
+        program=after("from smddprun import restarts", "restarts.pause_seconds = lambda count: 60"),
+    )
+    launcher.wait_for_files("started")
+    running.signal(signal.SIGTERM)
+    assert running.finish().code in (7, 128 + signal.SIGTERM)
