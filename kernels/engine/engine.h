@@ -154,8 +154,12 @@ class Engine {
   // thread.
   virtual std::shared_ptr<Arena> arena() = 0;
 
-  // Ends the job for all ranks with `text`. Any thread.
-  virtual void Abort(const std::string& text) = 0;
+  // Ends the job for all ranks with `text`. The first call of all ranks logs it, unless its process has
+  // `written` already what went wrong. Any thread.
+  virtual void Abort(const std::string& text, bool written) = 0;
+
+  // Returns why the job has ended for all ranks; an empty text if it has not. Any thread.
+  virtual std::string AbortText() = 0;
 
  protected:
   explicit Engine(const Config& config);

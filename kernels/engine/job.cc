@@ -81,9 +81,9 @@ void Job::RingAll() {
 }
 
 // The other hosts first: when the script of this rank has the error, its process may end at once.
-void Job::Abort(const std::string& text) {
+void Job::Abort(const std::string& text, bool written) {
   if (wire_ != nullptr && !aborted()) TellOtherHosts(text);
-  if (segment_->abort().Raise(text)) logger_.Log(LogLevel::kError, text);
+  if (segment_->abort().Raise(text) && !written) logger_.Log(LogLevel::kError, text);
   RingAll();  // also when another rank has raised it, which may have died before it rang
 }
 

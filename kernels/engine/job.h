@@ -59,8 +59,9 @@ class Job {
   // kernels/control/doorbell.h. Any thread.
   void RingAll();
 
-  // Ends the job for all ranks with `text`, unless it has ended already. Any thread.
-  void Abort(const std::string& text);
+  // Ends the job for all ranks with `text`, unless it has ended already. Logs it then, unless this process
+  // has `written` already what went wrong. Any thread.
+  void Abort(const std::string& text, bool written = false);
   bool aborted() { return segment_->abort().raised(); }
   std::string AbortText() { return segment_->abort().Text(); }
 

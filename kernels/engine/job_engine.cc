@@ -328,8 +328,10 @@ void JobEngine::AbortWaiting(Membership& membership, bool agreements_only) {
   job_->Abort(shutdown_status_.message());
 }
 
-void JobEngine::Abort(const std::string& text) {
-  if (!InForkedChild()) job_->Abort(text);
+void JobEngine::Abort(const std::string& text, bool written) {
+  if (!InForkedChild()) job_->Abort(text, written);
 }
+
+std::string JobEngine::AbortText() { return !InForkedChild() && job_->aborted() ? job_->AbortText() : ""; }
 
 }  // namespace tf_smddp

@@ -81,10 +81,18 @@ TF_SMDDP_EXPORT void tf_smddp_note_script_end() {
   if (engine != nullptr && !engine->InForkedChild()) engine->NoteScriptEnd();
 }
 
-// Ends the job for all ranks with `text`; nothing without an engine, or in a forked child.
+// Ends the job for all ranks with `text`, whose cause this process has written; nothing without an engine, or
+// in a forked child.
 TF_SMDDP_EXPORT void tf_smddp_abort(const char* text) {
   const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
-  if (engine != nullptr && !engine->InForkedChild()) engine->Abort(text);
+  if (engine != nullptr && !engine->InForkedChild()) engine->Abort(text, /*written=*/true);
+}
+
+// Writes why the job has ended for all ranks, cut to fit; an empty text if it has not.
+TF_SMDDP_EXPORT void tf_smddp_abort_text(char* text, std::size_t text_bytes) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
+  const std::string found = engine == nullptr ? "" : engine->AbortText();
+  if (text_bytes > 0) ::tf_smddp::CopyUtf8(::tf_smddp::ValidUtf8(found), text, text_bytes);
 }
 
 // SIGINT ends the collectives that this process waits in; see kernels/tf/interrupt.h. Without it the job
