@@ -14,6 +14,7 @@ from smddprun import command, environment, horovodrun, hosts, options
 _USAGE = 2
 _CANNOT_START = 1
 _OUTPUT_LOST = 1
+_MOST_OF_A_HOSTFILE = 1 << 20  # characters
 
 # init() accepts no more ranks on one host (kMaxLocalRanks in kernels/common/launch_environment.h).
 _MOST_RANKS_OF_A_HOST = 64
@@ -66,7 +67,7 @@ def main(
         if not several_hosts and chosen.num_ranks is None and environment.outer_launcher(environ):
             _replace_this_process(words, environ)
         options.refuse_nodes(chosen)
-        notes = not _is_another_try(supervised)
+        notes = not chosen.quiet and not _is_another_try(supervised)
         if chosen.ignored and notes:
             print(f"smddprun: {horovodrun.note(chosen.ignored)}", file=sys.stderr)
         if several_hosts:
@@ -102,7 +103,13 @@ def _hosts_of(chosen: options.Options) -> list[hosts.Host]:
     elif chosen.hostfile is not None:
         try:
             with open(chosen.hostfile, encoding="utf-8") as file:
-                named = hosts.parse_file(chosen.hostfile, file)
+                text = file.read(_MOST_OF_A_HOSTFILE + 1)
+            if len(text) > _MOST_OF_A_HOSTFILE:
+                raise options.UsageError(
+                    f"--hostfile {chosen.hostfile!r} has more than {_MOST_OF_A_HOSTFILE} characters; name a "
+                    "file with a line such as 'host1 slots=8' for each host"
+                )
+            named = hosts.parse_file(chosen.hostfile, text.splitlines())
         except (OSError, UnicodeDecodeError) as error:
             raise options.UsageError(f"--hostfile {chosen.hostfile!r} cannot be read: {error}") from error
     else:
@@ -134,6 +141,14 @@ def _launch_on_hosts(
     except mpi.LauncherError as error:
         return _fail(str(error), _CANNOT_START)
     launch = mpi.launch_words(program, family, dealt, chosen, job_environ, words)
+    unknown = hosts.unknown(dealt) if notes else []
+    if unknown:
+        names = ",".join(unknown)
+        print(
+            f"smddprun: note: {names}: no address is known here, unless to ssh: check the spelling, or see "
+            f"'smddprun --check -H {names}'",
+            file=sys.stderr,
+        )
     if chosen.verbose:
         print(f"smddprun: {' '.join(launch)}", file=sys.stderr)
     _replace_this_process(launch, mpi.launch_environment(family, chosen, job_environ))
@@ -150,6 +165,12 @@ def _ranks_of_this_host(environ: Mapping[str, str]) -> int:
     from smddprun import cores, gpus
 
     return min(gpus.count(environ) or cores.fitting_ranks(cores.usable()), _MOST_RANKS_OF_A_HOST)
+
+
+def _note_of_a_lone_rank(words: Sequence[str]) -> str:
+    if "-np" in words:
+        return "note: 1 rank; '-np' behind the command is the command's own: put it before the command"
+    return "note: 1 rank, since there is no -np; 'smddprun -np 2 ...' starts two"
 
 
 def _fail(text: str, exit_code: int) -> int:
@@ -188,20 +209,24 @@ def _replace_this_process(words: list[str], environ: Mapping[str, str]) -> None:
 def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str, str], notes: bool) -> int:
     """Runs a job on this host. `notes`: write what the user may want to know before it starts."""
     try:
-        from smddprun import cores, job, rendezvous, reports, signals, sinks
+        from smddprun import cores, job, outputs, rank_notes, rendezvous, reports, signals, sinks
         from smddprun.guard import Guard
     except ModuleNotFoundError as error:
         return _fail(f"the Python package {error.name!r} is missing; pip install {error.name}", _CANNOT_START)
 
+    if not os.path.exists("/proc/self/stat"):
+        return _fail(
+            "the launcher can't start: /proc is not mounted, in which it finds processes", _CANNOT_START
+        )
     num_ranks = chosen.num_ranks or 1
     usable = cores.usable()
     threads = chosen.threads_per_rank or cores.fair_share(usable, num_ranks)
     job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
     job_environ = environment.with_exports(job_environ, chosen.exports)  # -x overrides what is computed above
-    token = os.urandom(8).hex()
-    job_id = environment.new_job_id(environ, token)
+    job_id = environment.new_job_id(environ, os.urandom(8).hex())
     try:
-        directory = rendezvous.choose(environ, token)
+        # All users see its name, and the job's id is not for them.
+        directory = rendezvous.choose(environ, os.urandom(8).hex())
         if chosen.output_dir is not None:
             os.makedirs(chosen.output_dir, exist_ok=True)
     except rendezvous.RendezvousError as error:
@@ -212,7 +237,8 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
         ) from error
     try:
         wanted = reports.Reports(chosen.timeline, chosen.summary)
-        job_environ = {**job_environ, **wanted.environ()}
+        own = {rank_notes.VARIABLE: rendezvous.fifo(directory), **wanted.environ()}
+        job_environ = {**job_environ, **own}
         signal_pipe = signals.SignalPipe()
         signal_pipe.install()
         guard = Guard(job_id, directory)
@@ -221,16 +247,22 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
         return _fail(f"the launcher can't start: {error.strerror}; look at `ulimit -n -u`", _CANNOT_START)
     try:
         rendezvous.create(directory)
+        run.listen(rank_notes.RankNotes(rendezvous.fifo(directory)))
+        if notes and chosen.num_ranks is None:
+            run.say(_note_of_a_lone_rank(words))
         if notes and num_ranks > usable:
             run.say(cores.note(num_ranks, usable))
         if chosen.verbose:
             run.say(
                 f"job {job_id}: {num_ranks} ranks, {usable} cores, {threads} threads for each rank, "
-                f"rendezvous {directory}"
+                f"directory {directory}"
             )
             run.say(f"command: {' '.join(words)}")
-        exit_code = run.run(words, job_environ, directory)
-    except (rendezvous.RendezvousError, job.StartError) as error:
+        exit_code = run.run(words, job_environ, rendezvous.meeting(directory))
+    except OSError as error:  # of the FIFO
+        run.say(f"the launcher can't start: {error.strerror}; look at `ulimit -n`")
+        exit_code = _CANNOT_START
+    except (rendezvous.RendezvousError, outputs.LogError, job.StartError) as error:
         run.say(str(error))
         exit_code = getattr(error, "exit_code", _CANNOT_START)
     try:

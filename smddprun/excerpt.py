@@ -13,6 +13,13 @@ _LIBRARY = re.compile(rb"/(site|dist)-packages/")
 _OURS = b"[tf_smddp rank "
 
 
+def explains(lines: Sequence[bytes]) -> bool:
+    """Whether the engine has written in these lines why the job ends, not only which rank is to blame."""
+    return any(
+        line.startswith(_OURS) and b" error] " in line and b" error] stopped" not in line for line in lines
+    )
+
+
 def excerpt(lines: Sequence[bytes]) -> list[bytes]:
     """Returns the lines that say most: MAX_LINES at most, in their order, but the engine's last.
 

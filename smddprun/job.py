@@ -19,10 +19,11 @@ from smddprun import environment, summary
 from smddprun.command import NOT_EXECUTABLE
 from smddprun.escalation import SIGNALS, Escalation, Step
 from smddprun.guard import Guard
-from smddprun.leftovers import Sweep, describe
+from smddprun.leftovers import Sweep, describe, listed
 from smddprun.lines import Tail
 from smddprun.options import GRACE_SECONDS, Options
-from smddprun.outputs import Outputs
+from smddprun.outputs import LogError, Outputs
+from smddprun.rank_notes import JOINS, RankNotes
 from smddprun.ranks import Rank, signal_name
 from smddprun.signals import STOPPING, SignalPipe
 from smddprun.sinks import LAUNCHER, PlainSink
@@ -32,6 +33,10 @@ from smddprun.sinks import LAUNCHER, PlainSink
 STOP_GRACE_SECONDS = 30.0
 # Helpers of the ranks (a `tee`, a resource tracker) usually end by themselves within this time.
 SETTLE_SECONDS = 1.0
+# A rank that has said that it leaves has this time for it before it is ended: on a busy machine the teardown
+# of TensorFlow takes many seconds, and a rank that is ended meanwhile loses its exit code.
+LEAVING_SECONDS = 30.0
+_LOOK_AGAIN_SECONDS = 0.5
 # epoll takes its timeout as milliseconds in 32 bits.
 LONGEST_SLEEP_SECONDS = 3600.0
 # One Ctrl-C may arrive twice, from the terminal and from a program that forwards it. Two SIGINTs within this
@@ -74,10 +79,18 @@ class Job:
         self._selector = selectors.DefaultSelector()
         self._selector.register(signal_pipe.fd, selectors.EVENT_READ, self._on_signals)
         self._outputs = Outputs(
-            self._selector, sinks, self._num_ranks, options.tag_output, options.output_dir, self.say
+            self._selector,
+            sinks,
+            self._num_ranks,
+            options.tag_output,
+            options.output_dir,
+            self.say,
+            options.quiet,
         )
         self._ranks: list[Rank] = []
-        self._ended: list[Rank] = []  # in the order in which they ended
+        self._left: list[Rank] = []  # in the order in which they left the job
+        self._joined: set[int] = set()  # the ranks that have called init()
+        self._notes: RankNotes | None = None
         self._given_up = False
         self._escalation = Escalation()
         self._starved_before: dict[Rank, float] = {}  # at SIGTERM, of the ranks that it should end
@@ -91,6 +104,11 @@ class Job:
         """Writes a message of the launcher to stderr."""
         self._sinks["stderr"].message(f"smddprun: {text}")
 
+    def listen(self, notes: RankNotes) -> None:
+        """Reads what the ranks tell, until `close`, which closes it. Call it before `run`."""
+        self._notes = notes
+        self._selector.register(notes.fd, selectors.EVENT_READ, self._on_notes)
+
     def run(self, command: Sequence[str], environ: Mapping[str, str], rendezvous: str) -> int:
         """Starts the ranks and returns when no process of the job is left (but for the ranks' zombies).
 
@@ -103,14 +121,14 @@ class Job:
           The launcher's exit code.
 
         Raises:
-          StartError: a rank cannot be started. The ranks that were started before it have been killed.
+          StartError, LogError: a rank cannot be started. Those that were started before have been killed.
         """
         try:
             for place in environment.places_on_this_host(self._num_ranks):
                 self._start(
                     place, command, environment.rank_environment(environ, place, rendezvous, self._job_id)
                 )
-        except StartError:
+        except (StartError, LogError):
             self._escalation.hasten(time.monotonic(), Step.KILL)
             self._until_all_ended()
             raise
@@ -118,6 +136,14 @@ class Job:
         outcome = self._outcome()
         for line in summary.lines(outcome):
             self._sinks["stderr"].block(LAUNCHER, line + b"\n")
+        if (
+            outcome.exit_code == 0
+            and self._num_ranks > 1
+            and not self._joined
+            and _is_python(command[0])
+            and not self._options.quiet
+        ):
+            self.say("note: no rank has called tf_smddp.init(), so each has run on its own")
         if outcome.exit_code == 0 and self._options.verbose:
             self.say(f"{self._num_ranks} ranks succeeded after {time.monotonic() - self._started_at:.1f} s")
         return outcome.exit_code
@@ -132,6 +158,8 @@ class Job:
             rank.reap()
         written = self._outputs.finish()
         self._selector.close()
+        if self._notes is not None:
+            self._notes.close()
         return written
 
     def _start(self, place: environment.Place, command: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -183,6 +211,11 @@ class Job:
 
     def _check_limits(self) -> None:
         now = time.monotonic()
+        if not self._timed_out and any(
+            rank.running and rank.left_at is not None and now < rank.left_at + LEAVING_SECONDS
+            for rank in self._ranks
+        ):
+            self._escalation.postpone(now, _LOOK_AGAIN_SECONDS)
         if not self._timed_out and now >= self._ends_at:
             self._timed_out = True
             self._escalation.hasten(now, Step.TERMINATE)
@@ -216,8 +249,8 @@ class Job:
     def _on_end(self, rank: Rank) -> None:
         if not rank.running or not rank.poll():
             return
-        rank.ended_at = time.monotonic()
-        self._ended.append(rank)
+        now = time.monotonic()
+        self._on_leave(rank, now)
         failed = rank.exit is not None and not rank.exit.ok
         if rank.pidfd is not None:
             self._selector.unregister(rank.pidfd)
@@ -225,9 +258,24 @@ class Job:
             self.say(f"rank {rank.place.rank} ended: {rank.exit}")
         grace = GRACE_SECONDS if self._options.grace is None else self._options.grace
         if self._stopped_by:
-            self._escalation.begin(rank.ended_at, max(grace, STOP_GRACE_SECONDS))
+            self._escalation.begin(now, max(grace, STOP_GRACE_SECONDS))
         elif failed:
-            self._escalation.begin(rank.ended_at, grace)
+            self._escalation.begin(now, grace)
+
+    def _on_leave(self, rank: Rank, now: float) -> None:
+        if rank.left_at is None:
+            rank.left_at = now
+            self._left.append(rank)
+
+    def _on_notes(self) -> None:
+        assert self._notes is not None
+        for note in self._notes.read():
+            if note.what == JOINS:
+                self._joined.add(note.rank)
+            elif note.rank < len(self._ranks):
+                rank = self._ranks[note.rank]
+                self._on_leave(rank, time.monotonic())
+                rank.because_of = note.because_of
 
     def _poll_ranks_without_pidfd(self) -> None:
         for rank in self._ranks:
@@ -277,28 +325,34 @@ class Job:
                 # The helpers may be blocked on output that nobody reads at the moment.
                 self._escalation.postpone(now, SETTLE_SECONDS)
         if sweep.signalled:
-            listed = ", ".join(sweep.signalled)
-            self.say(f"ended {len(sweep.signalled)} processes that the ranks left behind: {listed}")
+            count, names = len(sweep.signalled), listed(sweep.signalled)
+            self.say(f"ended {count} processes that the ranks left behind: {names}")
         if sweep.remaining:
             self.say(
-                f"could not end pid {', '.join(map(describe, sweep.remaining))}; "
+                f"could not end pid {listed([describe(process) for process in sweep.remaining])}; "
                 "they may belong to another user, or be stuck in the kernel: see ps -o pid,user,stat,wchan"
             )
 
     def _outcome(self) -> summary.Outcome:
-        stuck = [rank for rank in self._ranks if rank.running]
+        stuck = [rank for rank in self._ranks if rank.left_at is None]
         ended = [
             summary.Ended(
                 rank=rank.place.rank,
                 pid=rank.pid,
                 exit=rank.exit,
-                seconds=(rank.ended_at or time.monotonic()) - self._started_at,
+                seconds=(rank.left_at or time.monotonic()) - self._started_at,
                 ended_by=rank.ended_by,
                 tail=rank.tail.lines(),
+                because_of=rank.because_of,
             )
-            for rank in self._ended + stuck
+            for rank in self._left + stuck
         ]
         return summary.Outcome(ended, self._stopped_by, self._options.timeout if self._timed_out else None)
+
+
+def _is_python(program: str) -> bool:
+    """Whether a command is Python, or a script of its: others may not be meant to be a job of tf_smddp."""
+    return os.path.basename(program).startswith("python") or program.endswith(".py")
 
 
 def _stdin(local_rank: int) -> int | None:

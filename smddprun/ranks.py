@@ -65,7 +65,8 @@ class Rank:
         self.place = place
         self.tail = tail
         self.exit: Exit | None = None
-        self.ended_at: float | None = None
+        self.left_at: float | None = None  # when it said that it leaves, or its process ended without a word
+        self.because_of: int | None = None  # the rank because of which it fails, if it has named one
         self.ended_by: int = 0  # the signal by which the launcher ended it, or 0
         self.pid = 0  # 0 before the start
         self.pidfd: int | None = None

@@ -1,4 +1,8 @@
-"""The private directory in which the ranks of this host find each other."""
+"""The private directory of a job: in it the ranks of this host find each other, and the launcher's FIFO is.
+
+It is there until the job has ended, so nobody else can make one of its name. The engine removes the inner
+directory, where the ranks meet, as soon as all have.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from collections.abc import Mapping
 # directory.
 _MAX_SOCKET_PATH = 107
 _SOCKET_NAME_BYTES = 16
+_MEETING = "r"
+_FIFO = "notes"
 _REMEDY = "set SMDDP_TMPDIR to a short path of a directory that you may write to, such as /tmp"
 
 
@@ -34,7 +40,7 @@ def choose(environ: Mapping[str, str], token: str) -> str:
     """
     base, origin = _base(environ)
     path = os.path.join(base, f"smddp-{token}")
-    length = len(os.fsencode(path)) + 1 + _SOCKET_NAME_BYTES
+    length = len(os.fsencode(meeting(path))) + 1 + _SOCKET_NAME_BYTES
     if length > _MAX_SOCKET_PATH:
         raise RendezvousError(
             f"{origin} is too long for a unix socket in it ({length} bytes, {_MAX_SOCKET_PATH} at most); "
@@ -43,22 +49,32 @@ def choose(environ: Mapping[str, str], token: str) -> str:
     return path
 
 
+def meeting(path: str) -> str:
+    """Returns the directory in the job's directory `path` in which the ranks meet."""
+    return os.path.join(path, _MEETING)
+
+
+def fifo(path: str) -> str:
+    """Returns the FIFO in the job's directory `path`; see rank_notes.py."""
+    return os.path.join(path, _FIFO)
+
+
 def create(path: str) -> None:
-    """Creates the directory, with mode 0700.
+    """Creates the directory, with mode 0700, and what is in it.
 
     Raises:
       RendezvousError: it exists already, or cannot be created.
     """
     try:
         os.mkdir(path, 0o700)
+        os.mkdir(meeting(path), 0o700)
+        os.mkfifo(fifo(path), 0o600)
     except OSError as error:
         raise RendezvousError(f"can't create the directory {path}: {error.strerror}; {_REMEDY}") from error
 
 
 def remove(path: str) -> None:
     """Removes the directory with its contents.
-
-    The engine removes it as soon as all ranks have connected. It is still there if a rank died before that.
 
     Raises:
       RendezvousError: it cannot be removed.

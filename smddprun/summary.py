@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from smddprun.excerpt import excerpt
+from smddprun.excerpt import excerpt, explains
 from smddprun.ranks import Exit, signal_name
 
 TIMEOUT_CODE = 124  # as timeout(1)
@@ -30,6 +30,7 @@ class Ended(NamedTuple):
     seconds: float  # from the start of the job
     ended_by: int = 0  # the signal by which the launcher ended it, or 0
     tail: Sequence[bytes] = ()
+    because_of: int | None = None  # the rank because of which it says that it fails
 
     @property
     def failed(self) -> bool:
@@ -43,7 +44,7 @@ class Ended(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A job that has ended. `ended` is in the order in which the ranks ended."""
+    """A job that has ended. `ended` is in the order in which the ranks left it."""
 
     ended: Sequence[Ended]
     stopped_by: int = 0  # the signal that told the launcher to stop, or 0
@@ -51,8 +52,20 @@ class Outcome(NamedTuple):
 
     @property
     def first_failed(self) -> Ended | None:
-        """The first rank that failed without a signal of the launcher. The other failures follow from it."""
-        return next((e for e in self.ended if e.failed and not e.ended_by), None)
+        """The first rank that failed without a signal of the launcher. The other failures follow from it.
+
+        The order alone is not enough: when an op fails on one rank, all learn of it at the same time. So from
+        the first in the order, the way goes on to the rank that it names, while that has failed as well.
+        """
+        failed = {e.rank: e for e in self.ended if e.failed and not e.ended_by}
+        first = found = next(iter(failed.values()), None)
+        seen = set()
+        while found is not None and found.because_of in failed:
+            if found.rank in seen:
+                return first  # they name each other
+            seen.add(found.rank)
+            found = failed[found.because_of]
+        return found
 
     @property
     def exit_code(self) -> int:
@@ -109,7 +122,10 @@ def _first_failure(first: Ended, ended: Sequence[Ended]) -> list[bytes]:
         result.append(_own(_other(well, first)))
     if not first.tail:
         result.append(_own(f"rank {first.rank} wrote no output"))
-    shown = next((e for e in [first, *ended] if e.failed and e.tail), None)
+    texts = [e for e in [first, *ended] if e.failed and e.tail]
+    if first.because_of is not None:  # of a rank that has not failed, so another says why
+        texts.sort(key=lambda e: not explains(e.tail))
+    shown = next(iter(texts), None)
     if shown is not None:
         result.append(_own(f"the last lines of rank {shown.rank}:"))
         result += [b"  | " + line for line in excerpt(shown.tail)]

@@ -9,16 +9,17 @@ import sys
 import threading
 from typing import Any, Callable, List, Sequence
 
-from tf_smddp import _interrupt, _library, _process_manager, _settings
+from tf_smddp import _interrupt, _library, _process_manager, _settings, _uncaught
 from tf_smddp._autograph import not_converted
 
 _ERROR_BYTES = 4096
-_MAX_REASON_CHARACTERS = 1000
 
 _lib = _library.load()[1]
 _lock = threading.Lock()
 # The process that called init(); None before. A fork()ed child inherits our memory but not the engine.
 _owner_pid: int | None = None
+# The process whose end is watched: the one that has called init() first, whether or not that succeeded.
+_watched_pid: int | None = None
 # Called after the engine has begun, and before and after it ends, for modules that do something then.
 after_init: List[Callable[[], None]] = []
 before_shutdown: List[Callable[[], None]] = []
@@ -53,6 +54,7 @@ def init() -> None:
                 "once, at the start of the script. Where a notebook's cell may run again, ask "
                 "tf_smddp.is_initialized() first."
             )
+        _watch_the_end()
         try:
             with _process_manager.running(_lib):
                 call_in_thread(_lib.tf_smddp_init, _library.nccl_library().encode(), os.fsencode(sys.prefix))
@@ -67,9 +69,6 @@ def init() -> None:
             ) from error
         if _interrupt.take_over() and _lib.tf_smddp_watch_interrupts() != 0:
             _interrupt.give_back()  # the log says why
-        if _owner_pid is None:
-            # Registered after TensorFlow's own handlers, so it runs before them: TensorFlow is still whole.
-            atexit.register(_at_exit)
         _owner_pid = os.getpid()
         if rank() == 0:
             _settings.warn_about_unknown(os.environ)
@@ -226,40 +225,48 @@ def call(function: Callable[..., int], *arguments: Any) -> None:
         raise RuntimeError(error.value.decode("utf-8", errors="replace"))
 
 
+def _abort(text: str) -> None:
+    _lib.tf_smddp_abort(text.encode("utf-8", errors="replace"))
+
+
+def _abort_text() -> str:
+    text = ctypes.create_string_buffer(_ERROR_BYTES)
+    _lib.tf_smddp_abort_text(text, ctypes.c_size_t(_ERROR_BYTES))
+    return text.value.decode("utf-8", errors="replace")
+
+
+def _watch_the_end() -> None:
+    """Sees to what happens when this process ends; before the first init() begins, since that may fail."""
+    global _watched_pid
+    if _watched_pid is not None:
+        return
+    _watched_pid = os.getpid()
+    _uncaught.tell_launcher("joins", _place())
+    _uncaught.watch(_place, _abort, _abort_text)
+    # Registered after TensorFlow's own handlers, so it runs before them: TensorFlow is still whole.
+    atexit.register(_at_exit)
+
+
+def _place() -> int | None:
+    """This process's rank; while it is not in the job, the one that smddprun has given it, if it has."""
+    given = os.environ.get("SMDDP_RANK", "")
+    return rank() if is_initialized() else int(given) if given.isdecimal() else None
+
+
 def _at_exit() -> None:
-    if os.getpid() != _owner_pid:
+    if os.getpid() != _watched_pid:
         return  # A fork()ed child ends; the parent's job goes on.
-    if _ended_by_exception():
+    error = _uncaught.ended_by()
+    # First, since the other ranks fail when they learn of this end.
+    _uncaught.tell_launcher("leaves", _place(), _uncaught.blamed(error, _place()))
+    if not is_initialized():
+        return
+    if error is not None:
         # No goodbye: to the other ranks this end must look like the failure that it is.
-        if is_initialized():
-            text = f"rank {rank()} ended with an uncaught {_describe(sys.last_value)}"
-            _lib.tf_smddp_abort(text.encode("utf-8", errors="replace"))
+        _abort(_uncaught.last_words(error, rank()))
         return
     try:
         _lib.tf_smddp_note_script_end()
         shutdown()
-    except RuntimeError as error:
-        print(f"tf_smddp: shutdown() at the end of the process failed: {error}", file=sys.stderr)
-
-
-def _describe(error: Any) -> str:
-    """The exception's type and text, without its middle if it is too long.
-
-    TensorFlow's errors begin with the place in the program, and end with the cause.
-    """
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
-    if len(text) <= _MAX_REASON_CHARACTERS:
-        return text
-    return f"{text[:100]} [...] {text[100 - _MAX_REASON_CHARACTERS :]}"
-
-
-def _ended_by_exception() -> bool:
-    """Whether an uncaught exception is ending this process.
-
-    The interpreter itself sets sys.last_value before it prints the traceback of an uncaught exception; unlike
-    sys.excepthook it cannot be displaced by another library's hook. sys.exit() does not set it. An
-    interactive session sets it for every error that its user has seen and gone on from, so it says nothing
-    there.
-    """
-    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
-    return not interactive and getattr(sys, "last_value", None) is not None
+    except RuntimeError as failure:
+        print(f"tf_smddp: shutdown() at the end of the process failed: {failure}", file=sys.stderr)

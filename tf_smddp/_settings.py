@@ -42,6 +42,7 @@ KNOWN = frozenset(
         "TIMELINE",
         "SUMMARY",
         "METRICS_PORT",
+        "LAUNCHER",
     )
 )
 

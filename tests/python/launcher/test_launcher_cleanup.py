@@ -258,7 +258,7 @@ def test_a_rendezvous_directory_that_cannot_be_removed_is_named(launcher):
     program = after("import shutil", "shutil.rmtree = lambda *arguments, **options: None")
     result = launcher.run("-np", 2, "echo", "a", program=program)
     (left,) = launcher.rendezvous_parent.iterdir()
-    left.rmdir()
+    shutil.rmtree(left)
     assert result.code == 0 and sorted(result.lines) == ["[0] a", "[1] a"]
     assert f"can't remove the directory {left}" in result.messages
 

@@ -1,5 +1,7 @@
 """The environment of the ranks, and the recognition of an outer launcher."""
 
+import os
+
 import pytest
 
 from smddprun import environment, rendezvous
@@ -105,7 +107,8 @@ def test_rendezvous_path(environ, parent):
 
 def test_rendezvous_path_has_room_for_a_socket():
     longest = next(n for n in range(200) if _refused("/" + "d" * n)) - 1
-    assert len(rendezvous.choose({"TMPDIR": "/" + "d" * longest}, "t" * 16)) + len("/") + 16 == 107
+    directory = rendezvous.choose({"TMPDIR": "/" + "d" * longest}, "t" * 16)
+    assert len(rendezvous.meeting(directory)) + len("/") + 16 == 107
     with pytest.raises(rendezvous.RendezvousError, match=r"TMPDIR=.*too long.*set SMDDP_TMPDIR"):
         rendezvous.choose({"TMPDIR": "/" + "é" * 90}, "t" * 16)
 
@@ -166,3 +169,16 @@ def test_too_long_a_directory_is_a_clear_error(launcher):
     assert "SMDDP_TMPDIR" in result.messages and "107" in result.messages
     missing = launcher.run("-np", 2, "true", env={"SMDDP_TMPDIR": "/nonexistent"})
     assert missing.code == 1 and "/nonexistent" in missing.messages and missing.messages.count("\n") == 1
+
+
+def test_the_name_of_the_directory_does_not_tell_the_jobs_id(launcher):
+    """Any user sees the name; with the id, anybody's process could pass for one of the job's."""
+    result = launcher.run("-np", 1, "bash", "-c", 'echo "$SMDDP_RENDEZVOUS"; echo "$SMDDP_JOB_ID"')
+    directory, job_id = result.lines
+    assert job_id and job_id not in directory
+
+
+def test_the_name_of_the_directory_is_kept_until_the_end(launcher):
+    """The engine removes the inner one. If the name were free then, another user could take it."""
+    script = 'rmdir "$SMDDP_RENDEZVOUS"; stat -c "%a %u" "$(dirname "$SMDDP_RENDEZVOUS")"'
+    assert launcher.run("-np", 1, "bash", "-c", script).lines == [f"700 {os.getuid()}"]

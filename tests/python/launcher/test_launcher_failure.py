@@ -173,7 +173,7 @@ def test_verbose_says_what_happens(launcher):
     result = launcher.run("-v", "-np", 2, "true")
     for part in (
         "2 ranks",
-        "rendezvous",
+        "directory",
         "command: ",
         "rank 0 is pid",
         "rank 1 is pid",

@@ -90,6 +90,35 @@ def test_another_rank_is_shown_where_the_first_wrote_nothing():
     assert "had ended before" not in shown and "rank 2 (pid 1002) ended 0.0 s later: exit code 0" in shown
 
 
+def blames(rank, other, code=1, **more):
+    return ended(rank, code=code, **more)._replace(because_of=other)
+
+
+@pytest.mark.parametrize(
+    "ranks,first",
+    [
+        ([blames(0, 2), blames(1, 2), ended(2, code=3)], 2),
+        ([blames(0, 1), blames(1, 2), ended(2, code=3)], 2),
+        ([blames(0, 1), ended(2, code=3), ended(1, code=4)], 1),
+        ([blames(0, 1), ended(1)], 0),  # rank 1 ended well
+        ([blames(0, 1), ended(1, signal=15, by=15)], 0),  # nobody knows how it would have ended
+        ([blames(0, 1), blames(1, 0)], 0),
+        ([blames(0, 1), blames(1, 2), blames(2, 1)], 0),
+        ([blames(0, 0)], 0),
+        ([blames(0, 77)], 0),
+    ],
+)
+def test_the_rank_that_the_others_blame_failed_first(ranks, first):
+    assert Outcome(ranks).first_failed.rank == first
+
+
+def test_a_rank_that_says_why_is_shown_where_the_one_to_blame_ended_well():
+    line = b"[tf_smddp rank 0 error] stopped, because of rank 1"
+    why = b"[tf_smddp rank 2 error] rank 1 has ended"
+    shown = text(Outcome([ended(1), blames(0, 1, tail=[line]), blames(2, 1, tail=[why])]))
+    assert "rank 0 failed first" in shown and f"the last lines of rank 2:\n  | {why.decode()}" in shown
+
+
 def test_a_stop_is_no_failure():
     shown = text(Outcome([ended(0, signal=2, tail=[b"x"]), ended(1, code=1)], stopped_by=INT))
     assert "told to stop by SIGINT" in shown and "failed" not in shown and "| x" not in shown

@@ -1,0 +1,127 @@
+"""What the texts of errors say of their cause. test_culprits.py has what jobs make of it."""
+
+import pytest
+import tensorflow as tf
+
+import tf_smddp as sdp
+from tf_smddp import _runtime, _uncaught
+
+pytestmark = pytest.mark.one_tensorflow
+
+WHAT = "allreduce 'weight/0' average float32 [3], parameter 0 of 1 failed: "
+KILLED = "rank 1 (pid 7) was killed by signal 9 (SIGKILL)"
+DISAGREE = (
+    "the ranks run different collectives in group execution 0 (counted from 0): rank 2 has a; rank 0 has b"
+)
+
+
+def internal(text):
+    return tf.errors.InternalError(None, None, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "why", "rank"),
+    [
+        (
+            f"{{{{function_node __wrapped__SmddpAllreduce_device_CPU}}}} {WHAT}{KILLED} [Op:SmddpAllreduce]",
+            WHAT,
+            KILLED,
+            1,
+        ),
+        (
+            f"Graph execution error:\n\nDetected at node x (most recent call last):\n{WHAT}{KILLED}\n"
+            "\t [[SmddpAllreduce]] [Op:__inference_step_37]",
+            WHAT,
+            KILLED,
+            1,
+        ),
+        (f"{WHAT}{DISAGREE}", WHAT, DISAGREE, 2),
+        ("{{node SmddpTicket}} rank 3 withdrew barrier: Ctrl-C", "", "rank 3 withdrew barrier: Ctrl-C", 3),
+        ("{{node SmddpTicket}} on rank 3, no room", "", "on rank 3, no room", 3),
+        (f"process set failed: {KILLED}", "process set failed: ", KILLED, 1),
+    ],
+)
+def test_the_engines_errors(text, what, why, rank):
+    assert _uncaught.cause_of(internal(text)) == (what, why, rank)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        internal("assertion failed: [x must have rank 2]"),
+        internal("rank 2 expected"),
+        internal(f"{WHAT}no rank is to blame"),
+        ValueError(f"{WHAT}{KILLED}"),
+        RuntimeError(KILLED),
+    ],
+    ids=str,
+)
+def test_other_errors(error):
+    assert _uncaught.cause_of(error) is None
+
+
+def test_an_error_of_a_call():
+    def call(error, size):
+        error.value = b"rank 1 failed in init(): no memory"
+        return 1
+
+    with pytest.raises(RuntimeError) as raised:
+        _runtime.call(call)
+    assert _uncaught.cause_of(raised.value) == ("", "rank 1 failed in init(): no memory", 1)
+
+
+def test_who_is_to_blame():
+    error = internal(WHAT + KILLED)
+    assert _uncaught.blamed(error, 0) == 1
+    assert _uncaught.blamed(error, 1) is None
+    assert (
+        _uncaught.blamed(internal(WHAT + DISAGREE), 0) is None
+    )  # all are alike, until one has ended the job
+    wrapper = ValueError("training failed")
+    wrapper.__cause__ = error
+    assert _uncaught.blamed(wrapper, 0) == 1
+    error.__context__ = wrapper  # a circle
+    assert _uncaught.blamed(ValueError(), 0) is None and _uncaught.blamed(None, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "job_ended_with", "culprit", "is_known"),
+    [
+        (KILLED, KILLED, 1, True),
+        (KILLED, "", 1, False),
+        ("rank 0 could not run it", "", None, False),
+        (DISAGREE, "", None, False),
+        (DISAGREE, f"rank 0 ended with an uncaught InternalError: {WHAT}{DISAGREE}", None, False),
+        (DISAGREE, f"rank 2 ended with an uncaught InternalError: {WHAT}{DISAGREE}", 2, True),
+        ("no progress for 9 s: rank 1 is late", "no progress for 9 s: rank 1 is late", 1, True),
+    ],
+)
+def test_who_writes_the_cause(text, job_ended_with, culprit, is_known):
+    error = internal(WHAT + text)
+    verdict = _uncaught._judge(error, _uncaught.cause_of(error), 0, job_ended_with)
+    assert (verdict.culprit, verdict.is_known) == (culprit, is_known)
+
+
+def test_what_is_written_in_place_of_a_traceback():
+    try:
+        raise internal(WHAT + KILLED)
+    except tf.errors.InternalError as failure:
+        error = failure
+    cause = _uncaught.cause_of(error)
+
+    def text(culprit, is_known):
+        return _uncaught._text(_uncaught.Verdict(error, culprit, is_known), cause, 0)
+
+    begin = "[tf_smddp rank 0 error] stopped in test_uncaught.py, line "
+    assert text(1, True).startswith(begin) and text(1, True).endswith(", because of rank 1")
+    assert text(1, False).startswith(begin) and text(1, False).endswith(f": {KILLED}")
+    assert text(None, True).startswith(begin) and text(None, True)[len(begin) :].isdecimal()
+    own = text(None, False).splitlines()
+    assert own[0] == "Traceback (most recent call last):" and own[-1] == f"InternalError: {WHAT}{KILLED}"
+    assert len(own) <= 4
+
+
+def test_the_launcher_may_have_gone(tmp_path, monkeypatch):
+    for path in (tmp_path / "nowhere", tmp_path):
+        monkeypatch.setenv(_uncaught.LAUNCHER, str(path))
+        _uncaught.tell_launcher("leaves", sdp.rank())

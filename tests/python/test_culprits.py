@@ -1,0 +1,35 @@
+"""The rank that smddprun names when one fails, and how much a failure writes. See culprits.py."""
+
+import re
+
+import culprits
+import pytest
+from culprits import ALIKE, KINDS
+
+# `make test` has one whose op fails on all ranks at once, one of which the launcher alone knows that it is a
+# failure, and one without a culprit.
+SHORT = ("step", "sys_exit", "disagreement")
+# TensorFlow itself writes more of these than of others.
+LONG_TEXTS = ("data", "exhausted", "step", "keras_callback", "in_init")
+
+
+CASES = [pytest.param(kind, marks=[] if kind in SHORT else pytest.mark.long) for kind in [*KINDS, *ALIKE]]
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_rank_with_the_cause_is_named(kind):
+    number = [*KINDS, *ALIKE].index(kind)
+    ranks = 2 if kind in SHORT else 2 + number % 3
+    wrong, output = culprits.run(kind, ranks, culprit=(number + 1) % ranks)
+    assert not wrong, output
+    stopped = re.findall(
+        r"^\[(\d)\] \[tf_smddp rank \1 error\] stopped in script\.py, line \d+", output, re.M
+    )
+    tracebacks = set(re.findall(r"^\[(\d)\] Traceback", output, re.MULTILINE))
+    if kind not in ("before_init", "in_init"):  # the others are ended in init()
+        assert len(stopped) == ranks - 1, output
+        assert len(tracebacks) <= 1 and not tracebacks & set(stopped), output
+    if kind not in LONG_TEXTS:
+        assert output.count("\n") <= 25, output
+    if kind == "disagreement":  # once as an error, once in the report
+        assert output.count("the ranks run different collectives") == 2, output
