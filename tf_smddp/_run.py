@@ -33,8 +33,9 @@ _RANK = "from tf_smddp import _run_rank; _run_rank.main({folder!r})"
 
 
 class Failure(NamedTuple):
-    """What a rank reports of the exception that has ended its function."""
+    """What a rank reports of the exception that has ended its function. The least one is the first."""
 
+    follows: bool  # from the failure of another rank
     time_ns: int
     error: str  # as in "ValueError: no data"
     traceback: str

@@ -10,6 +10,7 @@ import traceback
 
 import cloudpickle
 
+from tf_smddp import _uncaught
 from tf_smddp._run import CALL, Failure
 
 
@@ -28,7 +29,8 @@ def main(name: str) -> None:
             ) from error
     except Exception as error:
         text = "".join(traceback.format_exception_only(type(error), error)).rstrip()
-        failure = Failure(time.time_ns(), text, traceback.format_exc())
+        follows = _uncaught.blamed(error, int(rank)) is not None
+        failure = Failure(follows, time.time_ns(), text, traceback.format_exc())
         _write(folder / f"failure.{rank}", pickle.dumps(tuple(failure)))
         raise  # the other ranks get its text, as of any script
     _write(folder / f"result.{rank}", content)

@@ -153,7 +153,7 @@ def last_words(error: BaseException, rank: int) -> str:
 def watch(
     rank_of_this: Callable[[], Optional[int]], abort: Callable[[str], None], abort_text: Callable[[], str]
 ) -> None:
-    """Has the engine's errors print what this rank has to say of them.
+    """Has the errors of the engine, and of this package, print what this rank has to say of them.
 
     Args:
         rank_of_this: returns this rank, if it is known.
@@ -165,39 +165,45 @@ def watch(
     def hook(kind: Any, error: BaseException, trace: Optional[TracebackType]) -> None:
         global _verdict
         rank, cause = rank_of_this(), cause_of(error)
-        if rank is None or cause is None or ended_by() is not error:
+        ours = cause is not None or _raised_by_us(trace)
+        if rank is None or not ours or ended_by() is not error:
             return previous(kind, error, trace)
-        if not cause.names_the_culprit:  # all ranks have the same error, and the first one writes it
+        if cause is None or not cause.names_the_culprit:
+            # All ranks have the same error, and the first one writes it.
             abort(last_words(error, rank))
         _verdict = _judge(error, cause, rank, abort_text())
-        if os.environ.get("SMDDP_LOG_LEVEL", "") in ("info", "debug"):
+        text = _text(_verdict, cause, rank)
+        if text is None or os.environ.get("SMDDP_LOG_LEVEL", "") in ("info", "debug"):
             return previous(kind, error, trace)
-        print(_text(_verdict, cause, rank), file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
     sys.excepthook = hook
 
 
-def _judge(error: BaseException, cause: Cause, rank: int, abort_text: str) -> Verdict:
-    if cause.names_the_culprit:
+def _judge(error: BaseException, cause: Optional[Cause], rank: int, abort_text: str) -> Verdict:
+    if cause is not None and cause.names_the_culprit:
         is_known = bool(abort_text) and abort_text[:_MAX_SHORT_CHARACTERS] in str(error)
         return Verdict(error, None if cause.rank == rank else cause.rank, is_known)
-    if abort_text in ("", last_words(error, rank)):
+    is_another = cause is None and str(error)[:_MAX_SHORT_CHARACTERS] not in abort_text
+    if abort_text in ("", last_words(error, rank)) or is_another:
         return Verdict(error, None, False)
     named = _RANK.search(abort_text)
     return Verdict(error, int(named[1]) if named and int(named[1]) != rank else None, True)
 
 
-def _text(verdict: Verdict, cause: Cause, rank: int) -> str:
-    """Returns what is printed in place of the traceback."""
+def _text(verdict: Verdict, cause: Optional[Cause], rank: int) -> Optional[str]:
+    """Returns what is printed in place of the traceback; None for an error that is not the engine's."""
     trace = traceback.extract_tb(verdict.error.__traceback__)
     frames = [frame for frame in trace if not _of_a_library(frame.filename)]
     if verdict.culprit is None and not verdict.is_known:
+        if cause is None:
+            return None
         lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
         return "".join(lines) + f"{type(verdict.error).__name__}: {cause.what}{cause.why}"
     text = f"[tf_smddp rank {rank} error] stopped"
     if frames:
         text += f" in {os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}"
-    if not verdict.is_known:
+    if cause is not None and not verdict.is_known:
         return f"{text}: {_short(cause.why)}"
     return text if verdict.culprit is None else f"{text}, because of rank {verdict.culprit}"
 

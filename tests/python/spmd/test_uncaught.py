@@ -102,6 +102,20 @@ def test_who_writes_the_cause(text, job_ended_with, culprit, is_known):
     assert (verdict.culprit, verdict.is_known) == (culprit, is_known)
 
 
+def test_an_error_of_this_package_that_all_ranks_have():
+    error = ValueError("rank 0 has ['val_loss'], which not all ranks have")
+    for text, culprit, is_known in (
+        ("", None, False),
+        (f"rank 0 ended with an uncaught ValueError: {error}", None, False),
+        (f"rank 2 ended with an uncaught ValueError: {error}", 2, True),
+        ("rank 2 ended with an uncaught ValueError: another one", None, False),
+    ):
+        verdict = _uncaught._judge(error, None, 0, text)
+        assert verdict == (error, culprit, is_known)
+        written = _uncaught._text(verdict, None, 0)
+        assert written == ("[tf_smddp rank 0 error] stopped, because of rank 2" if is_known else None)
+
+
 def test_what_is_written_in_place_of_a_traceback():
     try:
         raise internal(WHAT + KILLED)
