@@ -154,9 +154,11 @@ class Engine {
   // thread.
   virtual std::shared_ptr<Arena> arena() = 0;
 
-  // Ends the job for all ranks with `text`. The first call of all ranks logs it, unless its process has
-  // `written` already what went wrong. Any thread.
-  virtual void Abort(const std::string& text, bool written) = 0;
+  // Ends the job for all ranks with `text`, unless it has ended. The first call of all ranks logs it. Any
+  // thread.
+  virtual void Abort(const std::string& text) = 0;
+  // The same, when this process has written already what went wrong, so that this host's log need not.
+  virtual void AbortAfterWriting(const std::string& text) = 0;
 
   // Returns why the job has ended for all ranks; an empty text if it has not. Any thread.
   virtual std::string AbortText() = 0;

@@ -328,8 +328,12 @@ void JobEngine::AbortWaiting(Membership& membership, bool agreements_only) {
   job_->Abort(shutdown_status_.message());
 }
 
-void JobEngine::Abort(const std::string& text, bool written) {
-  if (!InForkedChild()) job_->Abort(text, written);
+void JobEngine::Abort(const std::string& text) {
+  if (!InForkedChild()) job_->Abort(text);
+}
+
+void JobEngine::AbortAfterWriting(const std::string& text) {
+  if (!InForkedChild()) job_->Abort(text, /*written=*/true);
 }
 
 std::string JobEngine::AbortText() { return !InForkedChild() && job_->aborted() ? job_->AbortText() : ""; }

@@ -50,7 +50,8 @@ class JobEngine : public Engine {
   Status Shutdown() override;
   void NoteScriptEnd() override { script_ends_.store(true); }
   std::shared_ptr<Arena> arena() override { return job_->shared_arena(); }
-  void Abort(const std::string& text, bool written) override;
+  void Abort(const std::string& text) override;
+  void AbortAfterWriting(const std::string& text) override;
   std::string AbortText() override;
 
  private:

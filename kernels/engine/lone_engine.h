@@ -40,7 +40,8 @@ class LoneEngine : public Engine {
   }
   Status Shutdown() override;
   std::shared_ptr<Arena> arena() override { return nullptr; }
-  void Abort(const std::string&, bool) override {}
+  void Abort(const std::string&) override {}
+  void AbortAfterWriting(const std::string&) override {}
   std::string AbortText() override { return {}; }
   void ReportStarved(std::uint64_t, const std::vector<CommunicatorId>&, const std::string&) override {}
 

@@ -85,7 +85,7 @@ TF_SMDDP_EXPORT void tf_smddp_note_script_end() {
 // in a forked child.
 TF_SMDDP_EXPORT void tf_smddp_abort(const char* text) {
   const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
-  if (engine != nullptr && !engine->InForkedChild()) engine->Abort(text, /*written=*/true);
+  if (engine != nullptr && !engine->InForkedChild()) engine->AbortAfterWriting(text);
 }
 
 // Writes why the job has ended for all ranks, cut to fit; an empty text if it has not.

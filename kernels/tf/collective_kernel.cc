@@ -66,8 +66,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
   if (!status.ok()) {
     for (const Status& on_gpu : {found, marked}) {
       if (on_gpu.code() == StatusCode::kDeviceLost) {
-        engine->Abort("rank " + std::to_string(engine->config().rank) + ": " + on_gpu.message(),
-                      /*written=*/false);
+        engine->Abort("rank " + std::to_string(engine->config().rank) + ": " + on_gpu.message());
       }
     }
     // The other ranks run this op, and would wait for this one.

@@ -229,6 +229,25 @@ TEST(Abort, AllRanksSeeTheSameEnds) {
   }
 }
 
+TEST(Abort, IsLoggedUnlessItsProcessHasWrittenIt) {
+  for (const bool written : {false, true}) {
+    Meeting meeting(2);
+    ::testing::internal::CaptureStderr();
+    RunRanks(
+        2,
+        [&](int rank, Engine& engine) {
+          EXPECT_EQ(engine.AbortText(), "");
+          meeting.Await();
+          if (rank == 1) written ? engine.AbortAfterWriting("on purpose") : engine.Abort("on purpose");
+          meeting.Await();
+          EXPECT_EQ(engine.AbortText(), "on purpose");
+        },
+        {}, /*orderly=*/false);
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(log.find("[tf_smddp rank 1 error] on purpose") == std::string::npos, written) << log;
+  }
+}
+
 TEST(Abort, IsFinalForEverything) {
   Meeting meeting(3);
   RunRanks(
