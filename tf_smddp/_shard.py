@@ -1,22 +1,21 @@
-"""shard: each rank's part of a dataset, of records or of files."""
+"""shard: each rank's part of a dataset, of records or of files, or of arrays."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any, Optional
+from typing import Any, List, Optional
 
 import tensorflow as tf
 
 from tf_smddp import _runtime
 
 
-def shard(
-    dataset: tf.data.Dataset, batch_size: Optional[int] = None, *, equal: bool = True
-) -> tf.data.Dataset:
-    """Returns this rank's part of a dataset, with as many records as each other rank's.
+def shard(dataset: Any, batch_size: Optional[int] = None, *, equal: bool = True) -> Any:
+    """Returns this rank's part of a dataset or of arrays, with as many records as each other rank's.
 
         data = sdp.shard(records).shuffle(10_000).batch(32, drop_remainder=True)
         data = sdp.shard(records, 32)  # likewise, without the shuffling
+        x, y = sdp.shard((x, y))  # arrays, for fit(x, y, batch_size=32, validation_split=0.1)
 
     Record i goes to rank i % size(). At the end, up to size() - 1 records are left out, so that no rank has
     one more than another, and takes a step that the others do not. Shuffle afterwards, or before with the
@@ -31,25 +30,31 @@ def shard(
 
     Args:
         dataset: of records that are not batched, or of the names of files; the same on all ranks, in the same
-            order.
+            order. Or arrays of records: what has a `shape` and takes slices, such as NumPy's arrays, tensors
+            and data frames, also in tuples, lists and dicts; all with the same first dimension.
         batch_size: the records of one rank's batch: the part is batched, and what would be an incomplete last
             batch is left out, if `equal`. None: it is not batched; use `drop_remainder=True` where you batch
-            it.
+            it. Not for arrays, which `fit` batches.
         equal: whether all ranks have the same number of records.
 
     Returns:
-        The part.
+        The part; of arrays, a structure like the one that was given.
 
     Raises:
         RuntimeError: before `init`.
-        TypeError: `dataset` is no tf.data.Dataset, or `batch_size` no integer.
-        ValueError: `batch_size` is less than 1; or the dataset is known to have too few records for one batch
-            on each rank, or for one record if not `equal`.
+        TypeError: `dataset` is neither a tf.data.Dataset nor arrays, or `batch_size` no integer, or it is
+            given with arrays.
+        ValueError: `batch_size` is less than 1; or the arrays differ in their first dimension; or the dataset
+            is known to have too few records for one batch on each rank, or for one record if not `equal`.
     """
     _runtime.require_initialized("shard")
-    if not isinstance(dataset, tf.data.Dataset):
-        raise TypeError(f"shard() takes a tf.data.Dataset, but got {dataset!r}.")
     size, rank = _runtime.size(), _runtime.rank()
+    if not isinstance(dataset, tf.data.Dataset):
+        if batch_size is not None:
+            raise TypeError(
+                "shard() has no batch_size for arrays: fit(x, y, batch_size=…) makes the batches."
+            )
+        return _part_of_arrays(dataset, size, rank, equal)
     batch = 1 if batch_size is None else operator.index(batch_size)
     if batch < 1:
         raise ValueError(f"shard() needs batch_size >= 1, but got {batch_size}.")
@@ -67,6 +72,45 @@ def shard(
         )
     part = part_of(dataset, size, rank) if equal else dataset.shard(size, rank)
     return part if batch_size is None else part.batch(batch, drop_remainder=equal)
+
+
+def _part_of_arrays(arrays: Any, size: int, rank: int, equal: bool) -> Any:
+    lengths = sorted(set(_lengths(arrays)))
+    if len(lengths) != 1:
+        raise ValueError(
+            f"shard() needs arrays with the same number of records, but they have {lengths}. The first "
+            "dimension is that of the records."
+        )
+    count = lengths[0]
+    if count < size:
+        raise ValueError(
+            f"shard() needs at least one record for each of {size} ranks, but the arrays have {count}."
+        )
+    end = count // size * size if equal else count
+
+    def part(each: Any) -> Any:
+        if isinstance(each, dict):
+            return {key: part(value) for key, value in each.items()}
+        if isinstance(each, (tuple, list)):
+            return type(each)(part(value) for value in each)
+        return each[rank:end:size]
+
+    return part(arrays)
+
+
+def _lengths(arrays: Any) -> List[int]:
+    """Returns the number of records of each array."""
+    if isinstance(arrays, dict):
+        arrays = tuple(arrays.values())
+    if isinstance(arrays, (tuple, list)):
+        return [length for each in arrays for length in _lengths(each)]
+    shape = getattr(arrays, "shape", ())
+    if not shape or shape[0] is None:
+        raise TypeError(
+            "shard() takes a tf.data.Dataset, or arrays of records, also in tuples, lists and dicts, but got "
+            f"{'a scalar ' if hasattr(arrays, 'shape') else ''}{type(arrays).__name__}."
+        )
+    return [int(shape[0])]
 
 
 def _count(dataset: tf.data.Dataset) -> int:

@@ -78,8 +78,44 @@ def test_wrong_arguments(size):
         sdp.shard(data, 0)
     with pytest.raises(TypeError):
         sdp.shard(data, 2.5)
-    with pytest.raises(TypeError, match=r"takes a tf\.data\.Dataset, but got \[1\]"):
-        sdp.shard([1])
+    for wrong, kind in ((3, "int"), ([1], "int"), ((np.zeros(9), None), "NoneType"), (np.float32(1), "a sc")):
+        with pytest.raises(TypeError, match=rf"takes a tf\.data\.Dataset, or arrays .*, but got {kind}"):
+            sdp.shard(wrong)
+    arrays = np.zeros([size, 10_000]), np.zeros([size + 1])
+    with pytest.raises(ValueError, match=rf"but they have \[{size}, {size + 1}\]") as error:
+        sdp.shard(arrays)
+    assert len(str(error.value)) < 300
+    with pytest.raises(TypeError, match="no batch_size for arrays"):
+        sdp.shard(arrays, 4)
+    with pytest.raises(ValueError, match=rf"one record for each of {size} ranks, but the arrays have 0"):
+        sdp.shard(np.zeros([0, 3]))
+
+
+def test_arrays(rank, size):
+    count = 5 * size + size - 1
+    x = np.arange(3 * count).reshape(count, 3)
+    own = np.arange(rank, 5 * size, size)
+    found, labels = sdp.shard((x, tf.constant(x[:, 0])))
+    assert found.tolist() == x[own].tolist()
+    assert labels.numpy().tolist() == x[own, 0].tolist()
+    assert sdp.shard(x).tolist() == x[own].tolist()
+    nested = sdp.shard({"a": [x], "b": tf.ragged.constant([[1] * (i % 3) for i in range(count)])})
+    assert nested["a"][0].tolist() == x[own].tolist()
+    assert nested["b"].to_list() == [[1] * (i % 3) for i in own]
+    everything = sdp.shard(x, equal=False)
+    assert everything.tolist() == x[rank::size].tolist()
+
+
+def test_arrays_for_fit(rank, size):
+    """With validation_split and class_weight, as in a script of one process."""
+    x = np.arange(16.0 * size + size - 1, dtype=np.float32)[:, None]
+    model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1, kernel_initializer="zeros")])
+    model.compile(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(1e-4)), "mse")
+    own = sdp.shard((x, (x[:, 0] > 3).astype(np.float32)))
+    arguments = {"validation_split": 0.25, "class_weight": {0: 1.0, 1: 2.0}, "verbose": 0}
+    model.fit(*own, batch_size=5, epochs=2, shuffle=False, **arguments)
+    weights = sdp.allgather_object(model.get_weights()[0].tolist())
+    assert weights == [weights[0]] * size and weights[0] != [[0.0]]
 
 
 @pytest.mark.parametrize("known", [True, False])
