@@ -38,7 +38,8 @@ class Wire {
   virtual const std::vector<std::vector<int>>& hosts() const = 0;
 
   // Starts to deliver. After a message for a communicator has arrived, a thread of the wire calls `arrived`
-  // with that communicator; after a connection was lost it calls `arrived` with communicator 0. Once.
+  // with that communicator; after a connection was lost it calls `arrived` with communicator 0. Throws
+  // ThreadRefused (thread.h). Once.
   virtual void Start(std::function<void(std::uint32_t communicator)> arrived) = 0;
 
   // Ends it, when what was sent is on its way: nothing more comes, and what is sent is dropped. Once.

@@ -13,7 +13,8 @@
 namespace tf_smddp {
 namespace {
 
-constexpr int kThreads = 4;  // that init() starts: progress, completion, stall watch, watcher
+// That init() starts: progress, completion, stall watch, watcher; between hosts also that of the wire.
+constexpr int kThreads = 4, kThreadsOnHosts = 5;
 
 // Peers' memory does not belong in a core file of this rank, nor in a forked child, which would keep it
 // alive.
@@ -39,7 +40,8 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
                  Wire* wire, std::unique_ptr<Job>* job) {
   std::unique_ptr<Job> joining(new Job(config, wire));
   Environment environment;
-  Status status = CheckEnvironment(config, JobSegment::MappedBytes(config), kThreads, &environment);
+  Status status = CheckEnvironment(config, JobSegment::MappedBytes(config),
+                                   wire == nullptr ? kThreads : kThreadsOnHosts, &environment);
   joining->arena_ = std::move(arena);
   if (status.ok() && joining->arena_ == nullptr) {
     status = Arena::Create(environment.arena_bytes, mappings.get(), &joining->arena_);

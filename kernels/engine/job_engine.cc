@@ -57,12 +57,19 @@ Status JobEngine::StartThreads() {
   communicators_ =
       std::make_unique<CommunicatorSet>(job_.get(), completions_.get(), stalls_.get(), timeline_.get());
   Status status = communicators_->OpenWorld();
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    communicators_.reset();  // there is no world that Shutdown could leave
+    return status;
+  }
   if (wire_ != nullptr) {
-    wire_->Start([this](CommunicatorId id) {
-      std::lock_guard<std::mutex> lock(ring_mu_);
-      if (may_ring_) communicators_->Ring(id);
-    });
+    try {
+      wire_->Start([this](CommunicatorId id) {
+        std::lock_guard<std::mutex> lock(ring_mu_);
+        if (may_ring_) communicators_->Ring(id);
+      });
+    } catch (const ThreadRefused& refused) {
+      return Internal(refused.what());
+    }
   }
   watcher_ = std::make_unique<Watcher>(job_.get());
   status = watcher_->Start();

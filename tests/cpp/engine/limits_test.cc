@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -156,6 +157,37 @@ TEST(RefusedCalls, WithoutThreadsAllRanksSayWhatToRaise) {
   ExpectFailsWith(ends, {"a thread could not be started", "ulimit -u"});
   EXPECT_EQ(ends[0].error.find("rank 1 failed during init(): "), 0u) << ends[0].error;
   ExpectFailsWith(RunLimited(2, Refuse({{SYS_clone3, EPERM}, {SYS_clone, EPERM}})), {"allow clone3"});
+}
+
+// Refuses rank 1 its `n`-th thread since before init().
+Limit RefuseThread(int n) {
+  return [n](int rank, Config* config) {
+    config->bootstrap_timeout_seconds = 5;
+    if (rank == 1) Require(RefuseNthCall({{SYS_clone3, EAGAIN}, {SYS_clone, EAGAIN}}, n), "seccomp");
+  };
+}
+
+// init() first starts and ends as many threads as it needs, four. Then other processes may use up the limit.
+TEST(RefusedCalls, AnyThreadOfInitThatIsRefusedIsAnErrorOnAllRanks) {
+  for (int n = 1; n <= 8; ++n) {
+    SCOPED_TRACE("thread " + std::to_string(n));
+    ExpectFailsWith(RunLimited(2, RefuseThread(n)), {"a thread could not be started", "ulimit -u"});
+  }
+  ExpectWorks(RunLimited(2, RefuseThread(9)));
+}
+
+// init() needs five, and the wire of tests one more. That of this rank may not run yet, so the other host
+// only sees that the connection is lost.
+TEST(RefusedCalls, AnyThreadOfInitBetweenHostsThatIsRefusedIsAnError) {
+  ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", "2", 1), 0);
+  for (int n = 5; n <= 11; ++n) {
+    SCOPED_TRACE("thread " + std::to_string(n));
+    const std::vector<RankEnd> ends = RunLimited(2, RefuseThread(n));
+    EXPECT_NE(ends[0].error, "");
+    EXPECT_NE(ends[1].error.find("a thread could not be started"), std::string::npos) << ends[1].error;
+  }
+  ExpectWorks(RunLimited(2, RefuseThread(12)));
+  ASSERT_EQ(::unsetenv("TF_SMDDP_TEST_HOSTS"), 0);
 }
 
 // The others get an error that says why, and the job goes on.

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "gtest/gtest.h"
+#include "kernels/common/thread.h"
 
 namespace tf_smddp::testing {
 namespace {
@@ -120,16 +121,16 @@ void SocketWire::Stop() {
     stopping_ = true;
     wake_.notify_all();
   }
-  if (!sender_.joinable()) return;
-  sender_.join();  // it sends what is left first
+  if (sender_.joinable()) sender_.join();  // it sends what is left first
+  if (!receiver_.joinable()) return;
   EXPECT_EQ(::write(stop_write_.get(), "", 1), 1);
   receiver_.join();
 }
 
 void SocketWire::Start(std::function<void(std::uint32_t communicator)> arrived) {
   arrived_ = std::move(arrived);
-  sender_ = std::thread([this] { RunSender(); });
-  receiver_ = std::thread([this] { RunReceiver(); });
+  sender_ = StartThread("test-sender", [this] { RunSender(); });
+  receiver_ = StartThread("test-receiver", [this] { RunReceiver(); });
 }
 
 void SocketWire::BlockSends() { block_sends.store(true); }
