@@ -1,5 +1,7 @@
 #include "kernels/engine/absence.h"
 
+#include <utility>
+
 namespace tf_smddp {
 
 void Absence::AskToLeave() {
@@ -17,7 +19,7 @@ bool Absence::AwaitReturn(std::chrono::milliseconds patience, RankId* last) {
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   const bool back = changed_.wait_for(lock, patience, [this] { return state_.load() == kThere; });
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
-  *last = last_;
+  if (back) *last = std::exchange(last_, RankId());
   return back;
 }
 

@@ -24,7 +24,8 @@ class Absence {
   void AskToLeave();
 
   // Block until this rank has left since AskToLeave, or is back; or until `patience` has passed: then false.
-  // *last is the rank of the job that was the last to leave. Any thread but the engine's own.
+  // Once for each time that it was away, *last is the rank of the job that was the last to leave; then it is
+  // no rank. Any thread but the engine's own.
   bool AwaitLeft(std::chrono::milliseconds patience);
   bool AwaitReturn(std::chrono::milliseconds patience, RankId* last);
 
@@ -46,7 +47,7 @@ class Absence {
   std::atomic<int> waiting_{0};       // callers of AwaitReturn
   std::mutex mu_;
   std::condition_variable changed_;
-  RankId last_;  // guarded by mu_
+  RankId last_;  // guarded by mu_; no rank: AwaitReturn has returned it
 };
 
 }  // namespace tf_smddp

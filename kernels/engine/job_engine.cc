@@ -194,16 +194,30 @@ Status JobEngine::Leave(CommunicatorId id) {
   PendingTable& pending = membership->pending();
   pending.Refuse(FailedPrecondition("rank " + std::to_string(config_.rank) + " has left this process set"));
   while (!pending.WaitEmpty(kLookAtAbort)) {
-    if (job_->aborted()) return Internal(job_->AbortText());
+    status = CheckMayWaitToJoin(*membership);
+    if (!status.ok()) return status;
   }
   membership->sequencer().AwaitSettled();  // a failure of this rank must not come after it has left
   Absence& absence = membership->absence();
   absence.AskToLeave();
   membership->communicator().group().RingSelf();
   while (!absence.AwaitLeft(kLookAtAbort)) {
-    if (job_->aborted()) return Internal(job_->AbortText());
+    status = CheckMayWaitToJoin(*membership);
+    if (!status.ok()) return status;
   }
   return {};
+}
+
+// Another thread may end the job or the process set, and waits for the threads inside.
+Status JobEngine::CheckMayWaitToJoin(Membership& membership) {
+  if (shut_down_.load() && !job_->aborted()) {
+    job_->Abort("rank " + std::to_string(config_.rank) + " called shutdown() while it waited in join()");
+  }
+  if (job_->aborted()) return Internal(job_->AbortText());
+  const CommunicatorId id = membership.communicator().id();
+  if (communicators_->Find(id).get() == &membership) return {};
+  return FailedPrecondition("process set " + std::to_string(id) + " was removed while rank " +
+                            std::to_string(config_.rank) + " waited in join()");
 }
 
 Status JobEngine::Return(CommunicatorId id, RankId* last) {
@@ -214,10 +228,8 @@ Status JobEngine::Return(CommunicatorId id, RankId* last) {
   if (membership == nullptr) return communicators_->WhyNot(id);
   membership->communicator().group().RingSelf();
   while (!membership->absence().AwaitReturn(kLookAtAbort, last)) {
-    if (job_->aborted()) return Internal(job_->AbortText());
-    if (shut_down_.load()) {
-      job_->Abort("rank " + std::to_string(config_.rank) + " called shutdown() while it waited in join()");
-    }
+    status = CheckMayWaitToJoin(*membership);
+    if (!status.ok()) return status;
   }
   if (!last->valid()) {
     return FailedPrecondition("rank " + std::to_string(config_.rank) + " has not left process set " +

@@ -77,6 +77,7 @@ class JobEngine : public Engine {
   static std::uint64_t SubmitTo(Membership* membership, Request&& request);
   void LeaveJob();
   void AwaitOtherHosts();
+  Status CheckMayWaitToJoin(Membership& membership);
   void Finish(Membership& membership);
   void AbortWaiting(Membership& membership, bool agreements_only);
 

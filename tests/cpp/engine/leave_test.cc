@@ -1,5 +1,6 @@
 // Ranks that leave a communicator: the others go on without them.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -301,7 +302,57 @@ TEST(Leave, ReturnWithoutHavingLeftIsAnError) {
     const Status status = engine.Return(kWorld, &last);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_NE(status.message().find("has not left"), std::string::npos) << status.message();
+    // Nor is it right a second time.
+    ASSERT_TRUE(engine.Leave(kWorld).ok());
+    EXPECT_TRUE(engine.Return(kWorld, &last).ok());
+    EXPECT_EQ(engine.Return(kWorld, &last).code(), StatusCode::kFailedPrecondition);
   });
+}
+
+// A thread that waits for the others keeps a process set alive, and a job.
+TEST(Leave, AWaitEndsWhenAnotherThreadRemovesTheProcessSet) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    const CommunicatorId id = MakeCrowd(engine);
+    std::thread waits;
+    Status status;
+    if (rank == 0) {
+      ASSERT_TRUE(engine.Leave(id).ok());
+      waits = std::thread([&] {
+        RankId last;
+        status = engine.Return(id, &last);
+      });
+    }
+    EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
+    if (rank != 0) return;
+    waits.join();
+    EXPECT_FALSE(status.ok());  // it may not have begun to wait
+  });
+}
+
+TEST(Leave, ShutdownEndsALeaveThatWaitsForARequest) {
+  std::atomic<bool> over{false};
+  const auto body = [&over](int rank, Engine& engine) {
+    if (rank == 1) {  // it never brings its part
+      while (!over.load()) std::this_thread::sleep_for(milliseconds(1));
+      return;
+    }
+    std::vector<float> data(10, 1.0f);
+    Request request = AllreduceIn(kWorld, &data);
+    std::promise<void> ended;
+    request.done = [&ended](const Status&) { ended.set_value(); };
+    engine.Submit(std::move(request));
+    std::thread leaves([&engine] {
+      const Status status = engine.Leave(kWorld);
+      EXPECT_NE(status.message().find("called shutdown() while it waited in join()"), std::string::npos)
+          << status.message();
+    });
+    std::this_thread::sleep_for(milliseconds(50));
+    engine.Shutdown();
+    leaves.join();
+    ended.get_future().get();
+    over.store(true);
+  };
+  RunRanks(2, body, {}, /*orderly=*/false);
 }
 
 TEST(Leave, ARankThatShutsDownInsteadEndsTheWait) {
