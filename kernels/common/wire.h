@@ -61,8 +61,8 @@ class Wire {
 
   // Returns a rank to which the connection was lost, and why it is thought so; or no rank. Any thread.
   struct Loss {
-    RankId rank;
-    std::string reason;  // "the rank on host2 has said nothing for 30 s"
+    RankId rank;         // no rank if it is not known which one
+    std::string reason;  // "the rank on host2 has said nothing for 30 s"; empty: none was lost
   };
   virtual Loss Lost() = 0;
 
@@ -102,8 +102,9 @@ class Wire {
 
 // The text of the error that ends a job when the connection to a rank was lost.
 inline std::string DescribeLoss(const Wire::Loss& loss) {
-  return "the connection to rank " + std::to_string(loss.rank.value()) + " on another host was lost (" +
-         loss.reason + "): the rank or its host has died, or the network failed";
+  const std::string rank = loss.rank.valid() ? "rank " + std::to_string(loss.rank.value()) : "a rank";
+  return "the connection to " + rank + " on another host was lost (" + loss.reason +
+         "): the rank or its host has died, or the network failed";
 }
 
 }  // namespace tf_smddp

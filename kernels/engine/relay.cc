@@ -381,8 +381,8 @@ void Relay::NoteShutDown(RankId rank) {
 void Relay::CheckConnections() {
   if (communicator_->id() != kWorld) return;
   const Wire::Loss loss = communicator_->wire().Lost();
-  if (!loss.rank.valid() || communicator_->job().aborted()) return;
-  if (known_shut_down_.Contains(loss.rank)) return;
+  if (loss.reason.empty() || communicator_->job().aborted()) return;
+  if (loss.rank.valid() && known_shut_down_.Contains(loss.rank)) return;
   communicator_->job().Abort(DescribeLoss(loss));
 }
 

@@ -29,8 +29,18 @@ constexpr std::chrono::milliseconds kExitStatusPatience{300};
 
 constexpr int kLookAtWireEveryMs = 1000;
 
-// When the job has ended, a call of the network's library that takes this long does not return any more.
-constexpr std::chrono::seconds kLongestCall{5};
+// A loss of a connection that the relay knows to be harmless, since the rank has shut down, is followed by
+// the end of this rank within this time.
+constexpr std::chrono::seconds kLossPatience{2};
+
+// When the job has ended, a call of the network's library that takes this long does not return any more. From
+// the end of the job until the watcher ends the process, the script has this time.
+constexpr std::chrono::seconds kLongestCall{5}, kTimeForScript{5};
+
+bool HasPassed(Clock::duration patience, Clock::time_point* since) {
+  if (*since == Clock::time_point()) *since = Clock::now();
+  return Clock::now() - *since >= patience;
+}
 
 bool IsGone(const LocalPeer& peer) { return ::kill(peer.pid, 0) != 0 && errno == ESRCH; }
 
@@ -132,10 +142,16 @@ void Watcher::LookAtWire() {
   Wire& wire = *job_->wire();
   const std::string silent = wire.Silent();
   if (!silent.empty() && !job_->aborted()) job_->Abort(silent);
-  if (!job_->aborted() || wire.CallLasts() < kLongestCall) return;
-  job_->logger().Log(LogLevel::kError,
-                     "a call of the network's library has not returned, though the job has ended: " +
-                         job_->AbortText() + ". So this process ends");
+  const Wire::Loss loss = wire.Lost();
+  if (!loss.reason.empty() && !job_->aborted() && HasPassed(kLossPatience, &lost_)) {
+    job_->Abort(DescribeLoss(loss));
+  }
+  if (!job_->aborted() || !HasPassed(kTimeForScript, &aborted_) || wire.CallLasts() < kLongestCall) return;
+  job_->logger().Log(
+      LogLevel::kError,
+      "a call of the network's library has not returned, though the job has ended, so this process "
+      "ends now, without the end of the script. The job had failed: " +
+          job_->AbortText());
   ::_exit(1);
 }
 

@@ -7,6 +7,9 @@
 // notices a death ends the job for all, and if some ranks of a circle are dead, a living one is next to a
 // dead one.
 //
+// A connection to another host may be lost that only this rank has looked at. The relay (relay.h) of its host
+// does not hear of it, so the watcher ends the job.
+//
 // It never calls the network's library, since a call may not return when a rank of another host has died. A
 // thread that is in such a call when the job has ended will not leave it, and its process could not end: the
 // watcher ends that process.
@@ -45,11 +48,12 @@ class Watcher {
   void Died(int local);
 
   Job* const job_;
-  UniqueFd stop_, stopped_;          // a pipe's ends: written to, read from
-  std::vector<pollfd> polled_;       // `stopped_`, then a pidfd for each of pidfd_ranks_
-  std::vector<int> pidfd_ranks_;     // local, as below
-  std::uint64_t without_pidfd_ = 0;  // ranks to look for in /proc, without those that have died
-  std::thread thread_;               // last: it uses the others
+  UniqueFd stop_, stopped_;           // a pipe's ends: written to, read from
+  std::vector<pollfd> polled_;        // `stopped_`, then a pidfd for each of pidfd_ranks_
+  std::vector<int> pidfd_ranks_;      // local, as below
+  std::uint64_t without_pidfd_ = 0;   // ranks to look for in /proc, without those that have died
+  Clock::time_point lost_, aborted_;  // when it saw that a connection was lost, and the end of the job
+  std::thread thread_;                // last: it uses the others
 };
 
 }  // namespace tf_smddp

@@ -160,7 +160,7 @@ Wire::Loss MpiWire::Lost() {
   return lost_;
 }
 
-// What could not begin never ends: the job does, since its peer is lost.
+// A movement that could not begin never ends. The job does: Lost() has the reason.
 Wire::Movement MpiWire::BeginSend(RankId to, int stream, const void* data, std::uint64_t bytes,
                                   std::shared_ptr<void> owner) {
   const Runtime::Turn turn(runtime_);
@@ -259,7 +259,7 @@ bool MpiWire::EndPending(const Runtime::Turn& turn) {
   if (requests_.empty()) return false;
   const Status status = turn.library().TestSome(requests_, &ended_);
   looked_ = Clock::now();
-  if (!status.ok()) Lose(pending_.front().peer, status.message());
+  if (!status.ok()) Lose(-1, status.message());  // it does not say whose
   // From the back, so that the places of the others stay what they are when the last takes the place of one.
   std::sort(ended_.begin(), ended_.end(),
             [](const Library::Ended& a, const Library::Ended& b) { return a.index > b.index; });
@@ -359,7 +359,7 @@ void MpiWire::Deliver(int from, Key channel, std::string bytes, bool wake) {
 
 void MpiWire::Lose(int rank, const std::string& reason) {
   std::lock_guard<std::mutex> lock(mu_);
-  if (lost_.rank.valid()) return;
+  if (!lost_.reason.empty()) return;
   lost_ = {RankId(rank), reason};
   to_ring_.insert(0);
   wake_.notify_all();
@@ -368,8 +368,8 @@ void MpiWire::Lose(int rank, const std::string& reason) {
 // Whether messages wait for MPI, or in it; true while another thread is in MPI.
 bool MpiWire::Sending(const Runtime::Turn& turn) {
   std::lock_guard<std::mutex> lock(mu_);
-  if (!turn) return !lost_.rank.valid();
-  return !lost_.rank.valid() && (!queue_.empty() || sending_ > 0);
+  if (!turn) return lost_.reason.empty();
+  return lost_.reason.empty() && (!queue_.empty() || sending_ > 0);
 }
 
 }  // namespace tf_smddp::mpi

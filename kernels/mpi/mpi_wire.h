@@ -100,7 +100,7 @@ class MpiWire : public Wire {
   bool Started(const Status& status, Handle request, Pending pending);
   void Deliver(const Incoming& incoming);
   void Deliver(int from, Key channel, std::string bytes, bool wake);
-  void Lose(int rank, const std::string& reason);
+  void Lose(int rank, const std::string& reason);  // -1: one that is not known
   bool Sending(const Runtime::Turn& turn);
 
   Runtime* const runtime_;

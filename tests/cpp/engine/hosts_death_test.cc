@@ -1,10 +1,15 @@
 // Ranks as processes on several hosts, which a wire joins; one of them dies.
 #include <chrono>
+#include <cstdlib>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/cpp/testing/limited_ranks.h"
+#include "tests/cpp/testing/ranks.h"
 #include "tests/cpp/testing/sanitizers.h"
+#include "tests/cpp/testing/socket_wire.h"
 
 namespace tf_smddp::testing {
 namespace {
@@ -16,6 +21,26 @@ TEST(HostsDeath, SigkillAtARandomMoment) {
     const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
     KillOneOnHosts(random() % 2 == 0 ? 2 : 3, size, victim, std::chrono::microseconds(random() % 30000),
                    RunUntilFailure);
+  }
+}
+
+// The connection between two ranks of which neither is its host's first, so neither is a relay.
+TEST(HostsDeath, AConnectionThatOnlyTwoRanksUseIsLost) {
+  ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", "2", 1), 0);  // 0 and 2 are on one host, 1 and 3 on the other
+  const auto body = [](Engine& engine) {
+    Status status = RunSomeCollectives(engine);
+    if (engine.config().rank == 2) SocketWire::BreakConnectionTo(3);
+    std::vector<float> data(100000, 1.0f);  // all ranks carry a part
+    while (status.ok()) status = Await(engine, AllreduceFloats(data, &data, ReduceOp::kMax));
+    return status;
+  };
+  const std::vector<RankEnd> ends = RunLimited(4, [](int, Config*) {}, body);
+  ASSERT_EQ(::unsetenv("TF_SMDDP_TEST_HOSTS"), 0);
+  for (const RankEnd& end : ends) {
+    const bool says =
+        end.error.find("the connection to rank 2 on another host was lost") != std::string::npos ||
+        end.error.find("the connection to rank 3 on another host was lost") != std::string::npos;
+    EXPECT_TRUE(says) << end.error << "\n" << end.log;
   }
 }
 

@@ -18,6 +18,7 @@ namespace tf_smddp::testing {
 namespace {
 
 std::atomic<bool> block_sends{false};
+std::atomic<int> broken_peer{-1};
 std::atomic<Clock::rep> blocked_since{0};  // 0: no call is
 
 // Before the bytes of each message on a socket.
@@ -34,6 +35,8 @@ constexpr std::chrono::microseconds kLongestDelay{300};
 
 // A lost connection is reported after the abort that explains it has had the time to come.
 constexpr std::chrono::milliseconds kGrace{300};
+
+constexpr std::chrono::seconds kLongestCall{5};
 
 bool WriteAll(int fd, const void* data, std::size_t bytes) {
   const auto* at = static_cast<const char*>(data);
@@ -134,6 +137,7 @@ void SocketWire::Start(std::function<void(std::uint32_t communicator)> arrived) 
 }
 
 void SocketWire::BlockSends() { block_sends.store(true); }
+void SocketWire::BreakConnectionTo(int peer) { broken_peer.store(peer); }
 
 void SocketWire::Send(RankId to, Channel channel, std::string bytes) {
   if (block_sends.load()) {
@@ -149,10 +153,11 @@ Clock::duration SocketWire::CallLasts() const {
 }
 
 std::string SocketWire::Silent() {
-  return CallLasts() > std::chrono::seconds(1) ? "a call has not returned for 1 s" : "";
+  return CallLasts() > kLongestCall ? "a call has not returned for 5 s" : "";
 }
 
 void SocketWire::Post(RankId to, Channel channel, std::string bytes) {
+  if (to.value() == broken_peer.load()) ::shutdown(ends_[to.index()].get(), SHUT_RDWR);
   std::lock_guard<std::mutex> lock(mu_);
   const auto most = static_cast<unsigned>(longest_delay_.count());
   const std::chrono::microseconds delay(most == 0 ? 0 : random_() % most);
@@ -208,7 +213,7 @@ void SocketWire::Match(Stream* stream) {
 
 Wire::Loss SocketWire::Lost() {
   std::lock_guard<std::mutex> lock(mu_);
-  return {lost_, "it was closed"};
+  return {lost_, lost_.valid() ? "it was closed" : ""};
 }
 
 // Messages to one peer go in their order; those to different peers overtake each other.

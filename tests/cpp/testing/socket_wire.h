@@ -57,8 +57,11 @@ class SocketWire : public Wire {
   ~SocketWire() override { Stop(); }
 
   // From now on, no call of Send in this process returns, as of a network's library whose peer has died.
-  // After a second of that, Silent says so.
+  // After five seconds of that, Silent says so.
   static void BlockSends();
+
+  // From now on, this process has no connection to `peer`; the next message to it breaks it.
+  static void BreakConnectionTo(int peer);
 
   const std::vector<std::vector<int>>& hosts() const override { return hosts_; }
   void Start(std::function<void(std::uint32_t communicator)> arrived) override;
