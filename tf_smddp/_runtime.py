@@ -80,9 +80,12 @@ def init() -> None:
 def shutdown() -> None:
     """Leaves the job in an orderly way. Nothing happens before `init` or after an earlier `shutdown`.
 
-    Not a collective: it does not wait for the other ranks. A collective that another rank starts, or has
-    pending, without this rank ends with an error there. Called at the end of the process if the script does
-    not.
+    A collective that another rank starts, or has pending, without this rank ends with an error there. Called
+    at the end of the process if the script does not.
+
+    On one host it does not wait for the other ranks. The ranks of several hosts end together: it waits until
+    all have called it, says after 10 s for which ranks, and ends the job with an error after
+    `SMDDP_STALL_TIMEOUT`. Ctrl-C ends the wait, and the job.
 
     Raises:
         RuntimeError: the engine could not end in order (the text says why).
@@ -97,7 +100,11 @@ def shutdown() -> None:
             _lib.tf_smddp_stop_watching_interrupts()
             _interrupt.give_back()
             try:
-                call(_lib.tf_smddp_shutdown)
+                call_in_thread(_lib.tf_smddp_shutdown)
+            except KeyboardInterrupt:
+                # The thread is still in there. The end of the job ends its wait for other hosts.
+                _lib.tf_smddp_abort(f"rank {_lib.tf_smddp_rank()} was interrupted in shutdown()".encode())
+                raise
             finally:
                 for forget in at_shutdown:
                     forget()

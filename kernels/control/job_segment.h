@@ -69,6 +69,9 @@ class JobSegment {
   std::atomic<std::uint64_t>& nccl_turns() { return head_->nccl_turns; }
   // What the batches of communicator `communicator` have drawn.
   nccl::TurnRecord& nccl_turn_record(int communicator) { return head_->nccl_turn_records[communicator]; }
+  // The ranks of all hosts that are known to have shut down: bit r % 64 of word r / 64. Only when there are
+  // several hosts.
+  std::atomic<std::uint64_t>& shut_down(int word) { return head_->shut_down[word]; }
   // Bits of the warnings about GPUs that have been written (kernels/engine/gpu_places.h).
   std::atomic<std::uint32_t>& gpu_warnings() { return head_->gpu_warnings; }
 
@@ -95,6 +98,7 @@ class JobSegment {
     std::atomic<std::uint64_t> nccl_turns;
     nccl::TurnRecord nccl_turn_records[kMaxCommunicators];
     std::atomic<std::uint32_t> gpu_warnings;
+    std::atomic<std::uint64_t> shut_down[kMaxRanks / 64];
   };
 
   JobSegment(UniqueFd fd, const Config& config, int max_communicators, std::shared_ptr<MappingCache> mappings,

@@ -143,7 +143,8 @@ class Engine {
 
   // Leaves the job in good order; a second call does nothing. It waits for pending requests at which
   // all ranks have arrived. A request that still waits for a peer is an error on all ranks, and is reported
-  // here. Any thread but the engine's own.
+  // here. Between hosts it waits until the ranks of all hosts have called it; after stall_timeout_ms it ends
+  // the job with an error. Any thread but the engine's own.
   virtual Status Shutdown() = 0;
 
   // Says that the Shutdown which follows comes from the end of the process, for what other ranks report. Any

@@ -1,6 +1,8 @@
 #include "kernels/engine/job_engine.h"
 
+#include <algorithm>
 #include <chrono>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -17,6 +19,9 @@ constexpr int kNumberBits = 40;
 
 // How often a caller that waits looks whether the job has been aborted.
 constexpr std::chrono::milliseconds kLookAtAbort{100};
+
+// shutdown() waits so long for other hosts without a word.
+constexpr std::chrono::seconds kQuietWait{10};
 
 // Where this thread is in Engine::SubmitAndProgress. A request that it submits there need not be counted, nor
 // its membership be looked up again.
@@ -318,9 +323,44 @@ void JobEngine::LeaveJob() {
 // together, as in MPI_Finalize.
 void JobEngine::AwaitOtherHosts() {
   Communicator& world = communicators_->Find(kWorld)->communicator();
+  const Clock::time_point begin = Clock::now();
+  const Clock::duration limit = std::chrono::milliseconds(config_.stall_timeout_ms);
+  const bool limited = limit > Clock::duration::zero();
+  bool said = false;
   while (!job_->aborted() && !world.AllAreKnownToHaveShutDown()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const Clock::duration waited = Clock::now() - begin;
+    if (!said && waited > (limited ? std::min<Clock::duration>(kQuietWait, limit / 2) : kQuietWait)) {
+      said = true;
+      LogWaitForOtherHosts();
+    }
+    if (!limited || waited < limit) continue;
+    shutdown_status_ = Internal("rank " + std::to_string(config_.rank) + " waited in shutdown() for " +
+                                RankList(MissingAtEnd()) + ", longer than SMDDP_STALL_TIMEOUT allows");
+    job_->Abort(shutdown_status_.message());
   }
+}
+
+// The ranks that are not known to have shut down.
+RankSet JobEngine::MissingAtEnd() {
+  RankSet missing;
+  for (int rank = 0; rank < config_.size; ++rank) {
+    const std::uint64_t word = job_->segment().shut_down(rank / 64).load();
+    if ((word >> rank % 64 & 1) == 0) missing.Add(RankId(rank));
+  }
+  return missing;
+}
+
+// One rank that waits writes it for all.
+void JobEngine::LogWaitForOtherHosts() {
+  const RankSet missing = MissingAtEnd();
+  int first = 0;
+  while (first < config_.rank && missing.Contains(RankId(first))) ++first;
+  if (first != config_.rank || missing.empty()) return;
+  job_->logger().Log(LogLevel::kWarning,
+                     "shutdown() waits for " + RankList(missing) +
+                         ": the ranks of several hosts end together. SMDDP_STALL_TIMEOUT limits "
+                         "the wait");
 }
 
 // Waits for the pending requests that can complete.

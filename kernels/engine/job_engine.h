@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/rank_set.h"
 #include "kernels/engine/communicator_set.h"
 #include "kernels/engine/completion_thread.h"
 #include "kernels/engine/engine.h"
@@ -77,6 +78,8 @@ class JobEngine : public Engine {
   static std::uint64_t SubmitTo(Membership* membership, Request&& request);
   void LeaveJob();
   void AwaitOtherHosts();
+  RankSet MissingAtEnd();
+  void LogWaitForOtherHosts();
   Status CheckMayWaitToJoin(Membership& membership);
   void Finish(Membership& membership);
   void AbortWaiting(Membership& membership, bool agreements_only);

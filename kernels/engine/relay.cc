@@ -374,6 +374,12 @@ void Relay::NoteShutDown(RankId rank) {
   if (communicator_->job().LocalRankOf(rank.value()) < 0 && !known_left_.Contains(rank)) {
     segment.outside_shut_down().store(1, std::memory_order_seq_cst);
   }
+  if (communicator_->id() == kWorld) {
+    communicator_->job()
+        .segment()
+        .shut_down(rank.value() / 64)
+        .fetch_or(std::uint64_t{1} << rank.value() % 64);
+  }
   segment.num_shut_down().fetch_add(1, std::memory_order_seq_cst);
   group_->RingAll();
 }

@@ -1,4 +1,6 @@
 // Ranks as processes on several hosts, which a wire joins; one of them dies.
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <random>
@@ -14,6 +16,13 @@
 namespace tf_smddp::testing {
 namespace {
 
+// Takes a while, and then tries a collective. Returns its error, or OK.
+Status ComeTooLate(Engine& engine) {
+  ::usleep(4'000'000);
+  std::vector<float> data(10, 1.0f);
+  return Await(engine, AllreduceFloats(data, &data));
+}
+
 TEST(HostsDeath, SigkillAtARandomMoment) {
   std::mt19937 random(std::random_device{}());
   for (int round = 0; round < (kSanitized ? 4 : 20) && !HasFailure(); ++round) {
@@ -22,6 +31,23 @@ TEST(HostsDeath, SigkillAtARandomMoment) {
     KillOneOnHosts(random() % 2 == 0 ? 2 : 3, size, victim, std::chrono::microseconds(random() % 30000),
                    RunUntilFailure);
   }
+}
+
+TEST(HostsEnd, ShutdownNamesTheRankThatItWaitsForAndGivesUp) {
+  ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", "2", 1), 0);
+  const auto body = [](Engine& engine) {
+    const Status status = RunSomeCollectives(engine);
+    if (!status.ok() || engine.config().rank != 1) return status;
+    return ComeTooLate(engine);
+  };
+  const std::vector<RankEnd> ends =
+      RunLimited(3, [](int, Config* config) { config->stall_timeout_ms = 2000; }, body);
+  ASSERT_EQ(::unsetenv("TF_SMDDP_TEST_HOSTS"), 0);
+  const std::string text = " waited in shutdown() for rank 1, longer than SMDDP_STALL_TIMEOUT";
+  for (const RankEnd& end : ends) EXPECT_NE(end.error.find(text), std::string::npos) << end.error;
+  EXPECT_NE(ends[0].log.find("shutdown() waits for rank 1"), std::string::npos) << ends[0].log;
+  EXPECT_EQ(ends[2].log.find("shutdown() waits for"), std::string::npos)
+      << ends[2].log;  // one says it for all
 }
 
 // The connection between two ranks of which neither is its host's first, so neither is a relay.
