@@ -36,7 +36,7 @@ class PortWire : public Wire {
 
   // There are no messages, and no rank is lost.
   void Start(std::function<void(std::uint32_t communicator)>) override {}
-  void Stop() override {}
+  void Stop(bool) override {}
   void Send(RankId, Channel, std::string) override {}
   void Post(RankId, Channel, std::string) override {}
   void Flush() override {}

@@ -42,8 +42,9 @@ class Wire {
   // ThreadRefused (thread.h). Once.
   virtual void Start(std::function<void(std::uint32_t communicator)> arrived) = 0;
 
-  // Ends it, when what was sent is on its way: nothing more comes, and what is sent is dropped. Once.
-  virtual void Stop() = 0;
+  // Ends it, when what was sent is on its way: nothing more comes, and what is sent is dropped. `in_order`:
+  // this rank waits for nothing any more that others may have sent or will send. Once.
+  virtual void Stop(bool in_order) = 0;
 
   // Sends `bytes` to a rank of any host, this rank included. Messages of one sender arrive in the order of
   // the calls. It never waits. A message to a rank that has ended is dropped. Any thread.

@@ -315,7 +315,7 @@ void JobEngine::LeaveJob() {
   stalls_->Stop();  // it looks at the communicators
   communicators_.reset();
   completions_.reset();  // after the progress threads, which feed it
-  if (wire_ != nullptr) wire_->Stop();
+  if (wire_ != nullptr) wire_->Stop(/*in_order=*/!job_->aborted());
   watcher_.reset();  // until here, a thread may be in a call of the network's library
 }
 

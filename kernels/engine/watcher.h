@@ -12,7 +12,7 @@
 //
 // It never calls the network's library, since a call may not return when a rank of another host has died. A
 // thread that is in such a call when the job has ended will not leave it, and its process could not end: the
-// watcher ends that process.
+// watcher ends that process. Before that, the script has some seconds for what it does after the error.
 #ifndef TF_SMDDP_KERNELS_ENGINE_WATCHER_H_
 #define TF_SMDDP_KERNELS_ENGINE_WATCHER_H_
 

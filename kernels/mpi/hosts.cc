@@ -68,9 +68,11 @@ Status CheckEqual(const Introduction& first, const Introduction& other) {
 
 Status GroupByHost(const std::vector<Introduction>& all, int rank, Hosts* hosts) {
   std::map<std::pair<std::string, std::string>, std::size_t> known;
+  hosts->run = all.front().run;
   for (const Introduction& each : all) {
     const Status status = CheckEqual(all.front(), each);
     if (!status.ok()) return status;
+    hosts->all_keep = hosts->all_keep && each.keeps != 0;
     const auto [found, is_new] = known.try_emplace({each.host, each.boot}, known.size());
     if (is_new) {
       hosts->ranks.emplace_back();
@@ -99,14 +101,15 @@ Status GroupByHost(const std::vector<Introduction>& all, int rank, Hosts* hosts)
   return {};
 }
 
-Status MeetHosts(const Config& config, Runtime* runtime, Handle communicator, Clock::time_point deadline,
-                 Hosts* hosts) {
+Status MeetHosts(const Config& config, Runtime* runtime, Handle communicator, bool keeps,
+                 Clock::time_point deadline, Hosts* hosts) {
   struct Messages {
     Introduction own;
     std::vector<Introduction> all;
   };
   auto messages = std::make_unique<Messages>();
   messages->own = OwnIntroduction(config);
+  messages->own.keeps = keeps ? 1 : 0;
   messages->all.resize(static_cast<std::size_t>(config.size));
   Handle request;
   Status status;

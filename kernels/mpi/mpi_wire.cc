@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <future>
 
 #include "kernels/common/logging.h"
 #include "kernels/common/thread.h"
@@ -15,6 +16,8 @@ struct alignas(16) Frame {
   std::uint32_t communicator;
   std::uint32_t kind;
   std::uint64_t more;  // bytes in further messages
+  std::uint64_t run;   // Hosts::run
+  std::uint64_t padding;
 };
 
 constexpr int kTag = 1;
@@ -41,36 +44,67 @@ constexpr std::size_t kMostSends = 64;
 
 }  // namespace
 
+Status MpiWire::Duplicate(Runtime* runtime, Clock::time_point deadline, Handle* communicator) {
+  auto duplicate = std::make_unique<Handle>();
+  Handle request;
+  Status status;
+  {
+    const Runtime::Turn turn(runtime);
+    status = turn.library().DuplicateWorld(duplicate.get(), &request);
+  }
+  if (status.ok()) status = runtime->Await(&request, deadline, "MPI_Comm_idup");
+  if (!status.ok()) {
+    static_cast<void>(duplicate.release());  // MPI may still write it
+    return status;
+  }
+  *communicator = *duplicate;
+  const Runtime::Turn turn(runtime);
+  return turn.library().ReturnErrors(*communicator);
+}
+
+// MPI's communicators cannot be freed after a failure, since others may have died, and MPI has some
+// thousands. So there is a new one only if a rank cannot use the last one any more.
+Status MpiWire::Meet(Runtime* runtime, const Config& config, Clock::time_point deadline, Met* met) {
+  bool usable = true;
+  const bool is_first = !runtime->Kept(&met->communicator, &usable);
+  Status status;
+  if (is_first) status = Duplicate(runtime, deadline, &met->communicator);
+  if (status.ok()) status = MeetHosts(config, runtime, met->communicator, usable, deadline, &met->hosts);
+  if (status.ok() && !met->hosts.all_keep) status = Duplicate(runtime, deadline, &met->communicator);
+  if (status.ok()) runtime->Use(met->communicator);
+  return status;
+}
+
 Status MpiWire::Open(const std::string& prefix, Config* config, std::unique_ptr<Wire>* wire) {
   const Clock::time_point deadline = Clock::now() + std::chrono::seconds(config->bootstrap_timeout_seconds);
   Runtime* runtime = nullptr;
   Status status = Runtime::Get(*config, prefix, &runtime);
   if (!status.ok()) return status;
-  auto communicator = std::make_unique<Handle>();
-  Handle request;
-  {
-    const Runtime::Turn turn(runtime);
-    status = turn.library().DuplicateWorld(communicator.get(), &request);
+  // In a thread of its own, since some libraries do not return from a call whose peer has died.
+  const auto met = std::make_shared<Met>();
+  std::future<Status> ends = met->status.get_future();
+  try {
+    StartThread("smddp-mpi-meet", [met, runtime, deadline, config = *config] {
+      met->status.set_value(Meet(runtime, config, deadline, met.get()));
+    }).detach();
+  } catch (const ThreadRefused& refused) {
+    return Internal(refused.what());
   }
-  if (status.ok()) status = runtime->Await(&request, deadline, "MPI_Comm_idup");
-  if (!status.ok()) {
-    static_cast<void>(communicator.release());  // MPI may still write it
-    return status;
+  if (ends.wait_until(deadline + kLastPatience) != std::future_status::ready) {
+    runtime->GiveUp();
+    return Internal("a call of " + runtime->description() +
+                    " has not returned in time (SMDDP_BOOTSTRAP_TIMEOUT): " +
+                    "another rank has died during tf_smddp.init(), or the network failed");
   }
-  Hosts hosts;
-  status = MeetHosts(*config, runtime, *communicator, deadline, &hosts);
-  if (status.ok()) {
-    const Runtime::Turn turn(runtime);
-    status = turn.library().ReturnErrors(*communicator);
-  }
+  status = ends.get();
   if (!status.ok()) return status;
-  config->run_id = hosts.run_id;
+  config->run_id = met->hosts.run_id;
   config->rank_variables.clear();
   config->rendezvous.clear();
   const Logger logger(static_cast<LogLevel>(config->log_level), config->rank);
-  logger.Log(LogLevel::kInfo, "ranks on " + std::to_string(hosts.ranks.size()) + " hosts, joined by " +
+  logger.Log(LogLevel::kInfo, "ranks on " + std::to_string(met->hosts.ranks.size()) + " hosts, joined by " +
                                   runtime->description());
-  wire->reset(new MpiWire(runtime, *communicator, *config, std::move(hosts)));
+  wire->reset(new MpiWire(runtime, met->communicator, *config, std::move(met->hosts)));
   return {};
 }
 
@@ -81,7 +115,7 @@ MpiWire::MpiWire(Runtime* runtime, Handle communicator, const Config& config, Ho
       hosts_(std::move(hosts)),
       silence_(runtime, &hosts_, config) {}
 
-void MpiWire::Stop() {
+void MpiWire::Stop(bool in_order) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (stopping_) return;
@@ -94,9 +128,12 @@ void MpiWire::Stop() {
     TryPoll();
     std::this_thread::sleep_for(kShortest);
   }
-  // MPI may still use what has not ended. So it is never freed.
   const Runtime::Turn turn(runtime_);
+  if (in_order && MayCall(turn)) EndPending(turn);
   stopped_ = true;
+  std::lock_guard<std::mutex> lock(mu_);
+  if (in_order && pending_.empty() && queue_.empty() && lost_.reason.empty()) runtime_->Keep(communicator_);
+  // MPI may still use what has not ended. So it is never freed.
   if (!pending_.empty()) new std::vector<Pending>(std::move(pending_));
 }
 
@@ -133,7 +170,7 @@ void MpiWire::Queue(RankId to, Channel channel, std::string bytes) {
   if (to.value() == rank_) return Deliver(rank_, key, std::move(bytes), /*wake=*/true);
   for (std::uint64_t begin = 0; begin == 0 || begin < bytes.size(); begin += kMostBytes) {
     const std::uint64_t count = std::min<std::uint64_t>(bytes.size() - begin, kMostBytes);
-    const Frame frame = {channel.communicator, channel.kind, bytes.size() - begin - count};
+    const Frame frame = {channel.communicator, channel.kind, bytes.size() - begin - count, hosts_.run, 0};
     std::string framed(sizeof frame + count, '\0');
     std::memcpy(framed.data(), &frame, sizeof frame);
     std::memcpy(framed.data() + sizeof frame, bytes.data() + begin, count);
@@ -277,12 +314,16 @@ bool MpiWire::EndPending(const Runtime::Turn& turn) {
 void MpiWire::Beat(const Runtime::Turn& turn) {
   const int to = silence_.NextBeat();
   if (to < 0) return;
-  StartSend(turn, nullptr, 0, to, kBeatTag, [] {});
+  const auto beat = std::make_shared<std::uint64_t>(hosts_.run);
+  StartSend(turn, beat.get(), sizeof *beat, to, kBeatTag, [beat] {});
   for (bool there = true; there;) {
     int from = -1, bytes = 0;
     if (!turn.library().Probe(communicator_, kBeatTag, &there, &from, &bytes).ok() || !there) return;
-    silence_.Hear();
-    if (!StartReceive(turn, nullptr, 0, from, kBeatTag, [] {})) return;
+    const auto heard = std::make_shared<std::uint64_t>();
+    const auto here = [this, heard] {
+      if (*heard == hosts_.run) silence_.Hear();  // else it is late, of an earlier run
+    };
+    if (!StartReceive(turn, heard.get(), sizeof *heard, from, kBeatTag, here)) return;
   }
 }
 
@@ -341,6 +382,7 @@ void MpiWire::Deliver(const Incoming& incoming) {
   Frame frame;
   if (incoming.bytes.size() < sizeof frame) return;
   std::memcpy(&frame, incoming.bytes.data(), sizeof frame);
+  if (frame.run != hosts_.run) return;
   std::string& bytes = parts_[incoming.from];
   bytes.append(incoming.bytes, sizeof frame);
   if (frame.more > 0) return;

@@ -7,9 +7,11 @@
 // That one calls it every 50 µs while messages come and go, and up to 1 ms apart when there are none. While
 // others receive it leaves MPI to them, since it would take their cores and their turns.
 //
-// On MPI's side there is a communicator for each wire. A message is one or more messages of MPI, each with a
-// Frame before it. All sends and receives that MPI has are in one list, for which MPI looks at the network
-// once: it takes some microseconds, and a large allreduce has dozens of them under way.
+// On MPI's side there is a communicator of ours, which the next wire of this process uses, too, if all ranks
+// have ended this one in order. Each message names its run, so what comes late of an earlier one is dropped.
+// A message is one or more messages of MPI, each with a Frame before it. All sends and receives that MPI has
+// are in one list, for which MPI looks at the network once: it takes some microseconds, and a large allreduce
+// has dozens of them under way.
 #ifndef TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
 #define TF_SMDDP_KERNELS_MPI_MPI_WIRE_H_
 
@@ -18,6 +20,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,15 +45,15 @@ class MpiWire : public Wire {
  public:
   // Collective: every rank must call this. Initialises MPI if need be, and finds out who is on which host.
   // Changes *config: the place where the ranks of this host meet follows from the run. `prefix`: see
-  // FilesToTry. Errors: those of Runtime::Get and MeetHosts.
+  // FilesToTry. Errors: those of Runtime::Get and MeetHosts; Internal when a call of MPI does not return.
   static Status Open(const std::string& prefix, Config* config, std::unique_ptr<Wire>* wire);
 
-  ~MpiWire() override { Stop(); }
+  ~MpiWire() override { Stop(/*in_order=*/false); }
 
   const std::vector<std::vector<int>>& hosts() const override { return hosts_.ranks; }
   void Start(std::function<void(std::uint32_t communicator)> arrived) override;
   // Waits until MPI has taken what was sent, for some seconds at most. Then MPI is not called any more.
-  void Stop() override;
+  void Stop(bool in_order) override;
   void Send(RankId to, Channel channel, std::string bytes) override;
   void Post(RankId to, Channel channel, std::string bytes) override;
   void Flush() override;
@@ -82,7 +85,17 @@ class MpiWire : public Wire {
     std::function<void()> ended;
   };
 
+  // What the ranks find out when they meet.
+  struct Met {
+    Handle communicator;
+    Hosts hosts;
+    std::promise<Status> status;
+  };
+
   MpiWire(Runtime* runtime, Handle communicator, const Config& config, Hosts hosts);
+
+  static Status Duplicate(Runtime* runtime, Clock::time_point deadline, Handle* communicator);
+  static Status Meet(Runtime* runtime, const Config& config, Clock::time_point deadline, Met* met);
 
   void Queue(RankId to, Channel channel, std::string bytes);
   void Run();

@@ -113,7 +113,7 @@ Status Runtime::CheckKind(const Config& config) const {
 }
 
 Status Runtime::Initialize(const Config& config) {
-  if (stuck_) return Internal("MPI_Init_thread has not returned in an earlier call of tf_smddp.init()");
+  if (stuck_) return Internal("a call of MPI has not returned in an earlier call of tf_smddp.init()");
   std::lock_guard<std::mutex> lock(mu_);
   if (library_->Finalized()) {
     return FailedPrecondition(

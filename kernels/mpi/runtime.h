@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "kernels/common/clock.h"
@@ -57,6 +58,24 @@ class Runtime {
   // Returns for how long the thread whose turn it is has had it; 0 while it is nobody's. Any thread.
   Clock::duration TurnLasts() const;
 
+  // A call of MPI does not return: it is not initialised again.
+  void GiveUp() { stuck_ = true; }
+
+  // The communicator of the last wire of this process. Use: there is one, which a wire uses now. Keep: it
+  // ended in order. Kept: false if there was none; *usable, whether it ended in order. In a turn, or in
+  // init().
+  void Use(Handle communicator) {
+    last_ = communicator;
+    kept_ = false;
+  }
+  void Keep(Handle communicator) { kept_ = last_.has_value() && last_->bits == communicator.bits; }
+  bool Kept(Handle* communicator, bool* usable) const {
+    if (!last_) return false;
+    *communicator = *last_;
+    *usable = kept_;
+    return true;
+  }
+
   // Names the MPI that is in use: its version, and the path of the library.
   std::string description() const { return library_->description(); }
 
@@ -73,7 +92,9 @@ class Runtime {
   static void FinalizeAtExit();
 
   std::unique_ptr<Library> library_;
-  bool stuck_ = false;                     // in MPI_Init_thread, for good
+  bool stuck_ = false;  // a thread is in a call of MPI for good; init() reads and sets it
+  std::optional<Handle> last_;
+  bool kept_ = false;                      // last_ ended in order
   std::mutex mu_;                          // held in a turn
   std::atomic<Clock::rep> turn_began_{0};  // 0: it is nobody's
   bool closed_ = false;                    // guarded by mu_

@@ -23,6 +23,8 @@ Silence::Silence(const Runtime* runtime, const Hosts* hosts, const Config& confi
       hosts_(hosts),
       rank_(config.rank),
       host_timeout_(std::chrono::milliseconds(config.host_timeout_ms)),
+      call_timeout_(std::chrono::milliseconds(config.host_timeout_ms > 0 ? config.host_timeout_ms
+                                                                         : config.stall_timeout_ms)),
       first_beat_timeout_(
           std::max<Clock::duration>(host_timeout_, std::chrono::seconds(config.bootstrap_timeout_seconds))) {
   const std::vector<std::vector<int>>& ranks = hosts_->ranks;
@@ -54,21 +56,24 @@ std::string Silence::Reason() {
   const Clock::time_point now = Clock::now();
   const bool was_stopped = now - std::exchange(looked_, now) > kWasStopped;
   if (was_stopped) heard_.store(now.time_since_epoch().count());
-  if (was_stopped || host_timeout_ == Clock::duration::zero()) return "";
-  const auto seconds = [](Clock::duration time) {
+  if (was_stopped) return "";
+  const bool off = host_timeout_ == Clock::duration::zero();
+  const auto seconds = [off](Clock::duration time) {
     return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) +
-           " s, SMDDP_HOST_TIMEOUT";
+           (off ? " s, SMDDP_STALL_TIMEOUT" : " s, SMDDP_HOST_TIMEOUT");
   };
   const Clock::duration turn = runtime_->TurnLasts();
-  if (turn > host_timeout_) {
+  // Also if nobody asks whether hosts are silent: the thread that is in the call cannot be ended in good
+  // order.
+  if (turn > call_timeout_ && call_timeout_ > Clock::duration::zero()) {
     std::size_t other = 0;
     while (std::binary_search(hosts_->ranks[other].begin(), hosts_->ranks[other].end(), rank_)) ++other;
     return "a call of MPI on rank " + std::to_string(rank_) + " has not returned for " +
-           seconds(host_timeout_) + ": " +
+           seconds(call_timeout_) + ": " +
            (hosts_->names.size() == 2 ? hosts_->names[other] : "another host") +
            " or a rank there has died, or the network failed";
   }
-  if (turn > kBeat) return "";  // no beats are taken meanwhile
+  if (off || turn > kBeat) return "";  // no beats are taken meanwhile
   const Clock::duration limit = heard_any_.load() ? host_timeout_ : first_beat_timeout_;
   if (beats_from_ < 0 || now.time_since_epoch() - Clock::duration(heard_.load()) <= limit) return "";
   std::size_t host = 0;

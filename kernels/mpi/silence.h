@@ -40,6 +40,7 @@ class Silence {
   const Hosts* const hosts_;
   const int rank_;
   const Clock::duration host_timeout_;  // 0: none
+  const Clock::duration call_timeout_;  // of a call of MPI; 0: none
   const Clock::duration first_beat_timeout_;
   // The first ranks of the next host and of the one before; -1 unless this rank is a first one.
   int beats_to_ = -1, beats_from_ = -1;

@@ -118,7 +118,7 @@ SocketWire::SocketWire(SocketMesh* mesh, int rank, std::chrono::microseconds lon
   stop_write_ = UniqueFd(ends[1]);
 }
 
-void SocketWire::Stop() {
+void SocketWire::Stop(bool) {
   {
     std::lock_guard<std::mutex> lock(mu_);
     stopping_ = true;

@@ -54,7 +54,7 @@ class SocketWire : public Wire {
  public:
   // Each message is held back for up to `longest_delay` before it is sent.
   SocketWire(SocketMesh* mesh, int rank, std::chrono::microseconds longest_delay);
-  ~SocketWire() override { Stop(); }
+  ~SocketWire() override { Stop(false); }
 
   // From now on, no call of Send in this process returns, as of a network's library whose peer has died.
   // After five seconds of that, Silent says so.
@@ -65,7 +65,7 @@ class SocketWire : public Wire {
 
   const std::vector<std::vector<int>>& hosts() const override { return hosts_; }
   void Start(std::function<void(std::uint32_t communicator)> arrived) override;
-  void Stop() override;
+  void Stop(bool in_order) override;
   void Send(RankId to, Channel channel, std::string bytes) override;
   void Post(RankId to, Channel channel, std::string bytes) override;
   void Flush() override {}  // no process of a test ends before its sender has
