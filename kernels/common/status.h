@@ -15,7 +15,8 @@ enum class StatusCode {
   kOk,
   kInvalidArgument,     // the caller's arguments can never work
   kFailedPrecondition,  // the engine is not initialized or has been shut down, or this is a forked child
-  kInternal,            // the job failed: a peer died, ranks disagree, or the system refused something
+  kInternal,            // something failed: a peer died, ranks disagree, or the system refused something
+  kCorrupt,             // shared memory is damaged, so the job cannot go on
   kDeviceLost,          // a device of this rank is of no more use to this process, so the job cannot go on
 };
 
@@ -44,6 +45,7 @@ inline Status ErrorOfStep(const Status& cause, std::string message) {
   const bool lost = cause.code() == StatusCode::kDeviceLost;
   return {lost ? StatusCode::kDeviceLost : StatusCode::kFailedPrecondition, std::move(message)};
 }
+inline Status Corrupt(std::string message) { return {StatusCode::kCorrupt, std::move(message)}; }
 inline Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
 }  // namespace tf_smddp

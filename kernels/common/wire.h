@@ -60,7 +60,7 @@ class Wire {
   // Takes the next message of `channel`. It never waits; false when there is none. Any thread.
   virtual bool Receive(Channel channel, Message* message) = 0;
 
-  // Returns a rank to which the connection was lost, and why it is thought so; or no rank. Any thread.
+  // Returns the first loss of a connection, if there was one. Any thread.
   struct Loss {
     RankId rank;         // no rank if it is not known which one
     std::string reason;  // "the rank on host2 has said nothing for 30 s"; empty: none was lost
@@ -78,8 +78,9 @@ class Wire {
 
   // Memory that moves between two ranks of different hosts, in no message. The n-th send of a rank to another
   // one in a stream meets the n-th receive there from it, and has as many bytes. BeginSend and BeginReceive
-  // never wait. `owner` keeps the memory alive until the movement has ended, also when nobody asks any more.
-  // Any thread; one at a time for each stream.
+  // wait for no other rank; they may wait for another thread of this process that is in the network's
+  // library. `owner` keeps the memory alive until the movement has ended, also when nobody asks any more. Any
+  // thread; one at a time for each stream.
   static constexpr int kStreams = 32'000;
   // The stream of a communicator for one use. Communicators whose numbers are far apart share streams, which
   // is right as long as they have no work at the same time.

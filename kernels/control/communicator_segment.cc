@@ -29,7 +29,8 @@ std::size_t CommunicatorSegment::Layout::Bytes() const {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
-// The parts lie one behind the other, in the order of the header comment.
+// The parts lie one behind the other, in the order of the header comment. Note [Zeros are objects] in
+// job_segment.h.
 CommunicatorSegment::CommunicatorSegment(std::shared_ptr<Mapping> mapping, const Layout& layout,
                                          const AbortRecord* abort)
     : mapping_(std::move(mapping)),

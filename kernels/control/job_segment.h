@@ -6,6 +6,11 @@
 //
 //   [ head: abort record, doorbells, rank records | region of communicator 0 | region of communicator 1 | … ]
 //
+// Note [Zeros are objects]: the structs in shared memory begin as zeros that the system has made, and are
+// used where they lie, with no constructor called. C++17 has no word for that with atomics. The compilers
+// that we support (GCC, Clang) give it the meaning that it has here: all bytes zero is a valid state of each
+// of them.
+//
 // The file is sparse: the region of a communicator that does not exist takes no memory.
 #ifndef TF_SMDDP_KERNELS_CONTROL_JOB_SEGMENT_H_
 #define TF_SMDDP_KERNELS_CONTROL_JOB_SEGMENT_H_

@@ -65,6 +65,7 @@ std::size_t ReadinessTable::Bytes(const TableShape& shape) {
          shape.slots * SlotBytes(shape);
 }
 
+// Note [Zeros are objects] in job_segment.h.
 ReadinessTable::ReadinessTable(std::byte* memory, const TableShape& shape,
                                const std::atomic<std::uint64_t>* active, const AbortRecord* abort)
     : fixed_(reinterpret_cast<Fixed*>(memory)),

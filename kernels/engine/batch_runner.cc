@@ -168,10 +168,13 @@ bool BatchRunner::Settle(Item* item) {
   return ResolveOne(item);
 }
 
-void BatchRunner::FailBatch(const Item& item, Status status) {
-  // The other hosts have launched it, too, and would wait for this rank's part.
-  if (gather_ != nullptr) status = Internal(state_->RankName() + ": " + status.message());
-  failures_->FailRequest(*item.pending, status);
+void BatchRunner::FailBatch(const Item& item, const Status& status) {
+  if (gather_ != nullptr) {
+    // The other hosts have launched it, too, and would wait for this rank's part.
+    communicator_->job().Abort(state_->RankName() + ": " + status.message());
+  } else {
+    failures_->FailRequest(*item.pending, status);
+  }
   batch_state_->End(BatchEnd::kAborted);
 }
 
@@ -196,7 +199,7 @@ bool BatchRunner::ResolveOne(Item* item) {
     }
   }
   if (!status.ok()) {
-    FailBatch(*item, std::move(status));
+    FailBatch(*item, status);
     return false;
   }
   const std::size_t self = resolved.self.index();

@@ -94,7 +94,7 @@ class BatchRunner {
   bool StepTransfers();
   void TakeAll(const LogReader::Batch& batch, Requests* done);
   void FailAlone(const Item& item);
-  void FailBatch(const Item& item, Status status);
+  void FailBatch(const Item& item, const Status& status);
   void Charge();
   void LogEnd() const;
 

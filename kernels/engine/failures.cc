@@ -29,7 +29,7 @@ void Failures::Fail(std::uint64_t incarnation, StepId step, const std::string& t
 }
 
 void Failures::FailRequest(const PendingRequest& pending, const Status& status) {
-  if (status.code() == StatusCode::kInternal) {
+  if (status.code() == StatusCode::kCorrupt) {
     state_->communicator->job().Abort(status.message());
     return;
   }

@@ -53,8 +53,8 @@ class Resolver {
   };
 
   Status Damaged(const std::string& what) const {
-    return Internal("shared memory is corrupt: invalid " + what + " for " +
-                    DescribeManifest(pending_.manifest));
+    return Corrupt("shared memory is corrupt: invalid " + what + " for " +
+                   DescribeManifest(pending_.manifest));
   }
 
   // Participants stand in the order of their ranks.
