@@ -49,7 +49,10 @@ bool IsGone(const LocalPeer& peer) { return ::kill(peer.pid, 0) != 0 && errno ==
 Watcher::~Watcher() {
   if (!thread_.joinable()) return;
   // Closing it would not do: a forked child may hold it open, too.
-  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), "", 1);
+  if (::write(stop_.get(), "", 1) < 0) {
+    job_->logger().Log(LogLevel::kWarning,
+                       "the script has closed file descriptors of tf_smddp, so shutdown() takes up to 10 s");
+  }
   thread_.join();
 }
 
@@ -117,7 +120,15 @@ void Watcher::Run() {
       if (errno != EINTR) ::usleep(kLookEveryMs * 1000);  // the kernel is short of memory
       continue;
     }
-    if (polled_[0].revents != 0) return;
+    if (polled_[0].revents != 0) {
+      if ((polled_[0].revents & POLLNVAL) != 0) {
+        job_->logger().Log(
+            LogLevel::kWarning,
+            "the script has closed file descriptors of tf_smddp (os.closerange?), so the death of "
+            "another rank is not noticed any more");
+      }
+      return;
+    }
     if (job_->wire() != nullptr) LookAtWire();
     for (std::size_t i = 1; i < polled_.size(); ++i) {
       if (polled_[i].revents == 0) continue;

@@ -1,14 +1,12 @@
 #include "kernels/tf/interrupt.h"
 
+#include <semaphore.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,7 +21,9 @@ namespace {
 // The state that the handler reads. It is a plain global, since a handler must not run into an initialisation
 // on first use.
 struct Shared {
-  std::atomic<int> event{-1};
+  // No descriptor, which the script could close, and so keep the thread asleep for ever.
+  sem_t woken;
+  std::once_flag made;
   std::atomic<pid_t> pid{0};
   struct sigaction before;
 };
@@ -42,10 +42,11 @@ Watching& TheWatching() {
 }
 
 // Async-signal-safe.
-void Wake() {
-  const std::uint64_t one = 1;
-  // It can only fail when the counter is full, and then the thread is awake.
-  if (::write(shared.event.load(), &one, sizeof(one)) < 0) return;
+void Wake() { ::sem_post(&shared.woken); }
+
+void TakeWakes() {
+  while (::sem_trywait(&shared.woken) == 0) {
+  }
 }
 
 void OnInterrupt(int signal, siginfo_t* info, void* context) {
@@ -61,9 +62,9 @@ void OnInterrupt(int signal, siginfo_t* info, void* context) {
 }
 
 void Run() {
-  std::uint64_t count = 0;
   for (;;) {
-    if (::read(shared.event.load(), &count, sizeof(count)) < 0 && errno != EINTR) return;
+    if (::sem_wait(&shared.woken) != 0) continue;  // a signal
+    TakeWakes();
     if (TheWatching().stopping.load()) return;
     if (const std::shared_ptr<Engine> engine = GlobalEngine()) {
       engine->CancelAll("rank " + std::to_string(engine->config().rank) + " was interrupted (SIGINT)");
@@ -81,11 +82,8 @@ Status WatchInterrupts() {
   Watching& watching = TheWatching();
   std::lock_guard<std::mutex> lock(watching.mu);
   if (watching.thread.joinable()) return {};
-  if (shared.event.load() < 0) {
-    const int event = ::eventfd(0, EFD_CLOEXEC);
-    if (event < 0) return Internal(std::string("eventfd failed: ") + std::strerror(errno));
-    shared.event.store(event);
-  }
+  std::call_once(shared.made, [] { ::sem_init(&shared.woken, /*pshared=*/0, 0); });
+  TakeWakes();  // of the last time
   watching.stopping.store(false);
   try {
     watching.thread = StartThread("smddp-interrupt", Run);

@@ -11,7 +11,7 @@
 
 namespace tf_smddp {
 
-// Takes over SIGINT. A second call does nothing. Errors: Internal (no descriptor or no thread to be had).
+// Takes over SIGINT. A second call does nothing. Errors: Internal (no thread to be had).
 Status WatchInterrupts();
 
 // Puts the handler from before back, unless someone has taken its place since; and ends the thread. Does

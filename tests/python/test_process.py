@@ -131,7 +131,7 @@ report("done", True)
     assert "is not initialized" in job.reports[0]["error"], str(job)
 
 
-def test_a_process_set_ends_with_its_job():
+def test_a_process_set_ends_with_its_job_and_a_job_without_descriptors_ends():
     job = run_job(
         1,
         """
@@ -155,11 +155,15 @@ sdp.init()
 report("in the next job", error_of(lambda: sdp.barrier(process_set=alone)))
 sdp.add_process_set(alone)
 report("sum", float(sdp.allreduce(3.0, 0, 1, process_set=alone)))
+os.closerange(3, 256)  # as code does that makes a daemon
+sdp.shutdown()
+report("without descriptors", sdp.is_initialized())
 """,
         launcher=False,
     )
     assert job.exit_code == 0, str(job)
     report = job.reports[0]
+    assert report["without descriptors"] is False, str(job)
     assert report["number"] is None, str(job)
     for error in report["after"]:
         assert error.startswith("RuntimeError: tf_smddp."), str(job)
