@@ -152,7 +152,7 @@ def _end_of(op: tf.Operation) -> tf.Operation:
         return op
     with op.graph.as_default(), tf.control_dependencies([op]):
         end = tf.identity_n(op.outputs)[0].op
-    _add_control_output(op.graph, end)
+    add_control_output(op.graph, end)
     return end
 
 
@@ -234,10 +234,11 @@ def _set_last(graph: Any, op: tf.Operation) -> None:
     outputs = _tensorflow_private.control_outputs(graph)
     if outputs is not None:
         outputs[:] = [other for other in outputs if other is not before]
-    _add_control_output(graph, op)
+    add_control_output(graph, op)
 
 
-def _add_control_output(graph: Any, op: tf.Operation) -> None:
+def add_control_output(graph: Any, op: tf.Operation) -> None:
+    """Has callers of the graph's function wait for an op of it."""
     # TensorFlow itself adds stateful ops, and accepts none twice.
     outputs = _tensorflow_private.control_outputs(graph)
     if outputs is not None and not _tensorflow_private.is_stateful(op):

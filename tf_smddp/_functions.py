@@ -6,7 +6,7 @@ check of call sites (_call_site.py) ask here.
 
 from __future__ import annotations
 
-from typing import Any, FrozenSet, Iterator, Optional, Set
+from typing import Any, Callable, FrozenSet, Iterator, Optional, Set
 
 import tensorflow as tf
 
@@ -24,7 +24,10 @@ TAKES_TICKET: FrozenSet[str] = frozenset(
 )
 # The ops that draw a ticket or a number of a sequence when they run.
 DRAWS: FrozenSet[str] = (COLLECTIVES - TAKES_TICKET) | {"SmddpTicket"}
-_KNOWN = "_tf_smddp_draws"
+# The ops that fail where a user's check does, or a user's Python. The end of the data fails another op.
+_ASSERTS = frozenset(("Assert", "CheckNumerics", "CheckNumericsV2", "PyFunc", "EagerPyFunc"))
+_READS = frozenset(("ReadVariableOp", "ResourceGather", "ResourceGatherNd"))
+_KNOWN = "_tf_smddp_%s"
 
 
 def draws(op: tf.Operation) -> bool:
@@ -34,17 +37,32 @@ def draws(op: tf.Operation) -> bool:
 
 def calls_what_draws(op: tf.Operation) -> bool:
     """Whether a function that the op runs draws."""
-    if any(_graph_draws(graph) for graph in functions_of(op)):
+    if _calls(op, draws):
         return True
     # A loop over a dataset is one op that runs the functions of the datasets before it.
     return any(tensor.dtype == tf.variant and draws(tensor.op) for tensor in op.inputs if _is_dataset(tensor))
+
+
+def takes_data(op: tf.Operation) -> bool:
+    """Whether the op takes the next element of an iterator, or a function that it runs does."""
+    return "IteratorGetNext" in op.type or _calls(op, takes_data)
+
+
+def asserts(op: tf.Operation) -> bool:
+    """Whether the op checks something for the user, or a function that it runs does."""
+    return op.type in _ASSERTS or _calls(op, asserts)
+
+
+def may_write(op: tf.Operation) -> bool:
+    """Whether the op, which is stateful, may change a variable or another resource."""
+    return op.type not in _READS and any(tensor.dtype == tf.resource for tensor in op.inputs)
 
 
 def drawing_functions(graph: Any) -> Iterator[Any]:
     """The graphs of the functions that the graph's ops run and that draw."""
     for op in graph.get_operations():
         for inner in functions_of(op):
-            if _graph_draws(inner):
+            if _graph_has(inner, draws):
                 yield inner
 
 
@@ -80,13 +98,18 @@ def _is_dataset(tensor: tf.Tensor) -> bool:
     return tensor.op.type.endswith(("Dataset", "DatasetV2", "DatasetV3"))
 
 
-def _graph_draws(graph: Any) -> bool:
-    known = getattr(graph, _KNOWN, None)
+def _calls(op: tf.Operation, test: Callable[[tf.Operation], bool]) -> bool:
+    return any(_graph_has(graph, test) for graph in functions_of(op))
+
+
+def _graph_has(graph: Any, test: Callable[[tf.Operation], bool]) -> bool:
+    attribute = _KNOWN % test.__name__
+    known = getattr(graph, attribute, None)
     if known is None:
         # A function that calls itself is asked about while it is being looked at: its other ops decide.
-        setattr(graph, _KNOWN, False)
-        known = any(draws(op) for op in graph.get_operations())
-        setattr(graph, _KNOWN, known)
+        setattr(graph, attribute, False)
+        known = any(test(op) for op in graph.get_operations())
+        setattr(graph, attribute, known)
     return known
 
 

@@ -5,57 +5,122 @@ function (or a branch, or a loop) that takes variables is only ordered against c
 Two of them, each with a collective and variables of its own, may run in either order, and in another one on
 each rank: two models with identical shapes would exchange their gradients.
 
-So we add the missing edges. When TensorFlow ends a graph, each op that draws a ticket or a number of a
-sequence, itself or in a function that it calls, is made to wait for the one before it.
-(tests/python/spmd/test_order.py)
+So we add the missing edges when TensorFlow ends a graph (tests/python/spmd/test_order.py). An op *draws* if
+it draws a ticket or a number of a sequence, itself or in a function that it calls.
 
-A function that XLA compiles as a whole needs more: _compiled_order.py.
+* Each op that draws waits for the one before it.
+* Note [What is before a draw]. It also waits for the stateful ops since the one before it. Some of them can
+  end the step (the next element of the data, an assertion, a call with one of them): then the step must have
+  drawn on all ranks, or on none. Others read variables, and TensorFlow may lose the order "read, then
+  assign" (docs/lost-order.md). All collectives of the group need the ticket, so what is assigned behind them
+  is behind those reads, by a path that no optimizer can take away. Ops that only write are left out. They
+  have no result, through which the order could be lost, and may wait for collectives.
+  (tests/python/spmd/test_lost_order.py)
+* What can end the step waits for the op that draws before it. The next element of the data also waits for
+  the results of the collectives before it, which would be lost if the step ended while they are under way.
+* In a function that draws, what writes waits for the data before it. Otherwise a step without data may still
+  count itself (an optimizer's `iterations`), on some ranks. (tests/python/spmd/test_end_of_data.py)
+
+A function that XLA compiles as a whole needs another order: _compiled_order.py.
 """
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import List, Optional, Tuple
 
 import tensorflow as tf
 
 from tf_smddp import _compiled_order, _compiled_threads, _functions, _tensorflow_private
 
-_LAST = "_tf_smddp_last_in_order"
+_STATE = "_tf_smddp_program_order"
+
+
+class _Order:
+    """How far one graph has been looked at."""
+
+    def __init__(self) -> None:
+        self.seen: Optional[tf.Operation] = None
+        self.last: Optional[tf.Operation] = None  # the last op that draws
+        self.since: List[tf.Operation] = []  # what the next op that draws waits for, beside `last`
+        self.collectives: List[tf.Operation] = []  # what the next element of the data waits for
+        self.data: List[tf.Operation] = []  # what writes wait for
+        self.writes: List[
+            Tuple[tf.Operation, List[tf.Operation]]
+        ] = []  # with their `data`, if nothing draws yet
 
 
 def _order(op: tf.Operation) -> None:
-    """Has an op of a function that draws wait for the one before it."""
-    before, last = getattr(op.graph, _LAST, (None, None))
+    """Has an op of a function wait for what must run before it."""
+    order = getattr(op.graph, _STATE, None)
+    if order is None:
+        order = _Order()
+        setattr(op.graph, _STATE, order)
     # More than once for the same op, when another hook has changed its resources.
-    if before is not op:
-        then = _wait(op, last)
-        if then is not None:
-            setattr(op.graph, _LAST, (op, then))
-
-
-def _wait(op: tf.Operation, last: Optional[tf.Operation]) -> Optional[tf.Operation]:
-    """Has the op wait for the last one that draws, if it draws itself.
-
-    Returns:
-        The op for which the next one is to wait; None if the op has no place in that order.
-    """
-    takes_ticket = op.type in _functions.TAKES_TICKET
-    if not (takes_ticket or _functions.draws(op)):
-        return None
+    if order.seen is op:
+        return
+    order.seen = op
+    takes_ticket, draws = op.type in _functions.TAKES_TICKET, _functions.draws(op)
+    if not (takes_ticket or draws or _tensorflow_private.is_stateful(op)):
+        return
     scope = _tensorflow_private.control_flow_scope(op)
     # Ops in v1 control flow must not wait for what is outside of it; there is none of ours in it.
     if scope is not None and not scope.IsXLAContext():
-        return None
+        return
     if _compiled_order.is_compiled(op.graph):
-        return _compiled_order.follow(op, last)
+        if takes_ticket or draws:
+            order.last = _compiled_order.follow(op, order.last)
     # Else one in XLA's scope calls a compiled function, or is in a part of the graph that is compiled.
-    if takes_ticket or not (scope is None or _functions.calls_compiled(op)):
-        return None
-    if _functions.calls_compiled(op):
-        _compiled_threads.count_graph_steps()
-    if last is not None:
-        _tensorflow_private.add_control_input(op, last)
-    return op
+    elif scope is None or _functions.calls_compiled(op):
+        _wait(op, order, draws, takes_ticket)
+
+
+def _wait(op: tf.Operation, order: _Order, draws: bool, takes_ticket: bool) -> None:
+    takes_data = _functions.takes_data(op)
+    first: List[tf.Operation] = []
+    if takes_data:
+        first += [_results_of(each) for each in order.collectives]
+        order.collectives = []
+    if order.last is not None and (draws or takes_data or _functions.asserts(op)):
+        first.append(order.last)
+    if draws:
+        if _functions.calls_compiled(op):
+            _compiled_threads.count_graph_steps()
+        first += order.since
+        order.last, order.since = op, []
+        for write, data in order.writes:
+            _add_control_inputs(write, data)
+        order.writes = []
+    elif not takes_ticket:
+        if order.data and not takes_data and _functions.may_write(op):
+            if order.last is None:
+                order.writes.append((op, order.data))
+            else:
+                first += order.data
+        if op.outputs or not _functions.may_write(op) or any(_functions.functions_of(op)):
+            order.since.append(op)
+    _add_control_inputs(op, first)
+    if takes_data:
+        order.data = [*order.data, op]
+    elif draws and order.data:
+        order.data = [op]  # which waits for them
+    if draws or takes_ticket:
+        order.collectives.append(op)
+        if order.data:
+            # So that the next iteration of a loop waits for it.
+            _compiled_order.add_control_output(op.graph, _results_of(op))
+
+
+def _add_control_inputs(op: tf.Operation, first: List[tf.Operation]) -> None:
+    for each in first:
+        _tensorflow_private.add_control_input(op, each)
+
+
+def _results_of(op: tf.Operation) -> tf.Operation:
+    """The op, or one that has the results of a call. A call has ended when its stateful ops have run."""
+    if not (op.outputs and any(_functions.functions_of(op))):
+        return op
+    with op.graph.as_default(), tf.control_dependencies([op]):
+        return tf.identity_n(op.outputs)[0].op
 
 
 _tensorflow_private.for_each_op_of_functions(_order)

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import Any, Optional, Sequence, Set, Tuple
+from typing import Any, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from tf_smddp import _op_library, _tensorflow_private
+from tf_smddp import _functions, _op_library, _tensorflow_private
 from tf_smddp._reduce_op import ReduceOp
 
 _GRAPH_STATE = "_tf_smddp_ticket_state"
@@ -98,11 +98,12 @@ def draw_ticket(communicator: int = 0, after: Sequence[tf.Tensor] = ()) -> tf.Te
         return _op_library.eager_ticket()
     graph = tf.compat.v1.get_default_graph()
     state = _current_state()
-    # A step that finds the end of its data must not draw: whether a ticket op without this edge runs before
-    # the step fails is a race, which ranks could win differently.
-    first = [op for op in graph.get_operations() if op.type.startswith("IteratorGetNext")]
-    if not _tensorflow_private.has_program_order(graph) and state.last_ticket is not None:
-        first.append(state.last_ticket.op)
+    first: List[tf.Operation] = []
+    # Else _program_order.py adds what the ticket waits for: Note [What is before a draw].
+    if not _tensorflow_private.has_program_order(graph):
+        first = [op for op in graph.get_operations() if _functions.takes_data(op)]
+        if state.last_ticket is not None:
+            first.append(state.last_ticket.op)
     with tf.control_dependencies([*first, *after]):
         state.last_ticket = _op_library.ticket(communicator)
     return state.last_ticket

@@ -3,8 +3,8 @@
 The number of passes is counted in a variable, which every rank advances alike; so the condition here, with
 the collective under it, is the same on all ranks.
 
-Each list of variables counts for itself and has sums of its own, also for a variable that is in several lists:
-two losses that share some variables, or two parts of a model. A call with another list is another step.
+Each list of variables counts for itself and has sums of its own, also for a variable that is in several
+lists: two losses that share some variables, or two parts of a model.
 
 Variables are read before the condition and written after it, so that the branch with the collective waits
 for none of them (and would be in program order even without _program_order.py).

@@ -12,7 +12,6 @@ import dataclasses
 import itertools
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Set, Tuple
 
-import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import op_def_registry
@@ -33,6 +32,9 @@ _CALLS = (
 )
 
 
+_TICKETS = "tickets"
+
+
 @dataclasses.dataclass(frozen=True)
 class _Use:
     node: str
@@ -43,8 +45,9 @@ class _Use:
 def unordered_pairs(run: Callable[[], Any]) -> List[str]:
     """The pairs that are unordered in the graphs of the functions that `run()` calls for the first time.
 
-    A pair is two uses of one resource, at least one of which writes, or two ops that draw a ticket or a
-    number of a sequence. Reads of which no op uses the result are left out.
+    A pair is two uses of one resource, at least one of which writes. Reads of which no op uses the result are
+    left out. An op that draws a ticket or a number of a sequence makes a pair with each other one, and with
+    each op that can end the step, since it takes data or asserts.
     """
     context.context().enable_graph_collection()
     try:
@@ -63,6 +66,10 @@ def unordered_in(graph: Any) -> List[str]:
     for name, function in library.items():
         found += [f"{name}: {pair}" for pair in _Graph(function.node_def, library).unordered()]
     return found
+
+
+def _can_end_step(op: str) -> bool:
+    return op in ("Assert", "CheckNumerics") or "IteratorGetNext" in op
 
 
 def _node_of(tensor: str) -> str:
@@ -103,8 +110,8 @@ class _Graph:
         """The uses of each resource by the graph's ops, by the name of the node or argument that has it."""
         found = collections.defaultdict(list)
         for node in self._nodes.values():
-            if node.op in _functions.DRAWS:
-                found[f"communicator {node.attr['communicator'].i}"].append(_Use(node.name, node.op, True))
+            if node.op in _functions.DRAWS or _can_end_step(node.op):
+                found[_TICKETS].append(_Use(node.name, node.op, node.op in _functions.DRAWS))
             if node.op in _HANDS_ON or node.op in _ASKS:
                 continue
             for resource, writes in self._resources(node):
@@ -136,6 +143,8 @@ class _Graph:
             if function is None:
                 continue
             inner = _Graph(function.node_def, self._library).uses()
+            if _TICKETS in inner:
+                used[_TICKETS] = used.get(_TICKETS, False) or any(use.writes for use in inner[_TICKETS])
             for argument, tensor in zip(function.signature.input_arg, data[skip:]):
                 if argument.type == types_pb2.DT_RESOURCE and argument.name in inner:
                     writes = any(use.writes for use in inner[argument.name])

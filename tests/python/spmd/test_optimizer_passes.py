@@ -86,7 +86,7 @@ def test_none_and_two_sets_of_variables(rank, size, family, mode):
 @each(OF_KERAS_2)
 @EAGER_AND_GRAPH
 def test_lists_that_share_variables(rank, size, family, mode):
-    """Another order, or some of the variables: what one list adds up does not get into the other one's mean."""
+    """Another order, or some of the variables: what one list adds up does not get into the other's mean."""
     for others in ([1, 0], [1]):
         variables = [family.variable([0.0]), family.variable([0.0])]
         optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), backward_passes_per_step=2)

@@ -4,6 +4,8 @@ The failing rank takes turns. After an error the ranks agree on the step with wh
 would that goes back to its last checkpoint.
 """
 
+import time
+
 import pytest
 import tensorflow as tf
 
@@ -15,6 +17,14 @@ SUM, MIN = sdp.ReduceOp.SUM, sdp.ReduceOp.MIN
 ROUNDS = 20
 BEFORE, BETWEEN, AFTER = 1, 2, 3
 TEXT = "the disk is full"
+
+
+def delayed_by(value, milliseconds):
+    def wait(x, milliseconds):
+        time.sleep(float(milliseconds) / 1000)
+        return x
+
+    return tf.ensure_shape(tf.numpy_function(wait, [value, milliseconds], value.dtype), value.shape)
 
 
 def check_disk(bad, place):
@@ -125,6 +135,34 @@ def test_nested_functions(rank, size):
         return function(x, tf.constant(0 if in_apart else bad), tf.constant(bad if in_apart else 0))
 
     run(run_step, rank, size, [BETWEEN, AFTER])
+
+
+def test_all_ranks_fail_by_themselves_before_nested_functions(rank, size):
+    """Each by its own check, which is late on one rank: its nested functions must not begin before it."""
+    everyone = sdp.add_process_set(range(size))
+    count, bad = tf.Variable(0), tf.Variable(0)
+
+    def nested(process_set):
+        def function(x):
+            count.assign_add(1)
+            return sdp.allreduce(x, 0, 1, op=SUM, process_set=process_set)
+
+        return tf.function(function)
+
+    in_world, in_set = nested(None), nested(everyone)
+
+    @tf.function
+    def function(x, milliseconds):
+        check_disk(delayed_by(tf.identity(bad), milliseconds), BEFORE)
+        return in_set(x) + in_world(2 * x)
+
+    for number in range(ROUNDS):
+        bad.assign(BEFORE)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=TEXT):
+            function(tf.constant(1.0), tf.constant(30.0 if number % size == rank else 0.0))
+        bad.assign(0)
+        assert float(function(tf.constant(1.0), tf.constant(0.0))) == 3 * size
+    assert int(count) == 2 * ROUNDS
 
 
 def test_eager(rank, size):
