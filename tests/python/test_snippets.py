@@ -27,6 +27,8 @@ LEAVES_FILES = KERAS_2
 HOROVOD = "moving.md 3"
 # MultiWorkerMirroredStrategy's runs on TensorFlow alone, with two workers.
 STRATEGY = "moving.md 5"
+# TensorFlow's own, without us, and a line for it.
+LOST_ORDER, KEPT_ORDER = "lost-order.md 1", "lost-order.md 2"
 # A part of a script, behind what the script has before it.
 AFTER_INIT = "quickstart.md 5"
 # torch's program. The test environments have no torch.
@@ -80,7 +82,7 @@ def test_each_block_runs():
     """A block that is new and no program fails here: it belongs to one of these."""
     pages = (*test_docs.PAGES, "watching.md")
     in_test_docs = {name for name in BLOCKS if name.split()[0] in pages and name not in PROGRAMS}
-    others = {HOROVOD, STRATEGY, AFTER_INIT, ALONE} | NOT_RUN
+    others = {HOROVOD, STRATEGY, LOST_ORDER, KEPT_ORDER, AFTER_INIT, ALONE} | NOT_RUN
     assert not others & (in_test_docs | set(PROGRAMS))
     assert set(BLOCKS) == in_test_docs | set(PROGRAMS) | others
 
@@ -108,6 +110,12 @@ def test_horovods_program_runs(tmp_path):
 def test_the_strategys_program_runs(tmp_path):
     check = "assert strategy.num_replicas_in_sync == 2\n"
     run(STRATEGY, WORKERS.format(*free_ports()) + BLOCKS[STRATEGY] + check, tmp_path)
+
+
+@pytest.mark.long
+def test_the_line_for_lost_order_helps(tmp_path):
+    lines = BLOCKS[LOST_ORDER].split("\n\n", 1)
+    run(LOST_ORDER, f"{lines[0]}\n{BLOCKS[KEPT_ORDER]}\n{lines[1]}\nassert wrong == 0\n", tmp_path)
 
 
 @pytest.mark.long
