@@ -5,6 +5,11 @@
 // merged. Automatic control dependencies leave those with a ticket unordered, so that several run at once.
 // The Python package reads from these definitions which ops communicate (SetIsDistributedCommunication),
 // which ones take a ticket (an input of that name), and which types they take.
+//
+// A name of a tensor may begin with what the tensor means, between two line feeds. Tensors of other meanings
+// do not meet, even if their shapes agree. Nothing between them: the user gave the name, which is the same on
+// all ranks. Two numbers: a gradient's place in its list, and the number of its variable
+// (kernels/control/manifest.h). Without these, the name is for messages only, and may differ between ranks.
 #include "ops/shape_functions.h"
 #include "ops/type_list.h"
 #include "tensorflow/core/framework/common_shape_fns.h"

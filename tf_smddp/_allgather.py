@@ -27,8 +27,8 @@ def allgather(tensor: Any, name: Optional[str] = None, process_set: Optional[Pro
         tensor: this rank's rows: a tensor or what becomes one, of a floating, complex or integer type, or
             bool. Type and shape are the same on all ranks, but for the first dimension, which may be
             anything, 0 too. A scalar counts as one row.
-        name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
-            there the default is the node's name.
+        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
+            graph tensors meet by it; there the default is the node's name.
         process_set: the ranks that take part; None is all.
 
     Returns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -51,8 +52,8 @@ def allreduce(
             float32 tensors cross between hosts, or between GPUs; on one host of CPUs it changes no value. Or
             your own compressor, which is applied around the op.
         op: how to combine; None is AVERAGE. Not all are defined for bool and complex types, see `ReduceOp`.
-        name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
-            there the default is the node's name.
+        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
+            graph tensors meet by it; there the default is the node's name.
         grad: another name for `tensor`.
         prescale_factor: every rank's tensor is multiplied by it first; only floating and complex types. Like
             the other one, it is part of the reduction and costs next to nothing.
@@ -143,7 +144,7 @@ def grouped_allreduce(
         communicator_of(process_set, "grouped_allreduce"),
         scaling(prescale_factor, postscale_factor, "grouped_allreduce"),
         "grouped_allreduce",
-        meet_by_labels=name is not None,
+        labels_are_names=bool(name),
     )
     _gradient_use.note_users(reduced, reduce_op)
     return reduced
@@ -158,7 +159,8 @@ def allreduce_group(
     communicator: int = 0,
     factors: Scaling = NONE,
     caller: str = "allreduce",
-    meet_by_labels: bool = False,
+    labels_are_names: bool = False,
+    meanings: Sequence[str] = (),
 ) -> List[tf.Tensor]:
     """Reduces a whole group, with a ticket of its own; the results in the same order.
 
@@ -168,14 +170,17 @@ def allreduce_group(
 
     Args:
         tensors: what to reduce, as in `allreduce`.
-        labels: what error messages call each; may be empty strings, and may differ between ranks.
+        labels: what error messages call each; may be empty strings, and may differ between ranks if they are
+            not names.
         compression: as in `allreduce`.
         reduce_op: how to combine.
         node_name: the graph's nodes are called so.
         communicator: the ranks that take part.
         factors: as in `allreduce`.
         caller: the user's function, for errors.
-        meet_by_labels: whether, in a v1 graph, tensors meet by `labels`, which are all different then.
+        labels_are_names: whether `labels` are the user's names, which are all different: the ranks compare
+            them, and in a v1 graph tensors meet by them.
+        meanings: of gradients, what the ranks compare (_op_library.gradient).
     """
     if not tensors:
         return []
@@ -185,12 +190,16 @@ def allreduce_group(
         check_reducible(tensor, reduce_op, factors, caller)
     if tf.executing_eagerly() or _op_library.in_xla_context():
         # Tensors that meet by name, and have none, meet by their places in the op.
-        by_place = _tickets.pairs_by_name() and not meet_by_labels
+        by_place = _tickets.pairs_by_name() and not labels_are_names
+        names = [_op_library.NAMED + label for label in labels] if labels_are_names else labels
         reduced = grouped_allreduce_op(
             [tensor for tensor, _ in compressed],
             _tickets.draw_ticket(communicator),
             reduce_op,
-            [] if by_place else labels,
+            [
+                meaning + ("" if by_place else name)
+                for meaning, name in itertools.zip_longest(meanings, names, fillvalue="")
+            ],
             communicator=communicator,
             scaling=factors,
             compression=hint_of(compression),
@@ -200,7 +209,7 @@ def allreduce_group(
         ticket = None
         for index, (tensor, _) in enumerate(compressed):
             # Tensors do not meet by a variable's name: a source may appear twice.
-            meeting_name, name = _tickets.names(labels[index] if meet_by_labels else None, node_name)
+            meeting_name, name = _tickets.names(labels[index] if labels_are_names else None, node_name)
             if ticket is None or _tickets.pairs_by_name():
                 ticket = _tickets.draw_ticket(communicator)
             reduced.append(
@@ -210,7 +219,7 @@ def allreduce_group(
                     reduce_op,
                     index,
                     len(compressed),
-                    meeting_name or labels[index],
+                    (meanings[index] if meanings else "") + (meeting_name or labels[index]),
                     name,
                     communicator,
                     factors,

@@ -36,8 +36,8 @@ def alltoall(
         splits: how many rows go to each rank: a vector of integers, one for each rank that takes part, which
             add up to the tensor's rows; 0 is allowed. None splits evenly, and then the number of rows must be
             a multiple of the number of ranks.
-        name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
-            there the default is the node's name.
+        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
+            graph tensors meet by it; there the default is the node's name.
         process_set: the ranks that take part; None is all.
 
     Returns:

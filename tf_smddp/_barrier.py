@@ -19,8 +19,8 @@ def barrier(name: Optional[str] = None, process_set: Optional[ProcessSet] = None
     Collective: every rank must call this, in the same order as its other collectives.
 
     Args:
-        name: a name for error messages and for the node. In a v1 graph barriers of different ranks meet by
-            it; there the default is the node's name.
+        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
+            graph barriers meet by it; there the default is the node's name.
         process_set: the ranks that take part; None is all.
 
     Returns:

@@ -30,8 +30,8 @@ def broadcast(
         tensor: the value on the root; on the others something of the same shape and type. A tensor or what
             becomes one, of a floating, complex or integer type, or bool.
         root_rank: the rank whose values all get: a rank of the job, also with a process set.
-        name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
-            there the default is the node's name.
+        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
+            graph tensors meet by it; there the default is the node's name.
         process_set: the ranks that take part; None is all.
 
     Returns:
@@ -47,7 +47,10 @@ def broadcast(
     check_call_site("broadcast")
     communicator = communicator_of(process_set, "broadcast")
     root_rank = check_root(root_rank, process_set, "broadcast")
-    return _broadcast(to_tensor(tensor, "broadcast"), root_rank, name, communicator)
+    value = to_tensor(tensor, "broadcast")
+    _op_library.check_dtype(value, "broadcast")
+    tensor_name, node_name = _tickets.names(name, "SmddpBroadcast")
+    return broadcast_op(value, root_rank, tensor_name, _tickets.pairs_by_name(), node_name, communicator)
 
 
 @not_converted
@@ -77,41 +80,35 @@ def broadcast_variables(
         tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, also in the number of
             variables, or one is gone; the text says which, and what to do.
     """
+    return broadcast_with_name(variables, root_rank, process_set, None)
+
+
+@not_converted
+def broadcast_with_name(
+    variables: Iterable[Any], root_rank: int, process_set: Optional[ProcessSet], name: Optional[str]
+) -> Optional[tf.Operation]:
+    """Does what broadcast_variables does; variable number i is called "name/i" if there is a name."""
     check_call_site("broadcast_variables")
     communicator = communicator_of(process_set, "broadcast_variables")
     root_rank = check_root(root_rank, process_set, "broadcast_variables")
     if not isinstance(variables, Iterable):
         held = " Pass its variables: model.variables." if hasattr(type(variables), "variables") else ""
         raise TypeError(f"broadcast_variables() takes a list of variables, but got {variables!r}.{held}")
-    variables = [_tf_variable(variable) for variable in variables]
+    found = [_tf_variable(variable) for variable in variables]
     _gradient_use.note_broadcast()
     assigned = []
-    for i, variable in enumerate(variables):
-        # In a v1 graph the variable's own name is a better thing to meet by than a node's.
-        value = _broadcast(
-            tf.convert_to_tensor(variable),
-            root_rank,
-            _name_to_meet_by(variable),
-            communicator,
-            i,
-            len(variables),
-        )
-        assigned.append(variable.assign(value))
-    return tf.group(*assigned) if _tickets.pairs_by_name() else None
-
-
-def _broadcast(
-    tensor: tf.Tensor,
-    root_rank: int,
-    name: Optional[str],
-    communicator: int,
-    index: int = 0,
-    count: int = 1,
-) -> tf.Tensor:
-    _op_library.check_dtype(tensor, "broadcast")
-    tensor_name, node_name = _tickets.names(name, "SmddpBroadcast")
     by_name = _tickets.pairs_by_name()
-    return broadcast_op(tensor, root_rank, tensor_name, by_name, node_name, communicator, index, count)
+    for i, variable in enumerate(found):
+        value = tf.convert_to_tensor(variable)
+        _op_library.check_dtype(value, "broadcast")
+        user_name = f"{name}/{i}" if name else None
+        if by_name and not name:
+            # The variable's own name is a better thing to meet by than a node's.
+            user_name = f"SmddpBroadcast/{variable.name}"
+        label, node_name = _tickets.names(user_name, "SmddpBroadcast")
+        value = broadcast_op(value, root_rank, label, by_name, node_name, communicator, i, len(found))
+        assigned.append(variable.assign(value))
+    return tf.group(*assigned) if by_name else None
 
 
 def _tf_variable(variable: Any) -> tf.Variable:
@@ -120,10 +117,6 @@ def _tf_variable(variable: Any) -> tf.Variable:
     if isinstance(found, tf.Variable):
         return found
     raise TypeError(f"broadcast_variables() takes variables, but got {variable!r}.")
-
-
-def _name_to_meet_by(variable: tf.Variable) -> Optional[str]:
-    return f"SmddpBroadcast/{variable.name}" if _tickets.pairs_by_name() else None
 
 
 def check_root(root_rank: Any, process_set: Optional[ProcessSet], caller: str) -> int:

@@ -7,7 +7,7 @@ same error in every mode: TensorFlow's own depends on the mode, and does not say
 from __future__ import annotations
 
 import reprlib
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow as tf
 
@@ -42,3 +42,11 @@ def unwrapped(variable: Any) -> Any:
         return variable
     wrapped = getattr(variable, "_value", None)
     return wrapped if isinstance(wrapped, tf.Variable) else variable
+
+
+def source_label(source: Any) -> str:
+    """What messages call a variable, or its gradient: the variable's name; '' for a tensor."""
+    path: Optional[Any] = getattr(source, "path", None)  # Keras 3; its `name` is only the last part.
+    if isinstance(path, str):
+        return path
+    return source.name.split(":")[0] if isinstance(source, tf.Variable) else ""

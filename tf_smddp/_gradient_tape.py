@@ -15,7 +15,7 @@ from tf_smddp._device_hints import warn_about_device_hints
 from tf_smddp._gradient_use import note_tape
 from tf_smddp._periodic_check import check
 from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
-from tf_smddp._reduce_gradients import reduce_gradients, source_label
+from tf_smddp._reduce_gradients import reduce_gradients
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._start_weights import make_equal
 
@@ -126,7 +126,7 @@ class DistributedGradientTape(tf.GradientTape):
             check(tf.nest.flatten(sources), tf.nest.flatten(local), "DistributedGradientTape")
         reduced = reduce_gradients(
             tf.nest.flatten(local),
-            [source_label(source) for source in tf.nest.flatten(sources)],
+            tf.nest.flatten(sources),
             self._compression,
             self._reduce_op,
             self._sparse_as_dense,

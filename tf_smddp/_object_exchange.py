@@ -24,6 +24,7 @@ import cloudpickle
 import numpy as np
 import tensorflow as tf
 
+from tf_smddp import _op_library
 from tf_smddp._broadcast import broadcast_op
 from tf_smddp._immediately import check_can_act, immediately
 from tf_smddp._oob_allreduce import oob_allreduce_op
@@ -61,7 +62,7 @@ def exchange(
         pattern: who sends to whom.
         root: a rank of the job that is in the process set; NO_ROOT for ALLGATHER.
         caller: the public function, for errors.
-        name: a name for error messages.
+        name: a name for error messages, the same on all ranks, which compare it.
         process_set: the ranks that take part; None is all.
 
     Returns:
@@ -78,7 +79,8 @@ def exchange(
     check_can_act(caller)
     communicator = communicator_of(process_set, caller)
     members = process_set or global_process_set
-    table = _Table(members.ranks, members.rank(), caller, name or caller, communicator)
+    label = _op_library.NAMED + name if name else caller
+    table = _Table(members.ranks, members.rank(), caller, label, communicator)
     own = members.ranks[members.rank()]
     senders = [root] if pattern is Pattern.BROADCAST else members.ranks
     receives = pattern is Pattern.ALLGATHER or (own == root) == (pattern is Pattern.GATHER)

@@ -24,7 +24,7 @@ def broadcast_object(
     Args:
         obj: on the root, what is to be sent; ignored on the others.
         root_rank: the rank whose object all get: a rank of the job, also with a process set.
-        name: a name for error messages.
+        name: a name for error messages, the same on all ranks, which compare it.
         process_set: the ranks that take part; None is all.
 
     Returns:
@@ -53,7 +53,7 @@ def allgather_object(
 
     Args:
         obj: this rank's object. Each rank may have another kind of object.
-        name: a name for error messages.
+        name: a name for error messages, the same on all ranks, which compare it.
         process_set: the ranks that take part; None is all.
 
     Returns:

@@ -38,8 +38,8 @@ def oob_allreduce(
         compression: one of `Compression`'s, as in `allreduce`, or your own compressor,
             which is applied around the op.
         op: how to combine; None is AVERAGE. The original had AVERAGE only.
-        name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
-            there the default is the node's name.
+        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
+            graph tensors meet by it; there the default is the node's name.
         process_set: the ranks that take part; None is all.
 
     Returns:

@@ -142,6 +142,21 @@ def _label_tensor(names: Tuple[str, ...]) -> tf.Tensor:
     return tf.constant(names)
 
 
+# A label that begins with this is a name that the user gave. Tensors with other names do not meet, whatever
+# their shapes. Other labels are for messages only (ops/smddp_ops.cc).
+NAMED = "\n\n"
+
+
+def gradient(place: int, variable: int) -> str:
+    """What the label of a gradient begins with, which meets no gradient of another place or variable.
+
+    Args:
+        place: its index among the gradients of the step; those that are None count.
+        variable: the number of its variable, which is the same on all ranks; 0 if none is known.
+    """
+    return f"\n{place + 1} {variable}\n"
+
+
 def labels(names: Sequence[str]) -> Dict[str, Any]:
     """The arguments for an op's labels: an input in eager mode, else an attribute.
 

@@ -8,7 +8,7 @@ business, the same as with one rank and the large batch.
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Sequence
 
 import tensorflow as tf
 
@@ -16,14 +16,16 @@ from tf_smddp import _gradient_use, _op_library, _tickets
 from tf_smddp._allgather import allgather_op
 from tf_smddp._allreduce import allreduce_group
 from tf_smddp._compression import compressor_around_op
-from tf_smddp._process_sets import process_set_of
+from tf_smddp._conversion import source_label
+from tf_smddp._process_sets import WORLD, process_set_of
 from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._sparse_sums import can_choose, count_rows, sum_sparse
+from tf_smddp._start_weights import number_of_variable
 
 
 def reduce_gradients(
     gradients: Sequence[Any],
-    labels: Sequence[str],
+    sources: Sequence[Any],
     compression: Any,
     reduce_op: ReduceOp,
     sparse_as_dense: bool,
@@ -32,11 +34,12 @@ def reduce_gradients(
 ) -> List[Any]:
     """Reduces gradients over all ranks.
 
-    Collective, unless all are None. The same ones must be None, and the same ones sparse, on all ranks.
+    Collective, unless all are None. The same ones must be None, and the same ones sparse, on all ranks. The
+    ranks compare the places of those that are not None, and their variables where these have numbers.
 
     Args:
         gradients: tensors, tf.IndexedSlices, or None, which stays None.
-        labels: what error messages call each; may be empty strings.
+        sources: of what they are gradients: variables, or anything else; the list may be shorter.
         compression: one of `Compression`'s, or a user's compressor.
         reduce_op: how to combine.
         sparse_as_dense: whether the results for tf.IndexedSlices are dense; else their rows are gathered.
@@ -52,6 +55,9 @@ def reduce_gradients(
     """
     if any(gradient is not None for gradient in gradients):
         _gradient_use.note_gradients()
+    labels = [source_label(source) for source in sources] + [""] * (len(gradients) - len(sources))
+    numbers = [number_of_variable(source) if communicator == WORLD else 0 for source in sources]
+    meanings = [_op_library.gradient(i, numbers[i] if i < len(numbers) else 0) for i in range(len(gradients))]
     reduced: List[Any] = [None] * len(gradients)
     sparse = [
         i
@@ -81,15 +87,26 @@ def reduce_gradients(
         f"{caller}_Allreduce",
         communicator,
         caller=caller,
+        meanings=[meanings[i] for i in dense],
     )
     for i, result in zip(dense, results):
         reduced[i] = result
     for k, i in enumerate(summed):
         reduced[i] = sum_sparse(
-            gradients[i], labels[i], counts[k], counts[-1], compression, reduce_op, caller, communicator
+            gradients[i],
+            labels[i],
+            counts[k],
+            counts[-1],
+            compression,
+            reduce_op,
+            caller,
+            communicator,
+            meanings[i],
         )
     for i in sparse:
-        reduced[i] = _gather(gradients[i], labels[i], compression, reduce_op, caller, communicator)
+        reduced[i] = _gather(
+            gradients[i], labels[i], compression, reduce_op, caller, communicator, meanings[i]
+        )
     return reduced
 
 
@@ -100,6 +117,7 @@ def _gather(
     reduce_op: ReduceOp,
     caller: str,
     communicator: int,
+    meaning: str,
 ) -> tf.IndexedSlices:
     """Returns the rows of all ranks."""
     compressor = compressor_around_op(compression)
@@ -116,7 +134,7 @@ def _gather(
     values, indices, *ranks = allgather_op(
         tensors,
         _tickets.draw_ticket(communicator),
-        [f"{name or label}/{part}" for part in parts] if name or label else [],
+        [meaning + (f"{name or label}/{part}" if name or label else "") for part in parts],
         node_name,
         communicator,
     )
@@ -126,11 +144,3 @@ def _gather(
         count = tf.size(ranks[0]) if count_ranks else process_set_of(communicator).size()
         values /= tf.cast(count, values.dtype)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
-
-
-def source_label(source: Any) -> str:
-    """The label of this source's gradient in error messages: its variable's name; '' for a tensor."""
-    path: Optional[Any] = getattr(source, "path", None)  # Keras 3; its `name` is only the last part.
-    if isinstance(path, str):
-        return path
-    return source.name.split(":")[0] if isinstance(source, tf.Variable) else ""

@@ -45,8 +45,8 @@ def reducescatter(
         tensor: what to combine: a tensor or what becomes one, with at least one dimension, of the same type
             and shape on all ranks.
         op: how to combine; None is AVERAGE. Not all are defined for bool and complex types, see `ReduceOp`.
-        name: a name for error messages and for the node. In a v1 graph tensors of different ranks meet by it;
-            there the default is the node's name.
+        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
+            graph tensors meet by it; there the default is the node's name.
         prescale_factor: every rank's tensor is multiplied by it first; only floating and complex types.
         postscale_factor: the result is multiplied by it.
         process_set: the ranks that take part; None is all.

@@ -83,6 +83,7 @@ def sum_sparse(
     reduce_op: ReduceOp,
     caller: str,
     communicator: int,
+    meaning: str = "",
 ) -> tf.Tensor:
     """Returns the sum, or the average, of a gradient that can_choose() is true for. Collective.
 
@@ -95,6 +96,7 @@ def sum_sparse(
         reduce_op: as there.
         caller: as there.
         communicator: as there.
+        meaning: what the ranks compare (_op_library.gradient).
     """
 
     def gather() -> tf.Tensor:
@@ -103,7 +105,7 @@ def sum_sparse(
             allgather_op(
                 [rows_of_rank],
                 _tickets.draw_ticket(communicator),
-                [f"{label}/{name}" if label else ""],
+                [meaning + (f"{label}/{name}" if label else "")],
                 f"{caller}_Allgather",
                 communicator,
             )[0]
@@ -121,7 +123,14 @@ def sum_sparse(
 
     def make_dense() -> tf.Tensor:
         return allreduce_group(
-            [gradient], [label], compression, reduce_op, f"{caller}_Allreduce", communicator, caller=caller
+            [gradient],
+            [label],
+            compression,
+            reduce_op,
+            f"{caller}_Allreduce",
+            communicator,
+            caller=caller,
+            meanings=[meaning],
         )[0]
 
     table = _table_bytes(gradient)

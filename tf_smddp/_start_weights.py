@@ -5,8 +5,11 @@ that do not belong together. Nothing else would tell: the gradients have the rig
 
 The check needs nothing in the training step. It runs when DistributedGradientTape or DistributedOptimizer
 first sees a variable: in a tf.function that is while the step is traced, before it runs for the first time.
-Ranks compare a hash of the variables' bytes. In v1 graphs, where variables have no values outside of a
-session, there is no check; BroadcastGlobalVariablesHook is for them.
+Ranks compare a hash of the variables' names and bytes. In v1 graphs, where variables have no values outside
+of a session, there is no check; BroadcastGlobalVariablesHook is for them.
+
+Each variable gets a number, which is the same on all ranks that compare it. Its gradients carry the number,
+so that a later list of variables in another order is found.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import functools
 import os
 import warnings
 import weakref
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +27,7 @@ from tf_smddp import _runtime, _tickets
 from tf_smddp._allgather import allgather
 from tf_smddp._allreduce import allreduce
 from tf_smddp._broadcast import broadcast_variables
-from tf_smddp._conversion import unwrapped
+from tf_smddp._conversion import source_label, unwrapped
 from tf_smddp._hashes import BYTES, hash_of, number_of
 from tf_smddp._immediately import immediately
 from tf_smddp._reduce_op import ReduceOp
@@ -34,7 +37,8 @@ _MOST_RANKS_NAMED = 8
 
 # The variables and optimizers that were checked since init(), by id.
 _checked: Dict[int, weakref.ref[Any]] = {}
-_runtime.at_shutdown.append(_checked.clear)
+_numbers: Dict[int, int] = {}
+_runtime.at_shutdown += [_checked.clear, _numbers.clear]
 
 
 def make_equal(variables: Sequence[Any], caller: str, optimizer: Any = None) -> None:
@@ -50,7 +54,8 @@ def make_equal(variables: Sequence[Any], caller: str, optimizer: Any = None) -> 
             are not looked for later, when one rank alone may trace its step once more.
 
     Raises:
-        RuntimeError: the values differ, and the setting says that this is an error.
+        RuntimeError: the variables are in another order; or the values differ, and the setting says that this
+            is an error.
         ValueError: the setting has another value than `broadcast`, `error` and `ignore`.
     """
     if _runtime.size() == 1 or _tickets.pairs_by_name():
@@ -66,7 +71,12 @@ def make_equal(variables: Sequence[Any], caller: str, optimizer: Any = None) -> 
     if choice == "ignore":
         return
     with tf.init_scope():
-        _compare([unwrapped(each) for each in new], choice, caller)
+        _compare(new, choice, caller)
+
+
+def number_of_variable(variable: Any) -> int:
+    """The number of a variable that the ranks have compared; 0 if this rank has not."""
+    return _numbers.get(id(unwrapped(variable)), 0)
 
 
 def note_equal(variables: Sequence[Any]) -> None:
@@ -88,6 +98,7 @@ def _remember(objects: Sequence[Any]) -> None:
 
 def _forget(key: int, _: Any) -> None:
     _checked.pop(key, None)
+    _numbers.pop(key, None)
 
 
 def _variables_of(optimizer: Any) -> List[Any]:
@@ -111,15 +122,23 @@ def _has_value(variable: Any) -> bool:
         return bool(found.is_initialized())
 
 
-def _compare(variables: Sequence[tf.Variable], choice: str, caller: str) -> None:
-    hashes = [_hash_of(each) for each in variables]
+def _compare(new: Sequence[Any], choice: str, caller: str) -> None:
+    variables = [unwrapped(each) for each in new]
+    names = [source_label(each) for each in new]
+    hashes = [_hash_of(*each) for each in zip(variables, names)]
     with immediately(caller):
-        if _are_same_everywhere(hashes):
-            return
-        by_rank = _of_all_ranks(hashes)
+        are_same, first = _are_same_everywhere(hashes)
+        by_rank = {} if are_same else _of_all_ranks(hashes)
     if len({tuple(each[:BYTES] for each in of) for of in by_rank.values()}) > 1:
         return  # different variables, which the errors of their gradients name
+    _numbers.update({id(each): first + i for i, each in enumerate(variables)})
+    if are_same:
+        return
     root = min(by_rank)  # rank 0, unless it waits in join()
+    _check_order(names, by_rank, root, caller)
+    by_rank = {rank: [each[: 2 * BYTES] for each in of] for rank, of in by_rank.items()}
+    if all(of == by_rank[root] for of in by_rank.values()):
+        return  # but for their names, which may differ
     what = _difference([each.name for each in variables], by_rank, root)
     remedy = (
         "Create the variables, and then call broadcast_variables() or use BroadcastGlobalVariablesCallback"
@@ -136,26 +155,48 @@ def _compare(variables: Sequence[tf.Variable], choice: str, caller: str) -> None
 
 
 # These are in the sequence of the gradients, which follow: another thread may be at out-of-band collectives.
-def _are_same_everywhere(hashes: Sequence[bytes]) -> bool:
-    """Collective: whether all ranks have the same hashes."""
+def _are_same_everywhere(hashes: Sequence[bytes]) -> Tuple[bool, int]:
+    """Collective: whether all ranks have the same hashes, and the first number that no variable has yet."""
     number = number_of(hashes)
-    largest, negated_least = allreduce(np.array([number, ~number]), op=ReduceOp.MAX).numpy()
-    return bool(largest == ~negated_least)
+    first = max(_numbers.values(), default=0) + 1
+    largest, negated_least, first = allreduce(np.array([number, ~number, first]), op=ReduceOp.MAX).numpy()
+    return bool(largest == ~negated_least), int(first)
 
 
 def _of_all_ranks(hashes: Sequence[bytes]) -> Dict[int, List[bytes]]:
     """Collective: the hashes of each rank; of those that do not wait in join()."""
     ranks, counts = allgather(np.array([[_runtime.rank(), len(hashes)]])).numpy().T
-    rows = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), 2 * BYTES)
+    rows = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), 3 * BYTES)
     parts = np.split(allgather(rows).numpy(), np.cumsum(counts)[:-1])
     return {int(rank): [row.tobytes() for row in part] for rank, part in zip(ranks, parts)}
 
 
-def _hash_of(variable: tf.Variable) -> bytes:
-    """Returns a hash of what kind of variable it is, and then one of its value."""
+def _hash_of(variable: tf.Variable, name: str) -> bytes:
+    """Returns a hash of what kind of variable it is, then one of its value, and one of its name."""
     value = variable.numpy()
     kind = f"{value.dtype} {value.shape}".encode()
-    return hash_of(kind) + hash_of(value.tobytes())
+    return hash_of(kind) + hash_of(value.tobytes()) + hash_of(name.encode())
+
+
+def _check_order(names: Sequence[str], by_rank: Dict[int, List[bytes]], root: int, caller: str) -> None:
+    """Raises a RuntimeError on all ranks if they have variables of the same names in another order.
+
+    Names that differ prove nothing: the first `dense` of one rank may be the third `dense` of another.
+    """
+    names_of = {rank: [each[2 * BYTES :] for each in of] for rank, of in by_rank.items()}
+    for rank, of in names_of.items():
+        if of != names_of[root] and sorted(of) == sorted(names_of[root]):
+            place = next(i for i, (one, other) in enumerate(zip(of, names_of[root])) if one != other)
+            mine = names_of[_runtime.rank()]
+            of_root, of_rank = (
+                repr(names[mine.index(hashed)]) if hashed in mine else "another one"
+                for hashed in (names_of[root][place], of[place])
+            )
+            raise RuntimeError(
+                f"{caller}: the ranks have the same variables in another order: number {place} (counted from "
+                f"0) is {of_root} on rank {root}, and {of_rank} on rank {rank}. Their gradients would be "
+                "mixed. Give them in the same order on all ranks (a set has none)."
+            )
 
 
 def _difference(names: Sequence[str], by_rank: Dict[int, List[bytes]], root: int) -> str:

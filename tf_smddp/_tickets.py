@@ -110,17 +110,17 @@ def draw_ticket(communicator: int = 0, after: Sequence[tf.Tensor] = ()) -> tf.Te
 
 
 def names(user_name: Optional[str], default: str) -> Tuple[str, str]:
-    """Returns (tensor name, node name) for a collective.
+    """Returns (label, node name) for a collective.
 
-    The tensor name is the user's; without one it is empty, or, in a v1 graph, where it is what tensors meet
-    by, the name that the node will get. The node name is the user's with what TensorFlow does not allow in
-    one replaced.
+    The label has the user's name, which the ranks compare; without one it is empty, or, in a v1 graph, where
+    it is what tensors meet by, the name that the node will get. The node name is the user's with what
+    TensorFlow does not allow in one replaced.
     """
     node_name = re.sub(r"[^A-Za-z0-9_./>-]", "_", user_name or default)
     if not re.match(r"[A-Za-z0-9.]", node_name):
         node_name = "_".join((default, node_name))
     if user_name or not pairs_by_name():
-        return user_name or "", node_name
+        return _op_library.NAMED + user_name if user_name else "", node_name
     return tf.compat.v1.get_default_graph().unique_name(node_name, mark_as_used=False), node_name
 
 

@@ -45,10 +45,8 @@ std::string DescribeDisagreement(const std::string& key, std::uint64_t ticket, i
                                  const Manifest& manifest, int other_rank, const Manifest& other) {
   return "the ranks run different collectives " + WhereOf(key, std::to_string(NumberOf(ticket))) +
          " (counted from 0): rank " + std::to_string(rank) + " has " + DescribeManifest(manifest) +
-         "; rank " + std::to_string(other_rank) + " has " + DescribeManifest(other) +
-         ". All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
-         "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the "
-         "model or the batch differs between ranks";
+         "; rank " + std::to_string(other_rank) + " has " + DescribeManifest(other) + ". " +
+         DescribeCause(manifest, other);
 }
 
 HostOrder::HostOrder(const std::vector<std::vector<int>>& members)

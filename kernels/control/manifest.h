@@ -14,6 +14,18 @@
 
 namespace tf_smddp {
 
+// What a tensor is to the user. Tensors of equal shapes that mean different things must not meet.
+struct Meaning {
+  std::uint64_t name = 0;      // a hash of the name that the user gave (HashOfName); 0: there is none
+  std::uint32_t gradient = 0;  // of a gradient: its place in the list, from 1, in which those that are None
+                               // count; 0: it is no gradient
+  std::uint32_t variable = 0;  // the number of the gradient's variable, which is the same on all ranks; 0:
+                               // not known, and compared with no other
+};
+
+// Returns a number that differs between names, and is never 0.
+std::uint64_t HashOfName(const std::string& name);
+
 struct Manifest {
   static constexpr int kShownDims = 8;
   static constexpr int kLabelBytes = 95;
@@ -21,8 +33,9 @@ struct Manifest {
   Operation operation;       // with the default op and factors where they have no meaning
   std::uint32_t num_params;  // the tensors of the group; 0 if the request is in no group
   std::uint32_t param_index;
-  std::uint64_t count;            // of elements; of one row, where the first dimension may differ
-  std::uint64_t dims_hash;        // of all dimensions; without the first one, where it may differ
+  std::uint64_t count;      // of elements; of one row, where the first dimension may differ
+  std::uint64_t dims_hash;  // of all dimensions; without the first one, where it may differ
+  Meaning meaning;
   std::int64_t dims[kShownDims];  // the first ones, for messages
   std::uint8_t shape_rank;        // the number of dimensions
   char label[kLabelBytes];        // for messages, cut to fit (utf8.h); it may differ between ranks
@@ -30,10 +43,14 @@ struct Manifest {
 
 // Makes the manifest of a request. `shape` is in elements, and `label` is cut to fit.
 Manifest MakeManifest(const Operation& operation, std::uint32_t param_index, std::uint32_t num_params,
-                      const std::vector<std::int64_t>& shape, const std::string& label);
+                      const std::vector<std::int64_t>& shape, const std::string& label,
+                      const Meaning& meaning = {});
 
 // Tells whether two requests may meet, since their manifests are equal apart from the label.
 bool SameManifest(const Manifest& a, const Manifest& b);
+
+// Returns the likely cause and the remedy if SameManifest is false, for messages that show both manifests.
+std::string DescribeCause(const Manifest& a, const Manifest& b);
 
 // Returns a text such as "allreduce 'dense/kernel' average float32 [64, 10], parameter 3 of 214". The
 // manifest may hold any bytes, since a peer may have written it.

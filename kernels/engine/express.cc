@@ -52,11 +52,13 @@ std::uint64_t KeyOf(const Manifest& manifest, Pairing::Kind kind, std::uint64_t 
                       static_cast<std::uint64_t>(manifest.operation.compression) << 48;
   const auto root = static_cast<std::uint32_t>(manifest.operation.root.value());
   const std::uint64_t place = std::uint64_t{manifest.num_params} << 32 | manifest.param_index;
-  // The four run side by side.
+  const Meaning& meaning = manifest.meaning;
+  // They run side by side.
   const std::uint64_t a = Mix(traits, ticket), b = Mix(place, root),
                       c = Mix(manifest.count, manifest.dims_hash),
-                      d = Mix(Bits(manifest.operation.prescale), Bits(manifest.operation.postscale));
-  return Mix(Mix(a, b + 1), Mix(c + 2, d + 3));
+                      d = Mix(Bits(manifest.operation.prescale), Bits(manifest.operation.postscale)),
+                      e = Mix(meaning.name, std::uint64_t{meaning.gradient} << 32 | meaning.variable);
+  return Mix(Mix(a, b + 1) ^ (e + 4), Mix(c + 2, d + 3));
 }
 
 }  // namespace

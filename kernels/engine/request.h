@@ -10,6 +10,7 @@
 #include "kernels/common/operation.h"
 #include "kernels/common/status.h"
 #include "kernels/common/types.h"
+#include "kernels/control/manifest.h"
 #include "kernels/memory/buffer.h"
 
 namespace tf_smddp {
@@ -73,6 +74,7 @@ struct Request {
   Pairing pairing;
   StepId step = kNoStep;
   std::string label;  // for messages; may differ between ranks
+  Meaning meaning;    // may not differ
   DoneCallback done;
   // `done` only records a success: it runs no code of the user, and nothing that waits. So the progress
   // thread may call it.

@@ -13,7 +13,7 @@ namespace {
 
 Manifest ManifestOf(const Request& request) {
   return MakeManifest(request.operation, request.pairing.param_index, request.pairing.num_params,
-                      request.shape, request.label);
+                      request.shape, request.label, request.meaning);
 }
 
 }  // namespace

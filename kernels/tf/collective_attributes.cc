@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 
 namespace tf_smddp {
 namespace {
@@ -63,29 +64,41 @@ absl::Status ReadPairing(OpKernelConstruction* context, Pairing::Kind sequence,
 }
 
 absl::Status ReadLabels(OpKernelConstruction* context, CollectiveAttributes* attributes) {
-  std::vector<std::string>& labels = attributes->labels;
   const std::string& node = context->def().name();
   if (context->HasAttr("tensor_name")) {
-    labels.resize(1);
-    TF_RETURN_IF_ERROR(context->GetAttr("tensor_name", labels.data()));
-    if (labels[0].empty()) labels[0] = node;
+    std::string given;
+    TF_RETURN_IF_ERROR(context->GetAttr("tensor_name", &given));
+    attributes->labels = {Label(given, node)};
     return absl::OkStatus();
   }
+  std::vector<std::string> given;
   const auto tensors = static_cast<std::size_t>(attributes->tensors);
-  TF_RETURN_IF_ERROR(context->GetAttr("tensor_names", &labels));
-  if (!labels.empty() && labels.size() != tensors) {
-    return absl::InvalidArgumentError("tensor_names has " + std::to_string(labels.size()) + " names for " +
+  TF_RETURN_IF_ERROR(context->GetAttr("tensor_names", &given));
+  if (!given.empty() && given.size() != tensors) {
+    return absl::InvalidArgumentError("tensor_names has " + std::to_string(given.size()) + " names for " +
                                       std::to_string(tensors) + " tensors; give one each, or none");
   }
-  labels.resize(tensors);
+  given.resize(tensors);
   for (std::size_t i = 0; i < tensors; ++i) {
-    if (!labels[i].empty()) continue;
-    labels[i] = tensors == 1 ? node : node + "/" + std::to_string(i);
+    attributes->labels.emplace_back(given[i], tensors == 1 ? node : node + "/" + std::to_string(i));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+Label::Label(const std::string& given, const std::string& node) : text(given) {
+  const std::size_t end = given.empty() || given[0] != '\n' ? std::string::npos : given.find('\n', 1);
+  if (end != std::string::npos) {
+    text = given.substr(end + 1);
+    if (end == 1) {
+      meaning.name = HashOfName(text);
+    } else {
+      std::sscanf(given.c_str() + 1, "%u %u", &meaning.gradient, &meaning.variable);
+    }
+  }
+  if (text.empty()) text = node;
+}
 
 absl::Status CollectiveAttributes::Read(OpKernelConstruction* context, CollectiveKind kind, int tensors,
                                         Pairing::Kind sequence, CollectiveAttributes* attributes) {

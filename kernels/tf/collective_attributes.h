@@ -13,6 +13,15 @@
 
 namespace tf_smddp {
 
+// What an op calls one of its tensors.
+struct Label {
+  // Reads what the op was given (ops/smddp_ops.cc); `node` stands in for an empty name.
+  Label(const std::string& given, const std::string& node);
+
+  std::string text;  // for messages and for what pairs by name
+  Meaning meaning;
+};
+
 struct CollectiveAttributes {
   Operation operation;  // without the dtype and the factors, which inputs have
   int tensors = 0;      // how many inputs, the first ones, are reduced or moved
@@ -22,8 +31,8 @@ struct CollectiveAttributes {
   int labels_input = -1;
   bool eager = false;
   CommunicatorId communicator = kWorld;
-  Pairing pairing;                  // without ticket and name
-  std::vector<std::string> labels;  // one for each request
+  Pairing pairing;            // without ticket and name
+  std::vector<Label> labels;  // one for each request
 
   // Reads those of the op that is being constructed. An op without a ticket has its place in `sequence`,
   // unless it pairs by name. Errors: InvalidArgument.

@@ -52,9 +52,9 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
     const Status drawn = engine->DrawTicket(attributes_.communicator, step->number(), &pairing.ticket);
     OP_REQUIRES_ASYNC(context, drawn.ok(), ToTensorFlow(drawn), done);
   }
-  std::vector<std::string> given;
+  std::vector<Label> given;
   if (status.ok()) status = ReadLabels(context, &given);
-  const std::vector<std::string>& labels = given.empty() ? attributes_.labels : given;
+  const std::vector<Label>& labels = given.empty() ? attributes_.labels : given;
   std::vector<Request> requests;
   std::shared_ptr<GpuTensors> gpu;
   const Status found = GpuTensors::Of(context, &gpu);
@@ -72,7 +72,7 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context, DoneCallback done)
     // The other ranks run this op, and would wait for this one.
     engine->FailStep(attributes_.communicator, step->number(),
                      "rank " + std::to_string(engine->config().rank) + " could not run " +
-                         CollectiveKindName(attributes_.operation.kind) + " '" + labels[0] +
+                         CollectiveKindName(attributes_.operation.kind) + " '" + labels[0].text +
                          "': " + std::string(status.message()));
     step->FailedIn(attributes_.communicator);
     context->SetStatus(status);
@@ -111,7 +111,7 @@ absl::Status CollectiveKernel::ReadFactors(OpKernelContext* context, double* pre
 }
 
 // Sets `labels` if they are an input.
-absl::Status CollectiveKernel::ReadLabels(OpKernelContext* context, std::vector<std::string>* labels) const {
+absl::Status CollectiveKernel::ReadLabels(OpKernelContext* context, std::vector<Label>* labels) const {
   if (attributes_.labels_input < 0) return absl::OkStatus();
   const Tensor& tensor = context->input(attributes_.labels_input);
   if (tensor.NumElements() != static_cast<std::int64_t>(attributes_.labels.size())) {
@@ -119,16 +119,14 @@ absl::Status CollectiveKernel::ReadLabels(OpKernelContext* context, std::vector<
                                       std::to_string(attributes_.labels.size()) + " tensors; give one each");
   }
   const auto values = tensor.flat<::tensorflow::tstring>();
-  *labels = attributes_.labels;
-  for (std::size_t i = 0; i < labels->size(); ++i) {
-    const ::tensorflow::tstring& value = values.data()[i];
-    if (!value.empty()) (*labels)[i] = value;
+  for (std::size_t i = 0; i < attributes_.labels.size(); ++i) {
+    labels->emplace_back(values.data()[i], attributes_.labels[i].text);
   }
   return absl::OkStatus();
 }
 
 absl::Status CollectiveKernel::MakeRequests(OpKernelContext* context, StepId step, Pairing pairing,
-                                            const std::vector<std::string>& labels, GpuTensors* gpu,
+                                            const std::vector<Label>& labels, GpuTensors* gpu,
                                             std::vector<Request>* requests) {
   Operation operation = attributes_.operation;
   TF_RETURN_IF_ERROR(ReadFactors(context, &operation.prescale, &operation.postscale));
@@ -136,11 +134,12 @@ absl::Status CollectiveKernel::MakeRequests(OpKernelContext* context, StepId ste
     Request request;
     request.communicator = attributes_.communicator;
     request.operation = operation;
-    request.label = labels[i];
+    request.label = labels[i].text;
+    request.meaning = labels[i].meaning;
     request.step = step;
     request.pairing = pairing;
     request.pairing.param_index += static_cast<std::uint32_t>(i);
-    if (pairing.kind == Pairing::kName) request.pairing.name = labels[i];
+    if (pairing.kind == Pairing::kName) request.pairing.name = request.label;
     if (attributes_.tensors == 0) {
       request.operation.dtype = DType::kUInt8;
       request.shape = {0};

@@ -44,11 +44,11 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
 
  private:
   absl::Status MakeRequests(tensorflow::OpKernelContext* context, StepId step, Pairing pairing,
-                            const std::vector<std::string>& labels, GpuTensors* gpu,
+                            const std::vector<Label>& labels, GpuTensors* gpu,
                             std::vector<Request>* requests);
   absl::Status ReadTicket(tensorflow::OpKernelContext* context, Pairing* pairing, bool* draws) const;
   absl::Status ReadFactors(tensorflow::OpKernelContext* context, double* prescale, double* postscale) const;
-  absl::Status ReadLabels(tensorflow::OpKernelContext* context, std::vector<std::string>* labels) const;
+  absl::Status ReadLabels(tensorflow::OpKernelContext* context, std::vector<Label>* labels) const;
 
   CollectiveAttributes attributes_;
 };

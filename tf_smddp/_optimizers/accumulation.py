@@ -50,14 +50,15 @@ class Accumulation:
         self._is_step = tf.equal(tf.math.floormod(count, self._passes), 0)
         sums = [self._sum((*key, i), variables[i].shape, gradients[i].dtype) for i in present]
         totals = [total + tf.convert_to_tensor(gradients[i]) for total, i in zip(sums, present)]
-        results = tf.cond(
-            self._is_step,
-            lambda: reduce(
-                [total / tf.cast(self._divisor, total.dtype) for total in totals],
-                [variables[i] for i in present],
-            ),
-            lambda: [tf.zeros_like(total) for total in totals],
-        )
+
+        def reduced() -> List[tf.Tensor]:
+            means: List[Any] = [None] * len(gradients)  # the ranks compare which ones are None
+            for i, total in zip(present, totals):
+                means[i] = total / tf.cast(self._divisor, total.dtype)
+            found = reduce(means, variables)
+            return [found[i] for i in present]
+
+        results = tf.cond(self._is_step, reduced, lambda: [tf.zeros_like(total) for total in totals])
         # A v1 graph's cond returns the only element of a list, and runs nothing that no result needs.
         results = results if isinstance(results, (list, tuple)) else [results]
         with tf.control_dependencies(results):

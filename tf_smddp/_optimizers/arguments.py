@@ -14,7 +14,7 @@ from tf_smddp._compression import compressor_around_op
 from tf_smddp._gradient_use import warn_if_reduced_by_tape
 from tf_smddp._periodic_check import check
 from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
-from tf_smddp._reduce_gradients import reduce_gradients, source_label
+from tf_smddp._reduce_gradients import reduce_gradients
 from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._start_weights import make_equal
 
@@ -65,11 +65,9 @@ class Reduction:
         communicator = communicator_of(self.process_set, _CALLER)
         if op is None and communicator == WORLD:
             check(variables, gradients, _CALLER)
-        labels = [source_label(variable) for variable in variables]
-        labels += [""] * (len(gradients) - len(labels))
         return reduce_gradients(
             gradients,
-            labels,
+            variables,
             self.compression,
             op or self.op,
             self.sparse_as_dense,

@@ -110,6 +110,9 @@ void TensorFields(Stream&& stream, Tensor* tensor) {
   stream(&tensor->dtype);
   stream(&tensor->shape);
   stream(&tensor->label);
+  stream(&tensor->meaning.name);
+  stream(&tensor->meaning.gradient);
+  stream(&tensor->meaning.variable);
   stream(&tensor->param_index);
   stream(&tensor->rows);
 }
@@ -145,6 +148,7 @@ Request CallDescription::MakeRequest(std::size_t index, std::int64_t ticket) con
   request.shape = tensor.shape;
   request.splits = splits;
   request.label = tensor.label;
+  request.meaning = tensor.meaning;
   request.pairing.kind = pairing;
   request.pairing.param_index = tensor.param_index;
   request.pairing.num_params = num_params;

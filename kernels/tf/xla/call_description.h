@@ -21,6 +21,7 @@ struct CallDescription {
     DType dtype = DType::kFloat32;
     std::vector<std::int64_t> shape;  // of the input
     std::string label;
+    Meaning meaning;
     std::uint32_t param_index = 0;
     // How many rows of the output the program expects from each rank (kReducescatter: of this rank's shard);
     // empty where the output is like the input.

@@ -89,7 +89,8 @@ class CollectiveXlaKernel : public XlaOpKernel {
     description->num_params = attributes_.pairing.num_params;
     for (std::size_t i = 0; i < attributes_.labels.size(); ++i) {
       CallDescription::Tensor tensor;
-      tensor.label = attributes_.labels[i];
+      tensor.label = attributes_.labels[i].text;
+      tensor.meaning = attributes_.labels[i].meaning;
       tensor.param_index = attributes_.pairing.param_index + static_cast<std::uint32_t>(i);
       if (attributes_.tensors == 0) {
         tensor.dtype = DType::kUInt8;
@@ -133,8 +134,8 @@ class CollectiveXlaKernel : public XlaOpKernel {
     if (const std::shared_ptr<Engine> engine = GlobalEngine()) {
       engine->FailStep(attributes_.communicator, kNoStep,
                        "rank " + std::to_string(engine->config().rank) + " could not compile " +
-                           CollectiveKindName(attributes_.operation.kind) + " '" + attributes_.labels[0] +
-                           "': " + std::string(status.message()));
+                           CollectiveKindName(attributes_.operation.kind) + " '" +
+                           attributes_.labels[0].text + "': " + std::string(status.message()));
     }
     context->SetStatus(status);
   }

@@ -149,6 +149,16 @@ TEST_F(HostOrderTest, HostsThatDisagreeFailTheIncarnationAndWhatElseWaitedInIt) 
   EXPECT_EQ(Take(1, Ready(3, {1}, {CollectiveKind::kAllreduce}, 1)).size(), 1u);
 }
 
+TEST_F(HostOrderTest, HostsWhoseTensorsMeanDifferentThingsDisagree) {
+  RelayMessage named = Ready(1, {1});
+  named.manifest.meaning.name = HashOfName("b");
+  Take(0, Ready(1, {0, 2}));
+  const Messages out = Take(1, named);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kFail);
+  EXPECT_NE(out[0].text.find("different names"), std::string::npos) << out[0].text;
+}
+
 TEST_F(HostOrderTest, PassesOnTheFirstFailureOfAnIncarnationOnly) {
   RelayMessage failed;
   failed.kind = RelayMessage::kFailed;

@@ -34,6 +34,45 @@ TEST(Manifest, EverythingButTheLabelMustBeEqual) {
   EXPECT_FALSE(SameManifest(Make(), other));
 }
 
+// A manifest that differs from others made so in its meaning alone.
+Manifest WithMeaning(const Meaning& meaning) {
+  return MakeManifest({CollectiveKind::kAllreduce}, 1, 2, {4}, "w", meaning);
+}
+
+TEST(Manifest, TensorsOfEqualShapesThatMeanDifferentThingsDoNotMeet) {
+  const Manifest plain = WithMeaning({}), a = WithMeaning({HashOfName("a")}),
+                 b = WithMeaning({HashOfName("b")});
+  EXPECT_TRUE(SameManifest(a, WithMeaning({HashOfName("a")})));
+  EXPECT_FALSE(SameManifest(a, b));
+  EXPECT_FALSE(SameManifest(a, plain));
+  EXPECT_NE(DescribeCause(a, b).find("different names"), std::string::npos);
+
+  const Manifest first = WithMeaning({0, 1, 7}), second = WithMeaning({0, 3, 9}),
+                 unknown = WithMeaning({0, 1, 0});
+  EXPECT_FALSE(SameManifest(first, second));
+  EXPECT_FALSE(SameManifest(first, plain));
+  EXPECT_NE(DescribeCause(first, second).find("number 0 and number 2"), std::string::npos);
+  EXPECT_NE(DescribeCause(first, second).find("None"), std::string::npos);
+
+  const Manifest other_variable = WithMeaning({0, 1, 8});
+  EXPECT_FALSE(SameManifest(first, other_variable));
+  EXPECT_NE(DescribeCause(first, other_variable).find("another order"), std::string::npos);
+  EXPECT_TRUE(SameManifest(first, unknown));
+  EXPECT_TRUE(SameManifest(unknown, first));
+}
+
+TEST(Manifest, NoNameHasTheHashOfNoName) {
+  EXPECT_NE(HashOfName(""), 0u);
+  EXPECT_NE(HashOfName("a"), HashOfName("b"));
+  EXPECT_NE(HashOfName("ab"), HashOfName("ba"));
+}
+
+TEST(Manifest, TheCauseOfOtherShapesIsNotTheMeaning) {
+  Manifest a = WithMeaning({HashOfName("a")}), b = WithMeaning({HashOfName("b")});
+  b.count = 5;
+  EXPECT_EQ(DescribeCause(a, b).find("names"), std::string::npos);
+}
+
 TEST(Manifest, FactorsCountForReductions) {
   const auto make = [](CollectiveKind kind, double prescale, double postscale) {
     return MakeManifest({kind, DType::kFloat32, ReduceOp::kSum, RankId(), prescale, postscale}, 0, 0, {4},

@@ -115,6 +115,32 @@ TEST(Mismatch, ScaleFactors) {
                           {"prescale 0.5"});
 }
 
+// Equal shapes do not make tensors the same. Small ones may meet in the express lane.
+TEST(Mismatch, Meanings) {
+  const Meaning a{HashOfName("a")}, b{HashOfName("b")}, first{0, 1, 1}, third{0, 3, 3},
+      third_variable{0, 1, 3};
+  const struct {
+    Meaning on_others, on_last;
+    const char* text;
+  } cases[] = {{a, b, "different names"},
+               {a, {}, "different names"},
+               {first, third, "are None on one rank"},
+               {first, third_variable, "in another order"}};
+  for (const std::int64_t count : {4, 5000}) {
+    for (const auto& each : cases) {
+      for (const int size : {2, 3}) {
+        const auto make = [&](int rank, Engine& engine, std::vector<float>* data) {
+          Request request = Flat(data, count);
+          request.meaning = rank == size - 1 ? each.on_last : each.on_others;
+          request.label = rank == size - 1 ? "of last" : "of others";
+          return InGroup(std::move(request), DrawTicket(engine), 0, 1);
+        };
+        ExpectFailureEverywhere(size, make, {each.text, "'of last'", "'of others'", "The shapes agree"});
+      }
+    }
+  }
+}
+
 // The rows of an allgather may differ, but not what a row is.
 TEST(Mismatch, RowsOfAnAllgather) {
   ExpectFailureEverywhere(2,

@@ -24,8 +24,8 @@ CallDescription Full() {
   call.place = 2;
   call.places = 4;
   call.tensors.resize(2);
-  call.tensors[0] = {DType::kComplex128, {2, 0, 1}, std::string("3: a 'name'\n\0é ", 16), 8, {}};
-  call.tensors[1] = {DType::kBool, {}, "", 0, {1, 2}};
+  call.tensors[0] = {DType::kComplex128, {2, 0, 1}, std::string("3: a 'name'\n\0é ", 16), {~0u, 3, 4}, 8, {}};
+  call.tensors[1] = {DType::kBool, {}, "", {}, 0, {1, 2}};
   return call;
 }
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 from tf_smddp import Compression, ReduceOp, _gradient_use, global_process_set
+from tf_smddp._broadcast import broadcast_with_name
 from tf_smddp._scaling import scaling
 from tf_smddp.horovod.tensorflow._arguments import op_of, set_of
 
@@ -92,8 +93,10 @@ def allreduce(
             "factors. Make the tensor dense first: tf.convert_to_tensor(slices)."
         )
     _gradient_use.note_users([tensor.values], reduce_op)
-    values = allgather(tensor.values, process_set=process_set)
-    indices = allgather(tensor.indices, process_set=process_set)
+    values, indices = (
+        allgather(part, f"{name}/{kind}" if name else None, process_set=process_set)
+        for kind, part in (("values", tensor.values), ("indices", tensor.indices))
+    )
     if reduce_op is ReduceOp.AVERAGE:
         values /= tf.cast(process_set.size(), values.dtype)
     return tf.IndexedSlices(values, indices, tensor.dense_shape)
@@ -135,6 +138,7 @@ def grouped_allreduce(
                 op=reduce_op,
                 prescale_factor=prescale_factor,
                 postscale_factor=postscale_factor,
+                name=f"{name}/{i}" if name else None,
                 process_set=process_set,
             )
     if dense:
@@ -239,7 +243,7 @@ def broadcast_(
 ) -> List[Any]:
     """Gives the variables the root's values, and returns them; in a v1 graph, tensors that do so."""
     found = list(variables)
-    operation = sdp.broadcast_variables(found, root_rank, set_of(process_set))
+    operation = broadcast_with_name(found, root_rank, set_of(process_set), name)
     if operation is None:
         return found
     with tf.control_dependencies([operation]):

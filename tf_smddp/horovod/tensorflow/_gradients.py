@@ -15,7 +15,7 @@ from tf_smddp import Compression, ReduceOp, global_process_set
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._process_sets import WORLD, communicator_of
-from tf_smddp._reduce_gradients import reduce_gradients, source_label
+from tf_smddp._reduce_gradients import reduce_gradients
 from tf_smddp._start_weights import make_equal
 from tf_smddp.horovod.tensorflow._arguments import op_of, set_of
 from tf_smddp.horovod.tensorflow._local import LocalVariables, divided, keep_local
@@ -115,7 +115,7 @@ class PartialDistributedGradientTape(sdp.DistributedGradientTape):
         reduced = iter(
             reduce_gradients(
                 [gradient for source, gradient in zip(flat, gradients) if source not in self._local],
-                [source_label(source) for source in shared],
+                shared,
                 self._compression,
                 self._reduce_op,
                 self._sparse_as_dense,
