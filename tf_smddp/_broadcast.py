@@ -12,7 +12,7 @@ from tf_smddp import _gradient_use, _gradients, _op_library, _runtime, _tickets
 from tf_smddp._allreduce import reduce_gradient
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
-from tf_smddp._conversion import to_tensor, unwrapped
+from tf_smddp._conversion import source_label, to_tensor, unwrapped
 from tf_smddp._process_sets import ProcessSet, communicator_of, ranks_of
 from tf_smddp._reduce_op import ReduceOp
 
@@ -94,6 +94,7 @@ def broadcast_with_name(
     if not isinstance(variables, Iterable):
         held = " Pass its variables: model.variables." if hasattr(type(variables), "variables") else ""
         raise TypeError(f"broadcast_variables() takes a list of variables, but got {variables!r}.{held}")
+    variables = list(variables)
     found = [_tf_variable(variable) for variable in variables]
     _gradient_use.note_broadcast()
     assigned = []
@@ -106,6 +107,7 @@ def broadcast_with_name(
             # The variable's own name is a better thing to meet by than a node's.
             user_name = f"SmddpBroadcast/{variable.name}"
         label, node_name = _tickets.names(user_name, "SmddpBroadcast")
+        label = label or source_label(variables[i])
         value = broadcast_op(value, root_rank, label, by_name, node_name, communicator, i, len(found))
         assigned.append(variable.assign(value))
     return tf.group(*assigned) if by_name else None

@@ -3,6 +3,7 @@
 Ranks with names, None gradients or variables in another order get an error that shows both sides, and go on.
 """
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from modes import compiled, eager, in_a_v1_session, modes
@@ -211,3 +212,18 @@ def test_names_of_variables_may_differ(rank, size, mode):
         first, none, last = run(tf.ones([length]))
         assert none is None
         assert first.numpy().tolist() == last.numpy().tolist() == [float(size + (length > 1))] * 2 or size > 1
+
+
+@several_ranks
+def test_broadcasts_carry_the_names_of_variables(rank, size):
+    weights = [tf.Variable(tf.zeros([2 + (rank == size - 1)]), name="hidden/kernel")]
+    assert_disagree(
+        lambda: sdp.broadcast_variables(weights, 0), "broadcast 'hidden/kernel' float32 [2], root 0"
+    )
+
+
+@several_ranks
+def test_averages_of_metrics_carry_their_names(rank, size):
+    logs = {"loss": 1.0, "val_loss": np.zeros([2 + (rank == size - 1)])}
+    callback = sdp.keras.callbacks.MetricAverageCallback()
+    assert_disagree(lambda: callback.on_epoch_end(0, logs), "'val_loss' average float64 [2]")

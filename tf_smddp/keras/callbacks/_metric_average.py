@@ -10,7 +10,8 @@ import tensorflow as tf
 from tf_smddp._allgather import allgather
 from tf_smddp._gradient_use import warn_if_never_reduced
 from tf_smddp._immediately import immediately
-from tf_smddp._oob_allreduce import oob_allreduce
+from tf_smddp._oob_allreduce import oob_allreduce_op
+from tf_smddp._reduce_op import ReduceOp
 
 _END_OF_KEYS = "\0"
 
@@ -40,7 +41,15 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
         values = {key: _as_float64(key, value) for key, value in logs.items()}
         with immediately("MetricAverageCallback"):  # Keras 2 may be in a v1 graph
             _check_keys(sorted(values))
-            for key, average in oob_allreduce(values, name="MetricAverageCallback").items():
+            keys = sorted(values)
+            averages = oob_allreduce_op(
+                [tf.constant(values[key]) for key in keys],
+                ReduceOp.AVERAGE,
+                keys,
+                False,
+                "MetricAverageCallback",
+            )
+            for key, average in zip(keys, averages):
                 logs[key] = float(average) if average.shape.rank == 0 else average.numpy()
 
 
