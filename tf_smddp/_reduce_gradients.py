@@ -126,12 +126,16 @@ def _gather(
     name, node_name = _tickets.names(None, f"{caller}_Allgather")
     tensors = [values, tf.convert_to_tensor(gradient.indices)]
     parts = ["values", "indices"]
+    if gradient.dense_shape is not None:
+        # It has no bytes. Ranks compare its width, so no rank adds rows to a table that does not have them.
+        tensors.append(tf.zeros([0, gradient.dense_shape[0]], tf.uint8))
+        parts.append("rows of the table")
     # A compiled function gathers from all ranks, or fails.
     count_ranks = reduce_op is ReduceOp.AVERAGE and not _op_library.in_xla_context()
     if count_ranks:
         tensors.append(tf.ones([1]))
         parts.append("ranks")
-    values, indices, *ranks = allgather_op(
+    values, indices, *others = allgather_op(
         tensors,
         _tickets.draw_ticket(communicator),
         [meaning + (f"{name or label}/{part}" if name or label else "") for part in parts],
@@ -141,6 +145,6 @@ def _gather(
     values = compressor.decompress(values, context)
     if reduce_op is ReduceOp.AVERAGE:
         # Less than the size of the set while ranks wait in join().
-        count = tf.size(ranks[0]) if count_ranks else process_set_of(communicator).size()
+        count = tf.size(others[-1]) if count_ranks else process_set_of(communicator).size()
         values /= tf.cast(count, values.dtype)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)

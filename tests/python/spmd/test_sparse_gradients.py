@@ -116,3 +116,23 @@ def test_rows_can_only_be_added(op):
         ValueError, match=rf"sparse gradient \(table.*ReduceOp.{op.name}.*sparse_as_dense=True"
     ):
         gradient_of_table([1], op=op, sparse_as_dense=False)
+
+
+@pytest.mark.min_ranks(2)
+@pytest.mark.parametrize("sparse_as_dense", [True, False])
+@DYNAMIC_MODES
+def test_tables_of_other_sizes(rank, size, mode, sparse_as_dense):
+    """As with a vocabulary that each rank has made of its own data. No row is added to another's table."""
+    table = tf.Variable(tf.zeros((4 + rank, 2)), name="table")
+
+    @mode
+    def step(indices):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, indices))
+        tape = sdp.DistributedGradientTape(tape, sparse_as_dense=sparse_as_dense)
+        return tape.gradient(loss, table)
+
+    shown = r"rank \d has all\w+ 'table.* \w+ \[.*[4-6](, 2)?\]"
+    with pytest.raises(tf.errors.InternalError, match=f"{shown}.*; {shown}"):
+        step(tf.constant([rank, 3]))
+    sdp.barrier()
