@@ -1,8 +1,8 @@
 """Callbacks of Keras that act on each rank by itself, where all ranks must act alike.
 
-Each rank's metrics are its own. So EarlyStopping would end the training of one rank, for which the others
-then wait, and ReduceLROnPlateau would give ranks different rates, and so different weights. Callbacks that
-write would write the same files from all ranks at once; they are made to take turns.
+Each rank's metrics are its own. So EarlyStopping and TerminateOnNaN would end the training of one rank, for
+which the others then wait, and ReduceLROnPlateau would give ranks different rates, and so different weights.
+Callbacks that write would write the same files from all ranks at once; they are made to take turns.
 
 They are looked for where a `fit` with a callback of ours begins, and where its first step is traced, in which
 the tape or the optimizer is ours.
@@ -26,6 +26,7 @@ _WRITES = {
     "ModelCheckpoint": "Use RankZeroCheckpoint, or have it in the list of rank 0 alone",
     "BackupAndRestore": "Use tf_smddp.Checkpoint, which all ranks restore, with smddprun --max-restarts",
 }
+_STOPS_WITHIN_EPOCH = "TerminateOnNaN"
 _AVERAGES = "MetricAverageCallback"
 _ON_RANK_0 = "RankZeroCheckpoint"
 # The callbacks that were warned of, by id.
@@ -85,6 +86,12 @@ def _about(names: Any, averaged: bool, best_only: bool) -> Optional[str]:
                 f"{name} decides by each rank's own metrics: {harm}. Put MetricAverageCallback() before it "
                 "in the list, on all ranks."
             )
+    if _STOPS_WITHIN_EPOCH in names and rank() == 0:
+        return (
+            f"{_STOPS_WITHIN_EPOCH} decides by each rank's own metrics: a rank whose loss is NaN would stop, "
+            "and the others would wait for it. Leave it out. With SMDDP_CHECK_EVERY=1, a NaN in a rank's "
+            "gradients ends the job with an error that names the rank."
+        )
     if _ON_RANK_0 in names:
         return None
     for name, remedy in _WRITES.items():
