@@ -117,6 +117,7 @@ def _tf_variable(variable: Any) -> tf.Variable:
     """Returns the tf.Variable itself: Keras 3 wraps it, and in an autocast scope its wrapper casts."""
     found = unwrapped(variable)
     if isinstance(found, tf.Variable):
+        _op_library.check_dtype(found, "broadcast_variables", f"the variable {found.name!r}")
         return found
     raise TypeError(f"broadcast_variables() takes variables, but got {variable!r}.")
 

@@ -180,10 +180,13 @@ def marked(pair_by_name: bool, communicator: int) -> ContextManager[None]:
     return tf.control_dependencies([step_mark(communicator)] if pair_by_name else [])
 
 
-def check_dtype(tensor: tf.Tensor, caller: str) -> None:
-    """Raises a TypeError that names the dtype, unless the ops take it."""
+def check_dtype(tensor: tf.Tensor, caller: str, what: str = "a tensor") -> None:
+    """Raises a TypeError that names the dtype, and `what` has it, unless the ops take it."""
     if tensor.dtype.base_dtype not in SUPPORTED_DTYPES:
         names = ", ".join(dtype.name for dtype in SUPPORTED_DTYPES)
+        remedy = (
+            " broadcast_object() and allgather_object() take strings." if tensor.dtype == tf.string else ""
+        )
         raise TypeError(
-            f"tf_smddp.{caller}() does not take a tensor of type {tensor.dtype.name}, only: {names}."
+            f"tf_smddp.{caller}() does not take {what} of type {tensor.dtype.name}, only: {names}.{remedy}"
         )

@@ -80,9 +80,12 @@ def test_not_a_variable(thing):
         sdp.broadcast_variables([thing], 0)
 
 
-def test_a_type_that_is_not_supported():
-    with pytest.raises(TypeError, match="does not take a tensor of type string"):
-        sdp.broadcast_variables([tf.Variable("text")], 0)
+def test_a_type_that_is_not_supported(rank):
+    variables = [tf.Variable([1.0 + rank]), tf.Variable("text", name="vocabulary")]
+    text = r"does not take the variable 'vocabulary:0' of type string, .*broadcast_object\(\)"
+    with pytest.raises(TypeError, match=text):
+        sdp.broadcast_variables(variables, 0)
+    assert float(variables[0][0]) == 1.0 + rank, "nothing was broadcast"
 
 
 def test_another_number_of_variables(rank, size):
