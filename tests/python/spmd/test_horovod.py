@@ -42,6 +42,8 @@ def test_the_names():
     assert set(hvd.__all__) == NAMES
     assert all(hasattr(hvd, name) for name in hvd.__all__)
     assert all(hasattr(hvd_keras, name) for name in hvd_keras.__all__)
+    assert all(hasattr(hvd.mpi_ops, name) for name in hvd.mpi_ops.__all__)
+    assert hvd.mpi_ops.Sum is hvd.Sum and hvd.mpi_ops.rank is hvd.rank
     assert hvd.init() is None  # the second time; with tf_smddp's init() before it
     with pytest.raises(ValueError, match=r"hvd.init\(\) takes no comm, but got \[0\]"):
         hvd.init([0])
@@ -190,6 +192,13 @@ def test_keras(rank, size, tmp_path):
     assert hvd_keras.allgather([rank]).numpy().tolist() == list(range(size))
     with tf.Graph().as_default(), tf.compat.v1.Session():
         assert hvd_keras.allgather([rank]).tolist() == list(range(size))
+    in_a_function = tf.function(lambda x: (hvd_keras.allreduce(x, op=hvd.Sum), hvd_keras.allgather([x])))
+    reduced, gathered = in_a_function(tf.constant(rank + 1))
+    assert int(reduced) == total(size) and gathered.numpy().tolist() == list(range(1, size + 1))
+    with tf.Graph().as_default():
+        if not hasattr(tf.compat.v1.keras.backend, "get_session"):
+            with pytest.raises(RuntimeError, match="computed in a session, but there is none"):
+                hvd_keras.allreduce(1.0)
     tf.keras.utils.set_random_seed(3)
     model = tf.keras.Sequential([tf.keras.layers.InputLayer((3,)), tf.keras.layers.Dense(2)])
     model.compile(hvd_keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), "mse")
@@ -337,3 +346,16 @@ def test_callbacks_with_local_variables(rank, size, tmp_path, local_variables):
         with pytest.raises((ValueError, OSError)):  # it has no model
             tf.keras.models.load_model(files[1])
         model.load_weights(files[1])
+
+
+def test_an_average_in_a_metric(rank, size):
+    """As in scripts whose metrics average by themselves."""
+
+    def averaged(labels, outputs):
+        return hvd_keras.allreduce(tf.reduce_mean(labels))
+
+    model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
+    model.compile(hvd_keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), "mse", metrics=[averaged])
+    labels = np.full([4, 1], rank + 1.0, np.float32)
+    found = model.fit(np.ones([4, 1], np.float32), labels, batch_size=2, verbose=0).history["averaged"]
+    assert found == pytest.approx([(size + 1) / 2])

@@ -183,7 +183,8 @@ def allreduce(
 ) -> Any:
     """Returns the reduction; see `tf_smddp.horovod.tensorflow.allreduce`.
 
-    It is a tensor; in a v1 graph its value, computed in the current session, or in Keras's.
+    It is a tensor, also in a `tf.function`; in a v1 graph its value, computed in the current session, or in
+    Keras's.
     """
     return _evaluated(
         _collectives.allreduce(
@@ -214,10 +215,15 @@ def reducescatter(value: Any, name: Optional[str] = None, op: Any = Average) -> 
 
 
 def _evaluated(result: tf.Tensor) -> Any:
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() or tf.compat.v1.get_default_graph().building_function:
         return result
-    session = tf.compat.v1.get_default_session() or tf.compat.v1.keras.backend.get_session()
-    return session.run(result)
+    session = tf.compat.v1.get_default_session()
+    if session is None and not hasattr(tf.compat.v1.keras.backend, "get_session"):  # Keras 3 has none
+        raise RuntimeError(
+            f"{result.name} is in a v1 graph, and its value is computed in a session, but there is none. "
+            "Call this in `with tf.compat.v1.Session():`."
+        )
+    return (session or tf.compat.v1.keras.backend.get_session()).run(result)
 
 
 def load_model(
