@@ -1,6 +1,7 @@
 #include "kernels/control/host_order.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -30,6 +31,32 @@ std::string WhereOf(const std::string& key, const std::string& number) {
   return "at use " + number + " of '" + key.substr(by_name.size()) + "'";
 }
 
+// Whether it is a collective of one of our Keras callbacks, by the names that they give it.
+bool EndsEpoch(const Manifest& manifest) {
+  for (const char* const callback : {"MetricAverageCallback", "TensorBoardStats"}) {
+    if (std::strncmp(manifest.label, callback, std::strlen(callback)) == 0) return true;
+  }
+  return false;
+}
+
+// Whether it is one of several tensors that are reduced together, as gradients are.
+bool IsInStep(const Manifest& manifest) {
+  return manifest.operation.kind == CollectiveKind::kAllreduce && manifest.num_params > 0 &&
+         !EndsEpoch(manifest);
+}
+
+// The text of the error when a rank is at the end of its epoch and another in a step.
+std::string DescribeEndOfEpoch(int rank, const Manifest& manifest, int rank_in_step,
+                               const Manifest& of_step) {
+  const std::string name = "rank " + std::to_string(rank);
+  return name + " is at the end of its epoch, with " + DescribeManifest(manifest) + "; rank " +
+         std::to_string(rank_in_step) + " is in a step, with " + DescribeManifest(of_step) +
+         ". Likely cause: " + name +
+         " had fewer batches. Give all ranks the same number, with tf_smddp.shard and "
+         "batch(drop_remainder=True), or put tf_smddp.keras.callbacks.Join() into the callbacks. Or only " +
+         name + " has this callback";
+}
+
 // The text of the error when two hosts wait for each other.
 std::string DescribeCrossing(int rank, const Manifest& manifest, int other_rank, const Manifest& other) {
   return "too many collectives without an order are under way at once on several hosts: rank " +
@@ -43,6 +70,9 @@ std::string DescribeCrossing(int rank, const Manifest& manifest, int other_rank,
 
 std::string DescribeDisagreement(const std::string& key, std::uint64_t ticket, int rank,
                                  const Manifest& manifest, int other_rank, const Manifest& other) {
+  if (EndsEpoch(manifest) && IsInStep(other)) return DescribeEndOfEpoch(rank, manifest, other_rank, other);
+  if (EndsEpoch(other) && IsInStep(manifest)) return DescribeEndOfEpoch(other_rank, other, rank, manifest);
+
   return "the ranks run different collectives " + WhereOf(key, std::to_string(NumberOf(ticket))) +
          " (counted from 0): rank " + std::to_string(rank) + " has " + DescribeManifest(manifest) +
          "; rank " + std::to_string(other_rank) + " has " + DescribeManifest(other) + ". " +

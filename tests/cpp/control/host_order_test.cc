@@ -51,6 +51,26 @@ class HostOrderTest : public ::testing::Test {
   HostOrder order_{{{0, 2}, {1}}};
 };
 
+TEST(DescribeDisagreement, SaysThatARankHadFewerBatchesAtTheEndOfItsEpochOnly) {
+  const auto manifest = [](CollectiveKind kind, std::uint32_t num_params, const char* label) {
+    return MakeManifest({kind}, 0, num_params, {4}, label);
+  };
+  const auto text = [](const Manifest& of_rank_0, const Manifest& of_rank_1) {
+    return DescribeDisagreement("sequence", 1, 0, of_rank_0, 1, of_rank_1);
+  };
+  const Manifest gradient = manifest(CollectiveKind::kAllreduce, 3, "dense/kernel");
+  const Manifest metrics = manifest(CollectiveKind::kAllgather, 0, "MetricAverageCallback/keys");
+  const Manifest stats = manifest(CollectiveKind::kAllgather, 0, "TensorBoardStats");
+  const Manifest other = manifest(CollectiveKind::kAllgather, 0, "mine");
+  for (const Manifest& callback : {metrics, stats}) {
+    EXPECT_NE(text(gradient, callback).find("rank 1 had fewer batches"), std::string::npos);
+    EXPECT_NE(text(callback, gradient).find("rank 0 had fewer batches"), std::string::npos);
+    EXPECT_EQ(text(callback, other).find("fewer batches"), std::string::npos);
+  }
+  EXPECT_EQ(text(metrics, stats).find("fewer batches"), std::string::npos);
+  EXPECT_EQ(text(gradient, other).find("fewer batches"), std::string::npos);
+}
+
 TEST_F(HostOrderTest, LaunchesWhenAllHostsAreReadyInTheOrderInWhichTheyBecomeSo) {
   EXPECT_TRUE(Take(0, Ready(1, {0, 2})).empty());
   EXPECT_TRUE(Take(0, Ready(2, {0, 2})).empty());

@@ -432,3 +432,19 @@ def test_device_is_ignored_with_a_warning():
     _device_hints._warned = False
     with pytest.warns(UserWarning, match="device='/gpu:0' is ignored"):
         BroadcastGlobalVariablesCallback(0, device="/gpu:0")
+
+
+@pytest.mark.min_ranks(2)
+def test_different_numbers_of_batches(rank, size):
+    """The last rank is at the end of its epoch, where the others are in a step."""
+    model = tf.keras.Sequential([tf.keras.Input((FEATURES,)), tf.keras.layers.Dense(1)])
+    model.compile(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), "mse")
+    steps = 2 if rank == size - 1 else 3
+    batches = tf.data.Dataset.from_tensors((tf.ones([2, FEATURES]), tf.ones([2, 1]))).repeat(steps)
+    text = (
+        rf"rank {size - 1} is at the end of its epoch, with allgather 'MetricAverageCallback.*; "
+        rf"rank \d is in a step, with .*rank {size - 1} had fewer batches.*drop_remainder=True.*Join\(\)"
+    )
+    with pytest.raises(tf.errors.OpError, match=text):
+        model.fit(batches, callbacks=[MetricAverageCallback()], verbose=0)
+    sdp.barrier()
