@@ -61,9 +61,12 @@ def may_write(op: tf.Operation) -> bool:
 def drawing_functions(graph: Any) -> Iterator[Any]:
     """The graphs of the functions that the graph's ops run and that draw."""
     for op in graph.get_operations():
-        for inner in functions_of(op):
-            if _graph_has(inner, draws):
-                yield inner
+        yield from drawing_functions_of(op)
+
+
+def drawing_functions_of(op: tf.Operation) -> Iterator[Any]:
+    """The graphs of the functions that the op runs and that draw."""
+    return (graph for graph in functions_of(op) if _graph_has(graph, draws))
 
 
 def ops_run_by(op: tf.Operation) -> Iterator[tf.Operation]:

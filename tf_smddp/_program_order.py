@@ -86,7 +86,7 @@ def _wait(op: tf.Operation, order: _Order, draws: bool, takes_ticket: bool) -> N
         if _functions.calls_compiled(op):
             _compiled_threads.count_graph_steps()
         first += order.since
-        order.last, order.since = op, []
+        order.last, order.since = _end_of(op), []
         for write, data in order.writes:
             _add_control_inputs(write, data)
         order.writes = []
@@ -113,6 +113,19 @@ def _wait(op: tf.Operation, order: _Order, draws: bool, takes_ticket: bool) -> N
 def _add_control_inputs(op: tf.Operation, first: List[tf.Operation]) -> None:
     for each in first:
         _tensorflow_private.add_control_input(op, each)
+
+
+def _end_of(op: tf.Operation) -> tf.Operation:
+    """The op that runs when all that the op draws has been drawn: itself, or one that waits for its results.
+
+    A call has ended when its function's control outputs have run. The backward graphs that TensorFlow builds
+    for persistent tapes have none.
+    """
+    for graph in _functions.drawing_functions_of(op):
+        ends = _tensorflow_private.control_outputs(graph)
+        if ends is not None and not any(_functions.draws(end) for end in ends):
+            return _results_of(op)
+    return op
 
 
 def _results_of(op: tf.Operation) -> tf.Operation:

@@ -85,26 +85,29 @@ class _Graph:
             for tensor in node.input:
                 self._next[_node_of(tensor)].add(node.name)
         self._sides: Dict[str, FrozenSet[Tuple[str, int]]] = {}
+        self._loops: Dict[str, Tuple[str, ...]] = {}
+        self._known: Dict[Tuple[str, int], Set[str]] = {}
 
     def unordered(self) -> List[str]:
         found = []
         self._find_sides()
+        self._find_loops()
         for resource, uses in sorted(self.uses().items()):
             if not any(use.writes for use in uses):
                 continue
-            now = {use.node: self._reached(use.node, later_iterations=False) for use in uses}
-            ever = {use.node: self._reached(use.node, later_iterations=True) for use in uses}
             for a, b in itertools.combinations(uses, 2):
-                if not (a.writes or b.writes):
-                    continue
-                loop = a.node in ever[a.node] and b.node in ever[b.node]
-                ordered = b.node in now[a.node] or a.node in now[b.node] or self._exclude(a.node, b.node)
-                # In a loop the one that is later is before the other one of the next iteration.
-                if loop and not (b.node in ever[a.node] and a.node in ever[b.node]):
-                    ordered = False
-                if not ordered:
+                if (a.writes or b.writes) and not self._ordered(a.node, b.node):
                     found.append(f"{resource}: {a.op} {a.node} and {b.op} {b.node}")
         return found
+
+    def _ordered(self, a: str, b: str) -> bool:
+        """Whether one of the two runs after the other, in each iteration of the loops that both are in."""
+        loops = zip(self._loops.get(a, ()), self._loops.get(b, ()))
+        common = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], loops)))
+        # In a loop the one that is later is before the other one of the next iteration.
+        if common and not (b in self._reached(a, 0) and a in self._reached(b, 0)):
+            return False
+        return b in self._reached(a, common) or a in self._reached(b, common) or self._exclude(a, b)
 
     def uses(self) -> Dict[str, List[_Use]]:
         """The uses of each resource by the graph's ops, by the name of the node or argument that has it."""
@@ -159,17 +162,34 @@ class _Graph:
             node = self._nodes.get(_node_of(tensor))
         return _node_of(tensor)
 
-    def _reached(self, start: str, later_iterations: bool) -> Set[str]:
-        """The nodes that run after `start` has run."""
-        reached: Set[str] = set()
-        pending = list(self._next[start])
+    def _reached(self, start: str, loops: int) -> Set[str]:
+        """The nodes that run after `start` has run, in the same iteration of the outermost `loops` loops."""
+        if (start, loops) not in self._known:
+            reached: Set[str] = set()
+            pending = list(self._next[start])
+            while pending:
+                name = pending.pop()
+                if name not in reached:
+                    reached.add(name)
+                    if self._nodes[name].op != "NextIteration" or len(self._loops.get(name, ())) > loops:
+                        pending += self._next[name]
+            self._known[start, loops] = reached
+        return self._known[start, loops]
+
+    def _find_loops(self) -> None:
+        """For each node, the loops that it is in, the outermost one first."""
+        pending = collections.deque(self._nodes)
         while pending:
-            name = pending.pop()
-            if name not in reached:
-                reached.add(name)
-                if later_iterations or self._nodes[name].op != "NextIteration":
-                    pending += self._next[name]
-        return reached
+            node = self._nodes[pending.popleft()]
+            each = [self._loops.get(_node_of(tensor), ()) for tensor in node.input]
+            loops = max(each, key=len, default=())
+            if node.op == "Enter":
+                loops = (*loops, node.attr["frame_name"].s.decode())
+            elif node.op == "Exit":
+                loops = loops[:-1]
+            if loops != self._loops.get(node.name, ()):
+                self._loops[node.name] = loops
+                pending.extend(self._next[node.name])
 
     def _find_sides(self) -> None:
         """For each node, on which sides of which conditions it runs."""

@@ -221,3 +221,36 @@ def test_what_tensorflow_loses_by_itself():
     step()
     found = unordered_pairs(lambda: tf.function(step)())
     assert any("ReadVariableOp" in pair and "Assign" in pair for pair in found)
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["once", "persistent"])
+def test_a_function_with_a_collective_is_differentiated(persistent):
+    """What the backward graph draws comes before what the caller draws next."""
+    weight = variable(3)
+    forward = tf.function(lambda: tf.reduce_sum(sdp.allreduce(weight * weight, 0, 1)))
+
+    @tf.function
+    def step():
+        with tf.GradientTape(persistent=persistent) as tape:
+            loss = forward()
+        return sdp.allreduce(tape.gradient(loss, weight), 0, 1)
+
+    assert unordered_pairs(step) == []
+
+
+def test_loops_one_after_the_other():
+    """A check of the check: what is in a loop is ordered against what is outside of it."""
+    weight = variable(3)
+
+    def loop():
+        return tf.while_loop(
+            lambda i: i < 3, lambda i: (i + tf.cast(sdp.allreduce(weight, 0, 1)[0] < 9, tf.int32),), [0]
+        )
+
+    @tf.function
+    def step():
+        loop()
+        weight.assign(sdp.allreduce(weight, 0, 1))
+        return loop()
+
+    assert unordered_pairs(step) == []
