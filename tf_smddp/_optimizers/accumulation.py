@@ -42,10 +42,15 @@ class Accumulation:
             In every `passes`-th call the reduced mean (or sum) over the passes, else zeros; None where a
             gradient is.
         """
+        key = tuple(variable.ref() for variable in variables)
+        # A gradient that is None counts as zero if it was not None in an earlier pass.
+        gradients = [
+            tf.zeros_like(self._sums[(*key, i)]) if gradient is None and (*key, i) in self._sums else gradient
+            for i, gradient in enumerate(gradients)
+        ]
         present = [i for i, gradient in enumerate(gradients) if gradient is not None]
         if not present:
             return list(gradients)
-        key = tuple(variable.ref() for variable in variables)
         count = self._counter(key).assign_add(1)
         self._is_step = tf.equal(tf.math.floormod(count, self._passes), 0)
         sums = [self._sum((*key, i), variables[i].shape, gradients[i].dtype) for i in present]

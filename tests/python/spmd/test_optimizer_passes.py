@@ -106,6 +106,27 @@ def test_lists_that_share_variables(rank, size, family, mode):
             assert [float(array(x)[0]) for x in variables] == [-x for x in expected]
 
 
+@each(OF_KERAS_2)
+@EAGER_AND_GRAPH
+def test_none_in_some_passes(rank, size, family, mode):
+    """As with two heads that are trained in turns: a gradient that is None in a pass counts as zero."""
+    x, y = family.variable([0.0]), family.variable([0.0])
+    optimizer = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), backward_passes_per_step=2)
+    if not family.is_legacy:
+        optimizer.build([x, y])
+    both = applier(optimizer, [x, y], mode)
+
+    @mode
+    def one():
+        optimizer.apply_gradients([(tf.constant([4.0]), x), (None, y)])
+
+    for repeat in range(1, 3):
+        both([tf.constant([2.0]), tf.constant([6.0 + 4.0 * rank])])
+        one()
+        assert array(x).tolist() == [-3.0 * repeat]
+        assert array(y).tolist() == [-(3.0 + (size - 1.0)) * repeat]
+
+
 @EAGER_AND_GRAPH
 def test_a_v1_optimizer(rank, size, mode):
     x = tf.Variable([0.0])
