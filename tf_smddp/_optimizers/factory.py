@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -88,8 +89,8 @@ def DistributedOptimizer(
         _check_not_distributed(optimizer, inner)
         keras3.distribute(optimizer, reduction)
         return optimizer
-    accumulation = Accumulation(passes, average_aggregated_gradients) if passes > 1 else None
-    state = keras2.State(reduction, accumulation)
+    accumulation = functools.partial(Accumulation, passes, average_aggregated_gradients)
+    state = keras2.State(reduction, accumulation if passes > 1 else None)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         _check_not_distributed(optimizer)
         make_distributed(optimizer, v1.V1, state)

@@ -1,17 +1,21 @@
 """The optimizers of Keras 2 (tf.keras up to TensorFlow 2.15, and tf_keras), and its legacy ones.
 
-Gradients are reduced in `aggregate_gradients` (in the legacy optimizers, `_aggregate_gradients`), which Keras
-has for tf.distribute. `fit`, `minimize` and `apply_gradients` call it once, clip and decay afterwards, and
-skip it on request (`skip_gradients_aggregation=True`, `experimental_aggregate_gradients=False`).
-LossScaleOptimizer calls that of its inner optimizer before it checks for infinities, so the inner optimizer
-becomes distributed in any case.
+Gradients are reduced first of all in `apply_gradients`, which `fit` and `minimize` call, and so before what a
+subclass does in its own `apply_gradients`. Keras calls `aggregate_gradients` (in the legacy optimizers,
+`_aggregate_gradients`) from there, which it has for tf.distribute; it clips and decays afterwards. Both are
+skipped on request (`skip_gradients_aggregation=True`, `experimental_aggregate_gradients=False`).
+
+LossScaleOptimizer calls its inner optimizer's `aggregate_gradients` before it checks for infinities, and then
+its `apply_gradients` with that request. So `aggregate_gradients` reduces, too, unless `apply_gradients` has,
+and the inner optimizer becomes distributed in any case.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -28,7 +32,25 @@ class State:
     """The state of a distributed optimizer of Keras 2 or tf.compat.v1 besides the plain optimizer's."""
 
     reduction: Reduction
-    accumulation: Optional[Accumulation]
+    make_accumulation: Optional[Callable[[], Accumulation]]
+    # Whether the gradients that are being applied are reduced.
+    is_reduced: bool = False
+
+    def __post_init__(self) -> None:
+        self.accumulation = self.make_accumulation() if self.make_accumulation else None
+
+    def copy(self) -> State:
+        """Returns the state of another optimizer, which reduces in the same way."""
+        return State(self.reduction, self.make_accumulation)
+
+    @contextlib.contextmanager
+    def reduced(self) -> Iterator[None]:
+        """Within it, the gradients that are being applied are not reduced once more."""
+        self.is_reduced = True
+        try:
+            yield
+        finally:
+            self.is_reduced = False
 
     def reduce(self, grads_and_vars: Any, optimizer: Any) -> Pairs:
         """Reduces the gradients of (gradient, variable) pairs, for `optimizer`. Collective."""
@@ -60,76 +82,83 @@ def apply_if(is_step: tf.Tensor, apply: Callable[[], Any]) -> Any:
     return tf.group(tf.cond(is_step, applied, lambda: tf.constant(False)))
 
 
-class Keras2(Distributed):
+class _ReducesFirst(Distributed):
+    """Reduces before the plain optimizer's `apply_gradients`, also if a subclass has overridden that."""
+
+    @not_converted
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the plain optimizer's, with the gradients reduced over all ranks. Collective.
+
+        With several backward passes per step, it applies them in the last one only.
+        """
+        state, pairs = state_of(self), list(grads_and_vars)
+        if self._aggregates(*args, **kwargs):
+            pairs = state.reduce(pairs, self)
+        is_step = state.take_is_step()
+        plain_apply = functools.partial(super().apply_gradients, pairs, *args, **kwargs)  # type: ignore[misc]
+        with state.reduced():
+            if is_step is None:
+                return plain_apply()
+            with tf.init_scope():
+                self._build([variable for _, variable in pairs])
+            return self._applied(apply_if(is_step, plain_apply))
+
+    def _aggregates(self, *args: Any, **kwargs: Any) -> bool:
+        raise NotImplementedError
+
+    def _build(self, variables: List[Any]) -> None:
+        raise NotImplementedError
+
+    def _applied(self, operation: Any) -> Any:
+        return operation
+
+
+class Keras2(_ReducesFirst):
     """The mixin for classes that have `aggregate_gradients`."""
 
     @not_converted
     def aggregate_gradients(self, grads_and_vars: Any) -> Any:
         """As the plain optimizer's, and reduced over all ranks. Collective."""
-        return super().aggregate_gradients(state_of(self).reduce(grads_and_vars, self))  # type: ignore[misc]
+        state = state_of(self)
+        pairs = grads_and_vars if state.is_reduced else state.reduce(grads_and_vars, self)
+        return super().aggregate_gradients(pairs)  # type: ignore[misc]
 
-    @not_converted
-    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the plain optimizer's; with several backward passes per step, only in the last one."""
-        if state_of(self).accumulation:
-            return self._apply_in_last_pass(list(grads_and_vars), *args, **kwargs)
-        return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
-
-    def _apply_in_last_pass(
+    def _aggregates(
         self,
-        pairs: Pairs,
-        name: Optional[str] = None,
+        name: Any = None,
         skip_gradients_aggregation: bool = False,
         experimental_aggregate_gradients: bool = True,
-    ) -> Any:
-        if experimental_aggregate_gradients and not skip_gradients_aggregation:
-            pairs = self.aggregate_gradients(pairs)
-        plain_apply = functools.partial(
-            super().apply_gradients,  # type: ignore[misc]
-            pairs,
-            name=name,
-            skip_gradients_aggregation=True,
-        )
-        is_step = state_of(self).take_is_step()
-        if is_step is None:
-            return plain_apply()
-        with tf.init_scope():
-            self.build([variable for _, variable in pairs])  # type: ignore[attr-defined]
-        apply_if(is_step, plain_apply)
+        **kwargs: Any,
+    ) -> bool:
+        return experimental_aggregate_gradients and not skip_gradients_aggregation
+
+    def _build(self, variables: List[Any]) -> None:
+        self.build(variables)  # type: ignore[attr-defined]
+
+    def _applied(self, operation: Any) -> Any:
         return self.iterations  # type: ignore[attr-defined]
 
 
-class Legacy(Distributed):
+class Legacy(_ReducesFirst):
     """The mixin for classes that have `_aggregate_gradients`."""
 
     @not_converted
     def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
         """As the plain optimizer's, and reduced over all ranks. Collective."""
-        return super()._aggregate_gradients(state_of(self).reduce(grads_and_vars, self))  # type: ignore[misc]
+        state = state_of(self)
+        pairs = grads_and_vars if state.is_reduced else state.reduce(grads_and_vars, self)
+        return super()._aggregate_gradients(pairs)  # type: ignore[misc]
 
-    @not_converted
-    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the plain optimizer's; with several backward passes per step, only in the last one."""
-        if state_of(self).accumulation:
-            return self._apply_in_last_pass(list(grads_and_vars), *args, **kwargs)
-        return super().apply_gradients(grads_and_vars, *args, **kwargs)  # type: ignore[misc]
+    def _aggregates(
+        self, name: Any = None, experimental_aggregate_gradients: bool = True, **kwargs: Any
+    ) -> bool:
+        return experimental_aggregate_gradients
 
-    def _apply_in_last_pass(
-        self, pairs: Pairs, name: Optional[str] = None, experimental_aggregate_gradients: bool = True
-    ) -> Any:
-        if experimental_aggregate_gradients:
-            pairs = self._transform_unaggregated_gradients(pairs)  # type: ignore[attr-defined]
-            pairs = self._aggregate_gradients(pairs)
-        plain_apply = functools.partial(super().apply_gradients, pairs, name, False)  # type: ignore[misc]
-        is_step = state_of(self).take_is_step()
-        if is_step is None:
-            return plain_apply()
-        with tf.init_scope():
-            self._create_all_weights([variable for _, variable in pairs])  # type: ignore[attr-defined]
-        return apply_if(is_step, plain_apply)
+    def _build(self, variables: List[Any]) -> None:
+        self._create_all_weights(variables)  # type: ignore[attr-defined]
 
     def __deepcopy__(self, memo: Any) -> Any:
         # Keras's own version creates an object of the plain class, which does not reduce.
         copy = super().__deepcopy__(memo)  # type: ignore[misc]
-        make_distributed(copy, Legacy, state_of(copy))
+        make_distributed(copy, Legacy, state_of(self).copy())
         return copy

@@ -1,9 +1,11 @@
 """The optimizers of Keras 3.
 
-Gradients are reduced in `apply`, which `fit` and `apply_gradients` call, too; clipping, weight decay and
-averages come after it. With `gradient_accumulation_steps`, the mean over the steps is reduced in the step
-that applies it, before Keras clips it. The counter of steps is equal on all ranks, and so is the condition.
-The condition is a `tf.cond` of our own, so that the branch with the collective does not wait for variables.
+Gradients are reduced first of all in `apply_gradients`, which `fit` calls, or else in `apply`, and so before
+what a subclass does in its own; clipping, weight decay and averages come after it. With
+`gradient_accumulation_steps`, the mean over the steps is reduced in the step that applies it, before Keras
+clips it; only a subclass's own `apply_gradients` and `apply` see this rank's gradients then. The counter of
+steps is equal on all ranks, and so is the condition. The condition is a `tf.cond` of our own, so that the
+branch with the collective does not wait for variables.
 
 LossScaleOptimizer skips a step that is not finite, and applies the inner optimizer under that condition. So
 the outer optimizer reduces there, in every step and before the check, so that all ranks make the same
@@ -17,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from typing import Any, Iterator, List, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 import tensorflow as tf
 
@@ -41,11 +43,15 @@ class State:
     """The state of a distributed optimizer of Keras 3 in addition to the plain optimizer's."""
 
     reduction: Reduction
-    # Whether a LossScaleOptimizer around this one has reduced the gradients that it is about to apply.
-    reduced_outside: bool = False
+    # Whether the gradients for `apply` are reduced: by `apply_gradients`, or a LossScaleOptimizer around.
+    is_reduced: bool = False
     # During an `apply` with accumulation: whether the means must be reduced, and the reduced means.
     accumulates: bool = False
     means: Optional[List[Any]] = None
+
+    def copy(self) -> State:
+        """Returns the state of another optimizer, which reduces in the same way."""
+        return State(self.reduction)
 
 
 def is_loss_scale_optimizer(value: Any) -> bool:
@@ -59,17 +65,39 @@ def distribute(optimizer: Any, reduction: Reduction) -> None:
     make_distributed(optimizer, mixin, State(reduction))
 
 
-class _Copied(Distributed):
-    """Makes copies distributed, too. Keras copies an optimizer by saving it, which gives a plain one."""
+class _ReducesFirst(Distributed):
+    """Reduces in `apply_gradients`, and makes copies distributed, which Keras makes by saving a plain one."""
+
+    @not_converted
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the plain optimizer's, with the gradients reduced over all ranks. Collective."""
+        plain_apply, pairs = super().apply_gradients, list(grads_and_vars)  # type: ignore[misc]
+        if not pairs or getattr(self, "gradient_accumulation_steps", None):
+            return plain_apply(pairs, *args, **kwargs)
+        gradients, variables = zip(*pairs)
+        state = state_of(self)
+        state.reduction.prepare(variables, self)
+        reduced = _reduce(state.reduction, list(gradients), list(variables))
+        with _already_reduced(self):
+            return plain_apply(list(zip(reduced, variables)), *args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        plain: Any = super().__reduce__()
+        make = getattr(self.__class__, plain[0].__name__)  # of the plain class, which can be pickled
+        return _make_copy, (make, plain[1], state_of(self).reduction)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        reduced: Any = self.__reduce__()
-        copy = reduced[0](*reduced[1])
-        distribute(copy, state_of(self).reduction)
-        return copy
+        make, arguments = self.__reduce__()
+        return make(*arguments)
 
 
-class Keras3(_Copied):
+def _make_copy(make: Callable[..., Any], arguments: Any, reduction: Reduction) -> Any:
+    copy = make(*arguments)
+    distribute(copy, reduction)
+    return copy
+
+
+class Keras3(_ReducesFirst):
     """The mixin for classes that have `apply`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -84,7 +112,7 @@ class Keras3(_Copied):
         """As the plain optimizer's, with the gradients reduced over all ranks. Collective."""
         plain_apply = super().apply  # type: ignore[misc]
         state = state_of(self)
-        if state.reduced_outside:
+        if state.is_reduced:
             return plain_apply(grads, trainable_variables)
         if _loss_scale_optimizer_around(self) is not None:
             raise RuntimeError(
@@ -134,16 +162,18 @@ class Keras3(_Copied):
         return self._accumulated_gradients[self._get_variable_index(variable)]  # type: ignore[attr-defined]
 
 
-class LossScale(_Copied):
+class LossScale(_ReducesFirst):
     """The mixin for LossScaleOptimizer, whether its inner optimizer is plain or distributed."""
 
     @not_converted
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """As the plain optimizer's, with the gradients reduced over all ranks first. Collective."""
         grads, variables = list(grads), _variables(self, trainable_variables)
-        state_of(self).reduction.prepare(variables, self)
-        grads = _reduce(state_of(self).reduction, grads, variables)
-        with _reduced_outside(self.inner_optimizer):  # type: ignore[attr-defined]
+        state = state_of(self)
+        if not state.is_reduced:
+            state.reduction.prepare(variables, self)
+            grads = _reduce(state.reduction, grads, variables)
+        with _already_reduced(self.inner_optimizer):  # type: ignore[attr-defined]
             return super().apply(grads, _given(trainable_variables, variables))  # type: ignore[misc]
 
 
@@ -184,16 +214,17 @@ def _reduce(reduction: Reduction, gradients: List[Any], variables: List[Any]) ->
 
 
 @contextlib.contextmanager
-def _reduced_outside(inner: Any) -> Iterator[None]:
-    if not is_distributed(inner):
+def _already_reduced(optimizer: Any) -> Iterator[None]:
+    """Within it, `optimizer` does not reduce in `apply`, if it is distributed."""
+    if not is_distributed(optimizer):
         yield
         return
-    state = state_of(inner)
-    state.reduced_outside = True
+    state = state_of(optimizer)
+    state.is_reduced = True
     try:
         yield
     finally:
-        state.reduced_outside = False
+        state.is_reduced = False
 
 
 def _loss_scale_optimizer_around(inner: Any) -> Any:

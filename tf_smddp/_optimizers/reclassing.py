@@ -5,17 +5,16 @@ model. A new optimizer from `get_config()` would lose all of that.
 
 `optimizer.__class__` is still the plain class. Keras reads it when it saves the optimizer, so the plain
 optimizer is saved, and loads without tf_smddp. `isinstance` holds for both classes, and `type()` returns the
-subclass.
+subclass. Each optimizer has a subclass of its own, which knows how the optimizer reduces. So what this class
+makes, as `optimizer.from_config` does, reduces in the same way.
 """
 
 from __future__ import annotations
 
 import types
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
 
 _STATE = "_tf_smddp_state"
-# There is one subclass for each pair, so that two optimizers of one class still have one class.
-_subclasses: Dict[Tuple[type, type], type] = {}
 
 
 class Distributed:
@@ -28,31 +27,35 @@ def is_distributed(optimizer: Any) -> bool:
 
 
 def make_distributed(optimizer: Any, mixin: type, state: Any) -> None:
-    """Puts `mixin`, a Distributed, in front of the optimizer's class; `state_of(optimizer)` is `state`."""
-    # setattr would not do, because the optimizers' own version tracks values for checkpoints.
-    object.__setattr__(optimizer, _STATE, state)
-    object.__setattr__(optimizer, "__class__", _subclass(mixin, type(optimizer)))
+    """Puts `mixin`, a Distributed, in front of the optimizer's class; `state_of(optimizer)` is `state`.
+
+    Args:
+        optimizer: a plain one.
+        mixin: what reduces the gradients.
+        state: has `copy()`, which gives another optimizer a state that reduces in the same way.
+    """
+    _set_state(optimizer, state)
+    object.__setattr__(optimizer, "__class__", _make_subclass(mixin, type(optimizer), state))
 
 
 def state_of(optimizer: Any) -> Any:
-    """Returns the `state` that was passed to `make_distributed`."""
+    """Returns the `state` that was passed to `make_distributed`, or a copy if its class made this one."""
+    if _STATE not in optimizer.__dict__:
+        _set_state(optimizer, getattr(type(optimizer), _STATE).copy())
     return optimizer.__dict__[_STATE]
 
 
-def _subclass(mixin: type, plain: type) -> type:
-    if (mixin, plain) not in _subclasses:
-        _subclasses[mixin, plain] = _make_subclass(mixin, plain)
-    return _subclasses[mixin, plain]
+def _set_state(optimizer: Any, state: Any) -> None:
+    # setattr would not do, because the optimizers' own version tracks values for checkpoints.
+    object.__setattr__(optimizer, _STATE, state)
 
 
-def _make_subclass(mixin: type, plain: type) -> type:
+def _make_subclass(mixin: type, plain: type, state: Any) -> type:
     def fill(namespace: Dict[str, Any]) -> None:
         namespace["__class__"] = property(lambda self: plain)
         for name in ("__module__", "__qualname__", "__doc__"):
             namespace[name] = getattr(plain, name)
-        if hasattr(plain, "from_config"):
-            # Otherwise it would create an object of the subclass, without a state.
-            namespace["from_config"] = plain.from_config
+        namespace[_STATE] = state
 
     return types.new_class(plain.__name__, (mixin, plain), {}, fill)
 

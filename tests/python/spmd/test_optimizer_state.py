@@ -1,6 +1,10 @@
-"""A distributed optimizer is the same object with the same state, and is saved as a plain one."""
+"""A distributed optimizer is the same object with the same state, and is saved as a plain one.
+
+What is made of it in Python, by `from_config`, its type, copies and pickles, reduces as it does.
+"""
 
 import copy
+import pickle
 
 import pytest
 import tensorflow as tf
@@ -55,7 +59,6 @@ def test_config_is_the_plain_ones(family, kind):
     assert {**found, "config": None} == {**serialize(plain), "config": None}
     assert "smddp" not in str(found)
     assert is_plain(family.keras.optimizers.deserialize(found))
-    assert is_plain(distributed.from_config(config))
 
 
 def is_plain(optimizer):
@@ -90,9 +93,46 @@ def test_checkpoints_go_both_ways(tmp_path, rank, size, family):
         assert array(x).tolist() == array(y).tolist()
 
 
-@each([family for family in ALL if family.is_keras3 or family.is_legacy])  # the others cannot be copied
+def from_config(optimizer):
+    return optimizer.from_config(optimizer.get_config())
+
+
+def of_its_type(optimizer):
+    return type(optimizer)(**optimizer.get_config())
+
+
+@each(ALL)
 def test_a_copy_is_distributed_too(rank, size, family):
-    optimizer = copy.deepcopy(sdp.DistributedOptimizer(family.optimizers.SGD(1.0)))
+    original = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), op=sdp.ReduceOp.SUM)
+    makers = [from_config, of_its_type]
+    if family.is_keras3 or family.is_legacy:  # the others cannot be copied
+        makers += [copy.deepcopy, copy.copy]
+    for optimizer in [make(original) for make in makers] + [from_config(of_its_type(original))]:
+        x = family.variable([0.0])
+        applier(optimizer, [x])([tf.constant([2.0 * rank])])
+        assert array(x).tolist() == [size * (1.0 - size)]
+    assert original.__class__ is family.optimizers.SGD
+
+
+@each([family for family in ALL if family.is_keras3])  # the others cannot be pickled
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_pickled_one_is_distributed_too(rank, family, size, scaled):
+    plain = family.optimizers.SGD(1.0)
+    original = sdp.DistributedOptimizer(family.loss_scale_optimizer(plain) if scaled else plain)
+    optimizer = pickle.loads(pickle.dumps(original))
     x = family.variable([0.0])
-    applier(optimizer, [x])([tf.constant([2.0 * rank])])
+    scale = float(getattr(optimizer, "initial_scale", 1.0))
+    applier(optimizer, [x])([tf.constant([2.0 * rank * scale])])
+    assert array(x).tolist() == [1.0 - size]
+
+
+@each([family for family in ALL if not family.is_keras3])
+def test_a_copy_counts_its_own_passes(rank, size, family):
+    original = sdp.DistributedOptimizer(family.optimizers.SGD(1.0), backward_passes_per_step=2)
+    x, y = family.variable([0.0]), family.variable([0.0])
+    applier(original, [x])([tf.constant([2.0 * rank])])
+    for _ in range(2):
+        applier(from_config(original), [y])([tf.constant([2.0 * rank])])
+    assert array(y).tolist() == [0.0]
+    applier(original, [x])([tf.constant([2.0 * rank])])
     assert array(x).tolist() == [1.0 - size]

@@ -1,5 +1,7 @@
 """A distributed optimizer of Keras does with every rank's gradient what a plain one does with their mean."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -176,3 +178,85 @@ def test_get_gradients_and_get_updates_in_a_v1_session(rank, size, family):
         session.run(updates)
         session.run(apply)
         assert session.run([x[0], y[0]]) == [1.0 - sum_of_ranks(size)] * 2
+
+
+def delegating(family, inner):
+    """An optimizer that has its steps done by another one, as those that are made of several do."""
+
+    class Delegating(family.optimizers.Optimizer):
+        def __init__(self):
+            super().__init__(*([0.5] if family.is_keras3 else ["delegating"]))
+
+        def build(self, variables):
+            inner.build(variables)
+
+        def apply_gradients(self, grads_and_vars, name=None):
+            return inner.apply_gradients(list(grads_and_vars))
+
+        def get_config(self):
+            return {}
+
+    optimizer = Delegating()
+    if hasattr(optimizer, "_build_learning_rate"):
+        optimizer._learning_rate = optimizer._build_learning_rate(0.5)
+    return optimizer
+
+
+@each(ALL)
+@EAGER_AND_GRAPH
+def test_an_optimizer_that_has_another_one_apply(rank, size, family, mode):
+    def make():
+        return family.optimizers.SGD(0.5, momentum=0.5)
+
+    if family.is_legacy:
+        optimizer = delegating(dataclasses.replace(family, optimizers=family.keras.optimizers.legacy), make())
+    else:
+        optimizer = delegating(family, make())
+    optimizer, plain = sdp.DistributedOptimizer(optimizer), make()
+    x, y = family.variable([1.0]), family.variable([1.0])
+    apply, apply_plain = applier(optimizer, [x], mode), applier(plain, [y])
+    for step in range(STEPS):
+        apply([tf.constant([4.0 * rank + step])])
+        apply_plain([tf.constant([2.0 * (size - 1.0) + step])])
+    assert array(x).tolist() == array(y).tolist()
+
+
+@each(ALL)
+@EAGER_AND_GRAPH
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_subclass_that_clips_in_apply_gradients(rank, size, family, mode, scaled):
+    """It sees what one process with the large batch sees. All is reduced once, which a sum would show."""
+
+    class Clips(family.optimizers.SGD):
+        def apply_gradients(self, grads_and_vars, *args, **kwargs):
+            clipped = [
+                (tf.clip_by_value(gradient, -2.0, 2.0), variable) for gradient, variable in grads_and_vars
+            ]
+            return super().apply_gradients(clipped, *args, **kwargs)
+
+    optimizer = sdp.DistributedOptimizer(Clips(1.0), op=sdp.ReduceOp.SUM)
+    if scaled:
+        optimizer = family.loss_scale_optimizer(optimizer, initial_scale=1.0)
+    x, y = family.variable([0.0]), family.variable([0.0])
+    apply = applier(optimizer, [x, y], mode)
+    # The sums are 1 and 8, but for the 3 by which ranks 0 and 1 are apart.
+    apart = {0: 3.0, 1: -3.0}.get(rank, 0.0) if size > 1 else 0.0
+    apply([tf.constant([apart + (rank == 0)]), tf.constant([8.0 * (rank == 0)])])
+    # Keras 3's LossScaleOptimizer calls its inner one's `apply`, not its `apply_gradients`.
+    assert array(x).tolist() == [-1.0]
+    assert array(y).tolist() == [-8.0 if scaled and family.is_keras3 else -2.0]
+
+
+@each(OF_KERAS_2)
+@EAGER_AND_GRAPH
+def test_a_subclass_that_clips_the_sum_of_several_passes(rank, size, family, mode):
+    class Clips(family.optimizers.SGD):
+        def apply_gradients(self, grads_and_vars):
+            return super().apply_gradients([(tf.clip_by_value(g, -2.0, 2.0), v) for g, v in grads_and_vars])
+
+    optimizer = sdp.DistributedOptimizer(Clips(1.0), backward_passes_per_step=2)
+    x = family.variable([0.0])
+    apply = applier(optimizer, [x], mode)
+    for _ in range(2):
+        apply([tf.constant([(10.0 if rank == 0 else 0.0) * size])])
+    assert array(x).tolist() == [-2.0]
