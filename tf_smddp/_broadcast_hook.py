@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Optional
 
 import tensorflow as tf
 
 from tf_smddp._broadcast_global_variables import broadcast_global_variables
 from tf_smddp._device_hints import warn_about_device_hint
+from tf_smddp._runtime import rank, size
+
+# The ops that may reduce gradients.
+_REDUCE = {"SmddpAllreduce", "SmddpGroupedAllreduce", "SmddpAllgather", "SmddpReducescatter"}
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
@@ -44,5 +49,24 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         self._operation = broadcast_global_variables(self.root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Collective: broadcasts, in the session that was just made, before its first step."""
+        """Collective: broadcasts, in the session that was just made, before its first step.
+
+        Warns if the session's graph trains, and has no reduction.
+        """
         session.run(self._operation)
+        _warn_if_it_never_reduces(session.graph)
+
+
+def _warn_if_it_never_reduces(graph: tf.Graph) -> None:
+    if size() == 1 or rank() != 0 or any(op.type in _REDUCE for op in graph.get_operations()):
+        return
+    updates = [op for op in graph.get_operations() if op.type.startswith(("ResourceApply", "Apply"))]
+    functions = graph.as_graph_def().library.function if updates else []
+    if updates and not any(node.op in _REDUCE for function in functions for node in function.node_def):
+        warnings.warn(
+            f"BroadcastGlobalVariablesHook: this session's graph trains ({updates[0].name}), but reduces no "
+            f"gradient, so each of the {size()} ranks trains a model of its own. Wrap the optimizer of this "
+            "graph in DistributedOptimizer. model_to_estimator() makes a plain one of the model's: use a "
+            "model_fn.",
+            stacklevel=2,
+        )

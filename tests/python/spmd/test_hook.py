@@ -1,5 +1,7 @@
 """BroadcastGlobalVariablesHook and broadcast_global_variables: v1 sessions and estimators."""
 
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -100,3 +102,25 @@ def test_not_in_a_v1_graph(mode):
 def test_no_such_root(size):
     with tf.Graph().as_default(), pytest.raises(ValueError, match=f"root_rank={size}"):
         sdp.BroadcastGlobalVariablesHook(size).begin()
+
+
+@pytest.mark.parametrize("what", ["plain", "distributed", "in a function", "no training"])
+def test_a_graph_that_trains_and_reduces_nothing(rank, size, what):
+    """As the one that model_to_estimator makes of a model with a distributed optimizer."""
+    with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        weight = v1.get_variable("weight", initializer=1.0, use_resource=True)
+        optimizer = v1.train.GradientDescentOptimizer(0.5)
+        train = weight.assign_add(1.0)
+        if what == "distributed":
+            train = sdp.DistributedOptimizer(optimizer).minimize(weight * 2.0, var_list=[weight])
+        elif what == "in a function":
+            gradient = tf.function(lambda: sdp.allreduce(2.0))()
+            train = optimizer.apply_gradients([(gradient, weight)])
+        elif what == "plain":
+            train = optimizer.minimize(weight * 2.0, var_list=[weight])
+        with v1.train.MonitoredSession(hooks=[sdp.BroadcastGlobalVariablesHook(0)]) as session:
+            session.run(train)
+    texts = [str(each.message) for each in caught if "reduces no gradient" in str(each.message)]
+    assert len(texts) == (what == "plain" and rank == 0 and size > 1), texts
+    assert all("use a model_fn" in text for text in texts)
