@@ -19,7 +19,8 @@ This module only re-exports; each concept has a module of its own.
 
 from typing import TYPE_CHECKING, Any, List
 
-from tf_smddp import (  # noqa: F401  (the order of ops; what init() and shutdown() write)
+from tf_smddp import (  # noqa: F401  (the order of ops; what init() and shutdown() do)
+    _loop_checks,
     _metrics,
     _program_order,
     _reports,

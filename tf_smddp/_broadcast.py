@@ -13,7 +13,7 @@ from tf_smddp._allreduce import reduce_gradient
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._conversion import source_label, to_tensor, unwrapped
-from tf_smddp._process_sets import ProcessSet, communicator_of, ranks_of
+from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of, ranks_of
 from tf_smddp._reduce_op import ReduceOp
 
 
@@ -96,7 +96,6 @@ def broadcast_with_name(
         raise TypeError(f"broadcast_variables() takes a list of variables, but got {variables!r}.{held}")
     variables = list(variables)
     found = [_tf_variable(variable) for variable in variables]
-    _gradient_use.note_broadcast()
     assigned = []
     by_name = _tickets.pairs_by_name()
     for i, variable in enumerate(found):
@@ -110,6 +109,7 @@ def broadcast_with_name(
         label = label or source_label(variables[i])
         value = broadcast_op(value, root_rank, label, by_name, node_name, communicator, i, len(found))
         assigned.append(variable.assign(value))
+    _gradient_use.note_broadcast(found if communicator == WORLD else [])
     return tf.group(*assigned) if by_name else None
 
 

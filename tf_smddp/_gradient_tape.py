@@ -12,7 +12,7 @@ from tf_smddp._call_site import check_call_site
 from tf_smddp._callbacks_beside import warn_within_fit
 from tf_smddp._compression import Compression, compressor_around_op
 from tf_smddp._device_hints import warn_about_device_hints
-from tf_smddp._gradient_use import note_tape
+from tf_smddp._gradient_use import note_apart, note_tape
 from tf_smddp._periodic_check import check
 from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients
@@ -31,6 +31,9 @@ class DistributedGradientTape(tf.GradientTape):
     It wraps the given tape, and is a context manager, too. Only `gradient` communicates. All other methods,
     such as `jacobian`, are those of the wrapped tape and stay local.
     """
+
+    # As in `make_equal`.
+    _broadcast_may_follow = False
 
     def __init__(
         self,
@@ -118,7 +121,13 @@ class DistributedGradientTape(tf.GradientTape):
         warn_within_fit()
         communicator = communicator_of(self._process_set, "DistributedGradientTape")
         if communicator == WORLD:
-            make_equal(tf.nest.flatten(sources), "DistributedGradientTape")
+            make_equal(
+                tf.nest.flatten(sources),
+                "DistributedGradientTape",
+                broadcast_may_follow=self._broadcast_may_follow,
+            )
+        else:
+            note_apart(tf.nest.flatten(sources))
         local = self._wrapped.gradient(
             target, sources, output_gradients=output_gradients, unconnected_gradients=unconnected_gradients
         )

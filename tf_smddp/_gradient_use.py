@@ -5,16 +5,22 @@ All is known while Python builds or runs the step, so a step that is traced once
 
 from __future__ import annotations
 
+import threading
+import time
 import warnings
 import weakref
-from typing import Any, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from tf_smddp import _runtime
 from tf_smddp._conversion import unwrapped
 from tf_smddp._reduce_op import ReduceOp
 
+_ById = weakref.WeakValueDictionary[int, Any]
+_FEW = 4
+_SECONDS = 60.0
 _WRAP = "Wrap the optimizer in DistributedOptimizer, or the tape in DistributedGradientTape"
 
 
@@ -26,10 +32,21 @@ class _Seen:
 
     def forget(self) -> None:
         self.reduced = False  # gradients, or what may be some
-        self.broadcast = False  # variables
+        self.reduced_at = float("inf")
+        self.timer: Optional[threading.Timer] = None  # until something is reduced
+        self.by_hand = False  # of variables that we do not know
+        self.has_broadcast = False
+        # The variables that were broadcast, by id; and of a few of these, the values then.
+        self.broadcast: _ById = weakref.WeakValueDictionary()
+        self.values: Dict[int, Any] = {}
+        self.unless_broadcast: List[str] = []
         self.warned_of_never = self.warned_of_twice = False
-        # The variables of which a DistributedGradientTape has reduced gradients, by id.
-        self.by_tape: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        # By id: the variables of which a tape or an optimizer has reduced gradients; those that each rank has
+        # for itself, or a process set has; and the optimizers that were warned of.
+        self.by_tape: _ById = weakref.WeakValueDictionary()
+        self.by_optimizer: _ById = weakref.WeakValueDictionary()
+        self.apart: _ById = weakref.WeakValueDictionary()
+        self.told_of: _ById = weakref.WeakValueDictionary()
 
 
 _seen = _Seen()
@@ -37,7 +54,9 @@ _seen = _Seen()
 
 def note_gradients() -> None:
     """Notes that gradients are reduced, by a tape or an optimizer."""
-    _seen.reduced = True
+    if not _seen.reduced:
+        _seen.reduced, _seen.reduced_at = True, time.monotonic()
+        _stop_timer()
 
 
 def note_users(tensors: Sequence[tf.Tensor], reduce_op: ReduceOp) -> None:
@@ -47,12 +66,77 @@ def note_users(tensors: Sequence[tf.Tensor], reduce_op: ReduceOp) -> None:
     SyncBatchNormalization, averages of metrics, numbers by which ranks agree.
     """
     if reduce_op in (ReduceOp.SUM, ReduceOp.AVERAGE):
-        _seen.reduced |= any(each.dtype.is_floating or each.dtype.is_complex for each in tensors)
+        _seen.by_hand |= any(each.dtype.is_floating or each.dtype.is_complex for each in tensors)
+        if _seen.by_hand:
+            note_gradients()
 
 
-def note_broadcast() -> None:
-    """Notes that variables were broadcast, as they are before a training."""
-    _seen.broadcast = True
+def note_broadcast(variables: Sequence[tf.Variable]) -> None:
+    """Notes that variables have been broadcast, as they are before a training."""
+    _seen.has_broadcast = True
+    _seen.unless_broadcast.clear()
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        return  # a v1 graph's variables have values in a session only
+    _seen.broadcast.update({id(each): each for each in variables})
+    if tf.executing_eagerly() and not _seen.reduced and _runtime.rank() == 0:
+        trained = [each for each in variables if each.trainable and each.dtype.is_floating]
+        few = sorted(trained, key=_size_of)[:_FEW]
+        _seen.values = {id(each): np.array(each.numpy()) for each in few}
+        if _seen.timer is None and _runtime.size() > 1:
+            _start_timer()
+
+
+# Nothing of ours runs in a loop that reduces nothing. The timer ends with the first reduction, since a thread
+# that waits for a time keeps kernels/engine/deadlock_watch.h from being certain.
+def _start_timer() -> None:
+    _seen.timer = threading.Timer(_SECONDS, _look)
+    _seen.timer.daemon = True
+    _seen.timer.start()
+
+
+def _stop_timer() -> None:
+    if _seen.timer is not None:
+        _seen.timer.cancel()
+
+
+def _look() -> None:
+    """Warns if what was broadcast has been trained since then; else looks again later."""
+    if broadcast_ones_have_changed():
+        warn_if_never_reduced("tf_smddp", "variables have other values than when they were broadcast")
+    elif not _seen.reduced:
+        _start_timer()
+
+
+def _size_of(variable: tf.Variable) -> int:
+    return int(np.prod(variable.shape.as_list()))
+
+
+def broadcast_ones() -> List[tf.Variable]:
+    """The trained variables that were broadcast to all ranks, in the same order on all."""
+    return [each for each in _seen.broadcast.values() if each.trainable and each.dtype.is_floating]
+
+
+def broadcast_ones_have_changed() -> bool:
+    """Whether some variable has another value than when it was broadcast, by a look at a few small ones."""
+    return any(
+        id(each) in _seen.values and not np.array_equal(_seen.values[id(each)], each.numpy(), equal_nan=True)
+        for each in broadcast_ones()
+    )
+
+
+def reduced_at() -> float:
+    """When gradients were reduced for the first time, or what may be some; infinity if never."""
+    return _seen.reduced_at
+
+
+def is_reduced(variable: tf.Variable) -> bool:
+    """Whether this variable's gradient was reduced, or need not be."""
+    return any(id(variable) in each for each in (_seen.by_tape, _seen.by_optimizer, _seen.apart))
+
+
+def warn_unless_broadcast(text: str) -> None:
+    """Warns at the end of the job, unless variables are broadcast until then."""
+    _seen.unless_broadcast.append(text)
 
 
 def note_tape(sources: Sequence[Any], gradients: Sequence[Any]) -> None:
@@ -60,15 +144,33 @@ def note_tape(sources: Sequence[Any], gradients: Sequence[Any]) -> None:
     for source, gradient in zip(map(unwrapped, sources), gradients):
         if gradient is not None and isinstance(source, tf.Variable):
             _seen.by_tape[id(source)] = source
+        else:
+            _seen.by_hand |= gradient is not None
 
 
-def warn_if_reduced_by_tape(variables: Sequence[Any]) -> None:
-    """Warns, once, if tapes have reduced gradients that an optimizer is about to reduce.
+def note_apart(variables: Sequence[Any]) -> None:
+    """Notes that these variables may differ between ranks: their gradients are not reduced over all ranks."""
+    for variable in map(unwrapped, variables):
+        if isinstance(variable, tf.Variable):
+            _seen.apart[id(variable)] = variable
+
+
+def is_apart(variable: Any) -> bool:
+    """Whether this variable may differ between ranks."""
+    return id(unwrapped(variable)) in _seen.apart
+
+
+def note_optimizer(variables: Sequence[Any]) -> None:
+    """Notes that a distributed optimizer is about to reduce the gradients of these variables.
+
+    Warns, once, if tapes have reduced them.
 
     Args:
         variables: those of the optimizer's step.
     """
-    twice = [each for each in map(unwrapped, variables) if id(each) in _seen.by_tape]
+    found = [each for each in map(unwrapped, variables) if isinstance(each, tf.Variable)]
+    _seen.by_optimizer.update({id(each): each for each in found})
+    twice = [each for each in found if id(each) in _seen.by_tape]
     if twice and not _seen.warned_of_twice and _runtime.rank() == 0:
         _seen.warned_of_twice = True
         warnings.warn(
@@ -96,8 +198,32 @@ def warn_if_never_reduced(caller: str, what: str) -> None:
     )
 
 
+def warn_if_optimizer_never_reduces(caller: str, optimizer: Any, variables: Sequence[Any]) -> None:
+    """Warns, once for each, of an optimizer that is not distributed, unless a tape has reduced for it.
+
+    Args:
+        caller: what has noticed it.
+        optimizer: a plain one, which has applied gradients.
+        variables: those that it trains.
+    """
+    if _seen.by_hand or _runtime.size() == 1 or _runtime.rank() != 0 or id(optimizer) in _seen.told_of:
+        return
+    if not _seen.reduced or not variables or any(id(unwrapped(each)) in _seen.by_tape for each in variables):
+        return  # warn_if_never_reduced() is for what has reduced nothing at all
+    _seen.told_of[id(optimizer)] = optimizer
+    warnings.warn(
+        f"{caller}: an optimizer ({type(optimizer).__name__}) has applied gradients that were not reduced: "
+        f"each of the {_runtime.size()} ranks has trained {unwrapped(variables[0]).name!r} by itself. "
+        f"{_WRAP}; each new optimizer needs it, also after another compile().",
+        stacklevel=2,
+    )
+
+
 def _at_shutdown() -> None:
-    if _seen.broadcast:
+    _stop_timer()
+    for text in _seen.unless_broadcast:
+        warnings.warn(text, stacklevel=2)
+    if _seen.has_broadcast:
         warn_if_never_reduced("tf_smddp", "variables were broadcast and the job has ended")
 
 

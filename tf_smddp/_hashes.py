@@ -5,12 +5,20 @@ from __future__ import annotations
 import hashlib
 from typing import Sequence
 
+import numpy as np
+
 BYTES = 8
 
 
 def hash_of(data: bytes) -> bytes:
     """Returns a hash of BYTES bytes."""
     return hashlib.blake2b(data, digest_size=BYTES).digest()
+
+
+def hash_of_array(array: np.ndarray) -> bytes:
+    """Returns a hash of the array's elements, of BYTES bytes."""
+    elements = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return hashlib.blake2b(elements, digest_size=BYTES).digest()
 
 
 def number_of(hashes: Sequence[bytes]) -> int:

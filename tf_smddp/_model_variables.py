@@ -44,7 +44,7 @@ def _zeros(tensor: Any) -> tf.Tensor:
 def variables_of(model: Any) -> List[Any]:
     """Returns the variables of the model and of its optimizer. Builds the optimizer if possible."""
     trainable = trainable_of(model)
-    return _created(model, "weights") + _optimizer_variables(getattr(model, "optimizer", None), trainable)
+    return weights_of(model) + _optimizer_variables(getattr(model, "optimizer", None), trainable)
 
 
 def variables_in(state: Sequence[Any], caller: str) -> List[Any]:
@@ -83,6 +83,11 @@ def _variables_in(found: Any, trainable: List[Any], caller: str) -> List[Any]:
     raise TypeError(f"{caller}() takes models, optimizers and variables, but got {found!r}.")
 
 
+def weights_of(model: Any) -> List[Any]:
+    """Returns the model's weights, or an empty list before they are created."""
+    return _created(model, "weights")
+
+
 def trainable_of(model: Any) -> List[Any]:
     """Returns the model's trainable variables, or an empty list before they are created."""
     return _created(model, "trainable_variables")
@@ -101,9 +106,21 @@ def _created(model: Any, attribute: str) -> List[Any]:
         return []
 
 
+def optimizers_of(model: Any) -> List[Any]:
+    """Returns the optimizers that the model is compiled with. Some of Keras 2 have a list of them."""
+    optimizer = getattr(model, "optimizer", None)
+    if isinstance(optimizer, (list, tuple)):
+        return list(optimizer)
+    return [] if optimizer is None else [optimizer]
+
+
 def _optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
     if optimizer is None or not trainable:
         return []
+    if isinstance(optimizer, (list, tuple)):
+        # Which variables each one trains is known after the first batch.
+        made = [each.variables() if callable(each.variables) else each.variables for each in optimizer]
+        return [variable for each in made for variable in each]
     wrapped = getattr(optimizer, "optimizer", None)
     if isinstance(wrapped, tf.compat.v1.train.Optimizer):  # in Keras 2
         found = _variables_of_v1(wrapped, trainable)

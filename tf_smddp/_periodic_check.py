@@ -2,13 +2,15 @@
 
 All ranks apply the same reduced gradients, so their weights stay equal to the bit. They drift apart where a
 rank changes them by itself: a checkpoint that it alone restores, an operation that is not deterministic, an
-update on one rank only. The check is part of the step, before the gradients are reduced: it gets the values
-that the step reads. What it compares goes through a process set of its own, so that it takes no place among
-the gradients.
+update on one rank only; and where an optimizer does not reduce. So all weights that were broadcast are
+compared, not only those of the step. The check is part of the step, before the gradients are reduced: it
+gets the values that the step reads. What it compares goes through a process set of its own, so that it takes
+no place among the gradients.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from typing import Any, Dict, Optional, Sequence, Tuple
@@ -20,18 +22,27 @@ from tf_smddp import _op_library, _runtime, _tickets
 from tf_smddp._allgather import allgather
 from tf_smddp._allreduce import allreduce
 from tf_smddp._conversion import unwrapped
-from tf_smddp._hashes import hash_of, number_of
+from tf_smddp._gradient_use import broadcast_ones, is_apart
+from tf_smddp._hashes import BYTES, hash_of_array, number_of
 from tf_smddp._process_sets import ProcessSet, add_process_set
 from tf_smddp._reduce_op import ReduceOp
 
 SETTING = "SMDDP_CHECK_EVERY"
+_APART = bytes(BYTES)  # in place of the hash of what may differ
 
 
 class _Check:
-    """The check of the variables of one step."""
+    """The check of the variables of one step, and of the others that have been broadcast by then.
 
-    def __init__(self, names: Sequence[str], caller: str):
-        self._names = names
+    Attributes:
+        variables: these, first those of the step.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable], caller: str):
+        gc.collect()  # so that all ranks find the same ones
+        known = {id(each) for each in variables}
+        self.variables = [*variables, *(each for each in broadcast_ones() if id(each) not in known)]
+        self._names = [each.name for each in self.variables]
         self._caller = caller
         with tf.init_scope():
             self.count = tf.Variable(0, dtype=tf.int64, trainable=False, name="tf_smddp_check")
@@ -41,13 +52,16 @@ class _Check:
 
         Args:
             count: the number of steps.
-            values: the variables.
-            finite: whether this rank's gradient of each is finite; bool scalars.
+            values: those of the variables.
+            finite: whether this rank's gradients of those of the step are finite; bool scalars.
 
         Raises:
             RuntimeError: a variable differs between ranks; on all ranks.
         """
-        hashes = [hash_of(value.numpy().tobytes()) for value in values]
+        hashes = [
+            _APART if is_apart(variable) else hash_of_array(value.numpy())
+            for variable, value in zip(self.variables, values)
+        ]
         broken = [not bool(each) for each in finite]
         number = number_of(hashes)
         mine = np.array([number, ~number, any(broken)])
@@ -60,7 +74,9 @@ class _Check:
 
     def _raise_drift(self, count: int, hashes: Sequence[bytes]) -> None:
         those, by_rank = _of_all_ranks([np.frombuffer(each, np.int64)[0] for each in hashes])
-        differs = (by_rank != by_rank[0]).any(axis=0)
+        differs = (by_rank != by_rank[0]).any(axis=0) & (by_rank != 0).all(axis=0)
+        if not differs.any():
+            return  # a process set has what differs
         first = int(np.argmax(differs))
         ranks = those[by_rank[:, first] != by_rank[0, first]].tolist()
         raise RuntimeError(
@@ -68,7 +84,8 @@ class _Check:
             f"{int(differs.sum())} of {len(self._names)} variables differ, first {self._names[first]!r} of "
             f"rank {', '.join(map(str, ranks))} from rank {those[0]}'s. A rank has changed it by itself: a "
             "checkpoint that it alone has restored, an update on one rank only, or an operation that is not "
-            "deterministic (tf.config.experimental.enable_op_determinism)."
+            "deterministic (tf.config.experimental.enable_op_determinism). Or an optimizer that does not "
+            "reduce trains it."
         )
 
     def _warn_of_gradients(self, count: int, broken: Sequence[bool]) -> None:
@@ -94,7 +111,7 @@ class _State:
     def forget(self) -> None:
         self.checks: Dict[Tuple[int, ...], _Check] = {}
         self.process_set: Optional[ProcessSet] = None
-        self.warned = False
+        self.warned = self.told_of_weights = False
 
 
 _state = _State()
@@ -126,17 +143,37 @@ def check(variables: Sequence[Any], gradients: Sequence[Any], caller: str) -> No
     key = tuple(id(v) for v, _ in pairs)
     if key not in _state.checks:
         _set()
-        _state.checks[key] = _Check([v.name for v, _ in pairs], caller)
+        _state.checks[key] = _Check([v for v, _ in pairs], caller)
     found = _state.checks[key]
     count = found.count.assign_add(1)
 
     def run() -> tf.Tensor:
-        arguments = [count, *(tf.convert_to_tensor(v) for v, _ in pairs), *(_is_finite(g) for _, g in pairs)]
+        values = [tf.convert_to_tensor(each) for each in found.variables]
+        finite = [_is_finite(gradient) for _, gradient in pairs]
         return tf.py_function(
-            lambda n, *rest: found.run(n, rest[: len(pairs)], rest[len(pairs) :]), arguments, tf.bool
+            lambda n, *rest: found.run(n, rest[: len(values)], rest[len(values) :]),
+            [count, *values, *finite],
+            tf.bool,
         )
 
     tf.cond(tf.equal(count % every, 0), run, lambda: tf.constant(True))
+
+
+def is_on() -> bool:
+    """Whether the setting allows checks that cost next to nothing: unless it is 0."""
+    return os.environ.get(SETTING) is None or _every() > 0
+
+
+def warn_of_weights(caller: str, name: str) -> None:
+    """Warns, once, on rank 0, that a weight, called `name`, is not finite. So it is on all ranks, by now."""
+    if not _state.told_of_weights and _runtime.rank() == 0:
+        _state.told_of_weights = True
+        warnings.warn(
+            f"{caller}: the weights are not finite: {name!r} has a NaN or an infinity. If one rank's "
+            f"gradients had it, all ranks' weights have it now. {SETTING}=1 names that rank and the step: "
+            "look at its data.",
+            stacklevel=2,
+        )
 
 
 def prepare() -> None:

@@ -23,12 +23,12 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from tf_smddp import _runtime, _tickets
+from tf_smddp import _gradient_use, _runtime, _tickets
 from tf_smddp._allgather import allgather
 from tf_smddp._allreduce import allreduce
 from tf_smddp._broadcast import broadcast_variables
 from tf_smddp._conversion import source_label, unwrapped
-from tf_smddp._hashes import BYTES, hash_of, number_of
+from tf_smddp._hashes import BYTES, hash_of, hash_of_array, number_of
 from tf_smddp._immediately import immediately
 from tf_smddp._reduce_op import ReduceOp
 
@@ -41,7 +41,9 @@ _numbers: Dict[int, int] = {}
 _runtime.at_shutdown += [_checked.clear, _numbers.clear]
 
 
-def make_equal(variables: Sequence[Any], caller: str, optimizer: Any = None) -> None:
+def make_equal(
+    variables: Sequence[Any], caller: str, optimizer: Any = None, broadcast_may_follow: bool = False
+) -> None:
     """Compares variables that were not compared before, and gives all ranks rank 0's values if they differ.
 
     Collective for variables that are new, which must be the same ones on all ranks; else it does nothing.
@@ -52,6 +54,8 @@ def make_equal(variables: Sequence[Any], caller: str, optimizer: Any = None) -> 
         caller: the public function, for errors.
         optimizer: what trains them; when it is new, the variables that it has by now are compared, too. They
             are not looked for later, when one rank alone may trace its step once more.
+        broadcast_may_follow: whether to warn only at the end of the job, and not if variables are broadcast
+            until then: Horovod's scripts do so after the first batch.
 
     Raises:
         RuntimeError: the variables are in another order; or the values differ, and the setting says that this
@@ -71,7 +75,7 @@ def make_equal(variables: Sequence[Any], caller: str, optimizer: Any = None) -> 
     if choice == "ignore":
         return
     with tf.init_scope():
-        _compare(new, choice, caller)
+        _compare(new, choice, caller, broadcast_may_follow)
 
 
 def number_of_variable(variable: Any) -> int:
@@ -122,13 +126,13 @@ def _has_value(variable: Any) -> bool:
         return bool(found.is_initialized())
 
 
-def _compare(new: Sequence[Any], choice: str, caller: str) -> None:
+def _compare(new: Sequence[Any], choice: str, caller: str, broadcast_may_follow: bool) -> None:
     variables = [unwrapped(each) for each in new]
     names = [source_label(each) for each in new]
-    hashes = [_hash_of(*each) for each in zip(variables, names)]
+    hashes = [hash_with_kind(each.numpy(), name) for each, name in zip(variables, names)]
     with immediately(caller):
         are_same, first = _are_same_everywhere(hashes)
-        by_rank = {} if are_same else _of_all_ranks(hashes)
+        by_rank = {} if are_same else of_all_ranks(hashes)
     if len({tuple(each[:BYTES] for each in of) for of in by_rank.values()}) > 1:
         return  # different variables, which the errors of their gradients name
     _numbers.update({id(each): first + i for i, each in enumerate(variables)})
@@ -147,11 +151,14 @@ def _compare(new: Sequence[Any], choice: str, caller: str) -> None:
         raise RuntimeError(f"{caller}: {what}. {remedy}.")
     broadcast_variables(variables, root_rank=root)
     if _runtime.rank() == root:
-        warnings.warn(
+        text = (
             f"{caller}: {what}. All ranks have got rank {root}'s values now. {remedy}, to do so yourself; "
-            f"{SETTING}=error makes this an error.",
-            stacklevel=2,
+            f"{SETTING}=error makes this an error."
         )
+        if broadcast_may_follow:
+            _gradient_use.warn_unless_broadcast(text)
+        else:
+            warnings.warn(text, stacklevel=2)
 
 
 # These are in the sequence of the gradients, which follow: another thread may be at out-of-band collectives.
@@ -163,7 +170,7 @@ def _are_same_everywhere(hashes: Sequence[bytes]) -> Tuple[bool, int]:
     return bool(largest == ~negated_least), int(first)
 
 
-def _of_all_ranks(hashes: Sequence[bytes]) -> Dict[int, List[bytes]]:
+def of_all_ranks(hashes: Sequence[bytes]) -> Dict[int, List[bytes]]:
     """Collective: the hashes of each rank; of those that do not wait in join()."""
     ranks, counts = allgather(np.array([[_runtime.rank(), len(hashes)]])).numpy().T
     rows = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), 3 * BYTES)
@@ -171,11 +178,10 @@ def _of_all_ranks(hashes: Sequence[bytes]) -> Dict[int, List[bytes]]:
     return {int(rank): [row.tobytes() for row in part] for rank, part in zip(ranks, parts)}
 
 
-def _hash_of(variable: tf.Variable, name: str) -> bytes:
-    """Returns a hash of what kind of variable it is, then one of its value, and one of its name."""
-    value = variable.numpy()
+def hash_with_kind(value: np.ndarray, name: str = "") -> bytes:
+    """Returns a hash of what kind of variable has this value, then one of the value, and one of the name."""
     kind = f"{value.dtype} {value.shape}".encode()
-    return hash_of(kind) + hash_of(value.tobytes()) + hash_of(name.encode())
+    return hash_of(kind) + hash_of_array(value) + hash_of(name.encode())
 
 
 def _check_order(names: Sequence[str], by_rank: Dict[int, List[bytes]], root: int, caller: str) -> None:

@@ -6,12 +6,13 @@ import dataclasses
 import math
 import numbers
 import operator
-from typing import Any, List, Optional, Sequence
+from typing import Any, ClassVar, List, Optional, Sequence
 
 from tf_smddp._call_site import check_call_site
 from tf_smddp._callbacks_beside import warn_within_fit
 from tf_smddp._compression import compressor_around_op
-from tf_smddp._gradient_use import warn_if_reduced_by_tape
+from tf_smddp._gradient_use import note_apart, note_optimizer
+from tf_smddp._optimizers.reclassing import is_distributed, state_of
 from tf_smddp._periodic_check import check
 from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients
@@ -32,6 +33,8 @@ class Reduction:
     op: ReduceOp
     sparse_as_dense: bool
     process_set: Optional[ProcessSet] = None
+    # As in `make_equal`.
+    broadcast_may_follow: ClassVar[bool] = False
 
     def prepare(self, variables: Sequence[Any], optimizer: Any) -> None:
         """Sees to it, once, that all ranks begin with the same values. Before anything is reduced.
@@ -43,10 +46,12 @@ class Reduction:
             optimizer: what trains them.
         """
         check_call_site(_CALLER)
-        warn_if_reduced_by_tape(variables)
+        note_optimizer(variables)
         warn_within_fit()
         if communicator_of(self.process_set, _CALLER) == WORLD:
-            make_equal(variables, _CALLER, optimizer)
+            make_equal(variables, _CALLER, optimizer, self.broadcast_may_follow)
+        else:
+            note_apart(variables)
 
     def __call__(
         self, gradients: Sequence[Any], variables: Sequence[Any], op: Optional[ReduceOp] = None
@@ -74,6 +79,18 @@ class Reduction:
             self.node_name,
             communicator,
         )
+
+
+def reduces(optimizer: Any) -> bool:
+    """Returns whether the optimizer is distributed, or the one that it wraps."""
+    return any(map(is_distributed, (optimizer, getattr(optimizer, "inner_optimizer", None))))
+
+
+def has_process_set(optimizer: Any) -> bool:
+    """Returns whether the optimizer, or the one that it wraps, reduces over some ranks only."""
+    both = (optimizer, getattr(optimizer, "inner_optimizer", None))
+    sets = [state_of(each).reduction.process_set for each in both if is_distributed(each)]
+    return any(each is not None and each.process_set_id != WORLD for each in sets)
 
 
 def make_reduction(

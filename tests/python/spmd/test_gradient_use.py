@@ -4,6 +4,8 @@ Twice: in the first step. Never: after the first batch of `fit` with our callbac
 job ends.
 """
 
+import gc
+import time
 import warnings
 
 import numpy as np
@@ -14,7 +16,7 @@ from optimizer_families import ALL, each_and_tf_keras
 
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
-from tf_smddp import _gradient_use
+from tf_smddp import _gradient_use, _loop_checks, _periodic_check
 from tf_smddp.keras import callbacks
 
 TWICE = "reduces gradients that DistributedGradientTape has reduced"
@@ -228,3 +230,65 @@ def test_rows_that_a_tape_gathers_are_gradients(told):
     sdp.DistributedGradientTape(tape, sparse_as_dense=False).gradient(loss, table)
     _gradient_use._at_shutdown()
     assert told(NEVER) == []
+
+
+@pytest.mark.parametrize("what", ["trained", "not yet", "reduced"])
+def test_a_minute_after_a_broadcast(rank, size, told, what, monkeypatch):
+    monkeypatch.setattr(_gradient_use, "_SECONDS", 0.1)
+    weight = tf.Variable([1.0])
+    sdp.broadcast_variables([weight], 0)
+    if what == "reduced":
+        reduced_gradients(weight)
+    if what != "not yet":
+        weight.assign_add([1.0])
+    time.sleep(0.5)
+    wanted = rank == 0 and size > 1 and what == "trained"
+    assert len(told("than when they were broadcast, " + NEVER)) == wanted, told(NEVER)
+    _gradient_use._stop_timer()
+
+
+@pytest.mark.parametrize("when", ["a call", "the end"])
+@pytest.mark.parametrize("second", ["plain", "distributed", "with a tape", "unused"])
+@each_and_tf_keras(ALL)
+def test_the_second_optimizer_of_a_loop(rank, size, family, second, when, told, monkeypatch):
+    monkeypatch.setattr(_loop_checks, "_SECONDS", 0.0)
+    monkeypatch.setattr(_loop_checks._state, "next", float("inf"))
+    mine, other, copied = (family.variable([float(i)]) for i in range(3))
+    sdp.broadcast_variables([mine, other, copied], 0)
+    one, two = (family.optimizers.SGD(0.1, momentum=0.5) for _ in range(2))
+    one = sdp.DistributedOptimizer(one)
+    if second == "distributed":
+        two = sdp.DistributedOptimizer(two)
+    gradient = reduced_gradients(other)[0] if second == "with a tape" else tf.constant([1.0])
+    gc.collect()
+    gc.unfreeze()
+    one.apply_gradients([(tf.constant([1.0]), mine)])
+    if hasattr(two, "build"):
+        two.build([other])
+    if second != "unused":
+        two.apply_gradients([(gradient, other)])
+    copied.assign(tf.convert_to_tensor(mine))  # as the weights of a target network
+    if when == "a call":
+        monkeypatch.setattr(_loop_checks._state, "next", 0.0)
+        monkeypatch.setattr(_loop_checks._state, "knows_optimizers", False)
+        sdp.oob_allreduce(1.0)
+    else:
+        _loop_checks._at_shutdown()
+    gc.freeze()
+    found = told("has applied gradients that were not reduced")
+    assert len(found) == (rank == 0 and size > 1 and second == "plain"), found
+    assert all("an optimizer (SGD)" in text for text in found)
+
+
+def test_weights_of_a_loop_that_are_not_finite(rank, size, told, monkeypatch):
+    monkeypatch.setattr(_loop_checks, "_SECONDS", 0.0)
+    monkeypatch.setattr(_loop_checks._state, "next", 0.0)
+    monkeypatch.setattr(_periodic_check._state, "told_of_weights", False)
+    weight = tf.Variable([1.0, 2.0], name="weight")
+    sdp.broadcast_variables([weight], 0)
+    for value in (1.0, float("nan"), 1.0):
+        gradient = reduced_gradients(weight)[0] * (value if rank == size - 1 else 1.0)
+        weight.assign_sub(sdp.allreduce(gradient))
+        sdp.oob_allreduce(1.0)
+    found = told("the weights are not finite: 'weight:0' has a NaN or an infinity")
+    assert len(found) == (rank == 0 and size > 1), found

@@ -1,6 +1,7 @@
 """tf_smddp.horovod.tensorflow: Horovod's names, arguments and defaults."""
 
 import socket
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from values import assert_equal
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
 import tf_smddp.horovod.tensorflow.keras as hvd_keras
+from tf_smddp import _gradient_use
 from tf_smddp.horovod.tensorflow import _environment
 
 # Of Horovod 0.28: what scripts use. docs/horovod.md says what else there is, and why it is not here.
@@ -359,3 +361,27 @@ def test_an_average_in_a_metric(rank, size):
     labels = np.full([4, 1], rank + 1.0, np.float32)
     found = model.fit(np.ones([4, 1], np.float32), labels, batch_size=2, verbose=0).history["averaged"]
     assert found == pytest.approx([(size + 1) / 2])
+
+
+@pytest.mark.parametrize("wrapped", ["tape", "optimizer"])
+@pytest.mark.parametrize("broadcasts", [True, False])
+def test_weights_that_are_broadcast_after_the_first_batch(rank, size, wrapped, broadcasts, monkeypatch):
+    """As Horovod's own loops do. There is a warning that ranks had other weights only if they do not."""
+    monkeypatch.setattr(_gradient_use, "_seen", _gradient_use._Seen())
+    weight = tf.Variable([float(rank)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight**2)
+        if wrapped == "tape":
+            hvd.DistributedGradientTape(tape).gradient(loss, [weight])
+        else:
+            optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.0))
+            optimizer.minimize(lambda: tf.reduce_sum(weight**2), var_list=[weight])
+        if broadcasts:
+            hvd.broadcast_variables([weight], root_rank=0)
+        differ = [each for each in caught if "the ranks' weights differ" in str(each.message)]
+        assert not differ
+        _gradient_use._at_shutdown()
+        differ = [each for each in caught if "the ranks' weights differ" in str(each.message)]
+        assert len(differ) == (rank == 0 and size > 1 and not broadcasts)

@@ -1,5 +1,7 @@
 """Keras callbacks: the same start, averaged metrics, learning rates and one checkpoint, in `model.fit`."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -244,6 +246,48 @@ class TwoModels(tf.keras.Model):
     def train_step(self, batch):
         features, targets = batch
         return {"loss": tf.reduce_mean((self.one(features) + self.other(features) - targets) ** 2)}
+
+
+def test_a_normalization_that_each_rank_has_adapted(rank, size):
+    """It computes with a copy of its weights."""
+    normalization = tf.keras.layers.Normalization()
+    normalization.adapt(np.arange(12.0, dtype=np.float32).reshape(4, FEATURES) + 10 * rank)
+    model = tf.keras.Sequential([tf.keras.Input((FEATURES,)), normalization, tf.keras.layers.Dense(1)])
+    model.compile(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.0)), "mse")
+    root = size - 1
+    root_s = of_root(numpy([model(data()[0])]), root)
+    fit(model, [BroadcastGlobalVariablesCallback(root)])
+    assert_all_equal(numpy([model(data()[0])]), root_s)
+
+
+@pytest.mark.keras(2)
+def test_a_list_of_optimizers(rank):
+    """As Keras 2's WideDeepModel has."""
+    parts = [tf.keras.experimental.LinearModel(), tf.keras.Sequential([tf.keras.layers.Dense(1)])]
+    model = tf.keras.experimental.WideDeepModel(*parts)
+    optimizers = [tf.keras.optimizers.SGD(0.1), tf.keras.optimizers.Adam(0.1)]
+    model.compile([sdp.DistributedOptimizer(each) for each in optimizers], "mse")
+    features, targets = data(rank)
+    callbacks = [BroadcastGlobalVariablesCallback(0), MetricAverageCallback()]
+    model.fit([features, features], targets, batch_size=2, epochs=2, verbose=0, callbacks=callbacks)
+    state = [*model.weights, *(variable for each in optimizers for variable in each.variables)]
+    assert len(state) > 8
+    assert_all_equal(numpy(state), of_root(numpy(state), 0))
+
+
+@pytest.mark.keras(2)  # Keras 3 does not look at the time
+def test_keras_does_not_call_it_slow(monkeypatch):
+    """Keras compares the times of the first batches, in one of which this callback broadcasts."""
+    warned = []
+    monkeypatch.setattr(tf.get_logger(), "warning", lambda text, *_: warned.append(text))
+    callback = BroadcastGlobalVariablesCallback(0)
+    slow, broadcast = [], callback._broadcast
+    callback._broadcast = lambda variables: (broadcast(variables), slow.append(time.sleep(0.5)))
+    model = dense_model(0)
+    model.compile(sdp.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), "mse")
+    fit(model, [callback])
+    assert slow
+    assert not [text for text in warned if "is slow" in text]
 
 
 @pytest.mark.parametrize("built", [True, False])

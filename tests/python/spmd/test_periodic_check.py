@@ -9,6 +9,7 @@ from modes import compiled, eager, modes
 from optimizer_families import ALL, each_and_tf_keras
 
 import tf_smddp as sdp
+from tf_smddp import _gradient_use
 
 EVERY = 3
 
@@ -19,6 +20,7 @@ def caught(monkeypatch):
     from tf_smddp._periodic_check import _state
 
     monkeypatch.setattr(_state, "warned", False)
+    monkeypatch.setattr(_gradient_use, "_seen", _gradient_use._Seen())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield caught
@@ -72,6 +74,33 @@ def test_a_drift_is_an_error_on_all_ranks(rank, size, mode, caught):
     text = rf"drifted apart by step 3 .*1 of 2 variables differ, first 'second:0' of rank {size - 1} from"
     with pytest.raises((RuntimeError, tf.errors.OpError), match=text):
         step(x)
+    meet()
+
+
+@pytest.mark.min_ranks(2)
+@modes(eager, tf.function)
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_variable_that_another_optimizer_trains(rank, size, mode, apart, caught):
+    """It was broadcast. With `apart`, a process set has reduced its gradient, on some ranks."""
+    weights, other = make_weights(), tf.Variable([1.0], name="other")
+    sdp.broadcast_variables([*weights, other], 0)
+    step = make_step(mode, weights)
+    if apart:
+        process_set = sdp.add_process_set([0])
+        if rank == 0:
+            with tf.GradientTape() as tape:
+                loss = 2.0 * other
+            sdp.DistributedGradientTape(tape, process_set=process_set).gradient(loss, other)
+    for _ in range(EVERY - 1):
+        step(tf.constant([1.0, 1.0]))
+        other.assign_add([float(rank)])
+    if apart:
+        step(tf.constant([1.0, 1.0]))
+        sdp.remove_process_set(process_set)
+        return
+    text = r"drifted apart by step 3 .*1 of 3 variables differ, first 'other:0' of rank 1.* does not reduce"
+    with pytest.raises((RuntimeError, tf.errors.OpError), match=text):
+        step(tf.constant([1.0, 1.0]))
     meet()
 
 

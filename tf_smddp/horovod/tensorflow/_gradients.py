@@ -14,6 +14,7 @@ import tf_smddp as sdp
 from tf_smddp import Compression, ReduceOp, global_process_set
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
+from tf_smddp._gradient_use import note_apart, note_tape
 from tf_smddp._process_sets import WORLD, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients
 from tf_smddp._start_weights import make_equal
@@ -31,6 +32,8 @@ class PartialDistributedGradientTape(sdp.DistributedGradientTape):
 
     All else is the wrapped tape's.
     """
+
+    _broadcast_may_follow = True  # as in Horovod's own loop
 
     def __init__(
         self,
@@ -101,6 +104,7 @@ class PartialDistributedGradientTape(sdp.DistributedGradientTape):
     ) -> Any:
         """As `tf.GradientTape.gradient`, reduced but for local variables. Collective."""
         if not self._is_member:
+            note_apart(tf.nest.flatten(sources))
             return self._wrapped.gradient(target, sources, output_gradients, unconnected_gradients)
         flat = tf.nest.flatten(sources)
         shared = [source for source in flat if source not in self._local]
@@ -110,7 +114,10 @@ class PartialDistributedGradientTape(sdp.DistributedGradientTape):
         check_call_site(f"{caller}.gradient")
         communicator = communicator_of(self._process_set, caller)
         if communicator == WORLD:
-            make_equal(shared, caller)
+            make_equal(shared, caller, broadcast_may_follow=True)
+            note_apart([source for source in flat if source in self._local])
+        else:
+            note_apart(flat)
         gradients = self._wrapped.gradient(target, flat, output_gradients, unconnected_gradients)
         reduced = iter(
             reduce_gradients(
@@ -123,6 +130,7 @@ class PartialDistributedGradientTape(sdp.DistributedGradientTape):
                 communicator,
             )
         )
+        note_tape(flat, gradients)
         found = [
             divided(gradient, self._divisor) if source in self._local else next(reduced)
             for source, gradient in zip(flat, gradients)

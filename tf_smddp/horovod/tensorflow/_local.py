@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, ClassVar, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
 from tf_smddp import ProcessSet, ReduceOp
+from tf_smddp._gradient_use import note_apart
 from tf_smddp._optimizers.arguments import Reduction
 from tf_smddp._optimizers.reclassing import is_distributed, state_of
 
@@ -47,8 +48,10 @@ class _Reduction(Reduction):
     local: LocalVariables = dataclasses.field(default_factory=LocalVariables)
     divisor: int = 1
     is_member: bool = True
+    broadcast_may_follow: ClassVar[bool] = True  # as in Horovod's own loop
 
     def prepare(self, variables: Sequence[Any], optimizer: Any) -> None:
+        note_apart([each for each in variables if not self.is_member or each in self.local])
         if not self.is_member:
             return
         shared = [variable for variable in variables if variable not in self.local]

@@ -15,6 +15,7 @@ The time of the broadcast depends on the model:
 from __future__ import annotations
 
 import contextlib
+import inspect
 from typing import Any, Callable, List
 
 import tensorflow as tf
@@ -23,8 +24,18 @@ from tf_smddp._autograph import not_converted
 from tf_smddp._broadcast import broadcast_variables
 from tf_smddp._callbacks_beside import callbacks_of_caller, warn_of
 from tf_smddp._device_hints import warn_about_device_hint
-from tf_smddp._gradient_use import warn_if_never_reduced
-from tf_smddp._model_variables import build_from, is_built, variables_of
+from tf_smddp._drift import EpochCheck
+from tf_smddp._gradient_use import warn_if_never_reduced, warn_if_optimizer_never_reduces
+from tf_smddp._model_variables import (
+    build_from,
+    is_built,
+    optimizers_of,
+    trainable_of,
+    value_of,
+    variables_of,
+    weights_of,
+)
+from tf_smddp._optimizers.arguments import has_process_set, reduces
 
 
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
@@ -37,6 +48,10 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     It broadcasts trainable and non-trainable weights (such as moving averages). It does not broadcast
     metrics, or the state of Keras 3's seed generators, since each rank needs its own dropout. If a model has
     other optimizers than `model.optimizer`, call `broadcast_variables` for them.
+
+    After each epoch it compares the trained weights of all ranks, and warns if they differ: an optimizer does
+    not reduce, or a rank has changed them by itself. If that takes more than one percent of the time, it
+    leaves epochs out.
 
     It warns of other callbacks in the list that would act on each rank by themselves: EarlyStopping and
     ReduceLROnPlateau without MetricAverageCallback before them; ModelCheckpoint and BackupAndRestore on ranks
@@ -58,6 +73,8 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         self.root_rank = root_rank
         self._batches = 2  # batches that have begun in this fit; counts up to 2
         self._num_broadcast = 0
+        self._epochs = 0  # that have begun in this fit
+        self._check = EpochCheck(type(self).__name__)
         # This callback reads no logs, so Keras 2 need not wait for each batch to convert them to numbers.
         self._supports_tf_logs = True
         warn_about_device_hint("BroadcastGlobalVariablesCallback", device)
@@ -73,6 +90,19 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         """Keras's hook: a `fit` begins."""
         self._batches = 0
         self._num_broadcast = 0
+        self._epochs = 0
+        self._check.begin()
+
+    # Weights are compared here and in on_train_end. At the end of an epoch, other callbacks may not have made
+    # them equal yet, as Join does.
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Keras's hook. Collective in all epochs but the first."""
+        self._compare_weights()
+        self._epochs += 1
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Keras's hook. Collective."""
+        self._compare_weights()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Keras's hook. Collective before the first batch if the model is built, and before the second."""
@@ -81,6 +111,8 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
             if is_built(self.model):
                 self._broadcast(variables_of(self.model))
         else:
+            if self._batches == 1:
+                self._forget_time_of_broadcast()
             self._after_the_first_batch()
 
     # There is no on_train_batch_end, because Keras 3 would wait for the end of each batch to call it.
@@ -99,13 +131,37 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
             variables = variables_of(self.model)
             if len(variables) > self._num_broadcast:
                 self._broadcast(variables)
-            warn_if_never_reduced("BroadcastGlobalVariablesCallback", "the first batch of fit() has ended")
+            caller = "BroadcastGlobalVariablesCallback"
+            warn_if_never_reduced(caller, "the first batch of fit() has ended")
+            for optimizer in optimizers_of(self.model):
+                if not reduces(optimizer) and value_of(optimizer.iterations) > 0:
+                    warn_if_optimizer_never_reduces(caller, optimizer, trainable_of(self.model))
+
+    def _compare_weights(self) -> None:
+        optimizers = optimizers_of(self.model)
+        # Ranks of different process sets may train different numbers of epochs.
+        if self._epochs > 0 and not any(map(has_process_set, optimizers)):
+            self._check.run(weights_of(self.model), self._epochs)
+
+    def _forget_time_of_broadcast(self) -> None:
+        """Keeps Keras 2 from warning that this callback is slow, by the times of the first two batches."""
+        frame = inspect.currentframe()
+        for _ in range(2):
+            frame = frame.f_back if frame else None
+        caller = frame.f_locals.get("self") if frame else None
+        times = getattr(caller, "_hook_times", {}).get("on_train_batch_begin")
+        if times:
+            times[0] = 0.0
 
     def _broadcast(self, variables: List[Any]) -> None:
         operation = broadcast_variables(variables, self.root_rank)
         if operation is not None:  # Keras 2 in a v1 graph
             tf.compat.v1.keras.backend.get_session().run(operation)
         self._num_broadcast = len(variables)
+        if operation is None:
+            for layer in self.model._flatten_layers():
+                if hasattr(layer, "adapt_mean"):  # Normalization computes with a copy of its weights
+                    layer.finalize_state()
 
     def _build_and_broadcast_before(self, model: Any, train_step: Callable[..., Any]) -> Callable[..., Any]:
         @not_converted
