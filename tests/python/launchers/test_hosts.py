@@ -239,6 +239,48 @@ def test_a_rank_that_ends_on_another_host(bench, counts):
         assert re.search(text, ended.output), ended.output
 
 
+AGAIN = """
+import os, signal, threading, time
+import numpy as np
+import tensorflow as tf
+import tf_smddp as sdp
+for i in range(3):
+    sdp.init()
+    total = float(sdp.allreduce(np.float32(sdp.rank() + i), op=sdp.ReduceOp.SUM))
+    os.write(1, f"round {i}: {total}\\n".encode())
+    if i < 2:
+        sdp.shutdown()
+if sdp.rank() == 0:
+    threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        sdp.shutdown()
+        os.write(1, b"ended in order\\n")
+    except KeyboardInterrupt:
+        os.write(1, b"interrupted\\n")
+else:
+    time.sleep(6)
+    try:
+        sdp.barrier()
+    except tf.errors.OpError as error:
+        os.write(1, f"error: {error.message}\\n".encode())
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["openmpi4", "mpich"])
+def test_init_again_and_ctrl_c_in_shutdown(bench, kind):
+    """The rounds share MPI's communicator. The last shutdown() of rank 0 waits for rank 1."""
+    job = bench.folder / "again.py"
+    job.write_text(AGAIN)
+    with VirtualHosts(2) as hosts:
+        ended = bench.run(*launch(kind, hosts, (1, 1), [sys.executable, job]))
+    for i in range(3):
+        assert ended.lines(f"round {i}: ") == [f"round {i}: {1.0 + 2 * i}"] * 2, ended.output
+    assert ended.lines("interrupted"), ended.output
+    assert not ended.lines("ended in order"), ended.output
+    assert re.search(r"error: .*rank 0 was interrupted in shutdown\(\)", ended.output), ended.output
+
+
 def test_a_library_that_is_not_the_launchers(bench):
     words = [sys.executable, bench.who, "who"]
     library = pathlib.Path(sys.executable).parent.parent / "lib" / "libmpi.so.12"
