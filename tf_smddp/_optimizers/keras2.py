@@ -93,6 +93,7 @@ class _ReducesFirst(Distributed):
         """
         state, pairs = state_of(self), list(grads_and_vars)
         if self._aggregates(*args, **kwargs):
+            self._build_if_first(pairs)
             pairs = state.reduce(pairs, self)
         is_step = state.take_is_step()
         plain_apply = functools.partial(super().apply_gradients, pairs, *args, **kwargs)  # type: ignore[misc]
@@ -108,6 +109,9 @@ class _ReducesFirst(Distributed):
 
     def _build(self, variables: List[Any]) -> None:
         raise NotImplementedError
+
+    def _build_if_first(self, pairs: Pairs) -> None:
+        """Creates the optimizer's variables, where Keras does so before it aggregates."""
 
     def _applied(self, operation: Any) -> Any:
         return operation
@@ -156,6 +160,13 @@ class Legacy(_ReducesFirst):
 
     def _build(self, variables: List[Any]) -> None:
         self._create_all_weights(variables)  # type: ignore[attr-defined]
+
+    def _build_if_first(self, pairs: Pairs) -> None:
+        # All ranks compare them, and some may have created one, or restored them.
+        variables = [variable for gradient, variable in pairs if gradient is not None]
+        if variables:
+            with tf.name_scope(self._name), tf.init_scope():  # type: ignore[attr-defined]
+                self._build(variables)
 
     def __deepcopy__(self, memo: Any) -> Any:
         # Keras's own version creates an object of the plain class, which does not reduce.

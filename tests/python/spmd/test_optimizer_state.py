@@ -114,7 +114,8 @@ def test_a_copy_is_distributed_too(rank, size, family):
     assert original.__class__ is family.optimizers.SGD
 
 
-@each([family for family in ALL if family.is_keras3])  # the others cannot be pickled
+@pytest.mark.keras(3)  # the others cannot be pickled
+@each([family for family in ALL if family.is_keras3])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_a_pickled_one_is_distributed_too(rank, family, size, scaled):
     plain = family.optimizers.SGD(1.0)
