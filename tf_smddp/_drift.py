@@ -102,7 +102,7 @@ class EpochCheck:
         first = differ[0]
         value = np.asarray(values[first], np.float64)
         most, negated_least = oob_allreduce(
-            [value, -value], op=ReduceOp.MAX, name=f"{self._caller}/{source_label(variables[first])}"
+            [value, -value], op=ReduceOp.MAX, name=f"{self._caller}/difference"
         )
         other = next(rank for rank, row in by_rank.items() if row[first] != rows[0][first])
         if _runtime.rank() == ranks[0]:
