@@ -130,7 +130,8 @@ class PartialDistributedGradientTape(sdp.DistributedGradientTape):
                 communicator,
             )
         )
-        note_tape(flat, gradients)
+        pairs = [pair for pair in zip(flat, gradients) if pair[0] not in self._local]
+        note_tape([source for source, _ in pairs], [gradient for _, gradient in pairs])
         found = [
             divided(gradient, self._divisor) if source in self._local else next(reduced)
             for source, gradient in zip(flat, gradients)
