@@ -20,11 +20,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_smddp import _periodic_check, _runtime
+from tf_smddp._allreduce import allreduce_group
+from tf_smddp._compression import Compression
 from tf_smddp._conversion import source_label, unwrapped
 from tf_smddp._gradient_use import is_apart
 from tf_smddp._hashes import BYTES, number_of
 from tf_smddp._immediately import immediately
-from tf_smddp._oob_allreduce import oob_allreduce
+from tf_smddp._process_sets import WORLD
 from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._start_weights import hash_with_kind, of_all_ranks
 
@@ -68,12 +70,17 @@ class EpochCheck:
         number = number_of(hashes)
         with immediately(self._caller):
             mine = np.array([number, ~number, wait], np.int64)
-            largest, negated_least, self._wait = oob_allreduce(
-                mine, op=ReduceOp.MAX, name=f"{self._caller}/weights"
-            ).numpy()
+            largest, negated_least, self._wait = self._largest(mine, "weights")
             if largest != ~negated_least:
                 self._compare(variables, hashes, values, epoch)
         self._epochs, self._last = 0, time.monotonic()
+
+    def _largest(self, values: np.ndarray, what: str) -> np.ndarray:
+        """Collective, in order with the gradients: a rank that had fewer batches is told so."""
+        name = f"{self._caller}/{what}"
+        return allreduce_group(  # allreduce() would count as the user's own
+            [tf.constant(values)], [name], Compression.none, ReduceOp.MAX, name, WORLD, caller=self._caller
+        )[0].numpy()
 
     def _hashes_of(self, variables: Sequence[Any]) -> Any:
         places = [i for i, each in enumerate(variables) if i not in self._left_out and _is_trained(each)]
@@ -101,9 +108,7 @@ class EpochCheck:
         self._is_over = True
         first = differ[0]
         value = np.asarray(values[first], np.float64)
-        most, negated_least = oob_allreduce(
-            [value, -value], op=ReduceOp.MAX, name=f"{self._caller}/difference"
-        )
+        most, negated_least = self._largest(np.stack([value, -value]), "difference")
         other = next(rank for rank, row in by_rank.items() if row[first] != rows[0][first])
         if _runtime.rank() == ranks[0]:
             warnings.warn(
