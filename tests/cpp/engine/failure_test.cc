@@ -265,8 +265,10 @@ TEST(Abort, IsLoggedUnlessItsProcessHasWrittenIt) {
           EXPECT_EQ(engine.AbortText(), "");
           meeting.Await();
           if (rank == 1) written ? engine.AbortAfterWriting("on purpose") : engine.Abort("on purpose");
-          meeting.Await();
+          // It comes to another host in a message.
+          while (engine.AbortText().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           EXPECT_EQ(engine.AbortText(), "on purpose");
+          meeting.Await();
         },
         [](int, Config* config) { config->log_level = 3; }, /*orderly=*/false);  // errors
     const std::string log = ::testing::internal::GetCapturedStderr();
