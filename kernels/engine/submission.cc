@@ -44,6 +44,9 @@ std::uint64_t Submission::Submit(Request&& request) {
     request.done({status.code(), DescribeManifest(manifest) + " failed: " + status.message()});
     return 0;
   }
+  if (state_->communicator->config().check_gradients) {
+    gradient_check_.Look(request, manifest, position.ticket, state_->communicator->job().logger());
+  }
   // A GPU computes without this host's cores, and in eager mode nothing computes meanwhile. On one host, no
   // thread naps and looks for messages.
   const bool computes = state_->communicator->wired() && request.input.on_host() && !request.seals_at_once;

@@ -14,6 +14,7 @@
 #include "kernels/engine/delivery.h"
 #include "kernels/engine/express.h"
 #include "kernels/engine/failures.h"
+#include "kernels/engine/gradient_check.h"
 #include "kernels/engine/ipc_use.h"
 #include "kernels/engine/member_state.h"
 #include "kernels/engine/nccl_use.h"
@@ -86,6 +87,7 @@ class Submission {
   Express express_;
   NcclUse nccl_use_;
   IpcUse ipc_use_;
+  GradientCheck gradient_check_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<Sequencer::GroupState> last_group_{Sequencer::GroupState::kNoGroup};
   std::atomic<bool> owed_ring_{false};
