@@ -52,9 +52,9 @@ class Escalation:
                 self._allowance = 0.0
 
     def postpone(self, now: float, wait_seconds: float) -> None:
-        """Makes SIGTERM due after `wait_seconds` from now, unless it has been due already."""
-        if self._next is Step.TERMINATE:
-            self.deadline = now + wait_seconds
+        """Makes SIGTERM due no earlier than `wait_seconds` from now, unless it has been due already."""
+        if self._next is Step.TERMINATE and self.deadline is not None:
+            self.deadline = max(self.deadline, now + wait_seconds)
 
     def due(self, now: float, starved: float = 0.0) -> Step | None:
         """Returns the step that is due, or None. Each step is returned once.

@@ -89,3 +89,14 @@ def test_the_user_may_kill_a_process_without_a_core():
     assert escalation.due(0.0) is T
     escalation.hasten(1.0, K)
     assert escalation.due(1.0, starved=1.0) is K
+
+
+def test_postpone_never_makes_a_step_due_earlier():
+    escalation = Escalation()
+    escalation.postpone(0.0, 1.0)
+    assert escalation.deadline is None
+    escalation.begin(0.0, 60.0)
+    escalation.postpone(1.0, 0.5)
+    assert escalation.deadline == 60.0
+    escalation.postpone(59.8, 0.5)
+    assert escalation.deadline == pytest.approx(60.3)

@@ -45,3 +45,13 @@ def test_lines_that_are_no_traceback_stay():
     lines = [b"  indented", b"    more", b"File missing", b"\xff\xfe"]
     assert excerpt(lines) == lines
     assert excerpt([b"", b"  ", b"\t"]) == []
+
+
+def test_tensorflows_greeting_is_left_out():
+    lines = [
+        b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        b"I0000 00:00:1795766595.395555   19016 port.cc:153] oneDNN custom operations are on.",
+        b"2026-11-27 08:00:00.000000: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.",
+    ]
+    errors = [b"E0000 00:00:1795766595.395555   19016 cuda.cc:1] no device", b"I0 is the current"]
+    assert excerpt([*lines, *errors]) == errors

@@ -12,7 +12,7 @@ from optimizer_families import ALL, array, each_and_tf_keras
 
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
-from tf_smddp import _drift, _periodic_check
+from tf_smddp import _drift, _gradient_use, _periodic_check
 from tf_smddp.keras import callbacks
 
 FAMILIES = [family for family in ALL if not family.is_beside_keras3]
@@ -25,6 +25,7 @@ def told(monkeypatch):
     """Returns the warnings that have a text. Weights are compared after each epoch, however short it is."""
     monkeypatch.setattr(_drift, "_PARTS_OF_TIME", 0)
     monkeypatch.setattr(_periodic_check._state, "told_of_weights", False)
+    monkeypatch.setattr(_gradient_use, "_seen", _gradient_use._Seen())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield lambda text: [str(each.message) for each in caught if text in str(each.message)]

@@ -163,6 +163,7 @@ def test_all_ranks_fail_by_themselves_before_nested_functions(rank, size):
         bad.assign(0)
         assert float(function(tf.constant(1.0), tf.constant(0.0))) == 3 * size
     assert int(count) == 2 * ROUNDS
+    sdp.remove_process_set(everyone)
 
 
 def test_eager(rank, size):
