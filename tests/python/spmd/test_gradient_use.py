@@ -282,6 +282,7 @@ def test_the_second_optimizer_of_a_loop(rank, size, family, second, when, told, 
 
 def test_weights_of_a_loop_that_are_not_finite(rank, size, told, monkeypatch):
     monkeypatch.setattr(_loop_checks, "_SECONDS", 0.0)
+    monkeypatch.setattr(_loop_checks, "_PARTS_OF_TIME", 0)
     monkeypatch.setattr(_loop_checks._state, "next", 0.0)
     monkeypatch.setattr(_periodic_check._state, "told_of_weights", False)
     weight = tf.Variable([1.0, 2.0], name="weight")
