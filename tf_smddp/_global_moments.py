@@ -85,8 +85,9 @@ def _sums(tensor: tf.Tensor, name: Optional[str]) -> tf.Tensor:
     """Collective: the sums over all ranks. `allreduce` would count them as what a script reduces."""
     check_call_site("SyncBatchNormalization")
     ticket = _tickets.draw_ticket()
-    tensor_name, node_name = _tickets.names(name, "SmddpAllreduce")
-    return allreduce_op(tensor, ticket, ReduceOp.SUM, 0, 1, tensor_name, node_name)
+    label, node_name = _tickets.names(name, "SmddpAllreduce")
+    # A layer's name, which Keras may have numbered, is for messages: ranks do not compare it.
+    return allreduce_op(tensor, ticket, ReduceOp.SUM, 0, 1, name or label, node_name)
 
 
 def _finish(moment: tf.Tensor, x: tf.Tensor, axes: Sequence[int], keepdims: bool) -> tf.Tensor:

@@ -231,3 +231,14 @@ def test_configuration():
             sdp.SyncBatchNormalization(virtual_batch_size=2)
     else:
         assert layer.supports_jit
+
+
+@pytest.mark.min_ranks(2)
+def test_layers_that_one_rank_has_numbered_otherwise(rank):
+    """As after a model more on rank 0: Keras numbers the layers of each process."""
+    for _ in range(1 + (rank == 0)):
+        layer = sdp.SyncBatchNormalization()
+    x = tf.constant([[1.0], [3.0]]) * (rank + 1.0)
+    outputs = layer(x, training=True)
+    gathered = sdp.allgather(outputs).numpy()
+    np.testing.assert_allclose(gathered.mean(), 0.0, atol=1e-6)
