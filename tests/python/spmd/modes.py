@@ -3,6 +3,8 @@
 import pytest
 import tensorflow as tf
 
+import tf_smddp as sdp
+
 
 def eager(function):
     return function
@@ -68,6 +70,15 @@ _NAMES = {
 
 # In these, TensorFlow chooses the ops that XLA compiles.
 _CLUSTERED = (clustered, in_a_clustered_v1_session)
+
+
+def meet():
+    """Waits for all ranks after an error, and gets what errors of their steps there still are."""
+    while True:
+        try:
+            return sdp.barrier()
+        except tf.errors.OpError:
+            continue
 
 
 def modes(*which):

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-from modes import compiled, eager, modes
+from modes import compiled, eager, meet, modes
 from optimizer_families import ALL, each_and_tf_keras
 
 import tf_smddp as sdp
@@ -27,15 +27,6 @@ def caught(monkeypatch):
     if _state.process_set is not None:  # so that it is not among the figures of other tests
         sdp.remove_process_set(_state.process_set)
         _state.forget()
-
-
-def meet():
-    """Waits for all ranks after an error, and gets what errors of their steps there still are."""
-    while True:
-        try:
-            return sdp.barrier()
-        except tf.errors.OpError:
-            continue
 
 
 def make_step(mode, weights):
