@@ -11,8 +11,10 @@ MAX_LINES = 20
 _FRAME = re.compile(rb'\s*File "(?P<file>[^"]*)", line \d+')
 _LIBRARY = re.compile(rb"/(site|dist)-packages/")
 _OURS = b"[tf_smddp rank "
-# What TensorFlow says of itself when it starts.
-_GREETING = re.compile(rb"I\d{4} |WARNING: All log messages before absl::|\d{4}-\d\d-\d\d [^ ]*: I ")
+# TensorFlow's lines of information, and its log of a step's error, which it also raises.
+_NOISE = re.compile(
+    rb"I\d{4} |WARNING: All log messages before absl::|\d{4}-\d\d-\d\d [^ ]*: I |.*\blocal_rendezvous\.cc:"
+)
 
 
 def explains(lines: Sequence[bytes]) -> bool:
@@ -25,9 +27,9 @@ def explains(lines: Sequence[bytes]) -> bool:
 def excerpt(lines: Sequence[bytes]) -> list[bytes]:
     """Returns the lines that say most: MAX_LINES at most, in their order, but the engine's last.
 
-    Left out are blank lines, TensorFlow's lines of information, and the frames of installed packages in a
-    traceback, of which TensorFlow and Keras have many. The engine's own messages say why a collective has
-    failed, so they stand at the end.
+    Left out are blank lines, lines of TensorFlow's log that say no more, and the frames of installed packages
+    in a traceback, of which TensorFlow and Keras have many. The engine's own messages say why a collective
+    has failed, so they stand at the end.
 
     Args:
       lines: the last lines of a rank, oldest first.
@@ -40,7 +42,7 @@ def excerpt(lines: Sequence[bytes]) -> list[bytes]:
             continue
         frame = _FRAME.match(line)
         indent = depth if frame and _LIBRARY.search(frame["file"]) else None
-        if indent is None and line.strip() and not _GREETING.match(line):
+        if indent is None and line.strip() and not _NOISE.match(line):
             kept.append(line)
     ours = [line for line in kept if line.startswith(_OURS)][-MAX_LINES:]
     others = [line for line in kept if not line.startswith(_OURS)]

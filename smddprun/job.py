@@ -249,6 +249,7 @@ class Job:
     def _on_end(self, rank: Rank) -> None:
         if not rank.running or not rank.poll():
             return
+        self._on_notes()  # a rank that has ended because of another has ended after the other's note
         now = time.monotonic()
         self._on_leave(rank, now)
         failed = rank.exit is not None and not rank.exit.ok
@@ -268,8 +269,7 @@ class Job:
             self._left.append(rank)
 
     def _on_notes(self) -> None:
-        assert self._notes is not None
-        for note in self._notes.read():
+        for note in self._notes.read() if self._notes is not None else ():
             if note.what == JOINS:
                 self._joined.add(note.rank)
             elif note.rank < len(self._ranks):

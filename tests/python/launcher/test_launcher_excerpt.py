@@ -47,11 +47,12 @@ def test_lines_that_are_no_traceback_stay():
     assert excerpt([b"", b"  ", b"\t"]) == []
 
 
-def test_tensorflows_greeting_is_left_out():
+def test_lines_of_tensorflows_log_are_left_out():
     lines = [
         b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
         b"I0000 00:00:1795766595.395555   19016 port.cc:153] oneDNN custom operations are on.",
         b"2026-11-27 08:00:00.000000: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.",
+        b"W0000 00:00:1795769227.139159    2423 local_rendezvous.cc:412] Local rendezvous is aborting with",
     ]
     errors = [b"E0000 00:00:1795766595.395555   19016 cuda.cc:1] no device", b"I0 is the current"]
     assert excerpt([*lines, *errors]) == errors
