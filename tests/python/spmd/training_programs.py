@@ -212,10 +212,15 @@ class Training:
         return None if how.reduced_by == "hand" else self._world.make_optimizer(how, make)
 
     def _run_body(self, body: Tuple[Any, ...], k: tf.Tensor) -> tf.Tensor:
-        result = tf.zeros([], self._program.dtype)
-        for statement in body:
-            result += getattr(self, f"_run_{type(statement).__name__.lower()}")(statement, k)
-        return result
+        return self._sum([getattr(self, f"_run_{type(each).__name__.lower()}")(each, k) for each in body])
+
+    def _sum(self, values: List[tf.Tensor]) -> tf.Tensor:
+        """Adds in order.
+
+        TensorFlow makes an AddN of a chain of additions. That begins with the first tensor whose memory no
+        other op still has, which depends on time.
+        """
+        return tf.reduce_sum(tf.stack([tf.zeros([], self._program.dtype), *values]))
 
     def _run_update(self, update: Update, k: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape(persistent=len(update.parts) > 1) as tape:
@@ -229,7 +234,7 @@ class Training:
                 self._apply(*pending.pop())
         for each in pending:
             self._apply(*each)
-        return sum(losses)
+        return self._sum(losses)
 
     def _apply(self, part: Part, variables: List[Any], gradients: List[Any]) -> None:
         optimizer = self._optimizers[part.optimizer]
@@ -280,7 +285,7 @@ class Training:
             return self._run_body(call.body, k)
 
         function = tf.function(body, autograph=False) if self._world.in_graph else body
-        return sum(function(k) for _ in range(call.times))
+        return self._sum([function(k) for _ in range(call.times)])
 
     def _loss(self, terms: Tuple[Term, ...], k: tf.Tensor) -> tf.Tensor:
         def value(term: Term) -> tf.Tensor:
@@ -290,7 +295,7 @@ class Training:
             in_function = term.in_function and self._world.in_graph
             return tf.function(compute, autograph=False)() if in_function else compute()
 
-        return sum(value(term) for term in terms)
+        return self._sum([value(term) for term in terms])
 
     def _term(self, term: Term, k: tf.Tensor) -> tf.Tensor:
         x, ids = tf.gather(self._x, k), tf.gather(self._ids, k)
