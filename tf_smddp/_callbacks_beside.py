@@ -89,8 +89,8 @@ def _about(names: Any, averaged: bool, best_only: bool) -> Optional[str]:
     if _STOPS_WITHIN_EPOCH in names and rank() == 0:
         return (
             f"{_STOPS_WITHIN_EPOCH} decides by each rank's own metrics: a rank whose loss is NaN would stop, "
-            "and the others would wait for it. Leave it out. With SMDDP_CHECK_EVERY=1, a NaN in a rank's "
-            "gradients ends the job with an error that names the rank."
+            "and the others would wait for it. Leave it out. With SMDDP_CHECK_EVERY=1, a warning names the "
+            "first rank whose gradients have a NaN."
         )
     if _ON_RANK_0 in names:
         return None

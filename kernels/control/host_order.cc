@@ -1,7 +1,6 @@
 #include "kernels/control/host_order.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -31,30 +30,13 @@ std::string WhereOf(const std::string& key, const std::string& number) {
   return "at use " + number + " of '" + key.substr(by_name.size()) + "'";
 }
 
-// Whether it is a collective of one of our Keras callbacks, by the names that they give it.
-bool EndsEpoch(const Manifest& manifest) {
-  for (const char* const callback : {"MetricAverageCallback", "TensorBoardStats"}) {
-    if (std::strncmp(manifest.label, callback, std::strlen(callback)) == 0) return true;
-  }
-  return false;
-}
-
-// Whether it is one of several tensors that are reduced together, as gradients are.
-bool IsInStep(const Manifest& manifest) {
-  return manifest.operation.kind == CollectiveKind::kAllreduce && manifest.num_params > 0 &&
-         !EndsEpoch(manifest);
-}
-
-// The text of the error when a rank is at the end of its epoch and another in a step.
-std::string DescribeEndOfEpoch(int rank, const Manifest& manifest, int rank_in_step,
-                               const Manifest& of_step) {
+// The likely cause when `rank` is at another collective, while another rank is in a step, at a gradient.
+std::string DescribeNotInStep(int rank) {
   const std::string name = "rank " + std::to_string(rank);
-  return name + " is at the end of its epoch, with " + DescribeManifest(manifest) + "; rank " +
-         std::to_string(rank_in_step) + " is in a step, with " + DescribeManifest(of_step) +
-         ". Likely cause: " + name +
-         " had fewer batches. Give all ranks the same number, with tf_smddp.shard and "
-         "batch(drop_remainder=True), or put tf_smddp.keras.callbacks.Join() into the callbacks. Or only " +
-         name + " has this callback";
+  return "One is a gradient, so that rank is in a step. Likely causes: " + name +
+         " had fewer batches (give all ranks the same number, with tf_smddp.shard and "
+         "batch(drop_remainder=True), or use join, in fit() tf_smddp.keras.callbacks.Join()), or only " +
+         name + " runs this collective (a metric or a callback on one rank only)";
 }
 
 // The text of the error when two hosts wait for each other.
@@ -70,13 +52,13 @@ std::string DescribeCrossing(int rank, const Manifest& manifest, int other_rank,
 
 std::string DescribeDisagreement(const std::string& key, std::uint64_t ticket, int rank,
                                  const Manifest& manifest, int other_rank, const Manifest& other) {
-  if (EndsEpoch(manifest) && IsInStep(other)) return DescribeEndOfEpoch(rank, manifest, other_rank, other);
-  if (EndsEpoch(other) && IsInStep(manifest)) return DescribeEndOfEpoch(other_rank, other, rank, manifest);
-
+  const bool is_gradient = manifest.meaning.gradient > 0;
+  const bool other_is_gradient = other.meaning.gradient > 0;
   return "the ranks run different collectives " + WhereOf(key, std::to_string(NumberOf(ticket))) +
          " (counted from 0): rank " + std::to_string(rank) + " has " + DescribeManifest(manifest) +
          "; rank " + std::to_string(other_rank) + " has " + DescribeManifest(other) + ". " +
-         DescribeCause(manifest, other);
+         (is_gradient == other_is_gradient ? DescribeCause(manifest, other)
+                                           : DescribeNotInStep(is_gradient ? other_rank : rank));
 }
 
 HostOrder::HostOrder(const std::vector<std::vector<int>>& members)

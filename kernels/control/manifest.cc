@@ -64,9 +64,8 @@ std::string DescribeCause(const Manifest& a, const Manifest& b) {
   const bool gradients = a.meaning.gradient > 0 && b.meaning.gradient > 0;
   const std::string in_common =
       "All ranks must run the same collectives in the same order, with the same shapes, types and ops. "
-      "Likely "
-      "causes: one rank ran a collective more (a step more, a metric on one rank only), or the model or the "
-      "batch differs between ranks";
+      "Likely causes: one rank ran a collective more (a step more, a metric on one rank only), or the model "
+      "or the batch differs between ranks";
   if (!SameTensor(a, b)) {
     return gradients ? in_common + ", or other gradients are None on one rank" : in_common;
   }

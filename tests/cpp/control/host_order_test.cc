@@ -51,24 +51,28 @@ class HostOrderTest : public ::testing::Test {
   HostOrder order_{{{0, 2}, {1}}};
 };
 
-TEST(DescribeDisagreement, SaysThatARankHadFewerBatchesAtTheEndOfItsEpochOnly) {
-  const auto manifest = [](CollectiveKind kind, std::uint32_t num_params, const char* label) {
-    return MakeManifest({kind}, 0, num_params, {4}, label);
+TEST(DescribeDisagreement, SaysThatARankHadFewerBatchesWhereOneIsAtAGradient) {
+  const auto manifest = [](CollectiveKind kind, const char* label, std::uint32_t gradient = 0) {
+    Meaning meaning;
+    meaning.gradient = gradient;
+    return MakeManifest({kind}, 0, gradient > 0 ? 3 : 0, {4}, label, meaning);
   };
   const auto text = [](const Manifest& of_rank_0, const Manifest& of_rank_1) {
     return DescribeDisagreement("sequence", 1, 0, of_rank_0, 1, of_rank_1);
   };
-  const Manifest gradient = manifest(CollectiveKind::kAllreduce, 3, "dense/kernel");
-  const Manifest metrics = manifest(CollectiveKind::kAllgather, 0, "MetricAverageCallback/keys");
-  const Manifest stats = manifest(CollectiveKind::kAllgather, 0, "TensorBoardStats");
-  const Manifest other = manifest(CollectiveKind::kAllgather, 0, "mine");
-  for (const Manifest& callback : {metrics, stats}) {
-    EXPECT_NE(text(gradient, callback).find("rank 1 had fewer batches"), std::string::npos);
-    EXPECT_NE(text(callback, gradient).find("rank 0 had fewer batches"), std::string::npos);
-    EXPECT_EQ(text(callback, other).find("fewer batches"), std::string::npos);
+  const Manifest gradient = manifest(CollectiveKind::kAllreduce, "dense/kernel", 1);
+  const Manifest row = manifest(CollectiveKind::kAllgather, "table/values", 2);
+  const Manifest metrics = manifest(CollectiveKind::kAllgather, "MetricAverageCallback/keys");
+  const Manifest mine = manifest(CollectiveKind::kAllreduce, "mine");
+  for (const Manifest& in_step : {gradient, row}) {
+    for (const Manifest& outside : {metrics, mine}) {
+      EXPECT_NE(text(in_step, outside).find("rank 1 had fewer batches"), std::string::npos);
+      EXPECT_NE(text(outside, in_step).find("rank 0 had fewer batches"), std::string::npos);
+      EXPECT_NE(text(in_step, outside).find("rank 1 has " + DescribeManifest(outside)), std::string::npos);
+    }
   }
-  EXPECT_EQ(text(metrics, stats).find("fewer batches"), std::string::npos);
-  EXPECT_EQ(text(gradient, other).find("fewer batches"), std::string::npos);
+  EXPECT_EQ(text(metrics, mine).find("fewer batches"), std::string::npos);
+  EXPECT_EQ(text(gradient, row).find("fewer batches"), std::string::npos);
 }
 
 TEST_F(HostOrderTest, LaunchesWhenAllHostsAreReadyInTheOrderInWhichTheyBecomeSo) {
