@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 
@@ -75,7 +75,7 @@ def shard(dataset: Any, batch_size: Optional[int] = None, *, equal: bool = True)
 
 
 def _part_of_arrays(arrays: Any, size: int, rank: int, equal: bool) -> Any:
-    lengths = sorted(set(_lengths(arrays)))
+    lengths = sorted({_length(each) for each in tf.nest.flatten(arrays)})
     if len(lengths) != 1:
         raise ValueError(
             f"shard() needs arrays with the same number of records, but they have {lengths}. The first "
@@ -87,30 +87,18 @@ def _part_of_arrays(arrays: Any, size: int, rank: int, equal: bool) -> Any:
             f"shard() needs at least one record for each of {size} ranks, but the arrays have {count}."
         )
     end = count // size * size if equal else count
-
-    def part(each: Any) -> Any:
-        if isinstance(each, dict):
-            return {key: part(value) for key, value in each.items()}
-        if isinstance(each, (tuple, list)):
-            return type(each)(part(value) for value in each)
-        return each[rank:end:size]
-
-    return part(arrays)
+    return tf.nest.map_structure(lambda each: each[rank:end:size], arrays)
 
 
-def _lengths(arrays: Any) -> List[int]:
-    """Returns the number of records of each array."""
-    if isinstance(arrays, dict):
-        arrays = tuple(arrays.values())
-    if isinstance(arrays, (tuple, list)):
-        return [length for each in arrays for length in _lengths(each)]
-    shape = getattr(arrays, "shape", ())
+def _length(array: Any) -> int:
+    """Returns the number of an array's records."""
+    shape = getattr(array, "shape", ())
     if not shape or shape[0] is None:
         raise TypeError(
             "shard() takes a tf.data.Dataset, or arrays of records, also in tuples, lists and dicts, but got "
-            f"{'a scalar ' if hasattr(arrays, 'shape') else ''}{type(arrays).__name__}."
+            f"{'a scalar ' if hasattr(array, 'shape') else ''}{type(array).__name__}."
         )
-    return [int(shape[0])]
+    return int(shape[0])
 
 
 def _count(dataset: tf.data.Dataset) -> int:

@@ -1,5 +1,7 @@
 """sdp.shard: equal parts; each record is in one of them, and none is lost but at the end."""
 
+import collections
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -102,6 +104,8 @@ def test_arrays(rank, size):
     nested = sdp.shard({"a": [x], "b": tf.ragged.constant([[1] * (i % 3) for i in range(count)])})
     assert nested["a"][0].tolist() == x[own].tolist()
     assert nested["b"].to_list() == [[1] * (i % 3) for i in own]
+    pair = sdp.shard(collections.namedtuple("Pair", "inputs labels")(x, x[:, 0]))
+    assert pair.inputs.tolist() == x[own].tolist() and pair.labels.tolist() == x[own, 0].tolist()
     everything = sdp.shard(x, equal=False)
     assert everything.tolist() == x[rank::size].tolist()
 

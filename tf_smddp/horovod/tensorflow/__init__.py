@@ -25,8 +25,8 @@ from tf_smddp import (
     shutdown,
     size,
 )
+from tf_smddp import ReduceOp as _ReduceOp
 from tf_smddp.horovod.tensorflow import elastic
-from tf_smddp.horovod.tensorflow import mpi_ops as mpi_ops
 from tf_smddp.horovod.tensorflow._arguments import Adasum
 from tf_smddp.horovod.tensorflow._built import (
     ccl_built,
@@ -75,7 +75,12 @@ from tf_smddp.horovod.tensorflow._job import (
     start_timeline,
     stop_timeline,
 )
-from tf_smddp.horovod.tensorflow.mpi_ops import Average, Max, Min, Product, Sum
+
+Average = _ReduceOp.AVERAGE
+Sum = _ReduceOp.SUM
+Min = _ReduceOp.MIN
+Max = _ReduceOp.MAX
+Product = _ReduceOp.PRODUCT
 
 __all__ = [
     "Adasum",
@@ -139,3 +144,6 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
 ]
+
+# Last, since it has all names of this module.
+from tf_smddp.horovod.tensorflow import mpi_ops as mpi_ops  # noqa: E402
