@@ -142,7 +142,9 @@ class _Maker:
             keras_variables=self._keras_3 and chance(0.5),
             optimizers=self._optimizers,
             body=body,
-            compiled=chance(0.15),
+            # XLA has no kernel for a momentum of rows in Keras 2's legacy SGD.
+            compiled=chance(0.15)
+            and not any(each.legacy and each.rows and each.kind == "momentum" for each in self._optimizers),
         )
 
     def _chance(self, probability: float) -> bool:
