@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from smddprun.options import MAX_RANKS, UsageError
 
-# What ssh takes for a host and for nothing else: a name or an address, with or without a user before it.
+# Texts that ssh takes for a host and nothing else: a name or an address, with or without a user before it.
 _NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[?[0-9A-Fa-f:.%]+\]?)")
 _MOST_SHOWN = 80
 

@@ -68,7 +68,7 @@ def describe(process: psutil.Process) -> str:
         command = " ".join(process.cmdline()) or process.name()
     except psutil.Error:
         return str(process.pid)
-    # What a process calls itself may hold control sequences of terminals.
+    # The name that a process gives itself may hold control sequences of terminals.
     command = "".join(each if each.isprintable() else "?" for each in command[:81])
     return f"{process.pid} ({command if len(command) <= 80 else command[:77] + '...'})"
 

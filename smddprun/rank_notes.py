@@ -1,4 +1,4 @@
-"""What the ranks tell the launcher, each in a line of a FIFO in the job's directory.
+"""Notes that the ranks send to the launcher, each in a line of a FIFO in the job's directory.
 
 A rank says that it joins the job, in `init()`, and that it leaves, when its script is over: long before its
 process ends, since TensorFlow takes seconds for that. So the launcher knows the order in which the ranks
@@ -28,7 +28,7 @@ class Note(NamedTuple):
 
 
 def parse(data: bytes) -> Iterator[Note]:
-    """Returns the notes in some bytes. Pure. What is none is passed over: any process may have the path."""
+    """Returns the notes in some bytes. Pure. Other lines are passed over: any process may have the path."""
     for line in data.splitlines():
         what, *numbers = line.decode("ascii", errors="replace").split() or [""]
         ranks = [int(number) for number in numbers if number.isdecimal() and len(number) < 9]

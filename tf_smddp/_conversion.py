@@ -45,7 +45,7 @@ def unwrapped(variable: Any) -> Any:
 
 
 def source_label(source: Any) -> str:
-    """What messages call a variable, or its gradient: the variable's name; '' for a tensor."""
+    """The name that messages give a variable, or its gradient: the variable's name; '' for a tensor."""
     path: Optional[Any] = getattr(source, "path", None)  # Keras 3; its `name` is only the last part.
     if isinstance(path, str):
         return path

@@ -4,9 +4,10 @@ All ranks apply the same reduced gradients, so their weights stay equal to the b
 optimizer does not reduce (a new one after another `compile`, one of several, one that was made of another's
 config), and where a rank changes its weights by itself. Nothing else would tell.
 
-Ranks compare 16 bytes, a hash of the weights, and only if these differ the hashes of all variables. What may
-differ is left out: what is not trained (moving averages, seeds, counters), and what each rank or a process
-set has for itself. SMDDP_CHECK_EVERY (_periodic_check.py) does the same within the steps, and in loops.
+Ranks compare 16 bytes, a hash of the weights, and only if these differ the hashes of all variables. Variables
+that may differ are left out: those that are not trained (moving averages, seeds, counters), and what each
+rank or a process set has for itself. SMDDP_CHECK_EVERY (_periodic_check.py) does the same within the steps,
+and in loops.
 """
 
 from __future__ import annotations

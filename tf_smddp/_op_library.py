@@ -148,7 +148,7 @@ NAMED = "\n\n"
 
 
 def gradient(place: int, variable: int) -> str:
-    """What the label of a gradient begins with, which meets no gradient of another place or variable.
+    """The beginning of a gradient's label, which meets no gradient of another place or variable.
 
     Args:
         place: its index among the gradients of the step; those that are None count.

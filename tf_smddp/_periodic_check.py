@@ -4,7 +4,7 @@ All ranks apply the same reduced gradients, so their weights stay equal to the b
 rank changes them by itself: a checkpoint that it alone restores, an operation that is not deterministic, an
 update on one rank only; and where an optimizer does not reduce. So all weights that were broadcast are
 compared, not only those of the step. The check is part of the step, before the gradients are reduced: it
-gets the values that the step reads. What it compares goes through a process set of its own, so that it takes
+gets the values that the step reads. The comparison goes through a process set of its own, so that it takes
 no place among the gradients.
 """
 

@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.2
 _PORT_SECONDS = 5.0
 # All ranks may connect at once.
 _BACKLOG = 4096
-# What a connection may do before it has joined: say nothing for so long, and guess once in so long. When
+# A connection that has not joined may say nothing for so long, and guess once in so long. When
 # there are more of them than this, and than there are ranks, the oldest is closed.
 _SILENT_SECONDS = 10.0
 _WRONG_NUMBER_SECONDS = 1.0
@@ -47,10 +47,10 @@ _MOST_VALUES_OF_RANK = 512
 
 
 class Names(NamedTuple):
-    """What follows from a job's id.
+    """The names that follow from a job's id.
 
     Attributes:
-      job: What the server tells to everybody. A rank compares it with its own.
+      job: The name that the server tells to everybody. A rank compares it with its own.
       mask: Rank r joins as number r ^ mask.
     """
 
@@ -65,7 +65,7 @@ class Names(NamedTuple):
 
 
 class ProcessManager:
-    """What the ranks of one job have told and asked."""
+    """The values that the ranks of one job have told, and their questions."""
 
     def __init__(self, size: int, names: Names) -> None:
         self._size = size

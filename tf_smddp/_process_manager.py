@@ -41,7 +41,7 @@ class Place(NamedTuple):
       rank: This process's index among the job's ranks.
       size: The number of ranks.
       seconds: How long a rank waits for the process manager.
-      run_id: What tells the job from others. It may be a secret.
+      run_id: A text that tells the job from others. It may be a secret.
     """
 
     host: str

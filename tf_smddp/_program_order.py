@@ -16,8 +16,8 @@ it draws a ticket or a number of a sequence, itself or in a function that it cal
   is behind those reads, by a path that no optimizer can take away. Ops that only write are left out. They
   have no result, through which the order could be lost, and may wait for collectives.
   (tests/python/spmd/test_lost_order.py)
-* What can end the step waits for the op that draws before it. The next element of the data also waits for
-  the results of the collectives before it, which would be lost if the step ended while they are under way.
+* An op that can end the step waits for the op that draws before it. The next element of the data also waits
+  for the results of the collectives before it. They would be lost if the step ended while they are under way.
 * In a function that draws, what writes waits for the data before it. Otherwise a step without data may still
   count itself (an optimizer's `iterations`), on some ranks. (tests/python/spmd/test_end_of_data.py)
 

@@ -33,7 +33,7 @@ _RANK = "from tf_smddp import _run_rank; _run_rank.main({folder!r})"
 
 
 class Failure(NamedTuple):
-    """What a rank reports of the exception that has ended its function. The least one is the first."""
+    """The report of a rank on the exception that has ended its function. The least one is the first."""
 
     follows: bool  # from the failure of another rank
     time_ns: int

@@ -21,23 +21,23 @@ LAUNCHER = "SMDDP_LAUNCHER"
 _MAX_REASON_CHARACTERS = 1000
 _MAX_SHORT_CHARACTERS = 200
 
-# What the engine says of a collective that has failed, in an error of TensorFlow's.
+# The text of the engine on a collective that has failed, in an error of TensorFlow's.
 _FAILED = re.compile(
     r"(?:^|\}\} |\n)(?P<what>(?:allreduce|broadcast|barrier|allgather|reducescatter|alltoall|process set)\b"
     r"[^\n]*? failed: )"
 )
-# What a step says that cannot begin; all ops of ours have this name.
+# The text of a step that cannot begin; all ops of ours have this name.
 _NOT_BEGUN = re.compile(r"(?:^|\}\} |\n)(?P<what>)(?=(?:on )?rank \d)")
 _OP = "Smddp"
 _RANK = re.compile(r"\brank (\d+)\b")
-# What TensorFlow appends.
+# Text that TensorFlow appends.
 _APPENDED = re.compile(r"\n\s*\[\[| \[Op:")
 _LIBRARIES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<")
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Cause(NamedTuple):
-    """What the text of the engine's error says."""
+    """The parts of the text of the engine's error."""
 
     what: str  # the collective that has failed, or nothing
     why: str
@@ -50,7 +50,7 @@ class Cause(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the rank finds out about the error that ends it."""
+    """The facts that the rank finds out about the error that ends it."""
 
     error: BaseException
     culprit: Optional[int]  # the other rank that is to blame

@@ -14,7 +14,8 @@
 
 namespace tf_smddp {
 
-// What a tensor is to the user. Tensors of equal shapes that mean different things must not meet.
+// The meaning that a tensor has for the user. Tensors of equal shapes that mean different things must not
+// meet.
 struct Meaning {
   std::uint64_t name = 0;      // a hash of the name that the user gave (HashOfName); 0: there is none
   std::uint32_t gradient = 0;  // of a gradient: its place in the list, from 1, in which those that are None

@@ -85,7 +85,7 @@ class MpiWire : public Wire {
     std::function<void()> ended;
   };
 
-  // What the ranks find out when they meet.
+  // The result of a meeting of the ranks.
   struct Met {
     Handle communicator;
     Hosts hosts;

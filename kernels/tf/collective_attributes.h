@@ -13,7 +13,7 @@
 
 namespace tf_smddp {
 
-// What an op calls one of its tensors.
+// The name that an op has for one of its tensors.
 struct Label {
   // Reads what the op was given (ops/smddp_ops.cc); `node` stands in for an empty name.
   Label(const std::string& given, const std::string& node);

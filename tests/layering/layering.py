@@ -186,7 +186,7 @@ def class_names(root: pathlib.Path) -> List[str]:
     first: Dict[str, str] = {}
     for path in cpp_files(root, ("kernels", "ops")):
         text = without_comments(path.read_text(encoding="utf-8"))
-        # Of the open braces: a namespace, "" if it has no name, None if it is something else.
+        # For each open brace: a namespace, "" if it has no name, None if it is something else.
         scopes: List[Optional[str]] = []
         for match in SCOPE.finditer(text):
             if match.group() == "}":

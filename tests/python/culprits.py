@@ -18,7 +18,7 @@ from typing import Dict, List, Optional, Tuple
 
 from harness import run_job
 
-# What the rank does that has the cause, and its exit code. Where there is none, it fails in its place below.
+# The statement that fails on one rank, and its exit code. The empty ones fail elsewhere, below.
 KINDS: Dict[str, Tuple[str, int]] = {
     "exception": ("raise ValueError('mine')", 1),
     "between_barriers": ("raise KeyError('mine')", 1),

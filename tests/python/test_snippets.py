@@ -2,7 +2,7 @@
 
 A program is a block that begins with an import, imports one of our packages, and calls `init`. It runs as it
 stands, with two ranks, in an empty folder. All ranks must end well, and none may warn of what a reader should
-not do. Of the other blocks, which are parts of scripts or programs for other libraries, some run behind lines
+not do. The other blocks are parts of scripts or programs for other libraries. Some run behind lines
 that they need, and test_docs.py runs the rest.
 """
 

@@ -73,7 +73,7 @@ inline bool RefuseCalls(const std::vector<RefusedCall>& calls) {
   return InstallFilter(calls, SECCOMP_RET_ERRNO) >= 0;
 }
 
-// Likewise, but makes only the `n`-th of these calls fail, counted from 1. A thread of this process, which is
+// As above, but makes only the `n`-th of these calls fail, counted from 1. A thread of this process, which is
 // not restricted, answers each of them. The errors must be equal.
 inline bool RefuseNthCall(const std::vector<RefusedCall>& calls, int n) {
   std::promise<int> listener;

@@ -1,4 +1,4 @@
-"""What ranks tell the launcher: which one has failed first, and that they are ranks at all."""
+"""The notes of ranks to the launcher: which one has failed first, and that they are ranks at all."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What strangers can't do to our process manager for MPI, and what ends a job: its protocol, by sockets."""
+"""Strangers can't end a job by our process manager for MPI: its protocol, by sockets."""
 
 import hashlib
 import resource
@@ -26,7 +26,9 @@ class Server:
     def __init__(self, before=None):
         # Another test may take a free port before the program does.
         answers = (self._start(before) for _ in range(5))
-        assert next((answer for answer in answers if answer != b"Address already in use\n"), "") == b"listens\n"
+        assert (
+            next((answer for answer in answers if answer != b"Address already in use\n"), "") == b"listens\n"
+        )
 
     def _start(self, before):
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -2,7 +2,7 @@
 
 A `tf.function` orders each read and each write of a variable (or iterator, or random generator) against the
 writes around it. TensorFlow's graph optimizer may lose such an order (docs/lost-order.md). It then depends on
-time which value a step reads. What is found here does not: only the optimized graph is looked at.
+time which value a step reads. The result here does not: only the optimized graph is looked at.
 
     assert unordered_pairs(lambda: tf.function(step)()) == []
 """
@@ -60,7 +60,7 @@ def unordered_pairs(run: Callable[[], Any]) -> List[str]:
 
 
 def unordered_in(graph: Any) -> List[str]:
-    """What unordered_pairs() finds, in one optimized GraphDef and in its functions."""
+    """The pairs that unordered_pairs() finds, in one optimized GraphDef and in its functions."""
     library = {function.signature.name: function for function in graph.library.function}
     found = _Graph(graph.node, library).unordered()
     for name, function in library.items():

@@ -105,7 +105,7 @@ class Optimizer:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What a seed makes."""
+    """The program that a seed makes."""
 
     dtype: str
     variables: Tuple[str, ...]  # their kinds
@@ -200,7 +200,7 @@ class _Maker:
         loss = self._loss()
         used = {variable for term in loss for _, variable in term.layers}
         if self._optimizers[optimizer].passes > 1:
-            # What a gradient is that is None in some passes is tested in test_optimizer_passes.py.
+            # Gradients that are None in some passes are tested in test_optimizer_passes.py.
             variables = tuple(i for i in variables if i in used)
         # A list without any gradient is an error in Keras.
         if not used & set(variables):

@@ -1,6 +1,7 @@
 """Between the epochs of `fit`, ranks compare their trained weights, and warn if these differ.
 
-So an optimizer that does not reduce is noticed, whatever else was reduced. What may differ gives no warning.
+So an optimizer that does not reduce is noticed, whatever else was reduced. Weights that may differ
+give no warning.
 """
 
 import warnings

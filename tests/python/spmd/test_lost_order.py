@@ -225,7 +225,7 @@ def test_what_tensorflow_loses_by_itself():
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["once", "persistent"])
 def test_a_function_with_a_collective_is_differentiated(persistent):
-    """What the backward graph draws comes before what the caller draws next."""
+    """The backward graph draws its tickets before the caller draws its next."""
     weight = variable(3)
     forward = tf.function(lambda: tf.reduce_sum(sdp.allreduce(weight * weight, 0, 1)))
 

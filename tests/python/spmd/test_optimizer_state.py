@@ -1,6 +1,6 @@
 """A distributed optimizer is the same object with the same state, and is saved as a plain one.
 
-What is made of it in Python, by `from_config`, its type, copies and pickles, reduces as it does.
+An optimizer that is made of it in Python, by `from_config`, its type, copies and pickles, reduces as it does.
 """
 
 import copy

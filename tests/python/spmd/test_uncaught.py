@@ -1,4 +1,4 @@
-"""What the texts of errors say of their cause. test_culprits.py has what jobs make of it."""
+"""The texts of errors name their cause. test_culprits.py has what jobs make of it."""
 
 import pytest
 import tensorflow as tf
