@@ -77,7 +77,7 @@ class Client {
                   const std::function<Status()>& prepare) {
     deadline_ += kPatienceWithRankZero;
     const Hello hello = MakeHello(config_, rendezvous_.token(), arena_bytes);
-    Status status = SendMessage(socket_.get(), &hello, sizeof hello, {arena_fd});
+    Status status = Send(&hello, sizeof hello, {arena_fd});
     std::vector<UniqueFd> fds;
     if (status.ok()) status = ReceiveStatus(1, &fds);
     if (!status.ok()) return status;
@@ -90,16 +90,24 @@ class Client {
     }
     const Status prepared = prepare();
     const StatusMessage ready = MakeStatusMessage(prepared);
-    status = SendMessage(socket_.get(), &ready, sizeof ready, {});
+    status = Send(&ready, sizeof ready, {});
     if (!prepared.ok()) return prepared;
     if (status.ok()) status = ReceiveStatus(0, &fds);
     return status;
   }
 
+  static Status OfRankZero(const Status& status) {
+    return status.ok() ? status : Internal("rank 0, during init(): " + status.message());
+  }
+
+  Status Send(const void* message, std::size_t bytes, const std::vector<int>& fds) {
+    return OfRankZero(SendMessage(socket_.get(), message, bytes, fds));
+  }
+
   Status ReceiveStatus(std::size_t max_fds, std::vector<UniqueFd>* fds) {
     StatusMessage message;
     Status status = ReceiveMessage(socket_.get(), &message, sizeof message, max_fds, deadline_, fds);
-    if (!status.ok()) return Internal("rank 0, during init(): " + status.message());
+    if (!status.ok()) return OfRankZero(status);
     return StatusOf(message);
   }
 
@@ -107,7 +115,7 @@ class Client {
     PeerInfo info;
     std::vector<UniqueFd> fds;
     Status status = ReceiveMessage(socket_.get(), &info, sizeof info, 2, deadline_, &fds);
-    if (!status.ok()) return Internal("rank 0, during init(): " + status.message());
+    if (!status.ok()) return OfRankZero(status);
     if (info.rank < 0 || info.rank >= config_.local_size ||
         fds.size() != 1 + static_cast<std::size_t>(info.has_pidfd)) {
       return Internal("rank 0 sent a description of a rank that this version does not understand");

@@ -118,6 +118,7 @@ Status SendMessage(int socket, const void* data, std::size_t bytes, const std::v
     if (errno != ETOOMANYREFS || tries >= kInFlightTries) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return Internal("closed the connection");
   if (sent != static_cast<ssize_t>(bytes)) return SystemError("sending a bootstrap message failed");
   return {};
 }

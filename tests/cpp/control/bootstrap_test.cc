@@ -288,6 +288,15 @@ TEST(Bootstrap, AProcessOfAnotherRunIsRefusedAndTheRunContinues) {
       << refused;
 }
 
+TEST(Bootstrap, AConnectionThatTheOtherSideHasClosed) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd ours(ends[0]);
+  ::close(ends[1]);
+  const StatusMessage message = MakeStatusMessage({});
+  EXPECT_EQ(SendMessage(ours.get(), &message, sizeof message, {}).message(), "closed the connection");
+}
+
 TEST(Bootstrap, LongMessagesAreCutBetweenCharacters) {
   const std::string fits(sizeof(StatusMessage::text) - 3, 'x');
   EXPECT_EQ(StatusOf(MakeStatusMessage(Internal(fits + "重み"))).message(), fits);
