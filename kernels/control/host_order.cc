@@ -157,15 +157,17 @@ void HostOrder::AddToMayBePromised(const Key& key) {
 }
 
 // Launches what was promised as far as it has been reported, and then what is ready behind it. Where a rank
-// has left, the host has kept no promise, so this launches nothing before it is withdrawn.
+// has left, the host has kept no promise, so this launches nothing before it is withdrawn. A launch that
+// fails empties both lists.
 void HostOrder::LaunchInOrder(std::vector<RelayMessage>* out) {
   for (std::deque<Key>* const keys : {&promised_, &behind_}) {
-    for (; !keys->empty(); keys->pop_front()) {
+    while (!keys->empty()) {
       const auto found = waiting_.find(keys->front());
       if (!AllReady(found->second)) return;
       if (found->second.promised && !HasAllRanks(found->second)) return;
       Entry entry = std::move(found->second);
       waiting_.erase(found);
+      keys->pop_front();
       Launch(std::move(entry), out);
     }
   }
@@ -221,9 +223,10 @@ void HostOrder::TakeWithdrawn(std::vector<RelayMessage>* out) {
     entry.promised = false;
     (AllReady(entry) ? behind_ : may_be_promised_).push_back(key);
   }
+  const std::uint64_t incarnation = incarnation_;
   LaunchInOrder(out);
   const std::optional<Failure> failure = std::exchange(failure_, std::nullopt);
-  if (failure) Fail(failure->origin, failure->text, out);
+  if (failure && incarnation == incarnation_) Fail(failure->origin, failure->text, out);
   for (const auto& [host, message] : std::exchange(left_, {})) TakeLeft(host, message, out);
 }
 

@@ -52,7 +52,7 @@ class Reader {
   }
   bool GetRank(RankId* rank) {
     std::int32_t value = 0;
-    if (!Get(&value)) return false;
+    if (!Get(&value) || value < RankId().value() || value >= kMaxRanks) return false;
     *rank = RankId(value);
     return true;
   }
@@ -154,6 +154,8 @@ bool Get(Reader* reader, RelayMessage* message) {
       !reader->Get(&seals)) {
     return false;
   }
+  const bool is_of_rank = message->kind == RelayMessage::kLeft || message->kind == RelayMessage::kShutDown;
+  if (is_of_rank && message->rank == RankId()) return false;
   message->seals = seals != 0;
   std::uint64_t pieces = 0;
   if (!reader->GetCount(&pieces, sizeof(std::uint64_t))) return false;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/common/launch_environment.h"
 #include "kernels/control/readiness_table.h"
 
 namespace tf_smddp {
@@ -413,6 +414,32 @@ TEST_F(PromiseTest, APromiseIsWithdrawnWhenARankHasLeft) {
   EXPECT_EQ(out[1].kind, RelayMessage::kLeft);
 }
 
+TEST_F(PromiseTest, TheRootOfAPromisedBroadcastHasLeft) {
+  for (const bool another_failure : {false, true}) {
+    HostOrder order({{0}, {1, 2}});
+    const auto broadcast = [](int rank) {
+      Operation operation = {CollectiveKind::kBroadcast};
+      operation.root = RankId(2);
+      RelayMessage message = Alone(1, {rank});
+      message.manifest = MakeManifest(operation, 0, 0, {4}, "w");
+      return message;
+    };
+    Messages out;
+    order.Take(0, broadcast(0), &out);
+    order.Promise(&out);
+    ASSERT_EQ(out.size(), 1u);
+    order.Take(1, broadcast(1), &out);
+    order.Take(1, Left(2), &out);
+    if (another_failure) order.Take(0, Failed("another failure"), &out);
+    out.clear();
+    order.Take(1, Withdrawn(), &out);
+    ASSERT_EQ(out.size(), 2u);
+    EXPECT_EQ(out[0].kind, RelayMessage::kFail);
+    EXPECT_NE(out[0].text.find("the root has left the process set"), std::string::npos) << out[0].text;
+    EXPECT_EQ(out[1].kind, RelayMessage::kLeft);
+  }
+}
+
 TEST_F(PromiseTest, WhatIsReadyBehindAPromiseIsLaunchedAfterItsWithdrawal) {
   Take(0, Alone(1, {0, 2}));
   EXPECT_EQ(Promise().size(), 1u);
@@ -567,6 +594,19 @@ TEST(RelayMessage, PartsThatDifferComeAsTheyWere) {
       EXPECT_EQ(decoded[0].parts[i].rank, message.parts[i].rank);
       EXPECT_EQ(decoded[0].parts[i].rows, message.parts[i].rows);
       EXPECT_EQ(decoded[0].parts[i].splits, message.parts[i].splits);
+    }
+  }
+}
+
+TEST(RelayMessage, ARankThatNoJobHasIsNone) {
+  for (const auto kind : {RelayMessage::kShutDown, RelayMessage::kLeft, RelayMessage::kReady}) {
+    for (const int rank : {-2, -1, 0, kMaxRanks - 1, kMaxRanks}) {
+      RelayMessage message;
+      message.kind = kind;
+      message.rank = RankId(rank);
+      const bool has_no_rank = rank == -1 && kind == RelayMessage::kReady;
+      std::vector<RelayMessage> decoded;
+      EXPECT_EQ(Decode(Encode({message}), &decoded), has_no_rank || (rank >= 0 && rank < kMaxRanks)) << rank;
     }
   }
 }
