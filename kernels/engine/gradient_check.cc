@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "kernels/control/ticket.h"
+
 namespace tf_smddp {
 namespace {
 
@@ -37,7 +39,8 @@ bool AllFinite(DType dtype, const void* data, std::uint64_t bytes) {
 
 void GradientCheck::Look(const Request& request, const Manifest& manifest, std::uint64_t ticket,
                          const Logger& logger) {
-  if (manifest.meaning.gradient == 0 || (ticket >= kFirst && ticket % kEvery != 0)) return;
+  const std::uint64_t group = NumberOf(ticket);
+  if (manifest.meaning.gradient == 0 || (group >= kFirst && group % kEvery != 0)) return;
   if (!request.input.on_host() || warned_.load(std::memory_order_relaxed)) return;
   if (AllFinite(request.operation.dtype, request.input.data, InputBytes(request)) || warned_.exchange(true)) {
     return;
@@ -45,7 +48,7 @@ void GradientCheck::Look(const Request& request, const Manifest& manifest, std::
   logger.Log(
       LogLevel::kWarning,
       "this rank's gradient has a NaN or an infinity before it is reduced, in the group of tensors number " +
-          std::to_string(ticket) + " (counted from 0): " + DescribeManifest(manifest) +
+          std::to_string(group) + " (counted from 0): " + DescribeManifest(manifest) +
           ". After that, all ranks' weights have it: look at the data of this rank. Only a loss scale "
           "skips such a step; then ignore this");
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/control/ticket.h"
 #include "tests/cpp/testing/ranks.h"
 
 namespace tf_smddp::testing {
@@ -82,6 +83,18 @@ TEST(GradientCheck, NamesTheRankAndTheTensorOnce) {
 TEST(GradientCheck, LooksNowAndThen) {
   EXPECT_NE(LogOf(102, 50, true, 3).find("number 101 (counted from 0)"), std::string::npos);
   EXPECT_EQ(LogOf(100, 50, true, 3), "");
+}
+
+TEST(GradientCheck, CountsFromZeroAfterAFailedStep) {
+  std::vector<float> data(3, std::nanf(""));
+  const Request request = AllreduceFloats(data, &data);
+  Meaning meaning;
+  meaning.gradient = 1;
+  const Manifest manifest = MakeManifest(request.operation, 0, 1, {3}, "w", meaning);
+  ::testing::internal::CaptureStderr();
+  GradientCheck().Look(request, manifest, (std::uint64_t{1} << kTicketNumberBits) | 2,
+                       Logger(LogLevel::kWarning, 0));
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("number 2 (counted from 0)"), std::string::npos);
 }
 
 TEST(GradientCheck, LooksAtGradientsOnlyAndCanBeTurnedOff) {
