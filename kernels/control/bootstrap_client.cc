@@ -77,7 +77,7 @@ class Client {
                   const std::function<Status()>& prepare) {
     deadline_ += kPatienceWithRankZero;
     const Hello hello = MakeHello(config_, rendezvous_.token(), arena_bytes);
-    Status status = Send(&hello, sizeof hello, {arena_fd});
+    Status status = OfRankZero(SendMessage(socket_.get(), &hello, sizeof hello, {arena_fd}));
     std::vector<UniqueFd> fds;
     if (status.ok()) status = ReceiveStatus(1, &fds);
     if (!status.ok()) return status;
@@ -90,18 +90,13 @@ class Client {
     }
     const Status prepared = prepare();
     const StatusMessage ready = MakeStatusMessage(prepared);
-    status = Send(&ready, sizeof ready, {});
-    if (!prepared.ok()) return prepared;
-    if (status.ok()) status = ReceiveStatus(0, &fds);
-    return status;
+    // Where rank 0 has closed the connection, its last message may have the reason.
+    static_cast<void>(SendMessage(socket_.get(), &ready, sizeof ready, {}));
+    return prepared.ok() ? ReceiveStatus(0, &fds) : prepared;
   }
 
   static Status OfRankZero(const Status& status) {
     return status.ok() ? status : Internal("rank 0, during init(): " + status.message());
-  }
-
-  Status Send(const void* message, std::size_t bytes, const std::vector<int>& fds) {
-    return OfRankZero(SendMessage(socket_.get(), message, bytes, fds));
   }
 
   Status ReceiveStatus(std::size_t max_fds, std::vector<UniqueFd>* fds) {

@@ -212,7 +212,7 @@ class Server {
     const std::string process = "pid " + std::to_string(pid) + " connected during init() and " + what;
     refused_ = "; " + process;
     const Logger logger(static_cast<LogLevel>(config_.log_level), config_.rank);
-    logger.Log(LogLevel::kWarning, process + ", so it is no rank of this job; init() goes on without it");
+    logger.Log(LogLevel::kWarning, process + ", so it is not counted as a rank; init() goes on without it");
   }
 
   // Reads the hello of a new connection and takes its sender as a rank. A process of another run, and one
