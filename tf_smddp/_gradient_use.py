@@ -19,7 +19,8 @@ from tf_smddp._conversion import unwrapped
 from tf_smddp._reduce_op import ReduceOp
 
 _ById = weakref.WeakValueDictionary[int, Any]
-_FEW = 4
+_FEW = 4  # of each broadcast, and small ones; or one of any size
+_SMALL = 16384  # elements
 _SECONDS = 60.0
 _WRAP = "Wrap the optimizer in DistributedOptimizer, or the tape in DistributedGradientTape"
 
@@ -39,6 +40,7 @@ class _Seen:
         # The variables that were broadcast, by id; and of a few of these, the values then.
         self.broadcast: _ById = weakref.WeakValueDictionary()
         self.values: Dict[int, Any] = {}
+        self.is_changing = False  # whether _look() found other values than before
         self.unless_broadcast: List[str] = []
         self.warned_of_never = self.warned_of_twice = False
         # By id: the variables of which a tape or an optimizer has reduced gradients; those that each rank has
@@ -80,8 +82,9 @@ def note_broadcast(variables: Sequence[tf.Variable]) -> None:
     _seen.broadcast.update({id(each): each for each in variables})
     if tf.executing_eagerly() and not _seen.reduced and _runtime.rank() == 0:
         trained = [each for each in variables if each.trainable and each.dtype.is_floating]
-        few = sorted(trained, key=_size_of)[:_FEW]
-        _seen.values = {id(each): np.array(each.numpy()) for each in few}
+        for each in sorted(trained, key=_size_of)[:_FEW]:
+            if _size_of(each) <= _SMALL or not _seen.values:
+                _seen.values[id(each)] = np.array(each.numpy())
         if _seen.timer is None and _runtime.size() > 1:
             _start_timer()
 
@@ -100,10 +103,17 @@ def _stop_timer() -> None:
 
 
 def _look() -> None:
-    """Warns if what was broadcast has been trained since then; else looks again later."""
-    if broadcast_ones_have_changed():
-        warn_if_never_reduced("tf_smddp", "variables have other values than when they were broadcast")
+    """Warns if variables that were broadcast change from look to look; else looks again later.
+
+    They may change once without a training: a script may load weights after the broadcast.
+    """
+    changed = have_changed(broadcast_ones())
+    if changed and _seen.is_changing:
+        warn_if_never_reduced("tf_smddp", "variables that were broadcast get new values again and again")
     elif not _seen.reduced:
+        _seen.is_changing = bool(changed)
+        known = {id(each): each for each in broadcast_ones()}
+        _seen.values = {key: np.array(known[key].numpy()) for key in _seen.values if key in known}
         _start_timer()
 
 
@@ -116,12 +126,15 @@ def broadcast_ones() -> List[tf.Variable]:
     return [each for each in _seen.broadcast.values() if each.trainable and each.dtype.is_floating]
 
 
-def broadcast_ones_have_changed() -> bool:
-    """Whether some variable has another value than when it was broadcast, by a look at a few small ones."""
-    return any(
-        id(each) in _seen.values and not np.array_equal(_seen.values[id(each)], each.numpy(), equal_nan=True)
-        for each in broadcast_ones()
-    )
+def have_changed(variables: Sequence[tf.Variable]) -> Optional[bool]:
+    """Whether some of these have other values than when they were broadcast; None if that is not known.
+
+    Only a few small ones are known.
+    """
+    known = [each for each in variables if id(each) in _seen.values]
+    if not known:
+        return None
+    return any(not np.array_equal(_seen.values[id(each)], each.numpy(), equal_nan=True) for each in known)
 
 
 def reduced_at() -> float:

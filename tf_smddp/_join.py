@@ -41,6 +41,12 @@ class join:
     """
 
     last_rank: Optional[int] = None
+    _num_open = 0  # blocks that this process is in
+
+    @classmethod
+    def is_open(cls) -> bool:
+        """Returns whether this process is in such a block."""
+        return cls._num_open > 0
 
     def __init__(self, *state: Any):
         """Makes it; nothing is sent.
@@ -65,6 +71,7 @@ class join:
     def __enter__(self) -> join:
         """Begins the loop. Collective if SMDDP_CHECK_EVERY is set."""
         _periodic_check.prepare()
+        join._num_open += 1
         return self
 
     def __exit__(
@@ -79,6 +86,7 @@ class join:
             RuntimeError: a rank has ended without coming here, or the job has ended; the text says which.
             tf.errors.InternalError: the ranks have different numbers of variables, or different shapes.
         """
+        join._num_open -= 1
         if kind is None:
             self.last_rank = leave_and_return()
             variables = variables_in(self._state, "join")

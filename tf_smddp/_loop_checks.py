@@ -61,7 +61,10 @@ def _warn_of_optimizers(broadcast: List[tf.Variable]) -> None:
     """Warns of those that have trained what was broadcast, and whose gradients nothing has reduced."""
     for optimizer in _plain_optimizers():
         trained = _trained_by(optimizer, broadcast)
-        if not any(map(_gradient_use.is_reduced, trained)) and value_of(optimizer.iterations) > 0:
+        if not trained or any(map(_gradient_use.is_reduced, trained)):
+            continue
+        # A model that was loaded brings its optimizer, which may train nothing.
+        if value_of(optimizer.iterations) > 0 and _gradient_use.have_changed(trained) is not False:
             _gradient_use.warn_if_optimizer_never_reduces("tf_smddp", optimizer, trained)
 
 

@@ -110,6 +110,11 @@ WORLD = 0  # the number of the set of all ranks
 _added: Dict[int, ProcessSet] = {0: global_process_set}
 
 
+def some_leave_ranks_out() -> bool:
+    """Whether there is a set of some ranks only, which may train other weights. The same on all ranks."""
+    return any(each.size() < _runtime.size() for each in _added.values())
+
+
 def _forget() -> None:
     for number in [number for number in _added if number != 0]:
         _added.pop(number).process_set_id = None

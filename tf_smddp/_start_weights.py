@@ -67,15 +67,19 @@ def make_equal(
     new = _new(variables)
     if not new:
         return
-    if optimizer is not None and id(optimizer) not in _checked:
-        _remember([optimizer])
-        new += _new(_variables_of(optimizer))
     _remember(new)
+    is_new = optimizer is not None and id(optimizer) not in _checked
+    state = _new(_variables_of(optimizer)) if is_new else []
+    _remember([*state, optimizer] if is_new else [])
     choice = _setting()
     if choice == "ignore":
         return
     with tf.init_scope():
-        _compare(new, choice, caller, broadcast_may_follow)
+        if _compare([*new, *state], choice, caller, broadcast_may_follow) or not is_new:
+            return
+        # An optimizer that one rank alone has restored, or built, has variables there alone.
+        if _compare(new, choice, caller, broadcast_may_follow):
+            _tell_of_state(choice, caller, type(optimizer).__name__)
 
 
 def number_of_variable(variable: Any) -> int:
@@ -126,7 +130,11 @@ def _has_value(variable: Any) -> bool:
         return bool(found.is_initialized())
 
 
-def _compare(new: Sequence[Any], choice: str, caller: str, broadcast_may_follow: bool) -> None:
+def _compare(new: Sequence[Any], choice: str, caller: str, broadcast_may_follow: bool) -> bool:
+    """Collective. Returns whether all ranks have as many variables, of the same types and shapes.
+
+    For trained variables that are not, the errors of their gradients name them.
+    """
     variables = [unwrapped(each) for each in new]
     names = [source_label(each) for each in new]
     hashes = [hash_with_kind(each.numpy(), name) for each, name in zip(variables, names)]
@@ -134,15 +142,15 @@ def _compare(new: Sequence[Any], choice: str, caller: str, broadcast_may_follow:
         are_same, first = _are_same_everywhere(hashes)
         by_rank = {} if are_same else of_all_ranks(hashes)
     if len({tuple(each[:BYTES] for each in of) for of in by_rank.values()}) > 1:
-        return  # different variables, which the errors of their gradients name
+        return False
     _numbers.update({id(each): first + i for i, each in enumerate(variables)})
     if are_same:
-        return
+        return True
     root = min(by_rank)  # rank 0, unless it waits in join()
     _check_order(names, by_rank, root, caller)
     by_rank = {rank: [each[: 2 * BYTES] for each in of] for rank, of in by_rank.items()}
     if all(of == by_rank[root] for of in by_rank.values()):
-        return  # but for their names, which may differ
+        return True  # but for their names, which may differ
     what = _difference([each.name for each in variables], by_rank, root)
     remedy = (
         "Create the variables, and then call broadcast_variables() or use BroadcastGlobalVariablesCallback"
@@ -159,6 +167,19 @@ def _compare(new: Sequence[Any], choice: str, caller: str, broadcast_may_follow:
             _gradient_use.warn_unless_broadcast(text)
         else:
             warnings.warn(text, stacklevel=2)
+    return True
+
+
+def _tell_of_state(choice: str, caller: str, kind: str) -> None:
+    text = (
+        f"{caller}: the optimizer ({kind}) has other variables on some ranks than on others before the first "
+        "reduced gradients, as when one rank alone has restored or built it. If their values are not those "
+        "that a new optimizer has, the ranks will train apart. Build or restore it on all ranks."
+    )
+    if choice == "error":
+        raise RuntimeError(text)
+    if _runtime.rank() == 0:
+        warnings.warn(text, stacklevel=2)
 
 
 # These are in the sequence of the gradients, which follow: another thread may be at out-of-band collectives.

@@ -52,6 +52,9 @@ class _State:
     def __init__(self) -> None:
         self.group: Optional[_Group] = None
         self.last_ticket: Optional[tf.Tensor] = None
+        # The ops of a v1 graph that take data, among the first so many.
+        self.data: List[tf.Operation] = []
+        self.num_seen = 0
 
 
 class _EagerState(threading.local, _State):
@@ -101,7 +104,10 @@ def draw_ticket(communicator: int = 0, after: Sequence[tf.Tensor] = ()) -> tf.Te
     first: List[tf.Operation] = []
     # Else _program_order.py adds what the ticket waits for: Note [What is before a draw].
     if not _tensorflow_private.has_program_order(graph):
-        first = [op for op in graph.get_operations() if _functions.takes_data(op)]
+        ops = graph.get_operations()
+        state.data += filter(_functions.takes_data, ops[state.num_seen :])
+        state.num_seen = len(ops)
+        first += state.data
         if state.last_ticket is not None:
             first.append(state.last_ticket.op)
     with tf.control_dependencies([*first, *after]):

@@ -8,11 +8,13 @@ import numbers
 import operator
 from typing import Any, ClassVar, List, Optional, Sequence
 
+import tensorflow as tf
+
 from tf_smddp._call_site import check_call_site
 from tf_smddp._callbacks_beside import warn_within_fit
 from tf_smddp._compression import compressor_around_op
 from tf_smddp._gradient_use import note_apart, note_optimizer
-from tf_smddp._optimizers.reclassing import is_distributed, state_of
+from tf_smddp._optimizers.reclassing import is_distributed
 from tf_smddp._periodic_check import check
 from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients
@@ -83,14 +85,12 @@ class Reduction:
 
 def reduces(optimizer: Any) -> bool:
     """Returns whether the optimizer is distributed, or the one that it wraps."""
-    return any(map(is_distributed, (optimizer, getattr(optimizer, "inner_optimizer", None))))
-
-
-def has_process_set(optimizer: Any) -> bool:
-    """Returns whether the optimizer, or the one that it wraps, reduces over some ranks only."""
-    both = (optimizer, getattr(optimizer, "inner_optimizer", None))
-    sets = [state_of(each).reduction.process_set for each in both if is_distributed(each)]
-    return any(each is not None and each.process_set_id != WORLD for each in sets)
+    inner = [getattr(optimizer, "inner_optimizer", None)]
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        inner.append(
+            getattr(optimizer, "optimizer", None)
+        )  # Keras 2's TFOptimizer, which reduces in v1 graphs
+    return any(map(is_distributed, (optimizer, *inner)))
 
 
 def make_reduction(

@@ -222,6 +222,43 @@ def test_ranks_with_different_numbers_of_batches(rank, told):
     assert not told(DIFFER)
 
 
+def test_fit_within_join(rank, told):
+    family = FAMILIES[0]
+    model = compile_(family, made(family), sdp.DistributedOptimizer(sgd(family)))
+    with sdp.join(model):
+        fit(model, rank, rows=8 + 4 * rank)
+    assert not told(DIFFER)
+    assert not sdp.join.is_open()
+
+
+@pytest.mark.min_ranks(2)
+def test_a_train_step_with_a_tape_of_a_process_set(rank, size, told):
+    """The sets train different numbers of epochs."""
+    family = FAMILIES[0]
+    sets = [sdp.add_process_set([0]), sdp.add_process_set(list(range(1, size)))]
+
+    class Model(family.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = family.keras.layers.Dense(2)
+
+        def call(self, inputs, training=False):
+            return self.dense(inputs)
+
+        def train_step(self, data):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(data[0], training=True) - data[1]) ** 2)
+            tape = sdp.DistributedGradientTape(tape, process_set=sets[rank > 0])
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+            return {"loss": loss}
+
+    fit(compile_(family, Model(), sgd(family)), rank, epochs=1 + (rank > 0))
+    assert not told(DIFFER)
+    for each in sets:
+        sdp.remove_process_set(each)
+
+
 @pytest.mark.min_ranks(2)
 def test_what_a_process_set_trains(rank, size, told):
     """The sets train different numbers of epochs."""

@@ -17,6 +17,7 @@ from optimizer_families import ALL, each_and_tf_keras
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
 from tf_smddp import _gradient_use, _loop_checks, _periodic_check
+from tf_smddp._optimizers.arguments import reduces
 from tf_smddp.keras import callbacks
 
 TWICE = "reduces gradients that DistributedGradientTape has reduced"
@@ -232,18 +233,19 @@ def test_rows_that_a_tape_gathers_are_gradients(told):
     assert told(NEVER) == []
 
 
-@pytest.mark.parametrize("what", ["trained", "not yet", "reduced"])
+@pytest.mark.parametrize("what", ["trained", "not yet", "reduced", "loaded"])
 def test_a_minute_after_a_broadcast(rank, size, told, what, monkeypatch):
     monkeypatch.setattr(_gradient_use, "_SECONDS", 0.1)
     weight = tf.Variable([1.0])
     sdp.broadcast_variables([weight], 0)
     if what == "reduced":
         reduced_gradients(weight)
-    if what != "not yet":
-        weight.assign_add([1.0])
-    time.sleep(0.5)
+    for step in range(10):
+        if what == "trained" or (step == 0 and what != "not yet"):
+            weight.assign_add([1.0])
+        time.sleep(0.05)
     wanted = rank == 0 and size > 1 and what == "trained"
-    assert len(told("than when they were broadcast, " + NEVER)) == wanted, told(NEVER)
+    assert len(told("get new values again and again, " + NEVER)) == wanted, told(NEVER)
     _gradient_use._stop_timer()
 
 
@@ -278,6 +280,31 @@ def test_the_second_optimizer_of_a_loop(rank, size, family, second, when, told, 
     found = told("has applied gradients that were not reduced")
     assert len(found) == (rank == 0 and size > 1 and second == "plain"), found
     assert all("an optimizer (SGD)" in text for text in found)
+
+
+@each_and_tf_keras(ALL)
+def test_an_optimizer_that_came_with_a_loaded_model(rank, family, told, monkeypatch):
+    """It has steps behind it, and trains nothing."""
+    monkeypatch.setattr(_loop_checks._state, "knows_optimizers", False)
+    mine, teachers = tf.Variable([1.0]), tf.Variable([1.0])
+    one, loaded = sdp.DistributedOptimizer(family.optimizers.SGD(0.5)), family.optimizers.Adam(0.5)
+    gc.collect()
+    gc.unfreeze()
+    loaded.apply_gradients([(tf.constant([1.0]), teachers)])
+    sdp.broadcast_variables([mine], 0)
+    sdp.broadcast_variables([teachers], 0)
+    one.apply_gradients([(tf.constant([1.0]), mine)])
+    _loop_checks._at_shutdown()
+    gc.freeze()
+    assert not told("has applied gradients that were not reduced")
+
+
+@pytest.mark.keras(2)  # Keras 3 takes no optimizers of tf.compat.v1.train
+def test_a_v1_optimizer_in_a_v1_graph_of_keras():
+    with tf.Graph().as_default():
+        wrapped = tf.keras.optimizers.get(sdp.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer()))
+        assert reduces(wrapped)
+        assert not reduces(tf.keras.optimizers.get(tf.compat.v1.train.AdamOptimizer()))
 
 
 def test_weights_of_a_loop_that_are_not_finite(rank, size, told, monkeypatch):

@@ -1,5 +1,6 @@
 """Ranks that begin with different weights get rank 0's, before the first reduced gradients, and are told."""
 
+import re
 import warnings
 
 import numpy as np
@@ -232,3 +233,29 @@ def test_a_loop_with_an_optimizer(rank, size, family, mode, caught):
         step(tf.ones([4, 3]))
     assert_told(caught, rank, size, tf_name(model.trainable_variables[0]), others(size))
     assert_same_on_all_ranks([array(weight) for weight in model.trainable_variables])
+
+
+@pytest.mark.min_ranks(2)
+@pytest.mark.parametrize("choice", ["broadcast", "error"])
+@each_and_tf_keras(ALL)
+def test_one_rank_has_an_optimizer_with_state(rank, family, choice, caught, monkeypatch):
+    """The model's weights are compared all the same. Legacy optimizers are built on all ranks by then."""
+    monkeypatch.setenv("SMDDP_UNEQUAL_WEIGHTS", choice)
+    model = made(family, 10 + rank * (choice == "broadcast"))
+    weights = model.trainable_variables
+    optimizer = family.optimizers.Adam(0.1)
+    if rank == 0:
+        optimizer.apply_gradients([(tf.zeros(weight.shape), weight) for weight in weights])
+    optimizer = sdp.DistributedOptimizer(optimizer)
+    pairs = [(tf.ones(weight.shape), weight) for weight in weights]
+    differ = "the ranks' weights differ"
+    text = differ if family.is_legacy else "the optimizer (Adam) has other variables on some ranks"
+    if choice == "error":
+        with pytest.raises(RuntimeError, match=re.escape(text)):
+            optimizer.apply_gradients(pairs)
+        return
+    optimizer.apply_gradients(pairs)
+    assert sum(text in str(each.message) for each in caught) == (rank == 0)
+    assert sum(differ in str(each.message) for each in caught) == (rank == 0)
+    if family.is_legacy:
+        assert_same_on_all_ranks([array(weight) for weight in weights])

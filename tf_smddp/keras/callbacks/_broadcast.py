@@ -26,6 +26,7 @@ from tf_smddp._callbacks_beside import callbacks_of_caller, warn_of
 from tf_smddp._device_hints import warn_about_device_hint
 from tf_smddp._drift import EpochCheck
 from tf_smddp._gradient_use import warn_if_never_reduced, warn_if_optimizer_never_reduces
+from tf_smddp._join import join
 from tf_smddp._model_variables import (
     build_from,
     is_built,
@@ -35,7 +36,8 @@ from tf_smddp._model_variables import (
     variables_of,
     weights_of,
 )
-from tf_smddp._optimizers.arguments import has_process_set, reduces
+from tf_smddp._optimizers.arguments import reduces
+from tf_smddp._process_sets import some_leave_ranks_out
 
 
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
@@ -138,9 +140,9 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
                     warn_if_optimizer_never_reduces(caller, optimizer, trainable_of(self.model))
 
     def _compare_weights(self) -> None:
-        optimizers = optimizers_of(self.model)
-        # Ranks of different process sets may train different numbers of epochs.
-        if self._epochs > 0 and not any(map(has_process_set, optimizers)):
+        # The ranks of different process sets may train different numbers of epochs. In join(), they may end
+        # them at different times.
+        if self._epochs > 0 and not some_leave_ranks_out() and not join.is_open():
             self._check.run(weights_of(self.model), self._epochs)
 
     def _forget_time_of_broadcast(self) -> None:
