@@ -247,7 +247,11 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
         return _fail(f"the launcher can't start: {error.strerror}; look at `ulimit -n -u`", _CANNOT_START)
     try:
         rendezvous.create(directory)
-        run.listen(rank_notes.RankNotes(rendezvous.fifo(directory)))
+        try:
+            run.listen(rank_notes.RankNotes(rendezvous.fifo(directory)))
+        except OSError as error:
+            text = f"the launcher can't start: {error.strerror}; look at `ulimit -n`"
+            raise rendezvous.RendezvousError(text) from error
         if notes and chosen.num_ranks is None:
             run.say(_note_of_a_lone_rank(words))
         if notes and num_ranks > usable:
@@ -259,9 +263,6 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
             )
             run.say(f"command: {' '.join(words)}")
         exit_code = run.run(words, job_environ, rendezvous.meeting(directory))
-    except OSError as error:  # of the FIFO
-        run.say(f"the launcher can't start: {error.strerror}; look at `ulimit -n`")
-        exit_code = _CANNOT_START
     except (rendezvous.RendezvousError, outputs.LogError, job.StartError) as error:
         run.say(str(error))
         exit_code = getattr(error, "exit_code", _CANNOT_START)

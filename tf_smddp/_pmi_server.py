@@ -35,10 +35,9 @@ _POLL_SECONDS = 0.2
 _PORT_SECONDS = 5.0
 # All ranks may connect at once.
 _BACKLOG = 4096
-# A connection that has not joined may say nothing for so long, and guess once in so long. When
-# there are more of them than this, and than there are ranks, the oldest is closed.
+# A connection that has not joined may say nothing for so long. When there are more of them than this, and
+# than there are ranks, the oldest is closed.
 _SILENT_SECONDS = 10.0
-_WRONG_NUMBER_SECONDS = 1.0
 _MOST_STRANGERS = 256
 # MPICH's library goes by the first three. It puts a few values for each rank.
 _MOST_CHARACTERS = {"kvsname_max": 256, "keylen_max": 256, "vallen_max": 1024}
@@ -98,9 +97,7 @@ class ProcessManager:
                 await writer.drain()
             elif fields.get("cmd") == "initack":
                 rank = self._join(int(fields["pmiid"]) ^ self._names.mask, writer)
-                if rank is None:
-                    await asyncio.sleep(_WRONG_NUMBER_SECONDS)
-                else:
+                if rank is not None:
                     await self._serve_rank(rank, reader, writer)
         except (ConnectionError, ValueError, KeyError, asyncio.TimeoutError):
             return  # The process has died, or is no rank: nothing is left to answer.

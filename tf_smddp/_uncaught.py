@@ -169,7 +169,8 @@ def watch(
         if rank is None or not ours or ended_by() is not error:
             return previous(kind, error, trace)
         if cause is None or not cause.names_the_culprit:
-            # All ranks have the same error, and the first one writes it.
+            # All ranks have the same error, and the first one writes it. They may end before this one has.
+            tell_launcher("leaves", rank)
             abort(last_words(error, rank))
         _verdict = _judge(error, cause, rank, abort_text())
         text = _text(_verdict, cause, rank)
@@ -187,7 +188,8 @@ def _judge(error: BaseException, cause: Optional[Cause], rank: int, abort_text: 
     is_another = cause is None and str(error)[:_MAX_SHORT_CHARACTERS] not in abort_text
     if abort_text in ("", last_words(error, rank)) or is_another:
         return Verdict(error, None, False)
-    named = _RANK.search(abort_text)
+    # A rank that has waited for others is not to blame.
+    named = re.match(r"rank (\d+)\b(?! waited)", abort_text)
     return Verdict(error, int(named[1]) if named and int(named[1]) != rank else None, True)
 
 
