@@ -44,7 +44,7 @@ BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
 # The files of the SPMD suite that run under each MPI, and with three ranks in `make test`: the collectives,
 # process sets, failed steps, and what needs three ranks.
 _FILES = ("collectives", "allgather", "alltoall", "reducescatter", "compression", "process_sets", "retries")
-COLLECTIVES = ["-k", " or ".join(f"test_{name}.py" for name in (*_FILES, "start_weights"))]
+COLLECTIVES = ["-k", " or ".join(f"test_{name}.py" for name in (*_FILES, "meaning", "start_weights"))]
 # Ranks that leave one after the other: with four, two leave before the last two are alone.
 WITH_FOUR_RANKS = ["-k", "test_join.py"]
 # In sets, all of ours run: the engine, graphs and eager mode.

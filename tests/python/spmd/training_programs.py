@@ -376,7 +376,7 @@ def _run_mode(
 
 def _distance(found: List[np.ndarray], right: List[np.ndarray], tolerance: float) -> str:
     for i, (a, b) in enumerate(zip(found, right)):
-        if not np.allclose(a, b, rtol=tolerance, atol=tolerance):
+        if not np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
             return f"variable {i} is {a.tolist()}, not {b.tolist()}"
     return ""
 
