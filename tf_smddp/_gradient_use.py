@@ -113,7 +113,7 @@ def _look() -> None:
     elif not _seen.reduced:
         _seen.is_changing = bool(changed)
         known = {id(each): each for each in broadcast_ones()}
-        _seen.values = {key: np.array(known[key].numpy()) for key in _seen.values if key in known}
+        _seen.values = {key: np.array(known[key].numpy()) for key in list(_seen.values) if key in known}
         _start_timer()
 
 
