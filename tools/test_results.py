@@ -155,16 +155,26 @@ def read_bazel_events(path: pathlib.Path) -> Report:
 def _add_bazel_result(event: Dict, report: Report) -> None:
     label = event["id"]["testResult"]["label"]
     result = event["testResult"]
-    cases = None
-    for output in result.get("testActionOutput", []):
-        if output["name"] == "test.xml":
-            cases = read_junit(pathlib.Path(urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)))
+    outputs = {
+        output["name"]: pathlib.Path(urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path))
+        for output in result.get("testActionOutput", [])
+    }
+    cases = read_junit(outputs["test.xml"]) if "test.xml" in outputs else None
     for name, case in (cases or {}).items():
         key = f"{label} {name}"
         # Each shard reports all cases, and those of the other shards as not run.
         if key not in report or report[key].outcome == "skipped" or case.outcome == "failed":
             report[key] = case
+            if case.outcome == "failed" and "test.log" in outputs:
+                words = sanitizers_words(outputs["test.log"])
+                report[key] = case._replace(message="\n".join([*words, case.message]))
     if result["status"] != "PASSED" and not any(case.outcome == "failed" for case in (cases or {}).values()):
         report[label] = Case("failed")
     elif result["status"] == "PASSED" and not cases:
         report[label] = Case("passed")
+
+
+def sanitizers_words(log: pathlib.Path) -> List[str]:
+    """Returns what sanitizers said in a test's log, a line for each error; Bazel's report leaves it out."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return [line for line in lines if line.startswith("SUMMARY: ")]

@@ -293,7 +293,8 @@ bool ReadinessTable::Acknowledge(Place place, int rank) {
       generation->acknowledged.fetch_or(MemberMask::Of(self).bits(), std::memory_order_acq_rel));
   if (before.With(self) != participants) return false;
   generation->participants.store(0, std::memory_order_relaxed);
-  generation->arrived.store(0, std::memory_order_relaxed);
+  // A relay that sees no arrival frees what the participants have read (ArrivedMask).
+  generation->arrived.store(0, std::memory_order_release);
   generation->acknowledged.store(0, std::memory_order_relaxed);
   generation->claim.store(0, std::memory_order_seq_cst);
   return true;

@@ -80,6 +80,21 @@ def test_events_of_bazel(tmp_path, status, cases, outcomes):
     assert {name: case.outcome for name, case in found.items()} == outcomes
 
 
+def test_what_a_sanitizer_said_is_shown(tmp_path):
+    case = '<testcase classname="x" name="x"><error message="exited with error code 66"/></testcase>'
+    (tmp_path / "test.log").write_text("[ RUN ]\nWARNING: a race\nSUMMARY: ThreadSanitizer: data race a.h:1\n")
+    outputs = [{"name": "test.xml", "uri": junit(tmp_path / "test.xml", case).as_uri()}]
+    outputs.append({"name": "test.log", "uri": (tmp_path / "test.log").as_uri()})
+    event = {
+        "id": {"testResult": {"label": "//t:x"}},
+        "testResult": {"status": "FAILED", "testActionOutput": outputs},
+    }
+    (tmp_path / "events.json").write_text(json.dumps(event) + "\n")
+    (found,) = read_bazel_events(tmp_path / "events.json").values()
+    assert found.message.splitlines()[0] == "SUMMARY: ThreadSanitizer: data race a.h:1"
+    assert "exited with error code 66" in found.message
+
+
 def test_the_table_has_each_part_and_its_slowest_tests(capsys):
     report = {f"t{seconds}": Case("passed", float(seconds)) for seconds in range(1, 8)}
     results = [Result("one", {**report, "bad": FAILED}, 30.0), Result("two", {"x": SKIPPED}, 4.0)]
