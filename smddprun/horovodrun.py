@@ -22,7 +22,7 @@ SECONDS = {
     "--stall-check-warning-time-seconds": "SMDDP_STALL_WARNING",
     "--stall-check-shutdown-time-seconds": "SMDDP_STALL_TIMEOUT",
 }
-# Likewise, without a value.
+# Options without a value, and the variable that each sets.
 SETTINGS = {"--no-stall-check": ("SMDDP_STALL_WARNING", "0")}
 
 LOG_LEVELS = {

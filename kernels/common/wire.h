@@ -50,8 +50,8 @@ class Wire {
   // the calls. It never waits. A message to a rank that has ended is dropped. Any thread.
   virtual void Send(RankId to, Channel channel, std::string bytes) = 0;
 
-  // Likewise, but the message is only queued: a thread of the wire sends it within some milliseconds. For
-  // threads that must not be held up by a network that has failed. Any thread.
+  // Does what Send does, but only queues the message: a thread of the wire sends it within some milliseconds.
+  // For threads that must not be held up by a network that has failed. Any thread.
   virtual void Post(RankId to, Channel channel, std::string bytes) = 0;
 
   // Waits until the network has what was sent and posted, for a tenth of a second at most. Any thread.

@@ -44,8 +44,8 @@ class Failures {
 
   // Ends the job when a request here waits for a rank that has shut down (Note [Leaving]). Progress thread.
   void CheckLeft();
-  // Likewise while incarnation `next` has not begun, for which those members of this host are needed that
-  // have not drained the last one, whether or not they have left; or when a caller waits for it
+  // Does what CheckLeft does while incarnation `next` has not begun, for which those members of this host are
+  // needed that have not drained the last one, whether or not they have left; or when a caller waits for it
   // (`awaits_incarnation`).
   void CheckLeftBetweenIncarnations(std::uint64_t next, bool awaits_incarnation);
   // Ends the job when a caller here waits until all members have left `incarnation`, and one has shut down

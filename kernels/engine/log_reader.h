@@ -33,7 +33,7 @@ class LogReader {
   // Reads the rest of the log, which is closed: the end of an incarnation. Drops the batch that was never
   // sealed.
   void ReadRest(Batch* done);
-  // Likewise for a rank that has left, which has no part in it.
+  // Passes over the rest of the log: this rank has left, and has no part in it.
   void SkipRest();
 
  private:

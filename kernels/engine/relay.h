@@ -56,8 +56,8 @@ class Relay {
   // something. Progress thread.
   bool SealOpen();
 
-  // Likewise; if there was nothing, promises what another host alone has not reported. The head's rank is out
-  // of sealed work, or has reported a request that is a batch by itself. Progress thread.
+  // Does what SealOpen does; if there was nothing, promises what another host alone has not reported. The
+  // head's rank is out of sealed work, or has reported a request that is a batch by itself. Progress thread.
   bool SealOrPromise();
 
   // Whether the head's answer may come soon, or there is soon room for a turn. Progress thread.

@@ -42,7 +42,7 @@ class RelayHead {
   // Launches what is held back; its rank is out of sealed work, or has left. True when there was something.
   bool SealOpen();
 
-  // Likewise; if there was nothing, promises what another host alone has not reported.
+  // Does what SealOpen does; if there was nothing, promises what another host alone has not reported.
   bool SealOrPromise();
 
  private:

@@ -52,7 +52,7 @@ class MemoryKind {
   virtual Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) = 0;
   virtual Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) = 0;
 
-  // Likewise a copy within this memory, on the stream of `to`, behind all that is on the stream of `from`.
+  // Puts a copy within this memory on the stream of `to`, behind all that is on the stream of `from`.
   virtual Status Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) = 0;
 
   // Returns a function that says whether anything that is to write to the buffers of `stream` is under way;

@@ -47,7 +47,7 @@ class Runtime {
     // For the thread that has the turn: MPI's functions, to which there is no other way once MPI is
     // initialised. So one thread at a time is in MPI.
     Library& library() const { return *runtime_->library_; }
-    // Likewise: whether MPI must not be called any more, since the process exits.
+    // For the same thread: whether MPI must not be called any more, since the process exits.
     bool closed() const { return runtime_->closed_; }
 
    private:

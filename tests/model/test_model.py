@@ -97,7 +97,7 @@ MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "FORGETS_EXCUSED_STEP": ("STEPS=1", "FAILURES=2", "FAILING=3", "FAILS_WHEN=1", "CHUNKS=0"),
 }
 
-# Likewise of the models that stand by themselves: progress_thread.pml, by its own parameters ...
+# Scenarios of the models that stand by themselves: progress_thread.pml, by its own parameters ...
 THREAD_SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "thread_and_caller": ("PEERS=1", "CALLERS=1"),
     "thread_and_callers": ("PEERS=0", "CALLERS=2"),

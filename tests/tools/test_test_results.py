@@ -82,7 +82,9 @@ def test_events_of_bazel(tmp_path, status, cases, outcomes):
 
 def test_what_a_sanitizer_said_is_shown(tmp_path):
     case = '<testcase classname="x" name="x"><error message="exited with error code 66"/></testcase>'
-    (tmp_path / "test.log").write_text("[ RUN ]\nWARNING: a race\nSUMMARY: ThreadSanitizer: data race a.h:1\n")
+    (tmp_path / "test.log").write_text(
+        "[ RUN ]\nWARNING: a race\nSUMMARY: ThreadSanitizer: data race a.h:1\n"
+    )
     outputs = [{"name": "test.xml", "uri": junit(tmp_path / "test.xml", case).as_uri()}]
     outputs.append({"name": "test.log", "uri": (tmp_path / "test.log").as_uri()})
     event = {

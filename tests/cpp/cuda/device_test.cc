@@ -107,7 +107,7 @@ TEST_P(CudaDeviceTest, AnInputIsReadAfterWhatComputesIt) {
   ExpectThatAnInputWaits(2);
 }
 
-// Likewise an output that is allocated when all ranks have arrived.
+// The output is allocated when all ranks have arrived.
 TEST_P(CudaDeviceTest, AllgatherWritesAnOutputThatIsAllocatedLate) {
   RunRanks(2, [](int rank, Engine& engine) {
     Compute compute;

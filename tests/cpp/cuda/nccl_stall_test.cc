@@ -141,7 +141,7 @@ TEST(NcclStall, ACopyToADeviceThatDoesNotGoOn) {
                             "Likely cause: GPU 1 still computes", "rank 1 continues after a wait"});
 }
 
-// Likewise a copy from the device. Rank 0 waits for rank 1, and in the end the job ends.
+// The call is a copy from the device. Rank 0 waits for rank 1, and in the end the job ends.
 TEST(NcclStall, ACopyFromADeviceThatDoesNotGoOn) {
   const Limit limit = [](int rank, Config* config) {
     Warns(std::chrono::milliseconds(2500))(rank, config);

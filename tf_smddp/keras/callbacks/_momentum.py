@@ -57,7 +57,7 @@ def _scaler(velocities: List[Any]) -> Callable[[float], None]:
 
 
 def _scaler_in_session(velocities: List[Any]) -> Callable[[float], None]:
-    """Likewise for Keras 2 in a v1 graph."""
+    """Returns a function that scales them in the session of Keras 2 in a v1 graph."""
     factor = tf.compat.v1.placeholder(tf.float64, [])
     scaled = tf.group(
         *(velocity.assign(velocity * tf.cast(factor, velocity.dtype)) for velocity in velocities)
