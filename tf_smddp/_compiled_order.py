@@ -31,7 +31,7 @@ from typing import Any, Callable, List, Optional, Sequence
 
 import tensorflow as tf
 
-from tf_smddp import _compiled_threads, _functions, _library, _tensorflow_private
+from tf_smddp import _functions, _library, _tensorflow_private
 
 _ops = _library.load()[0]
 
@@ -101,7 +101,6 @@ def _mark_compiled(graph: Any) -> None:
 
 def emit(graph: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Makes an op in a graph that is compiled, which waits for the op that was made there before."""
-    _compiled_threads.report_pools()
     _mark_compiled(graph)
     setattr(graph, _ORDERED, True)
     _take_chain(graph)

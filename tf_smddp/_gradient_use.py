@@ -89,8 +89,7 @@ def note_broadcast(variables: Sequence[tf.Variable]) -> None:
             _start_timer()
 
 
-# Nothing of ours runs in a loop that reduces nothing. The timer ends with the first reduction, since a thread
-# that waits for a time keeps kernels/engine/deadlock_watch.h from being certain.
+# Nothing of ours runs in a loop that reduces nothing.
 def _start_timer() -> None:
     _seen.timer = threading.Timer(_SECONDS, _look)
     _seen.timer.daemon = True

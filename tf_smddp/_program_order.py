@@ -30,7 +30,7 @@ from typing import List, Optional, Tuple
 
 import tensorflow as tf
 
-from tf_smddp import _compiled_order, _compiled_threads, _functions, _tensorflow_private
+from tf_smddp import _compiled_order, _functions, _tensorflow_private
 
 _STATE = "_tf_smddp_program_order"
 
@@ -83,8 +83,6 @@ def _wait(op: tf.Operation, order: _Order, draws: bool, takes_ticket: bool) -> N
     if order.last is not None and (draws or takes_data or _functions.asserts(op)):
         first.append(order.last)
     if draws:
-        if _functions.calls_compiled(op):
-            _compiled_threads.count_graph_steps()
         first += order.since
         order.last, order.since = _end_of(op), []
         for write, data in order.writes:

@@ -116,26 +116,6 @@ def before_each_function_call(check: Callable[[Any], None]) -> None:
     atomic_function.AtomicFunction.call_flat = checked
 
 
-def around_each_function_call(begin: Callable[[Any], bool], end: Callable[[], None]) -> None:
-    """Has `begin(function)` called before each call of a `tf.function` from eager mode, from now on.
-
-    Where it returns True, `end()` is called when the call has returned or raised. A public hook that runs
-    around the execution of a function would replace it.
-    """
-    call_flat = atomic_function.AtomicFunction.call_flat
-
-    @functools.wraps(call_flat)
-    def called(self: Any, *args: Any) -> Any:
-        if not tf.executing_eagerly() or not begin(self):
-            return call_flat(self, *args)
-        try:
-            return call_flat(self, *args)
-        finally:
-            end()
-
-    atomic_function.AtomicFunction.call_flat = called
-
-
 def wrap_python_function(op: tf.Operation, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Wraps the Python function that `op`, a `tf.py_function` or `tf.numpy_function`, runs; once.
 

@@ -51,14 +51,14 @@ struct Config {
   std::int64_t arena_bytes = 0;    // of address space; 0 for as much as the machine has memory
   bool arena_bytes_given = false;  // the user chose arena_bytes, which no limit of the system lowers then
   int bootstrap_timeout_seconds = 120;
-  std::int64_t stall_warning_ms = 60'000;     // a longer wait for other ranks is logged; 0 for never
-  std::int64_t host_timeout_ms = 30'000;      // a host that is silent for so long is lost; 0 for never
-  std::int64_t stall_timeout_ms = 1'800'000;  // a longer wait without progress ends the job; 0 for never
-  bool nccl = true;                           // tensors of GPUs are reduced by NCCL, where it is there
-  bool gpu_ipc = true;                        // and those of a GPU that ranks share, there
-  std::string nccl_library;                   // its path; empty for what the system finds
-  std::string mpi_library;                    // likewise, where the ranks are on several hosts
-  int log_level = 2;                          // a LogLevel
+  std::int64_t stall_warning_ms = 60'000;   // a longer wait for other ranks is logged; 0 for never
+  std::int64_t host_timeout_ms = 30'000;    // a host that is silent for so long is lost; 0 for never
+  std::int64_t stall_timeout_ms = 600'000;  // a longer wait without progress ends the job; 0 for never
+  bool nccl = true;                         // tensors of GPUs are reduced by NCCL, where it is there
+  bool gpu_ipc = true;                      // and those of a GPU that ranks share, there
+  std::string nccl_library;                 // its path; empty for what the system finds
+  std::string mpi_library;                  // likewise, where the ranks are on several hosts
+  int log_level = 2;                        // a LogLevel
   bool check_gradients = true;              // now and then, for what is not finite (engine/gradient_check.h)
   bool test_strict = kDebugBuild;           // for tests: a lost wake-up, which only costs time, is an error
   std::int64_t test_transfer_delay_ms = 0;  // for tests: each tensor of a batch takes so much longer

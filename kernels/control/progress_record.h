@@ -79,18 +79,6 @@ class ProgressRecord {
   std::atomic<std::uint64_t>& waits_for() { return waits_for_; }
   std::atomic<std::uint64_t>& waits_outside() { return waits_outside_; }
 
-  // What this rank says while it waits for ever, as far as it can tell: a number that is another one whenever
-  // anything has moved since (0: it says nothing); how often it has looked since that number was new; and the
-  // mask of the local ranks that it waits for. Only the rank's stall watch writes them (Note [Deadlock] in
-  // kernels/engine/deadlock_watch.h).
-  std::atomic<std::uint64_t>& stuck() { return stuck_; }
-  std::atomic<std::uint64_t>& stuck_looks() { return stuck_looks_; }
-  std::atomic<std::uint64_t>& stuck_for() { return stuck_for_; }
-
-  // Not 0 while the calls of compiled programs block all threads of a pool of this rank's; another number
-  // whenever they are other calls. Only the rank itself writes it (kernels/engine/starvation.h).
-  std::atomic<std::uint64_t>& starved() { return starved_; }
-
  private:
   static_assert(std::is_trivially_copyable_v<Submission> && sizeof(Submission) % sizeof(std::uint64_t) == 0,
                 "a submission is copied word by word");
@@ -106,10 +94,6 @@ class ProgressRecord {
   std::atomic<std::uint64_t> ended_;
   std::atomic<std::uint64_t> waits_for_;
   std::atomic<std::uint64_t> waits_outside_;
-  std::atomic<std::uint64_t> stuck_;
-  std::atomic<std::uint64_t> stuck_looks_;
-  std::atomic<std::uint64_t> stuck_for_;
-  std::atomic<std::uint64_t> starved_;
   Entry entries_[kEntries];
 };
 

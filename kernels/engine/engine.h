@@ -134,13 +134,6 @@ class Engine {
   virtual void SubmitAndProgress(CommunicatorId id, Caller caller, const std::function<void()>& submit,
                                  const std::atomic<bool>& ended) = 0;
 
-  // Reports that calls of compiled programs, in the communicators `calls`, block all threads of a pool of
-  // this process; none for no longer. Ends the job if ranks would wait for each other for ever for that
-  // reason: Note [Starved ranks] in starvation.h, also on `number` and `remedy`. To be called each second
-  // while that lasts. Any thread.
-  virtual void ReportStarved(std::uint64_t number, const std::vector<CommunicatorId>& calls,
-                             const std::string& remedy) = 0;
-
   // Leaves the job in good order; a second call does nothing. It waits for pending requests at which
   // all ranks have arrived. A request that still waits for a peer is an error on all ranks, and is reported
   // here. Between hosts it waits until the ranks of all hosts have called it; after stall_timeout_ms it ends

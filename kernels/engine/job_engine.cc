@@ -57,7 +57,6 @@ Status JobEngine::StartThreads() {
   } catch (const ThreadRefused& refused) {
     return Internal(refused.what());
   }
-  starvation_ = std::make_unique<Starvation>(job_.get());
   stalls_ = std::make_unique<StallWatch>(job_.get());
   communicators_ =
       std::make_unique<CommunicatorSet>(job_.get(), completions_.get(), stalls_.get(), timeline_.get());
@@ -149,14 +148,6 @@ void JobEngine::SubmitAndProgress(CommunicatorId id, Caller caller, const std::f
   in_progress = {this, membership.get()};
   membership->progress().SubmitAndProgress(caller, submit, ended);
   in_progress = outer;
-}
-
-void JobEngine::ReportStarved(std::uint64_t number, const std::vector<CommunicatorId>& calls,
-                              const std::string& remedy) {
-  const Inside inside(&inside_);
-  if (!CheckUsable().ok()) return;
-  if (calls.empty()) return starvation_->Fed();
-  starvation_->Starved(number, calls, communicators_->CollectWaiting(Clock::now()), remedy);
 }
 
 Status JobEngine::Stats(bool reset, EngineStats* stats) {

@@ -19,7 +19,6 @@
 #include "kernels/engine/job.h"
 #include "kernels/engine/membership.h"
 #include "kernels/engine/stall_watch.h"
-#include "kernels/engine/starvation.h"
 #include "kernels/engine/watcher.h"
 
 namespace tf_smddp {
@@ -46,8 +45,6 @@ class JobEngine : public Engine {
   Status Stats(bool reset, EngineStats* stats) override;
   void SubmitAndProgress(CommunicatorId id, Caller caller, const std::function<void()>& submit,
                          const std::atomic<bool>& ended) override;
-  void ReportStarved(std::uint64_t number, const std::vector<CommunicatorId>& calls,
-                     const std::string& remedy) override;
   Status Shutdown() override;
   void NoteScriptEnd() override { script_ends_.store(true); }
   std::shared_ptr<Arena> arena() override { return job_->shared_arena(); }
@@ -95,7 +92,6 @@ class JobEngine : public Engine {
   bool may_ring_ = true;  // guarded by ring_mu_; the wire may wake progress threads
   std::unique_ptr<Job> job_;
   std::unique_ptr<CompletionThread> completions_;
-  std::unique_ptr<Starvation> starvation_;
   std::unique_ptr<StallWatch> stalls_;
   std::unique_ptr<CommunicatorSet> communicators_;
   std::unique_ptr<Watcher> watcher_;

@@ -43,7 +43,6 @@ class LoneEngine : public Engine {
   void Abort(const std::string&) override {}
   void AbortAfterWriting(const std::string&) override {}
   std::string AbortText() override { return {}; }
-  void ReportStarved(std::uint64_t, const std::vector<CommunicatorId>&, const std::string&) override {}
 
  private:
   std::shared_ptr<CommunicatorCounters> Find(CommunicatorId id);

@@ -162,15 +162,4 @@ std::string DescribeStall(const StallReport& report) {
   return text;
 }
 
-std::string DescribeDeadlock(const StallReport& report, const std::vector<AbsentRank>& others) {
-  std::string text =
-      "the ranks wait for each other for ever: each waits for a collective that another rank has not "
-      "submitted, and no thread of any rank is left that could submit it: " +
-      DescribeStall(report);
-  const std::size_t shown = std::min(others.size(), kShownRanks);
-  for (std::size_t i = 0; i < shown; ++i) text += " " + State(others[i]);
-  if (others.size() > shown) text += " And " + std::to_string(others.size() - shown) + " more ranks wait.";
-  return text;
-}
-
 }  // namespace tf_smddp

@@ -54,10 +54,6 @@ std::string DescribeSeconds(double seconds);
 // One line.
 std::string DescribeStall(const StallReport& report);
 
-// One line: all ranks wait for each other. `report` is that of one rank, and `others` are those that it does
-// not wait for.
-std::string DescribeDeadlock(const StallReport& report, const std::vector<AbsentRank>& others);
-
 }  // namespace tf_smddp
 
 #endif  // TF_SMDDP_KERNELS_ENGINE_STALL_REPORT_H_

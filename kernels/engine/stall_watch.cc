@@ -56,8 +56,7 @@ StallWatch::StallWatch(Job* job)
       patience_(Patience(warning_, timeout_)),
       interval_(std::clamp(patience_ / kLooks, kShortestInterval, kLongestInterval)),
       sees_processes_(job->peer(job->local_rank()).pid == ::getpid()),
-      seen_(static_cast<std::size_t>(job->size())),
-      deadlock_(job) {
+      seen_(static_cast<std::size_t>(job->size())) {
   for (const std::vector<int>& host : job->hosts()) {
     if (&host != &job->local_ranks()) outside_ |= RankSet(host);
   }
@@ -127,16 +126,11 @@ void StallWatch::Run() {
       asleep_.store(false, std::memory_order_seq_cst);
     }
     const Clock::time_point next_look = Clock::now() + interval_;
-    do {
-      const Clock::time_point next =
-          WatchesForDeadlocks() ? std::min(next_look, Clock::now() + DeadlockWatch::kInterval) : next_look;
-      wake_.wait_until(lock, next, [this] { return stopping_; });
-      if (stopping_) break;
-      lock.unlock();
-      if (WatchesForDeadlocks()) LookForDeadlock();
-      if (Clock::now() >= next_look) Look();
-      lock.lock();
-    } while (!stopping_ && !Idle() && Clock::now() < next_look);
+    wake_.wait_until(lock, next_look, [this] { return stopping_; });
+    if (stopping_) break;
+    lock.unlock();
+    Look();
+    lock.lock();
   }
   if (Idle() && !job_->aborted()) EndStall(Clock::now());
 }
@@ -275,14 +269,31 @@ void StallWatch::LookAtOtherHost(RankId rank, Clock::time_point now) {
 void StallWatch::CheckTimeout(const RankSet& awaited, const std::string& text, Clock::time_point now) {
   if (timeout_ == kNever) return;
   // The ranks of another host that is the cause know more, and end the job with that.
-  const Clock::duration limit =
-      IsElsewhere(awaited) ? timeout_ + 2 * interval_ + std::chrono::seconds(1) : timeout_;
+  const bool circle = WaitInACircle(awaited);
+  const Clock::duration limit = circle                 ? timeout_ / 2
+                                : IsElsewhere(awaited) ? timeout_ + 2 * interval_ + std::chrono::seconds(1)
+                                                       : timeout_;
   for (const RankId rank : awaited.ranks()) {
     const Seen& seen = seen_[rank.index()];
     // Its use of the CPU takes two looks to see.
     if (seen.looks < 2 || now - seen.progress < limit) return;
   }
-  job_->Abort("no progress for " + DescribeSeconds(Seconds(timeout_)) + " (SMDDP_STALL_TIMEOUT): " + text);
+  job_->Abort("no progress for " + DescribeSeconds(Seconds(circle ? limit : timeout_)) +
+              (circle ? " (half of SMDDP_STALL_TIMEOUT, since the ranks wait for each other): "
+                      : " (SMDDP_STALL_TIMEOUT): ") +
+              text);
+}
+
+// Whether this rank and all that are awaited are on this host, and each waits for another one of them.
+bool StallWatch::WaitInACircle(const RankSet& awaited) const {
+  if (!awaited.Contains(RankId(job_->rank()))) return false;
+  for (const RankId rank : awaited.ranks()) {
+    const int local = job_->LocalRankOf(rank.value());
+    if (local < 0) return false;
+    const RankSet missing = WaitedForBy(local);
+    if (missing.empty() || missing.Contains(rank)) return false;  // it works, or waits for its device
+  }
+  return true;
 }
 
 // Whether the cause must be on another host: the awaited ranks of this one wait for others, too.
@@ -311,33 +322,6 @@ bool StallWatch::IsReporter(const RankSet& members) const {
     if (!stopped) return false;
   }
   return true;
-}
-
-// It is one way of ending a job for a stall, so the setting that forbids that forbids this. What ranks of
-// other hosts do is not seen.
-bool StallWatch::WatchesForDeadlocks() const { return timeout_ != kNever && outside_.empty(); }
-
-// Ends the job if all its ranks wait for each other.
-void StallWatch::LookForDeadlock() {
-  std::vector<WaitingRequest> waiting;
-  if (job_->aborted() || !deadlock_.Look(collect_, &waiting)) return;
-  const Clock::time_point now = Clock::now();
-  StallReport report = MakeReport(waiting, now);
-  report.timeout_seconds = 0;
-  const RankSet missing = MissingOf(waiting);
-  std::vector<AbsentRank> others;
-  for (int local = 0; local < job_->local_size(); ++local) {
-    const RankId rank(job_->RankOf(local));
-    if (rank.value() != job_->rank() && !missing.Contains(rank)) others.push_back(Describe(rank, now));
-  }
-  for (std::vector<AbsentRank>* ranks : {&report.absent, &others}) {
-    for (AbsentRank& absent : *ranks) {
-      absent.state = 'S';
-      absent.cpu_share = -1;
-      absent.waits_for = deadlock_.StuckFor(job_->LocalRankOf(absent.rank));
-    }
-  }
-  job_->Abort(DescribeDeadlock(report, others));
 }
 
 StallReport StallWatch::MakeReport(const std::vector<WaitingRequest>& waiting, Clock::time_point now) {

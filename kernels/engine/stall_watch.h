@@ -13,10 +13,10 @@
 // a rank waits for on its own device is a wait for that rank itself.
 //
 // Note [Progress]: the job is ended only when, for the time of SMDDP_STALL_TIMEOUT, no rank that is waited
-// for, also indirectly, has made progress. A rank makes progress when it submits a request or one of its
-// requests ends, in whatever communicator; and, while none of its requests is pending, when it uses a tenth
-// of a core: an evaluation, a compilation. A rank that has a request pending waits for that request; other
-// work of its process is not progress.
+// for, also indirectly, has made progress; half of it where all of these wait for each other. A rank makes
+// progress when it submits a request or one of its requests ends, in whatever communicator; and, while none
+// of its requests is pending, when it uses a tenth of a core: an evaluation, a compilation. A rank that has a
+// request pending waits for that request; other work of its process is not progress.
 #ifndef TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
 #define TF_SMDDP_KERNELS_ENGINE_STALL_WATCH_H_
 
@@ -34,7 +34,6 @@
 #include "kernels/common/rank_set.h"
 #include "kernels/common/status.h"
 #include "kernels/control/progress_record.h"
-#include "kernels/engine/deadlock_watch.h"
 #include "kernels/engine/job.h"
 #include "kernels/engine/stall_report.h"
 #include "kernels/engine/waiting_request.h"
@@ -87,10 +86,9 @@ class StallWatch {
   void LookAt(RankId rank, Clock::time_point now);
   void LookAtOtherHost(RankId rank, Clock::time_point now);
   void CheckTimeout(const RankSet& awaited, const std::string& text, Clock::time_point now);
+  bool WaitInACircle(const RankSet& awaited) const;
   bool IsElsewhere(const RankSet& awaited) const;
   bool IsReporter(const RankSet& members) const;
-  bool WatchesForDeadlocks() const;
-  void LookForDeadlock();
   AbsentRank Describe(RankId rank, Clock::time_point now);
   StallReport MakeReport(const std::vector<WaitingRequest>& waiting, Clock::time_point now);
 
@@ -110,8 +108,6 @@ class StallWatch {
   Clock::time_point since_;
   Clock::duration next_warning_{};  // after since_
   std::vector<Seen> seen_;          // by rank
-
-  DeadlockWatch deadlock_;  // watch thread only
 
   struct Writing {
     WaitingRequest waiting;

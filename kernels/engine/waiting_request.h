@@ -1,6 +1,6 @@
 // WaitingRequest: a request that has not ended, and for whom it waits.
 //
-// Place in the stack: below stall_watch.h and deadlock_watch.h, which decide by it.
+// Place in the stack: below stall_watch.h, which decides by it.
 #ifndef TF_SMDDP_KERNELS_ENGINE_WAITING_REQUEST_H_
 #define TF_SMDDP_KERNELS_ENGINE_WAITING_REQUEST_H_
 

@@ -19,7 +19,6 @@
 #include "kernels/tf/interrupt.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/tensorflow_private.h"
-#include "kernels/tf/xla/blocked_calls.h"
 
 namespace {
 
@@ -161,13 +160,6 @@ TF_SMDDP_EXPORT int tf_smddp_stats(int reset, char* text, std::size_t text_bytes
   std::memcpy(text, json.c_str(), json.size() + 1);
   return 0;
 }
-
-// How many threads TensorFlow's pools have, and how many steps launch compiled programs from graphs; see
-// kernels/tf/xla/blocked_calls.h.
-TF_SMDDP_EXPORT void tf_smddp_set_thread_pools(int inter_op, int intra_op) {
-  ::tf_smddp::BlockedCall::SetPools({inter_op, intra_op, ::tf_smddp::OnIntraOpThread});
-}
-TF_SMDDP_EXPORT void tf_smddp_set_graph_steps(int steps) { ::tf_smddp::BlockedCall::SetGraphSteps(steps); }
 
 // As Engine::StartTimeline.
 TF_SMDDP_EXPORT int tf_smddp_start_timeline(const char* path, char* error, std::size_t error_bytes) {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "tensorflow/core/framework/device_base.h"
-#include "tensorflow/core/platform/env.h"
 #include "xla/service/custom_call_status_internal.h"
 #include "xla/stream_executor/stream.h"
 
@@ -49,12 +48,6 @@ std::vector<AllocatorSource> AllocatorSources() {
 }
 
 bool HasAllocated() { return FirstAllocMade(*AllocatorFactoryRegistry::singleton()); }
-
-bool OnIntraOpThread() {
-  std::string name;
-  return ::tensorflow::Env::Default()->GetCurrentThreadName(&name) &&
-         name.find("_Eigen") != std::string::npos;
-}
 
 void* ComputeStream(::tensorflow::OpKernelContext* context) {
   ::tensorflow::DeviceContext* const device = context->op_device_context();

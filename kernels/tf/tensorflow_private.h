@@ -49,14 +49,6 @@ std::vector<AllocatorSource> AllocatorSources();
 // Replaced by: a function of the registry that refuses a late factory with a status.
 bool HasAllocated();
 
-// Whether the calling thread is one of the intra-op pool's, on which XLA runs parts of large programs in
-// TensorFlow 2.21, though not in 2.15. The thread's name shows it. If TensorFlow renames its threads, this is
-// false, and the calls of compiled programs that fill the pool are found by the stall watch alone.
-//
-// Replaced by: a public way from a custom call to the pool that runs it, as XLA's typed foreign-function
-// interface has.
-bool OnIntraOpThread();
-
 // The stream (CUstream) on which the device of the op computes; nullptr on the CPU. To be called in a kernel
 // that is registered for a GPU of CUDA, or for the CPU.
 //

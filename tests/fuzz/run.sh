@@ -28,7 +28,6 @@ manifest="kernels/control/manifest.cc kernels/common/types.cc kernels/common/dec
 {
   run relay_message_fuzz kernels/control/relay_message.cc $manifest
   run manifest_fuzz $manifest
-  run quiet_process_fuzz kernels/engine/quiet_process.cc
   run bootstrap_messages_fuzz kernels/control/bootstrap_messages.cc $texts
   run launch_log_fuzz kernels/control/launch_log.cc
   run failure_record_fuzz kernels/control/failure_record.cc kernels/control/abort_record.cc $texts

@@ -1,18 +1,11 @@
 #include "kernels/tf/xla/group_run.h"
 
-#include <chrono>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
-#include "kernels/tf/xla/blocked_calls.h"
-
 namespace tf_smddp {
 namespace {
-
-// A wait looks so often whether it will end.
-constexpr std::chrono::seconds kLookInterval{1};
 
 struct Registry {
   std::mutex mu;
@@ -79,20 +72,12 @@ Status GroupRun::Finish(std::size_t place) {
     engine_->SubmitAndProgress(communicator_, Caller::kBlocking, [] {}, idle_);
   }
   Status status;
-  std::optional<BlockedCall> blocked;  // once it has waited for a while
   {
     std::unique_lock<std::mutex> lock(mu_);
     Entry& entry = entries_[place];
-    const auto ended = [&entry] { return entry.ended; };
-    while (!changed_.wait_for(lock, kLookInterval, ended)) {
-      lock.unlock();
-      if (!blocked) blocked.emplace(engine_.get(), communicator_);
-      blocked->Look();
-      lock.lock();
-    }
+    changed_.wait(lock, [&entry] { return entry.ended; });
     status = entry.status;
   }
-  blocked.reset();
   if (!status.ok()) WithdrawAll(status);
   return status;
 }

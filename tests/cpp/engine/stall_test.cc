@@ -1,7 +1,6 @@
 // Ranks that are alive but absent: the warning, what it says, and the end of the job.
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +18,6 @@
 
 #include "gtest/gtest.h"
 #include "kernels/control/manifest.h"
-#include "kernels/engine/quiet_process.h"
 #include "kernels/engine/stall_report.h"
 #include "kernels/engine/statistics.h"
 #include "tests/cpp/testing/limited_ranks.h"
@@ -501,43 +499,16 @@ TEST(Stall, DifferentCollectivesEndTheJob) {
     if (rank == 1) step.Await(0);
     return step.Submit(engine, rank == 0 ? "apples" : "pears").get();
   });
-  EXPECT_GT(Clock::now() - begin, std::chrono::milliseconds(1500));
+  EXPECT_GT(Clock::now() - begin, std::chrono::milliseconds(1500 / 2));
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(kSanitized ? 15 : 6));
   for (const RankEnd& end : ends) {
-    ExpectParts(end.error, {"no progress for 1.5 s (SMDDP_STALL_TIMEOUT)",
-                            "the same ones in different orders", "'apples'", "'pears'"});
+    ExpectParts(end.error,
+                {"no progress for 0.8 s (half of SMDDP_STALL_TIMEOUT, since the ranks wait for each other)",
+                 "the same ones in different orders", "'apples'", "'pears'"});
   }
   ExpectParts(ends[0].log, {"warning] rank 0 has waited", "and waits for rank 0",
                             "rank 0 is at allreduce 'apples'", "rank 1 at allreduce 'pears'"});
   EXPECT_EQ(CountLines(ends[1].log, "warning]"), 0) << ends[1].log;
-}
-
-// Note [Deadlock].
-
-TEST(QuietProcess, WaitsThatOnlyTheProcessCanEnd) {
-  const std::string rest = " 0x0 0xffffffff 0x7ffe00 0x7f0000";
-  const std::string futex = std::to_string(SYS_futex) + " 0x7f60 ";
-  const auto waits = [](const std::string& line) { return IsInFutexWait(line.c_str(), false); };
-  EXPECT_TRUE(waits(futex + "0x189 0x0 0x0" + rest));           // a condition variable
-  EXPECT_TRUE(waits(futex + "0x80 0x2 0x0" + rest));            // a mutex
-  EXPECT_FALSE(waits(futex + "0x189 0x0 0x7f6047d20" + rest));  // with a time limit
-  EXPECT_FALSE(waits(futex + "0x109 0x0 0x0" + rest));          // another process may end it
-  EXPECT_FALSE(waits(futex + "0x86 0x0 0x0" + rest));           // FUTEX_LOCK_PI
-  EXPECT_FALSE(waits(std::to_string(SYS_read) + " 0x3 0x80 0x0 0x0" + rest));
-  EXPECT_FALSE(waits("running\n"));
-  EXPECT_FALSE(waits(""));
-  EXPECT_TRUE(IsInFutexWait((futex + "0x0 0x7 0x7f6047d20" + rest).c_str(), true));
-  EXPECT_FALSE(IsInFutexWait((futex + "0x189 0x0 0x0" + rest).c_str(), true));
-}
-
-// Ranks that do wait for each other for ever are in tests/python/test_deadlock.py: std::future waits at
-// futexes that are not private, so nothing is certain here.
-TEST(Stall, ARankThatSleepsMayGoOn) {
-  const std::vector<RankEnd> ends = RunLimited(2, Times(60'000, 120'000), [](Engine& engine) {
-    if (engine.config().rank == 1) SleepMs(9000);
-    return Allreduce(engine, "step");
-  });
-  for (const RankEnd& end : ends) EXPECT_EQ(end.error + end.log, "");
 }
 
 TEST(Stall, ATimeoutWithoutAWarning) {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/tf/xla/blocked_calls.h"
 #include "tests/cpp/testing/ranks.h"
 
 namespace tf_smddp::testing {
@@ -234,36 +233,6 @@ TEST_P(FailedGroupRuns, AnErrorElsewhereWithdrawsWhatIsKept) {
     for (std::size_t i = 0; i < kCounts.size(); ++i) ASSERT_TRUE(again->Finish(i).ok());
     Expect(next, static_cast<float>(engine.config().size));
   });
-}
-
-// Each rank waits in a communicator of its own, with one thread of the inter-op pool, which has no other. The
-// third rank has threads left, and is in neither communicator.
-TEST(StarvedGroupRuns, EndTheJob) {
-  BlockedCall::SetPools({/*inter_op=*/1, /*intra_op=*/1, nullptr});
-  BlockedCall::SetGraphSteps(2);
-  RunRanks(
-      3,
-      [](int rank, Engine& engine) {
-        CommunicatorId ids[2];
-        for (CommunicatorId& id : ids) ASSERT_TRUE(engine.CreateCommunicator({0, 1}, &id).ok());
-        if (rank == 2) return;
-        const CommunicatorId id = ids[rank];
-        std::vector<float> tensor(3, 1.0f);
-        Request request = MakeRequest(CollectiveKind::kAllreduce, DType::kFloat32, ReduceOp::kSum,
-                                      tensor.data(), tensor.data(), 3);
-        request.communicator = id;
-        std::uint64_t ticket = 0;
-        ASSERT_TRUE(engine.DrawTicket(id, kNoStep, &ticket).ok());
-        std::vector<Request> requests;
-        requests.push_back(InGroup(std::move(request), ticket, 0, 1));
-        const Status status = std::make_shared<GroupRun>(Shared(engine), id, 1)->Run(std::move(requests));
-        EXPECT_NE(status.message().find("would wait for each other for ever"), std::string::npos)
-            << status.message();
-        EXPECT_NE(status.message().find("inter-op pool has 1 thread."), std::string::npos)
-            << status.message();
-      },
-      {}, /*orderly=*/false);
-  BlockedCall::SetPools({});
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GroupRuns, ::testing::Values(1, 2, 3));
