@@ -40,7 +40,6 @@ _OF_COLLECTIVES = {
     "bytes": "Bytes of this rank's inputs.",
     "staged_bytes": "The part of the bytes that was copied through windows.",
     "nccl_bytes": "The part of the bytes that NCCL has moved between GPUs.",
-    "ipc_bytes": "The part of the bytes that was moved on a GPU that the ranks share.",
     "in_place_bytes": "The part of the bytes whose result has replaced the input.",
     "small_calls": "Calls without a batch.",
     "express_calls": "The part of the small calls that was in the express lane.",

@@ -32,7 +32,6 @@ KNOWN = frozenset(
         "STALL_TIMEOUT",
         "HOST_TIMEOUT",
         "NCCL",
-        "GPU_IPC",
         "NCCL_LIBRARY",
         "MPI_LIBRARY",
         "LOG_LEVEL",

@@ -13,6 +13,7 @@
 // Each participant copies 2(N-1)/N of its tensor in and out, and for 1/N of it there are N reads and 2
 // writes. If every participant reduced everything for itself, it would read N times the tensor.
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/collectives/addresses.h"
 #include "kernels/collectives/collective.h"
@@ -60,7 +61,7 @@ class Allreduce final : public Collective {
   void StageIn(const Call& call, const StagedChunk& chunk) const override {
     const std::byte* input = chunk.input + Begin(call, chunk);
     ForOtherShards(call, chunk, [&](int, std::uint64_t offset, std::uint64_t bytes) {
-      chunk.mover->Copy(chunk.windows[chunk.self.index()] + offset, input + offset, bytes);
+      std::memcpy(chunk.windows[chunk.self.index()] + offset, input + offset, bytes);
     });
   }
 
@@ -74,13 +75,14 @@ class Allreduce final : public Collective {
       from[each] = (own_input ? chunk.input + Begin(call, chunk) : chunk.windows[each]) + offset;
     }
     void* to[2] = {chunk.output + Begin(call, chunk) + offset, chunk.windows[chunk.self.index()] + offset};
-    chunk.mover->Reduce(call.operation, from, call.num_ranks, to, 2, own.count);
+    Reduce({call.operation.dtype, call.operation.op, call.operation.prescale, call.operation.postscale}, from,
+           call.num_ranks, to, 2, own.count);
   }
 
   void StageOut(const Call& call, const StagedChunk& chunk) const override {
     std::byte* output = chunk.output + Begin(call, chunk);
     ForOtherShards(call, chunk, [&](int owner, std::uint64_t offset, std::uint64_t bytes) {
-      chunk.mover->Copy(output + offset, chunk.windows[owner] + offset, bytes);
+      std::memcpy(output + offset, chunk.windows[owner] + offset, bytes);
     });
   }
 

@@ -38,9 +38,9 @@ class Broadcast final : public Collective {
   void StageIn(const Call& call, const StagedChunk& chunk) const override {
     if (chunk.self != call.root) return;
     const Range range = RangeOf(call, chunk);
-    chunk.mover->Copy(chunk.windows[call.root.index()], chunk.input + range.begin, range.bytes);
+    std::memcpy(chunk.windows[call.root.index()], chunk.input + range.begin, range.bytes);
     if (chunk.output != chunk.input) {
-      chunk.mover->Copy(chunk.output + range.begin, chunk.input + range.begin, range.bytes);
+      std::memcpy(chunk.output + range.begin, chunk.input + range.begin, range.bytes);
     }
   }
 
@@ -49,7 +49,7 @@ class Broadcast final : public Collective {
   void StageOut(const Call& call, const StagedChunk& chunk) const override {
     if (chunk.self == call.root) return;
     const Range range = RangeOf(call, chunk);
-    chunk.mover->Copy(chunk.output + range.begin, chunk.windows[call.root.index()], range.bytes);
+    std::memcpy(chunk.output + range.begin, chunk.windows[call.root.index()], range.bytes);
   }
 
  private:

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/collectives/mover.h"
 #include "kernels/collectives/shard.h"
 #include "kernels/common/collective_info.h"
 #include "kernels/common/operation.h"
@@ -64,7 +63,6 @@ struct StagedChunk {
   const std::byte* input;     // its whole input, which the other ranks cannot read
   std::byte* output;          // its whole output; may be equal to `input` if the request's may
   std::byte* const* windows;  // of all participants, which all of them can read
-  Mover* mover;               // for this memory
 };
 
 class Collective {
@@ -108,7 +106,7 @@ class Collective {
   virtual void DirectOwn(const Call& call, const void* const* inputs, void* output) const;
 
   // The staged path has three steps, which every participant does for every chunk. Each step follows when all
-  // participants have done the one before for this chunk. Memory is touched by the chunk's mover alone.
+  // participants have done the one before for this chunk.
   //   StageIn   writes to the own window what others need
   //   Combine   reads all windows, and writes this participant's share to the own window and output
   //   StageOut  reads the windows, and writes to the own output

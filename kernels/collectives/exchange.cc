@@ -6,16 +6,14 @@
 namespace tf_smddp {
 namespace {
 
-// Calls copy(to, from, bytes) for the bytes of [from_begin, from_begin + from_count) that are also in [begin,
-// begin + count), if there are any. Byte b of that range is source[b - source_base], and goes to
-// target[b - target_base].
-template <typename Copy>
+// Copies the bytes of [from_begin, from_begin + from_count) that are also in [begin, begin + count). Byte b
+// of that range is source[b - source_base], and goes to target[b - target_base].
 void CopyOverlap(const std::byte* source, std::uint64_t source_base, std::byte* target,
                  std::uint64_t target_base, std::uint64_t from_begin, std::uint64_t from_count,
-                 std::uint64_t begin, std::uint64_t count, Copy copy) {
+                 std::uint64_t begin, std::uint64_t count) {
   const std::uint64_t first = std::max(from_begin, begin);
   const std::uint64_t end = std::min(from_begin + from_count, begin + count);
-  if (first < end) copy(target + (first - target_base), source + (first - source_base), end - first);
+  if (first < end) std::memcpy(target + (first - target_base), source + (first - source_base), end - first);
 }
 
 }  // namespace
@@ -49,7 +47,7 @@ void Exchange::Direct(const Call& call, ParticipantId self, const void* const* i
     const Shard rows = RowsFor(call, sender, self);
     const auto* source = static_cast<const std::byte*>(inputs[sender.index()]) + rows.begin * row_bytes;
     CopyOverlap(source, start, static_cast<std::byte*>(outputs[self.index()]), 0, start,
-                rows.count * row_bytes, begin * element_bytes, count * element_bytes, &std::memcpy);
+                rows.count * row_bytes, begin * element_bytes, count * element_bytes);
     start += rows.count * row_bytes;
   }
 }
@@ -67,24 +65,21 @@ void Exchange::StageIn(const Call& call, const StagedChunk& chunk) const {
   const std::uint64_t begin = chunk.index * chunk.capacity;
   if (begin >= input_count) return;
   const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
-  chunk.mover->Copy(chunk.windows[chunk.self.index()], chunk.input + begin * element_bytes,
-                    std::min(chunk.capacity, input_count - begin) * element_bytes);
+  std::memcpy(chunk.windows[chunk.self.index()], chunk.input + begin * element_bytes,
+              std::min(chunk.capacity, input_count - begin) * element_bytes);
 }
 
 void Exchange::StageOut(const Call& call, const StagedChunk& chunk) const {
   const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);
   const std::uint64_t row_bytes = call.row_count * element_bytes;
   const std::uint64_t begin = chunk.index * chunk.capacity * element_bytes;
-  const auto copy = [&chunk](void* to, const void* from, std::uint64_t bytes) {
-    chunk.mover->Copy(to, from, bytes);
-  };
   std::uint64_t start = 0;  // of the sender's part of the output, in bytes
   for (const ParticipantId sender : FirstIds<ParticipantId>(call.num_ranks)) {
     const Shard rows = RowsFor(call, sender, chunk.self);
     const bool own = sender == chunk.self;
     const std::uint64_t from = rows.begin * row_bytes;
     CopyOverlap(own ? chunk.input : chunk.windows[sender.index()], own ? 0 : begin, chunk.output + start,
-                from, from, rows.count * row_bytes, begin, chunk.capacity * element_bytes, copy);
+                from, from, rows.count * row_bytes, begin, chunk.capacity * element_bytes);
     start += rows.count * row_bytes;
   }
 }

@@ -11,6 +11,7 @@
 // Each participant copies (N-1)/N of its tensor in, and for 1/N of it there are N reads and one write. Shards
 // that are a row longer may need one chunk more, in which the others have nothing to do.
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/collectives/addresses.h"
 #include "kernels/collectives/collective.h"
@@ -71,8 +72,8 @@ class Reducescatter final : public Collective {
     for (const ParticipantId owner : FirstIds<ParticipantId>(call.num_ranks)) {
       const Shard piece = PieceOf(call, chunk, owner);
       if (owner == chunk.self || piece.count == 0) continue;
-      chunk.mover->Copy(chunk.windows[chunk.self.index()] + SubWindow(call, chunk, owner),
-                        chunk.input + piece.begin * element_bytes, piece.count * element_bytes);
+      std::memcpy(chunk.windows[chunk.self.index()] + SubWindow(call, chunk, owner),
+                  chunk.input + piece.begin * element_bytes, piece.count * element_bytes);
     }
   }
 
@@ -87,7 +88,8 @@ class Reducescatter final : public Collective {
                                : chunk.windows[each.index()] + SubWindow(call, chunk, chunk.self);
     }
     void* to = chunk.output + (piece.begin - ElementsOf(call, chunk.self).begin) * element_bytes;
-    chunk.mover->Reduce(call.operation, from, call.num_ranks, &to, 1, piece.count);
+    Reduce({call.operation.dtype, call.operation.op, call.operation.prescale, call.operation.postscale}, from,
+           call.num_ranks, &to, 1, piece.count);
   }
 
   void StageOut(const Call&, const StagedChunk&) const override {}

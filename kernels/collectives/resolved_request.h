@@ -34,7 +34,6 @@ struct ResolvedRequest {
   enum class Way {
     kHost,  // or they lie on the host
     kNccl,  // each rank's on another GPU
-    kIpc,   // all on the same GPU
   };
   Way way = Way::kHost;
   const InputBuffer* device_input = nullptr;

@@ -159,7 +159,6 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_TIMEOUT", &config->stall_timeout_ms);
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_HOST_TIMEOUT", &config->host_timeout_ms);
   if (status.ok()) status = ReadSwitch(lookup, "SMDDP_NCCL", &config->nccl);
-  if (status.ok()) status = ReadSwitch(lookup, "SMDDP_GPU_IPC", &config->gpu_ipc);
   ReadText(lookup, "SMDDP_NCCL_LIBRARY", &config->nccl_library);
   ReadText(lookup, "SMDDP_MPI_LIBRARY", &config->mpi_library);
   if (status.ok()) status = ReadLogLevel(lookup, &config->log_level);

@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/collectives/backends/ipc/board.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/common/rank_mask.h"
 #include "kernels/control/abort_record.h"
@@ -105,7 +104,6 @@ class CommunicatorSegment {
   std::atomic<std::uint32_t>& relay_waits() { return fixed_->relay_waits; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
   nccl::Meeting& nccl_meeting() { return fixed_->nccl_meeting; }
-  ipc::Board& ipc_board() { return fixed_->ipc_board; }
   // Opens the express lane for member `index`. Each member calls it once.
   ExpressLane OpenLane(int index) { return {lane_, layout_.num_ranks, index, abort_}; }
   LaunchLog& launch_log() { return launch_log_; }
@@ -127,7 +125,6 @@ class CommunicatorSegment {
     std::atomic<std::uint64_t> without_nccl;
     std::atomic<std::uint32_t> relay_waits;
     nccl::Meeting nccl_meeting;
-    ipc::Board ipc_board;
     MemberRecord members[64];
   };
   static_assert(sizeof(Fixed) % 64 == 0, "the parts behind it start at a cache line");

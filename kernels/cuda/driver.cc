@@ -51,9 +51,6 @@ Loaded Load() {
   find("cuMemcpyDtoDAsync_v2", &driver.MemcpyDtoDAsync);
   find("cuMemAlloc_v2", &driver.MemAlloc);
   find("cuMemFree_v2", &driver.MemFree);
-  find("cuIpcGetMemHandle", &driver.IpcGetMemHandle);
-  find("cuIpcOpenMemHandle_v2", &driver.IpcOpenMemHandle);
-  find("cuIpcCloseMemHandle", &driver.IpcCloseMemHandle);
   find("cuModuleLoadData", &driver.ModuleLoadData);
   find("cuModuleUnload", &driver.ModuleUnload);
   find("cuModuleGetFunction", &driver.ModuleGetFunction);

@@ -25,10 +25,6 @@ struct Uuid {  // CUuuid
   char bytes[16];
 };
 
-struct IpcHandle {  // CUipcMemHandle
-  char bytes[64];
-};
-
 enum : Result { kSuccess = 0 };
 
 enum : unsigned {
@@ -36,7 +32,6 @@ enum : unsigned {
   kEventBlockingSync = 1,  // cuEventSynchronize sleeps
   kEventDisableTiming = 2,
   kHostRegisterPortable = 1,  // pinned for all contexts
-  kIpcLazyPeerAccess = 1,     // the one way to open a handle
 };
 
 // The fields are called as the driver's functions, without "cu" and the version.
@@ -59,9 +54,6 @@ struct Driver {
   Result (*MemcpyDtoDAsync)(DeviceAddress to, DeviceAddress from, std::size_t bytes, Stream) = nullptr;
   Result (*MemAlloc)(DeviceAddress*, std::size_t bytes) = nullptr;
   Result (*MemFree)(DeviceAddress) = nullptr;
-  Result (*IpcGetMemHandle)(IpcHandle*, DeviceAddress) = nullptr;
-  Result (*IpcOpenMemHandle)(DeviceAddress*, IpcHandle, unsigned flags) = nullptr;
-  Result (*IpcCloseMemHandle)(DeviceAddress) = nullptr;
   Result (*ModuleLoadData)(Module*, const void* image) = nullptr;
   Result (*ModuleUnload)(Module) = nullptr;
   Result (*ModuleGetFunction)(Function*, Module, const char* name) = nullptr;

@@ -63,9 +63,7 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
       own_outputs_(ChunkBytes(*communicator_)),
       staged_(group_->index(), Windows(group_), ProgressCounters(group_), ChunkBytes(*communicator_)),
       nccl_(communicator_->config().nccl_library, NcclGroup(communicator_), JobOf(*state)),
-      ipc_(&group_->segment().ipc_board(), &state->gpu_windows, MemberId(group_->index()), group_->size(),
-           JobOf(*state)),
-      transfers_{&nccl_, &ipc_, &chunks_, &own_outputs_, &staged_} {
+      transfers_{&nccl_, &chunks_, &own_outputs_, &staged_} {
   if (!communicator_->wired()) return;
   gather_ =
       std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), communicator_->hosts(),
@@ -131,7 +129,6 @@ Transfer* BatchRunner::TransferOf(const ResolvedRequest& resolved) {
     if (reducescatter_->Takes(resolved)) return reducescatter_.get();
     return gather_.get();
   }
-  if (resolved.way == ResolvedRequest::Way::kIpc) return &ipc_;
   if (!resolved.reachable) return &staged_;
   return resolved.all_outputs() ? static_cast<Transfer*>(&chunks_) : &own_outputs_;
 }
@@ -361,7 +358,6 @@ void BatchRunner::Charge() {
     cost.moving = part(moving_);
     cost.staged = item.transfer == &staged_;
     cost.nccl = item.transfer == &nccl_;
-    cost.ipc = item.transfer == &ipc_;
     cost.begun = begin_;
   }
   state_->counters->RanBatch(weight - items_.size());

@@ -16,7 +16,6 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/collectives/backends/ipc/ipc_transfer.h"
 #include "kernels/collectives/backends/nccl/nccl_transfer.h"
 #include "kernels/collectives/backends/shared_memory/chunk_transfer.h"
 #include "kernels/collectives/backends/shared_memory/own_output_transfer.h"
@@ -106,7 +105,6 @@ class BatchRunner {
   OwnOutputTransfer own_outputs_;
   StagedTransfer staged_;
   nccl::NcclTransfer nccl_;
-  ipc::IpcTransfer ipc_;
   // Only where the communicator has ranks on other hosts.
   std::unique_ptr<GatherTransfer> gather_;
   std::unique_ptr<HierarchicalTransfer> hierarchical_;

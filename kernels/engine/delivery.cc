@@ -104,8 +104,8 @@ bool Delivery::HasEnded(const PendingRequest& pending) {
   waiting.request = {pending.manifest, communicator->id(), /*ready=*/false, output.kind->name()};
   waiting.submitted = pending.submitted;
   waiting.members = communicator->ToRanks(~std::uint64_t{0});
-  // NCCL's calls wait for those of the other ranks; copies, and kernels of ours, do not.
-  const bool copied = pending.output_bounce != nullptr || pending.cost.ipc;
+  // NCCL's calls wait for those of the other ranks; copies do not.
+  const bool copied = pending.output_bounce != nullptr;
   waiting.missing = copied ? RankSet({communicator->job().rank()}) : waiting.members;
   state_->stalls->EndedButForWriting(std::move(waiting), writing);
   return false;

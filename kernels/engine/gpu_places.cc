@@ -32,15 +32,6 @@ void GpuPlaces::Tell(const Request& request) {
                      "the host's memory and reduced there; " + kRemedy);
 }
 
-bool GpuPlaces::AllUse(const cuda::Device& device) const {
-  LocalGroup& group = communicator_->group();
-  for (int member = 0; member < group.size(); ++member) {
-    const int local = communicator_->job().LocalRankOf(group.rank_of(member));
-    if (Told(local).load(std::memory_order_seq_cst) != device.id()) return false;
-  }
-  return true;
-}
-
 void GpuPlaces::Look(const Request& request, const Manifest& manifest) {
   if (request.input.on_host() || looked_.load(std::memory_order_relaxed)) return;
   const cuda::Device* const device = DeviceOf(request);
@@ -58,6 +49,7 @@ void GpuPlaces::Look(const Request& request, const Manifest& manifest) {
   }
   if (sharing.size() > 1) {
     Warn(kShared, RankList(sharing) + " share " + device->Describe() +
+                      ", so its tensors are copied to the host's memory and reduced there" +
                       ", which is slower than a GPU for each rank; " + kRemedy + ", if there are as many");
   }
   if (!on_host.empty()) {

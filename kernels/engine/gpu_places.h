@@ -30,9 +30,6 @@ class GpuPlaces {
   // Before this rank arrives with `request`: tells the others which GPU it uses. Warns of a second one.
   void Tell(const Request& request);
 
-  // Whether all members have told that they use this GPU.
-  bool AllUse(const cuda::Device& device) const;
-
   // All ranks have arrived with `request`. Warns of ranks that share this rank's GPU, and of ranks that
   // have this tensor in the host's memory. Only the first request with a tensor on a GPU is looked at.
   void Look(const Request& request, const Manifest& manifest);

@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 
-#include "kernels/collectives/backends/ipc/windows.h"
 #include "kernels/engine/absence.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/communicator_handle.h"
@@ -36,11 +35,6 @@ struct MemberState {
         timeline(timeline),
         handle(std::make_shared<CommunicatorHandle>(communicator)),
         gpus(communicator),
-        gpu_windows(&group->segment().ipc_board(), MemberId(group->index()), group->size(),
-                    {[communicator](const std::string& text) {
-                       communicator->job().logger().Log(LogLevel::kWarning, text);
-                     },
-                     [communicator] { return communicator->job().aborted(); }}),
         pending(/*in_turn=*/communicator->wired()),
         sequencer(memory, &communicator->group().segment().failure()) {}
   ~MemberState() { handle->End(); }
@@ -54,7 +48,6 @@ struct MemberState {
   Timeline* const timeline;
   const std::shared_ptr<CommunicatorHandle> handle;  // for copies
   GpuPlaces gpus;
-  ipc::Windows gpu_windows;
   PendingTable pending;
   Sequencer sequencer;
   Absence absence;

@@ -99,8 +99,7 @@ void NcclUse::LogHostWay(const cuda::Device& device, const std::string& reason) 
     const Job& job = communicator_->job();
     job.logger().Log(
         job.rank() == 0 ? LogLevel::kWarning : LogLevel::kInfo,
-        "tensors of " + device.name() +
-            " are copied to the host's memory and reduced there, unless all ranks share it: " + reason);
+        "tensors of " + device.name() + " are copied to the host's memory and reduced there: " + reason);
   });
 }
 

@@ -176,7 +176,6 @@ void Progress::Restart(std::uint64_t incarnation) {
   segment.table().Clear();
   segment.nccl_meeting().Renew();
   communicator_->job().segment().nccl_turn_record(group_->region()).Renew();
-  segment.ipc_board().Renew();
   for (int member = 0; member < group_->size(); ++member) {
     if ((segment.active().load(std::memory_order_seq_cst) >> member & 1) != 0) {
       StoreProgress(segment.member(member), 0);

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "kernels/engine/ipc_use.h"
 #include "kernels/engine/nccl_use.h"
 #include "kernels/engine/outside_parts.h"
 
@@ -151,8 +150,7 @@ class Resolver {
         !std::all_of(parts_.begin(), parts_.end(), kept)) {
       return ResolvedRequest::Way::kHost;
     }
-    if (NcclUse::EachHasItsOwn(group_)) return ResolvedRequest::Way::kNccl;
-    return IpcUse::AllShareOne(group_) ? ResolvedRequest::Way::kIpc : ResolvedRequest::Way::kHost;
+    return NcclUse::EachHasItsOwn(group_) ? ResolvedRequest::Way::kNccl : ResolvedRequest::Way::kHost;
   }
 
   Status Locate() {

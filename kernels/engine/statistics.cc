@@ -27,7 +27,6 @@ void CombineAll(CollectiveStats* to, const CollectiveStats& other, Combine combi
   to->bytes = combine(to->bytes, other.bytes);
   to->staged_bytes = combine(to->staged_bytes, other.staged_bytes);
   to->nccl_bytes = combine(to->nccl_bytes, other.nccl_bytes);
-  to->ipc_bytes = combine(to->ipc_bytes, other.ipc_bytes);
   to->in_place_bytes = combine(to->in_place_bytes, other.in_place_bytes);
   to->small_calls = combine(to->small_calls, other.small_calls);
   to->express_calls = combine(to->express_calls, other.express_calls);
@@ -54,9 +53,8 @@ std::string KindsToJson(const StatsByKind& kinds) {
     text += std::string("\"") + CollectiveKindName(kind) + "\": {" + Field("calls", stats.calls) + ", " +
             Field("errors", stats.errors) + ", " + Field("bytes", stats.bytes) + ", " +
             Field("staged_bytes", stats.staged_bytes) + ", " + Field("nccl_bytes", stats.nccl_bytes) + ", " +
-            Field("ipc_bytes", stats.ipc_bytes) + ", " + Field("in_place_bytes", stats.in_place_bytes) +
-            ", " + Field("small_calls", stats.small_calls) + ", " +
-            Field("express_calls", stats.express_calls) + ", " +
+            Field("in_place_bytes", stats.in_place_bytes) + ", " + Field("small_calls", stats.small_calls) +
+            ", " + Field("express_calls", stats.express_calls) + ", " +
             Field("waiting_seconds", stats.waiting_seconds) + ", " +
             Field("moving_seconds", stats.moving_seconds) + "}";
   }
@@ -79,7 +77,6 @@ void CommunicatorCounters::Completed(CollectiveKind kind, std::uint64_t bytes, c
   Add(&of.bytes, bytes);
   if (cost.staged) Add(&of.staged_bytes, bytes);
   if (cost.nccl) Add(&of.nccl_bytes, bytes);
-  if (cost.ipc) Add(&of.ipc_bytes, bytes);
   if (cost.in_place) Add(&of.in_place_bytes, bytes);
   if (cost.small) Add(&of.small_calls, 1);
   Add(&of.waiting_ns, Nanoseconds(cost.waiting));
@@ -141,7 +138,6 @@ CollectiveStats CommunicatorCounters::Read(const OfKind& of) {
   stats.bytes = of.bytes.load(std::memory_order_relaxed);
   stats.staged_bytes = of.staged_bytes.load(std::memory_order_relaxed);
   stats.nccl_bytes = of.nccl_bytes.load(std::memory_order_relaxed);
-  stats.ipc_bytes = of.ipc_bytes.load(std::memory_order_relaxed);
   stats.in_place_bytes = of.in_place_bytes.load(std::memory_order_relaxed);
   stats.small_calls = of.small_calls.load(std::memory_order_relaxed);
   stats.waiting_seconds = Seconds(of.waiting_ns);

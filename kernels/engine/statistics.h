@@ -29,7 +29,6 @@ struct Cost {
   bool small = false;         // without a batch: by the rank that arrived last,
   bool express = false;       // or in the express lane
   bool nccl = false;          // by NCCL, in the memory of GPUs
-  bool ipc = false;           // in the memory of a GPU that the ranks share
   Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
 
@@ -40,7 +39,6 @@ struct CollectiveStats {
   std::uint64_t bytes = 0;   // of this rank's inputs; this and what follows is about `calls`
   std::uint64_t staged_bytes = 0;
   std::uint64_t nccl_bytes = 0;      // of those that NCCL moved
-  std::uint64_t ipc_bytes = 0;       // of those that were moved in the memory of a GPU that the ranks share
   std::uint64_t in_place_bytes = 0;  // of those whose result took the place of the input
   std::uint64_t small_calls = 0;     // without a batch
   std::uint64_t express_calls = 0;   // of those, in the express lane
@@ -116,8 +114,8 @@ class CommunicatorCounters {
   using Counter = std::atomic<std::uint64_t>;
 
   struct OfKind {
-    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, nccl_bytes{0}, ipc_bytes{0}, in_place_bytes{0},
-        small_calls{0}, waiting_ns{0}, moving_ns{0};
+    Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, nccl_bytes{0}, in_place_bytes{0}, small_calls{0},
+        waiting_ns{0}, moving_ns{0};
   };
   using OfKinds = std::array<OfKind, kNumCollectiveKinds>;
 

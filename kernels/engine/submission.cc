@@ -25,8 +25,7 @@ Submission::Submission(MemberState* state, Failures* failures, Delivery* deliver
       order_(&state->group->segment().launch_log(), &state->group->segment().ready_log(),
              static_cast<std::uint64_t>(state->communicator->config().bucket_cap_bytes)),
       express_(state->communicator),
-      nccl_use_(state->communicator),
-      ipc_use_(state) {}
+      nccl_use_(state->communicator) {}
 
 void Submission::Refuse(const Status& reason) {
   state_->pending.Refuse(reason);
@@ -170,7 +169,7 @@ Status Submission::PlaceData(PendingRequest* pending) {
     pending->cell.splits_offset = arena.OffsetOf(pending->splits, pending->splits_bytes);
   }
   state_->gpus.Tell(request);
-  if (!request.input.on_host() && (nccl_use_.Keeps(request) || ipc_use_.Keeps(request))) {
+  if (!request.input.on_host() && nccl_use_.Keeps(request)) {
     pending->cell.input_offset = pending->cell.output_offset = kOnDevice;
     return {};
   }

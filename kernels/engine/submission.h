@@ -15,7 +15,6 @@
 #include "kernels/engine/express.h"
 #include "kernels/engine/failures.h"
 #include "kernels/engine/gradient_check.h"
-#include "kernels/engine/ipc_use.h"
 #include "kernels/engine/member_state.h"
 #include "kernels/engine/nccl_use.h"
 #include "kernels/engine/waiting_request.h"
@@ -86,7 +85,6 @@ class Submission {
   LaunchOrder order_;
   Express express_;
   NcclUse nccl_use_;
-  IpcUse ipc_use_;
   GradientCheck gradient_check_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<Sequencer::GroupState> last_group_{Sequencer::GroupState::kNoGroup};

@@ -1,6 +1,6 @@
-// Measures what we do on a GPU, and prints tables: our kernels beside the driver's copies, tensors of a GPU
-// that ranks share beside the copies that they take, there and through the host, and packing beside single
-// calls of NCCL.
+// Measures what we do on a GPU, and prints tables: our kernel beside the driver's copies, tensors of a GPU
+// that ranks share beside the copies that they take through the host, and packing beside single calls of
+// NCCL.
 //
 // TF_SMDDP_GPU_MIB: how many MiB are moved; 256 if it is not set.
 #include <algorithm>
@@ -18,7 +18,6 @@
 #include "gtest/gtest.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
 #include "kernels/cuda/copier.h"
-#include "kernels/cuda/reducer.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/cuda/nccl_ranks.h"
 #include "tests/cpp/testing/meeting.h"
@@ -69,16 +68,9 @@ TEST(Measure, Device) {
   std::printf("\n%s, driver for CUDA %d.%d\n", name, version / 1000, version % 1000 / 10);
   for (const char* time : {"the first time", "again"}) {
     std::unique_ptr<cuda::Copier> copier;
-    std::unique_ptr<cuda::Reducer> reducer;
-    const double copies = SecondsOf(
+    const double seconds = SecondsOf(
         [&] { ExpectOk(cuda::Copier::Open(compute.device->driver(), compute.device->context(), &copier)); });
-    const double reductions = SecondsOf([&] {
-      ExpectOk(cuda::Reducer::Open(compute.device->driver(), compute.device->context(), &reducer));
-    });
-    std::printf(
-        "the driver compiled and loaded our device code for copies in %.1f ms, for reductions in %.1f ms, "
-        "%s\n",
-        1e3 * copies, 1e3 * reductions, time);
+    std::printf("the driver compiled and loaded our device code in %.1f ms, %s\n", 1e3 * seconds, time);
   }
 }
 
@@ -117,51 +109,30 @@ TEST(Measure, CopiesOfManyTensors) {
   }
 }
 
-// What is read and written takes as long as a copy of as many bytes, at best.
-TEST(Measure, Reductions) {
-  const Compute compute;
-  std::unique_ptr<cuda::Reducer> reducer;
-  ExpectOk(cuda::Reducer::Open(compute.device->driver(), compute.device->context(), &reducer));
-  constexpr int kMostInputs = 4;
-  const std::size_t bytes = MovedBytes() / (kMostInputs + 1) / 16 * 16;
-  const Memory memory((kMostInputs + 1) * bytes);
-  EXPECT_EQ(cuMemsetD32Async(memory.At(0), 0, (kMostInputs + 1) * bytes / 4, compute.stream()), CUDA_SUCCESS);
-  const double copy = BestOf(compute.stream(), [&] {
-    EXPECT_EQ(cuMemcpyDtoDAsync_v2(memory.At(bytes), memory.At(0), bytes, compute.stream()), CUDA_SUCCESS);
+// The seconds of the copies that a rank's tensor takes, to pinned memory of the host and back.
+double CopiesAlone(const Compute& compute, const Floats& data) {
+  const std::size_t bytes = data.count() * sizeof(float);
+  void* host = nullptr;
+  EXPECT_EQ(cuMemHostAlloc(&host, bytes, 0), CUDA_SUCCESS);
+  const auto address = reinterpret_cast<CUdeviceptr>(data.Address());
+  const double alone = BestOf(compute.stream(), [&] {
+    EXPECT_EQ(cuMemcpyDtoHAsync_v2(host, address, bytes, compute.stream()), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemcpyHtoDAsync_v2(address, host, bytes, compute.stream()), CUDA_SUCCESS);
   });
-  const double copied = 2e-9 * static_cast<double>(bytes);
-  std::printf(
-      "\n| sum of | inputs | our kernel, GB/s | one cuMemcpy, GB/s | ratio |\n|---|---|---|---|---|\n");
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64}) {
-    for (const int num_inputs : {2, kMostInputs}) {
-      cuda::Reduction reduction;
-      reduction.dtype = dtype;
-      reduction.num_inputs = num_inputs;
-      reduction.num_outputs = 1;
-      for (int i = 0; i < num_inputs; ++i) {
-        reduction.inputs[static_cast<std::size_t>(i)] =
-            reinterpret_cast<void*>(memory.At(static_cast<std::size_t>(i + 1) * bytes));
-      }
-      reduction.outputs[0] = reinterpret_cast<void*>(memory.At(0));
-      reduction.count = bytes / DTypeBytes(dtype);
-      const double ours =
-          BestOf(compute.stream(), [&] { ExpectOk(reducer->Put({reduction}, compute.order.compute)); });
-      const double moved = copied * (num_inputs + 1) / 2;
-      std::printf("| %s | %d | %.1f | %.1f | %.2f |\n", DTypeName(dtype), num_inputs, moved / ours,
-                  copied / copy, moved / ours * copy / copied);
-    }
-  }
+  EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
+  return alone;
 }
 
-// Prints the best times of allreduces of two ranks that share the GPU, beside what `alone` returns.
-void MeasureAllreduce(bool gpu_ipc, const std::function<double(const Compute&, const Floats&)>& alone) {
+// Two ranks share the GPU.
+TEST(Measure, AllreduceThroughTheHost) {
+  std::printf(
+      "\n| MiB | allreduce of 2 ranks, ms | copies to and from the host alone, ms | ratio "
+      "|\n|---|---|---|---|\n");
   Meeting meeting(2);
   RunRanks(
       2,
       [&](int rank, Engine& engine) {
         Compute compute;
-        const Floats few(&compute, 10);
-        if (gpu_ipc) ExpectOk(UseGpus(engine, &compute, few));
         for (const std::size_t mib :
              {std::size_t{1}, std::max<std::size_t>(MovedBytes() >> 24, 1), MovedBytes() >> 20}) {
           const Floats data(&compute, (mib << 20) / sizeof(float));
@@ -176,52 +147,13 @@ void MeasureAllreduce(bool gpu_ipc, const std::function<double(const Compute&, c
           }
           meeting.Await();
           if (rank == 0) {
-            const double copies = alone(compute, data);
+            const double copies = CopiesAlone(compute, data);
             std::printf("| %zu | %.2f | %.2f | %.2f |\n", mib, 1e3 * best, 1e3 * copies, best / copies);
           }
           meeting.Await();
         }
       },
-      [gpu_ipc](int, Config* config) {
-        config->gpu_ipc = gpu_ipc;
-        config->arena_bytes = 2 * MovedBytes() + (std::size_t{64} << 20);
-      });
-}
-
-TEST(Measure, AllreduceThroughTheHost) {
-  std::printf(
-      "\n| MiB | allreduce of 2 ranks, ms | copies to and from the host alone, ms | ratio "
-      "|\n|---|---|---|---|\n");
-  MeasureAllreduce(/*gpu_ipc=*/false, [](const Compute& compute, const Floats& data) {
-    const std::size_t bytes = data.count() * sizeof(float);
-    void* host = nullptr;
-    EXPECT_EQ(cuMemHostAlloc(&host, bytes, 0), CUDA_SUCCESS);
-    const auto address = reinterpret_cast<CUdeviceptr>(data.Address());
-    const double alone = BestOf(compute.stream(), [&] {
-      EXPECT_EQ(cuMemcpyDtoHAsync_v2(host, address, bytes, compute.stream()), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemcpyHtoDAsync_v2(address, host, bytes, compute.stream()), CUDA_SUCCESS);
-    });
-    EXPECT_EQ(cuMemFreeHost(host), CUDA_SUCCESS);
-    return alone;
-  });
-}
-
-// Each of two ranks copies half of its tensor in and half of it out, reads a half twice, and writes it twice:
-// as much as four copies of the tensor by one.
-TEST(Measure, AllreduceOnTheGpuThatRanksShare) {
-  std::printf(
-      "\n| MiB | allreduce of 2 ranks on the GPU, ms | four copies of the tensor there, ms | ratio "
-      "|\n|---|---|---|---|\n");
-  MeasureAllreduce(/*gpu_ipc=*/true, [](const Compute& compute, const Floats& data) {
-    const std::size_t bytes = data.count() * sizeof(float);
-    const Memory other(bytes);
-    const auto address = reinterpret_cast<CUdeviceptr>(data.Address());
-    return BestOf(compute.stream(), [&] {
-      for (int i = 0; i < 4; ++i) {
-        EXPECT_EQ(cuMemcpyDtoDAsync_v2(other.At(0), address, bytes, compute.stream()), CUDA_SUCCESS);
-      }
-    });
-  });
+      [](int, Config* config) { config->arena_bytes = 2 * MovedBytes() + (std::size_t{64} << 20); });
 }
 
 // With one rank, NCCL copies; so this shows what its calls cost, and not its reductions.

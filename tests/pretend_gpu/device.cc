@@ -8,7 +8,6 @@
 
 #include "tests/pretend_gpu/api/driver.h"
 #include "tests/pretend_gpu/diagnostics.h"
-#include "tests/pretend_gpu/ipc_memory.h"
 #include "tests/pretend_gpu/settings.h"
 
 namespace pretend_gpu {
@@ -25,7 +24,7 @@ Heap& HeapOf(int device) {
   static auto* heaps = new std::map<int, Heap*>;
   std::lock_guard<std::mutex> lock(*mu);
   Heap*& heap = (*heaps)[device];
-  if (heap == nullptr) heap = new Heap(device, GetSettings().memory_bytes, kLedgerBytes);
+  if (heap == nullptr) heap = new Heap(device, GetSettings().memory_bytes);
   return *heap;
 }
 
@@ -62,7 +61,6 @@ int AttributeOf(int attribute, int device) {
       {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 166912},
       {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32},
       {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
-      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
   };
   if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) return kFirstPciBus + device;
   const auto found = table->find(attribute);

@@ -5,7 +5,6 @@
 #include "tests/pretend_gpu/copy.h"
 #include "tests/pretend_gpu/device.h"
 #include "tests/pretend_gpu/host_memory.h"
-#include "tests/pretend_gpu/ipc_memory.h"
 #include "tests/pretend_gpu/memory.h"
 #include "tests/pretend_gpu/settings.h"
 #include "tests/pretend_gpu/sticky_error.h"
@@ -48,12 +47,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
   const Space* space = SpaceOf(Address(address));
   if (space == nullptr) End("%p is no device memory; free what cuMemAlloc returned", Address(address));
-  pretend_gpu::Heap& heap = pretend_gpu::HeapOf(space->device());
-  if (space != &heap.space()) {
-    End("%p is memory of another process; close it with cuIpcCloseMemHandle", Address(address));
-  }
-  pretend_gpu::EndExport(Address(address));
-  heap.Free(Address(address));
+  pretend_gpu::HeapOf(space->device()).Free(Address(address));
   pretend_gpu::Log("%p", Address(address));
   return CUDA_SUCCESS;
 }
@@ -94,9 +88,6 @@ CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr address) 
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       *static_cast<unsigned*>(value) = 0;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      *static_cast<unsigned*>(value) = !pinned && !allocation->imported;
       return CUDA_SUCCESS;
     default:
       break;
@@ -160,26 +151,6 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned)
   PRETEND_GPU_ENTER_CONTEXT;
   if (pretend_gpu::PinnedUses(host, 1) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *device = reinterpret_cast<CUdeviceptr>(host);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
-  PRETEND_GPU_ENTER_CONTEXT;
-  return pretend_gpu::ExportMemory(Address(address), handle) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
-  PRETEND_GPU_ENTER_CONTEXT;
-  CurrentContext();
-  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
-  void* opened = pretend_gpu::ImportMemory(&handle);
-  *address = reinterpret_cast<CUdeviceptr>(opened);
-  return opened == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
-}
-
-CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  PRETEND_GPU_ENTER_CONTEXT;
-  pretend_gpu::EndImport(Address(address));
   return CUDA_SUCCESS;
 }
 

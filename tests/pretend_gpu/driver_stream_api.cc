@@ -1,14 +1,12 @@
 // The driver API: streams and events.
 #include <dlfcn.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "tests/pretend_gpu/context.h"
 #include "tests/pretend_gpu/event.h"
-#include "tests/pretend_gpu/ipc_event.h"
 #include "tests/pretend_gpu/sticky_error.h"
 #include "tests/pretend_gpu/waits.h"
 
@@ -16,7 +14,6 @@ using pretend_gpu::End;
 using pretend_gpu::Enqueue;
 using pretend_gpu::Event;
 using pretend_gpu::Events;
-using pretend_gpu::SharedEvent;
 using pretend_gpu::StreamHandle;
 using pretend_gpu::StreamOf;
 using pretend_gpu::Streams;
@@ -142,13 +139,7 @@ CUresult cuEventCreate(CUevent* event, unsigned flags) {
   PRETEND_GPU_ENTER_CONTEXT;
   pretend_gpu::CurrentContext();
   const bool timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
-  std::shared_ptr<SharedEvent> shared;
-  if ((flags & CU_EVENT_INTERPROCESS) != 0) {
-    if (timed) return CUDA_ERROR_INVALID_VALUE;
-    shared = SharedEvent::Make();
-    if (shared == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  auto made = std::make_shared<Event>(pretend_gpu::CurrentHandle(), timed, std::move(shared));
+  auto made = std::make_shared<Event>(pretend_gpu::CurrentHandle(), timed);
   *event = static_cast<CUevent>(Events().Add(std::move(made)));
   return CUDA_SUCCESS;
 }
@@ -189,28 +180,4 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
   PRETEND_GPU_ENTER_CONTEXT;
   const bool reached = Events().Get(begin)->Elapsed(*Events().Get(end), milliseconds);
   return reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
-  PRETEND_GPU_ENTER_CONTEXT;
-  const auto& shared = Events().Get(event)->shared();
-  if (shared == nullptr) {
-    End("event %zu is of this process alone; make it with CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING",
-        Events().NumberOf(event));
-  }
-  std::memset(handle, 0, sizeof(*handle));
-  std::memcpy(handle, &shared->place(), sizeof(shared->place()));
-  return CUDA_SUCCESS;
-}
-
-CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
-  PRETEND_GPU_ENTER_CONTEXT;
-  pretend_gpu::CurrentContext();
-  SharedEvent::Place place;
-  std::memcpy(&place, &handle, sizeof(place));
-  auto shared = SharedEvent::Open(place);
-  if (shared == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  auto made = std::make_shared<Event>(pretend_gpu::CurrentHandle(), false, std::move(shared));
-  *event = static_cast<CUevent>(Events().Add(std::move(made)));
-  return CUDA_SUCCESS;
 }

@@ -13,21 +13,12 @@ void Event::Record(const StreamHandle& stream) {
         Contexts().Get(context_)->Describe().c_str(), stream.stream->Describe().c_str(),
         Contexts().Get(stream.context)->Describe().c_str());
   }
-  Task task;
-  if (shared_ != nullptr) {
-    const std::uint64_t mark = shared_->NewMark();
-    task.run = [shared = shared_, mark] { shared->Reach(mark); };
-    task.wanted_elsewhere = [shared = shared_, mark] { return shared->Wanted(mark); };
-    Enqueue(stream, std::move(task));
-    return;
-  }
-  auto mark = Enqueue(stream, std::move(task));
+  auto mark = Enqueue(stream, Task());
   std::lock_guard<std::mutex> lock(mu_);
   last_ = std::move(mark);
 }
 
-std::shared_ptr<Waitable> Event::Last() {
-  if (shared_ != nullptr) return SharedEvent::LastMark(shared_);
+std::shared_ptr<Point> Event::Last() {
   std::lock_guard<std::mutex> lock(mu_);
   return last_;
 }
@@ -37,8 +28,7 @@ bool Event::Elapsed(Event& end, float* milliseconds) {
     End("one of the events was made without times; leave CU_EVENT_DISABLE_TIMING out");
   }
   if (context_ != end.context_) End("the events belong to different contexts; take both of one");
-  const auto first = std::static_pointer_cast<Point>(Last());
-  const auto last = std::static_pointer_cast<Point>(end.Last());
+  const auto first = Last(), last = end.Last();
   if (first == nullptr || last == nullptr) End("one of the events was never recorded; record both first");
   if (!first->Reached() || !last->Reached()) return false;
   *milliseconds = std::chrono::duration<float, std::milli>(last->when() - first->when()).count();

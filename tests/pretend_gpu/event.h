@@ -7,7 +7,6 @@
 
 #include "tests/pretend_gpu/context.h"
 #include "tests/pretend_gpu/handles.h"
-#include "tests/pretend_gpu/ipc_event.h"
 #include "tests/pretend_gpu/point.h"
 
 namespace pretend_gpu {
@@ -15,15 +14,13 @@ namespace pretend_gpu {
 // All methods: any thread.
 class Event {
  public:
-  // `shared` is nullptr for an event of this process alone.
-  Event(void* context, bool timed, std::shared_ptr<SharedEvent> shared)
-      : context_(context), timed_(timed), shared_(std::move(shared)) {}
+  Event(void* context, bool timed) : context_(context), timed_(timed) {}
 
   // Marks the end of what is on the stream now. The mark replaces the one before.
   void Record(const StreamHandle& stream);
 
   // Returns the last mark, or nullptr if there is none: who waits for that does not wait.
-  std::shared_ptr<Waitable> Last();
+  std::shared_ptr<Point> Last();
 
   // Returns the milliseconds from this event's mark to the other's. Ends the process unless both have times;
   // returns false if one is not reached.
@@ -31,12 +28,10 @@ class Event {
 
   void* context() const { return context_; }
   bool timed() const { return timed_; }
-  const std::shared_ptr<SharedEvent>& shared() const { return shared_; }
 
  private:
   void* const context_;
   const bool timed_;
-  const std::shared_ptr<SharedEvent> shared_;
   std::mutex mu_;
   std::shared_ptr<Point> last_;  // guarded by mu_
 };

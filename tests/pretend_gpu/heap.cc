@@ -30,8 +30,7 @@ int MakeFile(int device, std::size_t bytes) {
 
 }  // namespace
 
-Heap::Heap(int device, std::size_t bytes, std::size_t ledger_bytes)
-    : space_(device, MakeFile(device, bytes + ledger_bytes), bytes, bytes + ledger_bytes) {
+Heap::Heap(int device, std::size_t bytes) : space_(device, MakeFile(device, bytes), bytes) {
   holes_[reinterpret_cast<std::uintptr_t>(space_.host_view())] = bytes;
 }
 
@@ -49,7 +48,7 @@ void* Heap::Allocate(std::size_t bytes) {
   used_ += block_bytes;
 
   auto allocation = std::make_shared<Allocation>();
-  *allocation = {address, bytes, ids++, space_.device(), false};
+  *allocation = {address, bytes, ids++, space_.device()};
   blocks_[address] = {block_bytes, allocation};
   void* result = reinterpret_cast<void*>(address);
   std::memset(space_.DeviceView(result), kFresh, std::min(bytes, kPoisonedBytes));

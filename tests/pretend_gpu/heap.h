@@ -16,8 +16,7 @@ namespace pretend_gpu {
 // any thread.
 class Heap {
  public:
-  // Behind the memory, the memfd has `ledger_bytes` for ipc.h.
-  Heap(int device, std::size_t bytes, std::size_t ledger_bytes);
+  Heap(int device, std::size_t bytes);
 
   // Returns the address of a new allocation, or nullptr if there is no room.
   void* Allocate(std::size_t bytes);
@@ -31,7 +30,6 @@ class Heap {
 
   std::size_t free_bytes();
   Space& space() { return space_; }
-  void* ledger() const { return space_.DeviceView(space_.host_view() + space_.bytes()); }
 
  private:
   struct Block {

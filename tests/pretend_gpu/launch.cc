@@ -159,7 +159,7 @@ void* pretend_gpu_translate(const void* address, std::size_t bytes) {
     return const_cast<void*>(address);
   }
   const auto allocation = pretend_gpu::AllocationOf(space, address, bytes, "kernel argument");
-  if (!allocation->imported && !pretend_gpu::CanAccess(binding->device, allocation->device)) {
+  if (!pretend_gpu::CanAccess(binding->device, allocation->device)) {
     pretend_gpu::End("the %s has the argument %p, %s; call cuCtxEnablePeerAccess for that device first",
                      binding->use.c_str(), address, allocation->Describe().c_str());
   }

@@ -25,14 +25,13 @@ std::vector<Space*>& Spaces() {
 
 std::string Allocation::Describe() const {
   char text[128];
-  std::snprintf(text, sizeof(text), "allocation %lu (%zu bytes at %#lx, device %d%s)", id, bytes, address,
-                device, imported ? ", of another process" : "");
+  std::snprintf(text, sizeof(text), "allocation %lu (%zu bytes at %#lx, device %d)", id, bytes, address,
+                device);
   return text;
 }
 
-Space::Space(int device, int fd, std::size_t bytes, std::size_t mapped_bytes)
-    : device_(device), fd_(fd), bytes_(bytes) {
-  void* view = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+Space::Space(int device, int fd, std::size_t bytes) : device_(device), bytes_(bytes) {
+  void* view = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (view == MAP_FAILED) End("the memory of device %d, %zu bytes, cannot be mapped: %m", device, bytes);
   device_view_ = static_cast<char*>(view);
   host_view_ = ForbiddenRange(bytes, fd, [this](const void* address) { return Describe(address); });

@@ -21,7 +21,6 @@ struct Allocation {
   std::size_t bytes;  // as asked for
   std::uint64_t id;
   int device;
-  bool imported;  // from another process: only cuIpcCloseMemHandle ends it
   std::shared_ptr<Uses> uses = std::make_shared<Uses>();
 
   // Returns "allocation 7 (4096 bytes at 0x..., device 0)".
@@ -31,9 +30,8 @@ struct Allocation {
 // All methods: any thread.
 class Space {
  public:
-  // Maps the first `bytes` of `fd`; of what follows, up to `mapped_bytes`, only the device's view is used.
-  // A space stays for good.
-  Space(int device, int fd, std::size_t bytes, std::size_t mapped_bytes);
+  // Maps `bytes` of `fd`. A space stays for good.
+  Space(int device, int fd, std::size_t bytes);
 
   bool Contains(const void* address) const {
     const char* at = static_cast<const char*>(address);
@@ -59,7 +57,6 @@ class Space {
 
   char* host_view() const { return host_view_; }
   int device() const { return device_; }
-  int fd() const { return fd_; }
   std::size_t bytes() const { return bytes_; }
 
  private:
@@ -67,7 +64,6 @@ class Space {
   static ByAddress::iterator Holding(ByAddress& allocations, const void* address);
 
   const int device_;
-  const int fd_;
   const std::size_t bytes_;
   char* device_view_;
   char* host_view_;

@@ -16,10 +16,6 @@ PRETEND_GPU_SHARED bool IsAlive(std::int32_t process);
 // Returns the inode of a file of this process.
 PRETEND_GPU_SHARED std::uint64_t InodeOf(int fd);
 
-// Returns a descriptor of the file that the process has as `fd`, or -1 if the process has ended, or no longer
-// has that file. Each file is opened once, and stays open.
-int OpenFileOf(std::int32_t process, std::int32_t fd, std::uint64_t inode);
-
 }  // namespace pretend_gpu
 
 #endif  // TF_SMDDP_TESTS_PRETEND_GPU_OTHER_PROCESS_H_

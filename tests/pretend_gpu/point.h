@@ -12,18 +12,6 @@
 
 namespace pretend_gpu {
 
-// What somebody can wait for: a point on a stream of this process (Point) or of another one (ipc.h).
-class Waitable {
- public:
-  virtual ~Waitable() = default;
-
-  // Returns when it is reached. The wait makes a lazy stream work up to it. Any thread.
-  virtual void Wait() = 0;
-
-  // Returns whether it is reached. To ask is not to wait: it does not wake a lazy stream. Any thread.
-  virtual bool Reached() = 0;
-};
-
 // The thread of a stream, as what it calls sees it.
 class StreamThread {
  public:
@@ -61,12 +49,15 @@ class Demand {
 };
 
 // The end of one task.
-class Point : public Waitable {
+class Point {
  public:
   Point(std::shared_ptr<Demand> demand, std::uint64_t ticket);
 
-  void Wait() override;
-  bool Reached() override;
+  // Returns when it is reached. The wait makes a lazy stream work up to it. Any thread.
+  void Wait();
+
+  // Returns whether it is reached. To ask is not to wait: it does not wake a lazy stream. Any thread.
+  bool Reached();
 
   // Called once, by the stream.
   void Reach();

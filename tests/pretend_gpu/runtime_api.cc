@@ -260,18 +260,3 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   ENTER;
   return Keep(cuMemsetD8Async(Pointer(to), static_cast<unsigned char>(value), bytes, stream));
 }
-
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* address) {
-  ENTER;
-  return Keep(cuIpcGetMemHandle(handle, Pointer(address)));
-}
-
-cudaError_t cudaIpcOpenMemHandle(void** address, cudaIpcMemHandle_t handle, unsigned flags) {
-  ENTER;
-  return Keep(cuIpcOpenMemHandle_v2(reinterpret_cast<CUdeviceptr*>(address), handle, flags));
-}
-
-cudaError_t cudaIpcCloseMemHandle(void* address) {
-  ENTER;
-  return Keep(cuIpcCloseMemHandle(Pointer(address)));
-}

@@ -107,16 +107,6 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   return Keep(cuEventElapsedTime(milliseconds, begin, end));
 }
 
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
-  ENTER;
-  return Keep(cuIpcGetEventHandle(handle, event));
-}
-
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
-  ENTER;
-  return Keep(cuIpcOpenEventHandle(event, handle));
-}
-
 namespace {
 
 struct Configuration {

@@ -89,7 +89,7 @@ Request Allreduce(const Floats& data, const char* label, cuda::Order* input, cud
 Status UseGpus(Engine& engine, Compute* compute, const Floats& data) {
   EngineStats stats;
   const CollectiveStats& sums = stats.collectives[static_cast<std::size_t>(CollectiveKind::kAllreduce)];
-  while (sums.nccl_bytes + sums.ipc_bytes == 0) {
+  while (sums.nccl_bytes == 0) {
     compute->Mark();
     Status status = Await(engine, Allreduce(data, data));
     if (status.ok()) status = compute->AwaitWritten();

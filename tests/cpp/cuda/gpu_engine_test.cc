@@ -1,6 +1,6 @@
-// Tensors stay on GPUs: ranks as threads, on the pretend GPU. Each has a device, and the engine gives their
-// tensors to the pretend NCCL; or they share a device, and the engine moves their tensors through windows
-// there. The ranks that have a device each may be on several hosts (RanksOnHosts).
+// Tensors of GPUs: ranks as threads, on the pretend GPU. Each has a device, and the engine gives their
+// tensors to the pretend NCCL; or they share a device, and their tensors go through the host. The ranks that
+// have a device each may be on several hosts (RanksOnHosts).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -173,21 +173,22 @@ class GpuEngineTest : public ::testing::TestWithParam<std::tuple<const char*, bo
   GpuEngineTest() { pretend_gpu_set_policy(std::get<0>(GetParam())); }
   ~GpuEngineTest() override { pretend_gpu_set_policy("random"); }
 
-  static int DeviceOf(int rank) { return std::get<1>(GetParam()) ? 0 : rank; }
+  static bool Share() { return std::get<1>(GetParam()); }
+  static int DeviceOf(int rank) { return Share() ? 0 : rank; }
 
-  // What stayed on GPUs, in the way that is meant.
-  static std::uint64_t Kept(Engine& engine, CollectiveKind kind) {
-    const CollectiveStats stats = StatsOf(engine, kind);
-    const auto& [kept, other] = std::get<1>(GetParam()) ? std::tie(stats.ipc_bytes, stats.nccl_bytes)
-                                                        : std::tie(stats.nccl_bytes, stats.ipc_bytes);
-    EXPECT_EQ(other, 0u);
-    return kept;
+  // NCCL has moved so many bytes of allreduces, and none where the ranks share a device.
+  static void ExpectKept(Engine& engine, std::uint64_t bytes) {
+    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, Share() ? 0 : bytes);
   }
 
-  // Sums until tensors stay on GPUs; then the statistics begin anew.
+  // Sums until tensors go the way that they will keep to; then the statistics begin anew.
   static void BeginOnGpus(Engine& engine, Compute* compute) {
     const Floats data(compute, 10);
-    ExpectOk(UseGpus(engine, compute, data));
+    if (Share()) {
+      ExpectSum(engine, compute, data, 1);
+    } else {
+      ExpectOk(UseGpus(engine, compute, data));
+    }
     EngineStats before;
     ExpectOk(engine.Stats(/*reset=*/true, &before));
   }
@@ -206,12 +207,11 @@ TEST_P(GpuEngineTest, SumsOneStepAfterTheOther) {
       const Floats data(&compute, kFloats);
       for (int step = 0; step < 5; ++step) ExpectSum(engine, &compute, data, step);
       const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
-      EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 5 * kFloats * sizeof(float));
+      ExpectKept(engine, 5 * kFloats * sizeof(float));
       EXPECT_EQ(stats.staged_bytes, 0u);
-      // Where ranks share a device, the first sums have gone through the host. Between hosts, the relay keeps
-      // there what the other hosts bring, which is no tensor.
+      // Between hosts, the relay keeps there what the other hosts bring, which is no tensor.
       const std::size_t used = engine.arena()->used_bytes();
-      EXPECT_TRUE(used < (HasHosts() ? kFloats : 1) || DeviceOf(1) == 0) << used;
+      EXPECT_TRUE(used < (HasHosts() ? kFloats : 1) || Share()) << used;
     });
   }
 }
@@ -336,9 +336,8 @@ TEST_P(GpuEngineTest, RunsEachCollectiveWithEachTypeAndOp) {
       for (std::size_t i = 0; i < attempts.size(); ++i) ASSERT_TRUE(attempts[i]->Check(statuses[i]));
     }
     const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
-    const std::uint64_t kept = Kept(engine, CollectiveKind::kAllreduce);
-    EXPECT_GT(kept, 0u);
-    EXPECT_LT(kept, stats.bytes);
+    EXPECT_EQ(stats.nccl_bytes == 0, Share());
+    EXPECT_LT(stats.nccl_bytes, stats.bytes);
     EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllgather).staged_bytes, 0u);
   });
 }
@@ -356,7 +355,7 @@ TEST_P(GpuEngineTest, GoesOnAfterFailedSteps) {
       static_cast<void>(compute.AwaitWritten());
     }
     ExpectSum(engine, &compute, data, 9);
-    EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 5 * kFloats * sizeof(float));
+    ExpectKept(engine, 5 * kFloats * sizeof(float));
   });
 }
 
@@ -464,7 +463,7 @@ TEST_P(GpuEngineTest, MeetsTensorsOfTheHost) {
       EXPECT_EQ(on_host ? host : data.Read(), std::vector<float>(kFloats, 3.0f));
     }
     const CollectiveStats stats = StatsOf(engine, CollectiveKind::kAllreduce);
-    EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 3 * kFloats * sizeof(float));
+    ExpectKept(engine, 3 * kFloats * sizeof(float));
     EXPECT_EQ(stats.staged_bytes, HasHosts() ? 0 : 3 * kFloats * sizeof(float));
   });
 }
@@ -490,30 +489,29 @@ TEST_P(GpuEngineTest, GathersWhereOneRankIsOnTheHost) {
   });
 }
 
-// NCCL refuses it, and windows are for one GPU.
+// NCCL refuses it.
 TEST(NcclEngine, HasNoTwoRanksOnEachOfTwoGpus) {
   RunRanks(4, [](int rank, Engine& engine) {
     Compute compute(HasHosts() ? rank % 2 : rank / 2);  // those of one host share a GPU
     const Floats data(&compute, kFloats);
     for (int step = 0; step < 4; ++step) ExpectSum(engine, &compute, data, step);
     EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 0u);
-    EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).ipc_bytes, 0u);
   });
 }
 
-TEST_P(GpuEngineTest, IsTurnedOffByASettingOfAnyRank) {
+TEST_P(NcclEngineTest, IsTurnedOffByASettingOfAnyRank) {
   RunRanks(
       3,
       [](int rank, Engine& engine) {
-        Compute compute(DeviceOf(rank));
+        Compute compute(rank);
         const Floats data(&compute, kFloats);
         for (int step = 0; step < 4; ++step) ExpectSum(engine, &compute, data, step);
-        EXPECT_EQ(Kept(engine, CollectiveKind::kAllreduce), 0u);
+        EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).nccl_bytes, 0u);
       },
-      [](int rank, Config* config) { config->nccl = config->gpu_ipc = rank != 1; });
+      [](int rank, Config* config) { config->nccl = rank != 1; });
 }
 
-// When a rank has left, NCCL's communicator has one rank too many, and nobody fills its windows.
+// When a rank has left, NCCL's communicator has one rank too many.
 TEST_P(GpuEngineTest, GoesThroughTheHostWhenARankHasLeft) {
   RunRanks(3, [](int rank, Engine& engine) {
     Compute compute(DeviceOf(rank));

@@ -387,8 +387,7 @@ TEST(Statistics, JsonInAnyLocale) {
        {"{\"rank\": 1, \"size\": 4, \"arena_bytes\": 1000, \"arena_used_bytes\": 0, "
         "\"arena_peak_bytes\": 0, \"arena_refused_calls\": 0, "
         "\"collectives\": {\"allreduce\": "
-        "{\"calls\": 12, \"errors\": 0, \"bytes\": 0, \"staged_bytes\": 0, \"nccl_bytes\": 0, \"ipc_bytes\": "
-        "0, "
+        "{\"calls\": 12, \"errors\": 0, \"bytes\": 0, \"staged_bytes\": 0, \"nccl_bytes\": 0, "
         "\"in_place_bytes\": 0, \"small_calls\": 0, \"express_calls\": 0, \"waiting_seconds\": "
         "1.500000000, \"moving_seconds\": 0.000000000}, \"broadcast\": {",
         "\"process_sets\": [{\"id\": 0, \"ranks\": [0, 1], \"batches\": 0, "

@@ -21,12 +21,6 @@ using CUhostFn = void (*)(void* data);
 struct CUuuid {
   char bytes[16];
 };
-struct CUipcMemHandle {
-  char reserved[64];
-};
-struct CUipcEventHandle {
-  char reserved[64];
-};
 
 enum : CUresult {
   CUDA_SUCCESS = 0,
@@ -36,7 +30,6 @@ enum : CUresult {
   CUDA_ERROR_NO_DEVICE = 100,
   CUDA_ERROR_INVALID_DEVICE = 101,
   CUDA_ERROR_INVALID_CONTEXT = 201,
-  CUDA_ERROR_INVALID_HANDLE = 400,
   CUDA_ERROR_NOT_FOUND = 500,
   CUDA_ERROR_NOT_READY = 600,
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
@@ -48,8 +41,6 @@ enum : CUresult {
 enum : unsigned {
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DISABLE_TIMING = 2,
-  CU_EVENT_INTERPROCESS = 4,
-  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1,
   CU_MEMORYTYPE_HOST = 1,
   CU_MEMORYTYPE_DEVICE = 2,
 };
@@ -63,7 +54,6 @@ enum : int {
   CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
   CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
-  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
   CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
 };
@@ -101,7 +91,6 @@ enum : int {
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
   CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR = 106,
   CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK = 111,
-  CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125,
 };
 
 #define PRETEND_GPU_DRIVER PRETEND_GPU_API CUresult
@@ -164,9 +153,6 @@ PRETEND_GPU_DRIVER cuMemFreeHost(void* address);
 PRETEND_GPU_DRIVER cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned flags);
 PRETEND_GPU_DRIVER cuMemHostUnregister(void* address);
 PRETEND_GPU_DRIVER cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned flags);
-PRETEND_GPU_DRIVER cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address);
-PRETEND_GPU_DRIVER cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags);
-PRETEND_GPU_DRIVER cuIpcCloseMemHandle(CUdeviceptr address);
 
 // Copies and fills.
 PRETEND_GPU_DRIVER cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes);
@@ -212,8 +198,6 @@ PRETEND_GPU_DRIVER cuEventRecordWithFlags(CUevent event, CUstream stream, unsign
 PRETEND_GPU_DRIVER cuEventQuery(CUevent event);
 PRETEND_GPU_DRIVER cuEventSynchronize(CUevent event);
 PRETEND_GPU_DRIVER cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end);
-PRETEND_GPU_DRIVER cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event);
-PRETEND_GPU_DRIVER cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle);
 
 // Modules and kernels.
 PRETEND_GPU_DRIVER cuModuleLoadData(CUmodule* module, const void* image);

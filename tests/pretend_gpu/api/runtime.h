@@ -12,8 +12,6 @@ using cudaStream_t = CUstream;
 using cudaEvent_t = CUevent;
 using cudaHostFn_t = CUhostFn;
 using cudaStreamCallback_t = CUstreamCallback;
-using cudaIpcMemHandle_t = CUipcMemHandle;
-using cudaIpcEventHandle_t = CUipcEventHandle;
 struct dim3 {
   unsigned x, y, z;
 };
@@ -137,9 +135,6 @@ PRETEND_GPU_RUNTIME cudaMemcpyPeerAsync(void* to, int to_device, const void* fro
                                         std::size_t bytes, cudaStream_t stream);
 PRETEND_GPU_RUNTIME cudaMemset(void* to, int value, std::size_t bytes);
 PRETEND_GPU_RUNTIME cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream);
-PRETEND_GPU_RUNTIME cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* address);
-PRETEND_GPU_RUNTIME cudaIpcOpenMemHandle(void** address, cudaIpcMemHandle_t handle, unsigned flags);
-PRETEND_GPU_RUNTIME cudaIpcCloseMemHandle(void* address);
 
 // Streams and events.
 PRETEND_GPU_RUNTIME cudaStreamCreate(cudaStream_t* stream);
@@ -162,8 +157,6 @@ PRETEND_GPU_RUNTIME cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 PRETEND_GPU_RUNTIME cudaEventQuery(cudaEvent_t event);
 PRETEND_GPU_RUNTIME cudaEventSynchronize(cudaEvent_t event);
 PRETEND_GPU_RUNTIME cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
-PRETEND_GPU_RUNTIME cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event);
-PRETEND_GPU_RUNTIME cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle);
 
 // Kernels, and what nvcc's code calls to register them.
 PRETEND_GPU_RUNTIME cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,

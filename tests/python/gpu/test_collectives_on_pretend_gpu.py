@@ -44,8 +44,7 @@ with tf.device("/GPU:0"):
         wanted -= 0.05 * np.mean([2 * (wanted * x_of_rank - 6) * x_of_rank for x_of_rank in (1, 2)])
     assert weight.device.endswith("GPU:0")
     np.testing.assert_allclose(weight.numpy(), np.full(1000, wanted), rtol=1e-5)
-for way in ("nccl", "ipc"):
-    report(way, [sdp.stats()["collectives"][kind][way + "_bytes"] for kind in ("allreduce", "broadcast")])
+report("nccl", [sdp.stats()["collectives"][kind]["nccl_bytes"] for kind in ("allreduce", "broadcast")])
 """
 
 
@@ -62,8 +61,6 @@ def test_two_ranks_with_one_gpu(gpus):
     gpus(1)
     job = run(TWO_RANKS, num_processes=2)
     assert [found["nccl"] for found in job.reports] == [[0, 0]] * 2
-    # All but the first few, which made the windows.
-    assert all(16000 <= found["ipc"][0] <= 32000 and found["ipc"][1] <= 12000 for found in job.reports)
     assert job.output.count("ranks 0, 1 share GPU 0") == 1
 
 

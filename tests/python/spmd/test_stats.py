@@ -16,7 +16,6 @@ OF_A_KIND = {
     "bytes",
     "staged_bytes",
     "nccl_bytes",
-    "ipc_bytes",
     "in_place_bytes",
     "small_calls",
     "express_calls",

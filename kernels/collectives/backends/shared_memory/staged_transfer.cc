@@ -1,26 +1,11 @@
 #include "kernels/collectives/backends/shared_memory/staged_transfer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "kernels/common/config.h"
-#include "kernels/reduce/reduce.h"
 
 namespace tf_smddp {
-namespace {
-
-class HostMover final : public Mover {
- public:
-  void Copy(void* to, const void* from, std::uint64_t bytes) override { std::memcpy(to, from, bytes); }
-  void Reduce(const Operation& operation, const void* const* inputs, int num_inputs, void* const* outputs,
-              int num_outputs, std::uint64_t count) override {
-    tf_smddp::Reduce({operation.dtype, operation.op, operation.prescale, operation.postscale}, inputs,
-                     num_inputs, outputs, num_outputs, count);
-  }
-};
-
-}  // namespace
 
 StagedTransfer::StagedTransfer(int index, std::vector<std::byte*> windows,
                                std::vector<StagedProgress> progress, std::uint64_t chunk_bytes)
@@ -91,14 +76,12 @@ void StagedTransfer::Run(Method method, std::uint64_t chunk) const {
   for (std::size_t i = 0; i < request.members.size(); ++i) {
     windows[i] = windows_[request.members[i].index()] + chunk % kWindows * chunk_bytes_;
   }
-  HostMover mover;
   const StagedChunk staged = {request.self,
                               part.begin,
                               Capacity(request.call),
                               static_cast<const std::byte*>(request.inputs[request.self.index()]),
                               static_cast<std::byte*>(request.outputs[request.self.index()]),
-                              windows,
-                              &mover};
+                              windows};
   (request.collective->*method)(request.call, staged);
 }
 
