@@ -50,7 +50,7 @@ class BatchRunner {
   // After the launch log was closed: ends the batch that is under way as aborted, unless it has ended as
   // complete. Then appends its requests to *done.
   void End(Requests* done);
-  // Likewise a batch that was never started.
+  // Ends a batch that was never started in the same way.
   void EndUnstarted(const LogReader::Batch& batch, Requests* done);
 
   // Whether Step may have something to do soon, of which no other rank will tell.

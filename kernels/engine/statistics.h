@@ -84,7 +84,7 @@ struct EngineStats {
 class CommunicatorCounters {
  public:
   void Completed(CollectiveKind kind, std::uint64_t bytes, const Cost& cost);
-  // Likewise, for a request that ended in the express lane; one thread at a time. If it is not one of several
+  // Counts a request that ended in the express lane; one thread at a time. If it is not one of several
   // tensors of a group, it counts as blocked, too.
   void CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost, bool of_group);
   void Failed(CollectiveKind kind);

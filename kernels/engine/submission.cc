@@ -194,7 +194,7 @@ Status Submission::PlaceData(PendingRequest* pending) {
   return {};
 }
 
-// Likewise for a buffer that the CPU may not touch, of any size. The copy may take its time.
+// Fills the cell for a buffer that the CPU may not touch, of any size. The copy may take its time.
 Status Submission::Bounce(PendingRequest* pending) {
   const Request& request = pending->request;
   Job& job = state_->communicator->job();

@@ -45,7 +45,7 @@ class Submission {
   // thread of the relay.
   void LaunchInTurn(Place place, bool seals);
 
-  // Likewise, when the results are in place already.
+  // All ranks of all hosts have arrived, and the results are in place already: tells the ranks of this host.
   void AnnounceInTurn(Place place);
 
   // Seals the open batch. True when there was one. Progress thread.
