@@ -33,7 +33,8 @@ def test_options():
         (["-n", "2"], "leave out -n$"),
         (["--threads-per-rank", "2"], "leave out --threads-per-rank"),
         (["--output-dir", "d"], "leave out --output-dir"),
-        (["--no-tag-output"], "leave out --tag-output or --no-tag-output"),
+        (["--no-tag-output"], "leave out --no-tag-output$"),
+        (["-q"], "leave out -q$"),
         (["--grace", "1"], "leave out --grace"),
     ],
 )
