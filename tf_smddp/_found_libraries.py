@@ -1,7 +1,7 @@
 """Which libraries of others the engine finds at run time: the CUDA driver, NCCL and MPI.
 
 Place in the stack: above _library.py. `smddprun --check` calls it, in a process of its own. The searches are
-the engine's (kernels/tf/found_libraries.h).
+the engine's (kernels/process/found_libraries.h).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ctrl-C while a collective waits for other ranks.
 
-Place in the stack: the Python part of kernels/tf/interrupt.h, which withdraws the collectives. The waiting op
+Place in the stack: the Python part of kernels/process/interrupt.h, which withdraws the collectives. The waiting op
 then fails, and this module raises KeyboardInterrupt in place of its error.
 """
 

@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/process/global_engine.h"
 #include "kernels/tf/collective_kernel.h"
-#include "kernels/tf/global_engine.h"
 
 namespace tf_smddp {
 namespace {

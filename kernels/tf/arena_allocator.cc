@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "kernels/process/arenas.h"
 #include "kernels/tf/tensorflow_private.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/allocator_registry.h"
@@ -22,45 +24,6 @@ using ::tensorflow::SubAllocator;
 
 constexpr char kName[] = "tf_smddp";
 constexpr int kPriority = 300;  // stock: 100, and 200 with oneDNN
-
-// What TensorFlow's tensors come from, once there is an arena, and what they may have come from.
-class Arenas {
- public:
-  void Use(std::shared_ptr<Arena> arena, std::size_t small_bytes) {
-    small_bytes_.store(small_bytes);
-    if (arena != nullptr && Find(arena->data()) == nullptr) {
-      // Readers go through the list without a lock. So what was in it stays, and a list is replaced by a
-      // longer one: there are as many as times that a job failed and was begun anew in this process.
-      auto* longer = new std::vector<std::shared_ptr<Arena>>(*all_.load());
-      longer->push_back(arena);
-      all_.store(longer);
-    }
-    current_.store(arena.get());
-  }
-
-  Arena* ForBytes(std::size_t bytes) const {
-    Arena* current = current_.load(std::memory_order_acquire);
-    return bytes > small_bytes_.load(std::memory_order_relaxed) ? current : nullptr;
-  }
-
-  Arena* Find(const void* data) const {
-    for (const std::shared_ptr<Arena>& arena : *all_.load(std::memory_order_acquire)) {
-      if (arena->Contains(data)) return arena.get();
-    }
-    return nullptr;
-  }
-
- private:
-  std::atomic<Arena*> current_{nullptr};
-  std::atomic<std::size_t> small_bytes_{0};
-  std::atomic<const std::vector<std::shared_ptr<Arena>>*> all_{new std::vector<std::shared_ptr<Arena>>};
-};
-
-// Never destroyed: tensors live in daemon threads until the very end.
-Arenas& TheArenas() {
-  static Arenas* arenas = new Arenas;
-  return *arenas;
-}
 
 class ArenaAllocator : public Allocator {
  public:
@@ -168,11 +131,9 @@ const bool g_registered = [] {
 
 }  // namespace
 
-ArenaUse CanUseArena() { return g_use; }
-
-void UseArena(std::shared_ptr<Arena> arena, std::size_t small_bytes) {
+ArenaUse CanUseArena() {
   static_cast<void>(g_registered);
-  TheArenas().Use(std::move(arena), small_bytes);
+  return g_use;
 }
 
 }  // namespace tf_smddp

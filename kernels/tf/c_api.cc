@@ -12,11 +12,12 @@
 #include "kernels/common/logging.h"
 #include "kernels/common/utf8.h"
 #include "kernels/engine/statistics.h"
+#include "kernels/process/found_libraries.h"
+#include "kernels/process/global_engine.h"
+#include "kernels/process/interrupt.h"
+#include "kernels/tf/arena_allocator.h"
 #include "kernels/tf/eager_ops.h"
-#include "kernels/tf/found_libraries.h"
-#include "kernels/tf/global_engine.h"
 #include "kernels/tf/gpu_tensors.h"
-#include "kernels/tf/interrupt.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/tensorflow_private.h"
 
@@ -30,6 +31,20 @@ int Report(const Status& status, char* error, std::size_t error_bytes) {
   if (status.ok()) return 0;
   if (error_bytes > 0) ::tf_smddp::CopyUtf8(::tf_smddp::ValidUtf8(status.message()), error, error_bytes);
   return 1;
+}
+
+// Says why tensors do not come from the arena, where they do not: one line for the job.
+void WarnOfTensorsOutside(Engine& engine) {
+  if (engine.arena() == nullptr || ::tf_smddp::CanUseArena() == ::tf_smddp::ArenaUse::kPossible) return;
+  const Config& config = engine.config();
+  ::tf_smddp::Logger(static_cast<::tf_smddp::LogLevel>(config.log_level), config.rank)
+      .Log(config.rank == 0 ? ::tf_smddp::LogLevel::kWarning : ::tf_smddp::LogLevel::kInfo,
+           ::tf_smddp::CanUseArena() == ::tf_smddp::ArenaUse::kTooLate
+               ? "tensors were made before tf_smddp was imported, so tensors lie outside of the memory that "
+                 "the ranks share, and are copied through it; import tf_smddp before the first tensor, "
+                 "variable or dataset"
+               : "TensorFlow's own pool is in use for CPU memory (TF_CPU_ALLOCATOR_USE_BFC), so tensors are "
+                 "copied through the memory that the ranks share");
 }
 
 // -1 before init().
@@ -47,7 +62,9 @@ extern "C" {
 // `nccl_library` and `prefix`: as for StartGlobalEngine.
 TF_SMDDP_EXPORT int tf_smddp_init(const char* nccl_library, const char* prefix, char* error,
                                   std::size_t error_bytes) {
-  return Report(::tf_smddp::StartGlobalEngine(nccl_library, prefix), error, error_bytes);
+  const Status status = ::tf_smddp::StartGlobalEngine(nccl_library, prefix);
+  if (status.ok()) WarnOfTensorsOutside(*::tf_smddp::GlobalEngine());
+  return Report(status, error, error_bytes);
 }
 
 // Writes what rank 0's process manager for MPI, and the ranks that look for it, must know (see Launch), as
@@ -94,7 +111,7 @@ TF_SMDDP_EXPORT void tf_smddp_abort_text(char* text, std::size_t text_bytes) {
   if (text_bytes > 0) ::tf_smddp::CopyUtf8(::tf_smddp::ValidUtf8(found), text, text_bytes);
 }
 
-// SIGINT ends the collectives that this process waits in; see kernels/tf/interrupt.h. Without it the job
+// SIGINT ends the collectives that this process waits in; see kernels/process/interrupt.h. Without it the job
 // still works: 1, and a line in the log.
 TF_SMDDP_EXPORT int tf_smddp_watch_interrupts() {
   const Status status = ::tf_smddp::WatchInterrupts();

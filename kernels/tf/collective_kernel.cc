@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "kernels/engine/engine.h"
+#include "kernels/process/global_engine.h"
 #include "kernels/tf/conversions.h"
 #include "kernels/tf/eager_ops.h"
-#include "kernels/tf/global_engine.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/submission.h"
 #include "kernels/tf/ticket_value.h"

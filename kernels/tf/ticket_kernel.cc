@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
+#include "kernels/process/global_engine.h"
 #include "kernels/tf/conversions.h"
-#include "kernels/tf/global_engine.h"
 #include "kernels/tf/gpu_tensors.h"
 #include "kernels/tf/step.h"
 #include "kernels/tf/step_error.h"

@@ -10,7 +10,19 @@ import re
 from typing import Dict, Iterator, List, Optional, Tuple
 
 # From the top down. A layer may use itself and what stands to the right of it.
-LAYERS = ["tf", "engine", "fusion", "control", "collectives", "cuda", "memory", "reduce", "mpi", "common"]
+LAYERS = [
+    "tf",
+    "process",
+    "engine",
+    "fusion",
+    "control",
+    "collectives",
+    "cuda",
+    "memory",
+    "reduce",
+    "mpi",
+    "common",
+]
 
 # What TensorFlow's include folder holds.
 TENSORFLOW_HEADERS = (

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/common/utf8.h"
-#include "kernels/tf/global_engine.h"
+#include "kernels/process/global_engine.h"
 #include "kernels/tf/tensorflow_private.h"
 #include "kernels/tf/xla/custom_calls.h"
 

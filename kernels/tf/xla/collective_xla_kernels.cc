@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "kernels/engine/engine.h"
+#include "kernels/process/global_engine.h"
 #include "kernels/tf/collective_attributes.h"
 #include "kernels/tf/conversions.h"
-#include "kernels/tf/global_engine.h"
 #include "kernels/tf/xla/call_emitter.h"
 #include "kernels/tf/xla/registration.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"

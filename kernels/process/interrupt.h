@@ -1,11 +1,11 @@
 // Interrupt: Ctrl-C ends the collectives that this process waits in.
 //
-// Place in the stack: beside the C entry points; no TensorFlow header. Python handles a signal between two of
+// Place in the stack: above global_engine.h, below the C API. Python handles a signal between two of
 // its own instructions, so never while an op waits for another rank. Here a C handler wakes a thread, which
 // withdraws what is pending, and then calls the handler that was there before: the op fails, and Python
 // raises KeyboardInterrupt.
-#ifndef TF_SMDDP_KERNELS_TF_INTERRUPT_H_
-#define TF_SMDDP_KERNELS_TF_INTERRUPT_H_
+#ifndef TF_SMDDP_KERNELS_PROCESS_INTERRUPT_H_
+#define TF_SMDDP_KERNELS_PROCESS_INTERRUPT_H_
 
 #include "kernels/common/status.h"
 
@@ -20,4 +20,4 @@ void StopWatchingInterrupts();
 
 }  // namespace tf_smddp
 
-#endif  // TF_SMDDP_KERNELS_TF_INTERRUPT_H_
+#endif  // TF_SMDDP_KERNELS_PROCESS_INTERRUPT_H_

@@ -1,4 +1,4 @@
-#include "kernels/tf/interrupt.h"
+#include "kernels/process/interrupt.h"
 
 #include <semaphore.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "kernels/common/thread.h"
-#include "kernels/tf/global_engine.h"
+#include "kernels/process/global_engine.h"
 
 namespace tf_smddp {
 namespace {

@@ -1,13 +1,13 @@
-#include "kernels/tf/global_engine.h"
+#include "kernels/process/global_engine.h"
 
+#include <cstddef>
 #include <mutex>
 #include <utility>
 
 #include "kernels/common/config.h"
-#include "kernels/common/logging.h"
 #include "kernels/memory/arena.h"
 #include "kernels/mpi/mpi_wire.h"
-#include "kernels/tf/arena_allocator.h"
+#include "kernels/process/arenas.h"
 
 namespace tf_smddp {
 namespace {
@@ -21,42 +21,24 @@ struct Holder {
   std::shared_ptr<Arena> arena;  // of the last engine: there are tensors in it
 };
 
-// Never destroyed: TensorFlow's threads may call late.
+// Never destroyed: a framework's threads may call late.
 Holder& GlobalHolder() {
   static Holder* holder = new Holder;
   return *holder;
 }
 
-// Tensors come from the arena from now on, where that is possible.
-void StartUsingArena(const std::shared_ptr<Engine>& engine) {
-  Holder& holder = GlobalHolder();
-  const Config& config = engine->config();
-  const Logger logger(static_cast<LogLevel>(config.log_level), config.rank);
-  const LogLevel level = config.rank == 0 ? LogLevel::kWarning : LogLevel::kInfo;  // one line for the job
-  holder.arena = engine->arena();
-  if (holder.arena == nullptr) return;
-  holder.arena->Open();
-  switch (CanUseArena()) {
-    case ArenaUse::kPossible:
-      UseArena(holder.arena, static_cast<std::size_t>(config.small_bytes));
-      return;
-    case ArenaUse::kTooLate:
-      logger.Log(level,
-                 "tensors were made before tf_smddp was imported, so tensors lie outside of the memory that "
-                 "the ranks share, and are copied through it; import tf_smddp before the first tensor, "
-                 "variable or dataset");
-      return;
-    case ArenaUse::kBypassed:
-      logger.Log(level,
-                 "TensorFlow's own pool is in use for CPU memory (TF_CPU_ALLOCATOR_USE_BFC), so tensors are "
-                 "copied through the memory that the ranks share");
-      return;
-  }
+// Tensors come from the arena from now on.
+void StartUsingArena(Engine& engine) {
+  std::shared_ptr<Arena>& arena = GlobalHolder().arena;
+  arena = engine.arena();
+  if (arena == nullptr) return;
+  arena->Open();
+  TheArenas().Use(arena, static_cast<std::size_t>(engine.config().small_bytes));
 }
 
 // Tensors that are in the arena stay valid.
 void StopUsingArena() {
-  UseArena(nullptr, 0);
+  TheArenas().Use(nullptr, 0);
   std::shared_ptr<Arena>& arena = GlobalHolder().arena;
   if (arena == nullptr) return;
   // Other ranks of a job that failed may still write to its arena, so no other job uses that.
@@ -81,7 +63,7 @@ Status StartGlobalEngine(const std::string& nccl_library, const std::string& pre
   status = Engine::Start(config, holder.mappings, &engine, holder.arena, std::move(wire));
   if (!status.ok()) return status;
   const std::shared_ptr<Engine> started = std::move(engine);
-  StartUsingArena(started);
+  StartUsingArena(*started);
   std::lock_guard<std::mutex> lock(holder.mu);
   holder.engine = started;
   return {};
@@ -107,8 +89,7 @@ std::shared_ptr<Engine> GlobalEngine() {
 
 Status NotInitialized() {
   return FailedPrecondition(
-      "tf_smddp is not initialized: call tf_smddp.init() before any collective, and none after "
-      "shutdown()");
+      "tf_smddp is not initialized: call init() before any collective, and none after shutdown()");
 }
 
 }  // namespace tf_smddp

@@ -1,9 +1,9 @@
-// The one engine of this process, which the C entry points own and the kernels use.
+// The one engine of this process, which the C API owns and the kernels of a framework use.
 //
-// Place in the stack: between TensorFlow's kernels, which have no other way to find it, and kernels/engine,
-// which has no globals. No TensorFlow header in here.
-#ifndef TF_SMDDP_KERNELS_TF_GLOBAL_ENGINE_H_
-#define TF_SMDDP_KERNELS_TF_GLOBAL_ENGINE_H_
+// Place in the stack: between kernels/tf, whose kernels have no other way to find it, and kernels/engine,
+// which has no globals.
+#ifndef TF_SMDDP_KERNELS_PROCESS_GLOBAL_ENGINE_H_
+#define TF_SMDDP_KERNELS_PROCESS_GLOBAL_ENGINE_H_
 
 #include <memory>
 #include <string>
@@ -31,4 +31,4 @@ Status NotInitialized();
 
 }  // namespace tf_smddp
 
-#endif  // TF_SMDDP_KERNELS_TF_GLOBAL_ENGINE_H_
+#endif  // TF_SMDDP_KERNELS_PROCESS_GLOBAL_ENGINE_H_

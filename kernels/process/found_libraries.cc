@@ -1,4 +1,4 @@
-#include "kernels/tf/found_libraries.h"
+#include "kernels/process/found_libraries.h"
 
 #include "kernels/collectives/backends/nccl/nccl_transfer.h"
 #include "kernels/common/config.h"

@@ -1,9 +1,9 @@
 // Found libraries: which libraries of others the engine finds at run time, for `smddprun --check`.
 //
-// Place in the stack: beside the kernels, below c_api.cc. The searches themselves are where the libraries are
+// Place in the stack: below the C API. The searches themselves are where the libraries are
 // used: cuda/driver.h, collectives/backends/nccl/nccl_library.h, mpi/search.h.
-#ifndef TF_SMDDP_KERNELS_TF_FOUND_LIBRARIES_H_
-#define TF_SMDDP_KERNELS_TF_FOUND_LIBRARIES_H_
+#ifndef TF_SMDDP_KERNELS_PROCESS_FOUND_LIBRARIES_H_
+#define TF_SMDDP_KERNELS_PROCESS_FOUND_LIBRARIES_H_
 
 #include <string>
 
@@ -19,4 +19,4 @@ Status FindLibraries(const std::string& nccl_library, const std::string& prefix,
 
 }  // namespace tf_smddp
 
-#endif  // TF_SMDDP_KERNELS_TF_FOUND_LIBRARIES_H_
+#endif  // TF_SMDDP_KERNELS_PROCESS_FOUND_LIBRARIES_H_
