@@ -35,14 +35,13 @@ def found_libraries() -> Dict[str, FoundLibrary]:
         RuntimeError: a variable of the environment is wrong; the text names it, its value and the remedy.
     """
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    failed = _library.load()[1].tf_smddp_find_libraries(
-        _library.nccl_library().encode(), os.fsencode(sys.prefix), text, ctypes.c_size_t(_TEXT_BYTES)
+    _library.check_result(
+        _library.load()[1].smddp_find_libraries(
+            _library.nccl_library().encode(), os.fsencode(sys.prefix), text, ctypes.c_size_t(_TEXT_BYTES)
+        )
     )
-    lines = text.value.decode("utf-8", errors="replace")
-    if failed:
-        raise RuntimeError(lines)
     found = {}
-    for line in lines.splitlines():
+    for line in text.value.decode("utf-8", errors="replace").splitlines():
         name, state, what = line.split("\t", 2)
         found[name] = FoundLibrary(state == "found", what)
     return found

@@ -1,7 +1,7 @@
 """Ctrl-C while a collective waits for other ranks.
 
-Place in the stack: the Python part of kernels/process/interrupt.h, which withdraws the collectives. The waiting op
-then fails, and this module raises KeyboardInterrupt in place of its error.
+Place in the stack: the Python part of kernels/process/interrupt.h, which withdraws the collectives. The
+waiting op then fails, and this module raises KeyboardInterrupt in place of its error.
 """
 
 from __future__ import annotations

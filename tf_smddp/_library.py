@@ -66,14 +66,28 @@ def load() -> Tuple[Any, ctypes.CDLL]:
     """Loads the op library, once in a process.
 
     Returns:
-        The module with the ops as Python functions, and the same library for ctypes, with the C entry points.
+        The module with the ops as Python functions, and the same library for ctypes, with the functions of
+        kernels/process/smddp.h and kernels/tf/c_api.cc.
 
     Raises:
         ImportError: There is no library, or it was built for another minor version of TensorFlow.
     """
     path = locate()
     check(importlib.import_module("tf_smddp._build_info").TF_VERSION, tf.__version__)
-    return tf.load_op_library(str(path)), ctypes.CDLL(str(path))
+    ops = tf.load_op_library(str(path))  # first: it finds the ops that are registered while it loads
+    library = ctypes.CDLL(str(path))
+    library.smddp_last_error.restype = ctypes.c_char_p
+    return ops, library
+
+
+def check_result(result: int) -> None:
+    """Raises what the last function of the C API in this thread has reported, unless `result` is 0.
+
+    Raises:
+        RuntimeError: It has failed; the text says why.
+    """
+    if result != 0:
+        raise RuntimeError(load()[1].smddp_last_error().decode("utf-8", errors="replace"))
 
 
 @functools.cache

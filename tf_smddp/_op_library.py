@@ -74,7 +74,7 @@ def _telling(emit: Function) -> Function:
         except tf.errors.OpError as error:
             if _lib.tf_smddp_eager_ops(communicator) == known:
                 reason = _first_cause(error.message).encode()[:_MOST_REASON_BYTES]
-                _lib.tf_smddp_fail_eager_op(communicator, reason)
+                _lib.smddp_fail(communicator, reason)
             raise
 
     return cast(Function, emit_and_tell)

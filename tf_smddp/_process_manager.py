@@ -88,10 +88,9 @@ def running(library: ctypes.CDLL) -> Iterator[None]:
 
 def _place(library: ctypes.CDLL) -> Place | None:
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    code = library.tf_smddp_process_manager(text, ctypes.c_size_t(_TEXT_BYTES))
+    if library.smddp_process_manager(text, ctypes.c_size_t(_TEXT_BYTES)) != 0:
+        raise RuntimeError(library.smddp_last_error().decode("utf-8", errors="replace"))
     lines = text.value.decode()
-    if code != 0:
-        raise RuntimeError(lines)
     if not lines:
         return None
     host, port, rank, size, seconds, run_id = lines.split("\n", 5)

@@ -39,7 +39,7 @@ def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> N
     """
     require_initialized("start_profiler")
     path = of_this_rank(file) if append_rank else pathlib.Path(os.fspath(file))
-    call(_lib.tf_smddp_start_timeline, os.fsencode(path))
+    call(_lib.smddp_start_timeline, os.fsencode(path))
 
 
 def of_this_rank(file: Union[str, os.PathLike]) -> pathlib.Path:
@@ -57,4 +57,4 @@ def stop_profiler() -> None:
 
     Source: `smdistributed.dataparallel.stop_profiler`.
     """
-    call(_lib.tf_smddp_stop_timeline)
+    call(_lib.smddp_stop_timeline)

@@ -57,7 +57,7 @@ def init() -> None:
         _watch_the_end()
         try:
             with _process_manager.running(_lib):
-                call_in_thread(_lib.tf_smddp_init, _library.nccl_library().encode(), os.fsencode(sys.prefix))
+                call_in_thread(_lib.smddp_init, _library.nccl_library().encode(), os.fsencode(sys.prefix))
         except RuntimeError as error:
             if _owner_pid is None or "SMDDP_RENDEZVOUS" not in os.environ:
                 raise
@@ -67,7 +67,8 @@ def init() -> None:
                 "first remove SMDDP_RENDEZVOUS from os.environ, and set SMDDP_JOB_ID to a new text, the same "
                 "on all ranks."
             ) from error
-        if _interrupt.take_over() and _lib.tf_smddp_watch_interrupts() != 0:
+        _lib.tf_smddp_after_init()
+        if _interrupt.take_over() and _lib.smddp_watch_interrupts() != 0:
             _interrupt.give_back()  # the log says why
         _owner_pid = os.getpid()
         if rank() == 0:
@@ -97,15 +98,16 @@ def shutdown() -> None:
             for look in before_shutdown:
                 look()
         finally:
-            _lib.tf_smddp_stop_watching_interrupts()
+            _lib.smddp_stop_watching_interrupts()
             _interrupt.give_back()
             try:
-                call_in_thread(_lib.tf_smddp_shutdown)
+                call_in_thread(_lib.smddp_shutdown)
             except KeyboardInterrupt:
                 # The thread is still in there. The end of the job ends its wait for other hosts.
-                _lib.tf_smddp_abort(f"rank {_lib.tf_smddp_rank()} was interrupted in shutdown()".encode())
+                _lib.smddp_abort(f"rank {_lib.smddp_rank()} was interrupted in shutdown()".encode())
                 raise
             finally:
+                _lib.tf_smddp_after_shutdown()
                 for forget in at_shutdown:
                     forget()
 
@@ -113,7 +115,7 @@ def shutdown() -> None:
 @not_converted
 def is_initialized() -> bool:
     """Whether `init` has succeeded and `shutdown` has not been called."""
-    return bool(_lib.tf_smddp_is_initialized())
+    return bool(_lib.smddp_is_initialized())
 
 
 @not_converted
@@ -124,7 +126,7 @@ def rank() -> int:
         RuntimeError: before `init` or after `shutdown`.
     """
     require_initialized("rank")
-    return int(_lib.tf_smddp_rank())
+    return int(_lib.smddp_rank())
 
 
 @not_converted
@@ -135,7 +137,7 @@ def size() -> int:
         RuntimeError: before `init` or after `shutdown`.
     """
     require_initialized("size")
-    return int(_lib.tf_smddp_size())
+    return int(_lib.smddp_size())
 
 
 @not_converted
@@ -146,7 +148,7 @@ def local_rank() -> int:
         RuntimeError: before `init` or after `shutdown`.
     """
     require_initialized("local_rank")
-    return int(_lib.tf_smddp_local_rank())
+    return int(_lib.smddp_local_rank())
 
 
 @not_converted
@@ -157,7 +159,7 @@ def local_size() -> int:
         RuntimeError: before `init` or after `shutdown`.
     """
     require_initialized("local_size")
-    return int(_lib.tf_smddp_local_size())
+    return int(_lib.smddp_local_size())
 
 
 def require_initialized(caller: str) -> None:
@@ -179,13 +181,13 @@ def create_communicator(ranks: Sequence[int]) -> int:
     """Collective of all ranks: makes a communicator of `ranks`; returns its number."""
     array = (ctypes.c_int * len(ranks))(*ranks)
     number = ctypes.c_uint32()
-    call_in_thread(_lib.tf_smddp_create_communicator, array, len(ranks), ctypes.byref(number))
+    call_in_thread(_lib.smddp_create_communicator, array, len(ranks), ctypes.byref(number))
     return number.value
 
 
 def remove_communicator(number: int) -> None:
     """Collective of all ranks: ends a communicator."""
-    call_in_thread(_lib.tf_smddp_remove_communicator, ctypes.c_uint32(number))
+    call_in_thread(_lib.smddp_remove_communicator, ctypes.c_uint32(number))
 
 
 def leave_and_return(numbers: Sequence[int]) -> int:
@@ -194,10 +196,10 @@ def leave_and_return(numbers: Sequence[int]) -> int:
     Returns the rank that was the last to leave the first of them.
     """
     for number in numbers:
-        call_in_thread(_lib.tf_smddp_leave, ctypes.c_uint32(number))
+        call_in_thread(_lib.smddp_leave, ctypes.c_uint32(number))
     last = [ctypes.c_int() for _ in numbers]
     for number, rank_ in zip(numbers, last):
-        call_in_thread(_lib.tf_smddp_return, ctypes.c_uint32(number), ctypes.byref(rank_))
+        call_in_thread(_lib.smddp_return, ctypes.c_uint32(number), ctypes.byref(rank_))
     return last[0].value
 
 
@@ -226,19 +228,17 @@ def call_in_thread(function: Callable[..., int], *arguments: Any) -> None:
 
 
 def call(function: Callable[..., int], *arguments: Any) -> None:
-    """Calls a C entry point `int f(..., char* error, size_t error_bytes)`; raises its error text."""
-    error = ctypes.create_string_buffer(_ERROR_BYTES)
-    if function(*arguments, error, ctypes.c_size_t(_ERROR_BYTES)) != 0:
-        raise RuntimeError(error.value.decode("utf-8", errors="replace"))
+    """Calls a function of the C API that returns an smddp_result; raises its error text."""
+    _library.check_result(function(*arguments))
 
 
 def _abort(text: str) -> None:
-    _lib.tf_smddp_abort(text.encode("utf-8", errors="replace"))
+    _lib.smddp_abort(text.encode("utf-8", errors="replace"))
 
 
 def _abort_text() -> str:
     text = ctypes.create_string_buffer(_ERROR_BYTES)
-    _lib.tf_smddp_abort_text(text, ctypes.c_size_t(_ERROR_BYTES))
+    _lib.smddp_abort_text(text, ctypes.c_size_t(_ERROR_BYTES))
     return text.value.decode("utf-8", errors="replace")
 
 
@@ -273,7 +273,7 @@ def _at_exit() -> None:
         _abort(_uncaught.last_words(error, rank()))
         return
     try:
-        _lib.tf_smddp_note_script_end()
+        _lib.smddp_note_script_end()
         shutdown()
     except RuntimeError as failure:
         print(f"tf_smddp: shutdown() at the end of the process failed: {failure}", file=sys.stderr)

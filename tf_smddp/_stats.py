@@ -9,7 +9,7 @@ from typing import Any, Dict
 from tf_smddp import _library
 from tf_smddp._autograph import not_converted
 from tf_smddp._objects import allgather_object
-from tf_smddp._runtime import require_initialized
+from tf_smddp._runtime import call, require_initialized
 
 # Enough for the figures of the largest number of process sets.
 _TEXT_BYTES = 1 << 18
@@ -61,9 +61,6 @@ def stats(reset: bool = False, all_ranks: bool = False) -> Any:
     """
     require_initialized("stats")
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    failed = _lib.tf_smddp_stats(ctypes.c_int(bool(reset)), text, ctypes.c_size_t(_TEXT_BYTES))
-    found = text.value.decode("utf-8", errors="replace")
-    if failed:
-        raise RuntimeError(found)
-    figures: Dict[str, Any] = json.loads(found)
+    call(_lib.smddp_stats, ctypes.c_int(bool(reset)), text, ctypes.c_size_t(_TEXT_BYTES))
+    figures: Dict[str, Any] = json.loads(text.value.decode("utf-8", errors="replace"))
     return allgather_object(figures, name="stats") if all_ranks else figures

@@ -90,4 +90,4 @@ def test_library_is_loaded_once():
     ops, entry_points = _library.load()
     assert _library.load() == (ops, entry_points)
     assert hasattr(ops, "smddp_allreduce")
-    assert hasattr(entry_points, "tf_smddp_init")
+    assert hasattr(entry_points, "smddp_init")

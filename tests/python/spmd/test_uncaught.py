@@ -1,10 +1,12 @@
 """The texts of errors name their cause. test_culprits.py has what jobs make of it."""
 
+import types
+
 import pytest
 import tensorflow as tf
 
 import tf_smddp as sdp
-from tf_smddp import _runtime, _uncaught
+from tf_smddp import _library, _runtime, _uncaught
 
 pytestmark = pytest.mark.one_tensorflow
 
@@ -60,13 +62,11 @@ def test_other_errors(error):
     assert _uncaught.cause_of(error) is None
 
 
-def test_an_error_of_a_call():
-    def call(error, size):
-        error.value = b"rank 1 failed in init(): no memory"
-        return 1
-
+def test_an_error_of_a_call(monkeypatch):
+    lib = types.SimpleNamespace(smddp_last_error=lambda: b"rank 1 failed in init(): no memory")
+    monkeypatch.setattr(_library, "load", lambda: (None, lib))
     with pytest.raises(RuntimeError) as raised:
-        _runtime.call(call)
+        _runtime.call(lambda: 3)
     assert _uncaught.cause_of(raised.value) == ("", "rank 1 failed in init(): no memory", 1)
 
 

@@ -1,0 +1,356 @@
+/* smddp.h: collectives among the processes of a job, for programs in C and for bindings of other languages.
+ *
+ * A job is a number of processes, its *ranks*, that a launcher has started (smddprun, mpirun, torchrun,
+ * srun). Each calls smddp_init, then collectives, then smddp_shutdown. The settings are variables of the
+ * environment.
+ *
+ * Threads. Each function says which threads may call it. "Any thread" means also several at once.
+ *
+ * Errors. Functions that return smddp_result return SMDDP_SUCCESS, or say with smddp_last_error what went
+ * wrong. A request may also fail after it was submitted; then its callback, smddp_run or smddp_wait has the
+ * error. There are two kinds of failures:
+ *   - The ranks disagree in a request, or smddp_fail was called. Then everything that is pending in that
+ *     communicator fails on all ranks with the reason. The next requests of all ranks meet again.
+ *   - A rank has died, or has called smddp_abort. Then the job is over: all requests fail from then on, and
+ *     smddp_abort_text says why.
+ *
+ * Collective functions. A function that says *collective* must be called by all ranks that it names. It waits
+ * for them, but not for ever: a rank that dies or stalls is an error on the others.
+ *
+ * Order. What meets is decided by the order of the calls alone: the n-th request of a communicator on one
+ * rank meets the n-th one on each other rank. So all ranks must submit the requests of a communicator in the
+ * same order, and threads that submit to one communicator must agree on an order. Communicators do not depend
+ * on each other. The exception are groups (smddp_draw_ticket), whose requests may be submitted in any order.
+ *
+ * Forks. In a forked child all collectives fail. It may allocate and free memory.
+ */
+#ifndef SMDDP_H_
+#define SMDDP_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes when a program that was compiled with an earlier header would no longer work. What is added, such
+ * as functions and fields at the end of smddp_request, does not change it. */
+#define SMDDP_API_VERSION 1
+
+/* The SMDDP_API_VERSION of the library. Any thread, also before smddp_init. */
+int smddp_api_version(void);
+
+/* The version of the release, such as "1.2.0". It is never freed. Any thread, also before smddp_init. */
+const char* smddp_version(void);
+
+/* ---- Errors ---- */
+
+typedef enum smddp_result {
+  SMDDP_SUCCESS = 0,
+  SMDDP_INVALID_ARGUMENT = 1, /* the arguments can never work */
+  SMDDP_FAILED_PRECONDITION =
+      2,                /* not now: not initialized, shut down, a forked child, something is pending */
+  SMDDP_INTERNAL = 3,   /* a rank has died, the ranks disagree, or the system has refused something */
+  SMDDP_CORRUPT = 4,    /* the memory that the ranks share is damaged: the job is over */
+  SMDDP_DEVICE_LOST = 5 /* a GPU of this rank is of no more use to this process: the job is over */
+} smddp_result;
+
+/* The text of the last error of this thread, in UTF-8; "" if there was none. It names the rank, the request,
+ * the likely cause and the remedy. It is valid until the next call in this thread fails. */
+const char* smddp_last_error(void);
+
+/* ---- Start and stop ---- */
+
+/* Joins the job. Collective of all ranks.
+ *   nccl_library  the path of NCCL, if SMDDP_NCCL_LIBRARY does not say one; NULL: the one that the system
+ * finds prefix        a folder whose lib/ may have an MPI library, for ranks on several hosts; NULL: none
+ * Errors: SMDDP_INVALID_ARGUMENT for a variable of the environment, SMDDP_FAILED_PRECONDITION when this
+ * process is in a job already, SMDDP_INTERNAL when the ranks do not come together. Not while another thread
+ * is in smddp_init or smddp_shutdown. */
+smddp_result smddp_init(const char* nccl_library, const char* prefix);
+
+/* Leaves the job; nothing happens outside of one. It waits for the pending requests at which all ranks have
+ * arrived. A request that still waits for a rank fails on all ranks, and is an error here. On one host it
+ * does not wait for the other ranks; the ranks of several hosts end together. Memory of smddp_allocate stays
+ * valid. A process that ends without it is a failure to the other ranks. Not while another thread is in
+ * smddp_init or smddp_shutdown; not in a callback. */
+smddp_result smddp_shutdown(void);
+
+/* 1 between smddp_init and smddp_shutdown, else 0. Any thread. */
+int smddp_is_initialized(void);
+
+/* This process's index among the ranks, from 0, and their number; the same among the ranks of this host. -1
+ * outside of a job. Any thread. */
+int smddp_rank(void);
+int smddp_size(void);
+int smddp_local_rank(void);
+int smddp_local_size(void);
+
+/* ---- Communicators ---- */
+
+/* A group of ranks with an order of requests of its own. The number is the same on all ranks, and is not
+ * given again. */
+typedef uint32_t smddp_communicator;
+
+/* The communicator of all ranks. It always exists. */
+#define SMDDP_WORLD ((smddp_communicator)0)
+
+/* Makes a communicator of `num_ranks` ranks of the job, in any order, each once, and sets *communicator.
+ * Collective of all ranks of the job, members or not, with the same ranks. Errors: SMDDP_INVALID_ARGUMENT
+ * (ranks), SMDDP_INTERNAL (the ranks disagree, or there is no room for one more). Any thread, not in a
+ * callback. */
+smddp_result smddp_create_communicator(const int* ranks, int num_ranks, smddp_communicator* communicator);
+
+/* Ends a communicator in which nothing is pending. Collective of all ranks of the job, members or not.
+ * Errors: SMDDP_INVALID_ARGUMENT (SMDDP_WORLD, or there is none of this number), SMDDP_FAILED_PRECONDITION
+ * (something is pending on this rank). Any thread, not in a callback. */
+smddp_result smddp_remove_communicator(smddp_communicator communicator);
+
+/* This process's index among the members, which are ordered by their ranks in the job: -1 if it is none. The
+ * number of members: 0 if there is no such communicator. Any thread. */
+int smddp_communicator_rank(smddp_communicator communicator);
+int smddp_communicator_size(smddp_communicator communicator);
+
+/* Takes this rank out of a communicator until all members have left, for ranks whose data ends early:
+ * requests of the others do not wait for it, nor include it. It waits until this rank's own requests there
+ * have ended. Any thread, not in a callback. */
+smddp_result smddp_leave(smddp_communicator communicator);
+
+/* Waits until all members have left; then all are back. Sets *last to the rank of the job that was the last
+ * to leave. Errors: SMDDP_FAILED_PRECONDITION (this rank has not left), SMDDP_INTERNAL (the job is over). Any
+ * thread, not in a callback. */
+smddp_result smddp_return(smddp_communicator communicator, int* last);
+
+/* ---- Memory ---- */
+
+/* Returns at least `bytes` bytes, aligned to 256 bytes, in this rank's *arena*, which the ranks of a host
+ * share: requests on it are done without copies. Where there is no arena (one rank, a forked child, outside
+ * of a job) or no room in it, the memory is private, and requests on it work all the same. NULL: the system
+ * has no memory. The content is undefined. The caller frees it with smddp_free. Any thread. */
+void* smddp_allocate(size_t bytes);
+
+/* Frees what smddp_allocate has returned; also after smddp_shutdown. NULL is allowed. It must be no part of a
+ * request that is under way. Any thread. */
+void smddp_free(void* data);
+
+/* 1 if the address lies in an arena of this process, else 0. Any thread. */
+int smddp_is_in_arena(const void* data);
+
+/* ---- Requests ---- */
+
+typedef enum smddp_collective {
+  SMDDP_ALLREDUCE = 0, /* every output is the reduction of all inputs */
+  SMDDP_BROADCAST = 1, /* every output is the root's input */
+  SMDDP_BARRIER = 2,   /* no data: it ends when all have called it */
+  SMDDP_ALLGATHER = 3, /* every output is all inputs, one after the other; their numbers of rows may differ */
+  SMDDP_REDUCE_SCATTER = 4, /* the reduction of all inputs is cut by rows, as evenly as can be: with 7 rows,
+                               the first of 3 members gets 3, the others get 2 */
+  SMDDP_ALLTOALL = 5        /* the member of index i gets splits[i] rows of each input */
+} smddp_collective;
+
+typedef enum smddp_dtype {
+  SMDDP_FLOAT16 = 0,
+  SMDDP_BFLOAT16 = 1,
+  SMDDP_FLOAT32 = 2,
+  SMDDP_FLOAT64 = 3,
+  SMDDP_INT32 = 4,
+  SMDDP_INT64 = 5,
+  SMDDP_UINT8 = 6,
+  SMDDP_BOOL =
+      7, /* one byte; SMDDP_MIN is the logical and, SMDDP_MAX the logical or, and others are errors */
+  SMDDP_INT8 = 8,
+  SMDDP_INT16 = 9,
+  SMDDP_UINT16 = 10,
+  SMDDP_UINT32 = 11,
+  SMDDP_UINT64 = 12,
+  SMDDP_COMPLEX64 = 13, /* SMDDP_MIN and SMDDP_MAX are errors */
+  SMDDP_COMPLEX128 = 14
+} smddp_dtype;
+
+typedef enum smddp_op {
+  SMDDP_SUM = 0,
+  SMDDP_AVERAGE = 1,
+  SMDDP_MIN = 2,
+  SMDDP_MAX = 3,
+  SMDDP_PRODUCT = 4
+} smddp_op;
+
+/* How SMDDP_FLOAT32 may travel between GPUs and between hosts, in a reduction. */
+typedef enum smddp_compression {
+  SMDDP_UNCOMPRESSED = 0,
+  SMDDP_AS_FLOAT16 = 1,
+  SMDDP_AS_BFLOAT16 = 2
+} smddp_compression;
+
+typedef enum smddp_memory {
+  SMDDP_HOST = 0, /* the CPU may read and write it */
+  SMDDP_CUDA = 1  /* of an NVIDIA GPU */
+} smddp_memory;
+
+/* Where a tensor lies. */
+typedef struct smddp_buffer {
+  void* data;       /* of an input, it is only read; may be NULL when there are no bytes */
+  uint64_t bytes;   /* the room at `data` */
+  int32_t memory;   /* an smddp_memory */
+  int32_t reserved; /* 0 */
+  void* stream; /* SMDDP_CUDA: a CUstream or cudaStream_t. The request begins with the buffer behind all that
+                   is on the stream when it is submitted. When the request has ended, its results are in the
+                   memory, and nothing of it uses the buffer. */
+} smddp_buffer;
+
+/* Allocates the output of SMDDP_ALLGATHER, SMDDP_REDUCE_SCATTER or SMDDP_ALLTOALL when all ranks have
+ * arrived. `rows` has the rows that come from each member, in the order of their indices
+ * (SMDDP_REDUCE_SCATTER: one number, the rows of this rank's part); their sum is the output's first
+ * dimension. Returns the output's address in memory of the kind of `output`; NULL fails the request on all
+ * ranks, unless there are no bytes. Called at most once, before the end of the request, by a thread of the
+ * library or the one that submits: it must return quickly, and call no function of this header but
+ * smddp_allocate. */
+typedef void* (*smddp_allocate_output)(void* context, const int64_t* rows, int num_rows);
+
+/* One tensor's part in a collective of a communicator's members, on this rank. All but the addresses, `rows`,
+ * `label`, and what is said to differ must be equal on all members. Begin with smddp_request_init. */
+typedef struct smddp_request {
+  size_t struct_size;              /* set by smddp_request_init */
+  smddp_communicator communicator; /* SMDDP_WORLD by default */
+  int32_t collective;              /* an smddp_collective; SMDDP_ALLREDUCE by default */
+  int32_t dtype;                   /* an smddp_dtype; of all but SMDDP_BARRIER */
+  int32_t op;                      /* an smddp_op, for reductions; SMDDP_SUM by default */
+  int32_t root;        /* SMDDP_BROADCAST: its rank in the job, not its index in the communicator */
+  int32_t compression; /* an smddp_compression, for reductions; SMDDP_UNCOMPRESSED by default */
+  double prescale;     /* reductions of float and complex types: each input is multiplied by it; 1 */
+  double postscale;    /* the same for the result; 1 by default */
+
+  /* The library reads the arrays and texts until smddp_submit, smddp_run or smddp_start returns; the memory
+   * of the buffers and of `rows` is its own until the request has ended. */
+  const int64_t* shape;  /* the dimensions of the input, in elements. The first one is its *rows*, and may
+                            differ  in SMDDP_ALLGATHER and SMDDP_ALLTOALL. */
+  int32_t num_dims;      /* of `shape`; 0 is a single number, which SMDDP_BARRIER leaves it at */
+  int32_t num_splits;    /* SMDDP_ALLTOALL: the number of members */
+  const int64_t* splits; /* SMDDP_ALLTOALL: the rows for each member, in the order of their indices; their sum
+                            is shape[0]. They may differ. */
+  smddp_buffer input;
+  smddp_buffer output; /* SMDDP_ALLREDUCE, SMDDP_BROADCAST: it may be the input's memory (and `input.data` may
+                          be NULL then); else they do not overlap. An output that does not fit is an error. */
+  int64_t* rows;       /* NULL, or where the rows from each member are written: see smddp_allocate_output */
+  smddp_allocate_output
+      allocate; /* NULL, or what is asked for the output, in place of output.data and .bytes */
+  void* allocate_context;
+
+  /* For a request of a group; see smddp_draw_ticket. group_size is 0 by default: it is in none. */
+  uint64_t ticket;
+  uint32_t group_index; /* below group_size */
+  uint32_t group_size;  /* the number of requests in the group */
+
+  const char* label; /* for messages; may differ; NULL by default */
+  const char*
+      name; /* NULL, or a name of the tensor: requests of different names are an error that shows both */
+} smddp_request;
+
+/* Sets the defaults; `struct_size` is sizeof(smddp_request). The program and the library may have headers
+ * with different numbers of fields: the library takes a request that has fewer. Any thread, also before
+ * smddp_init. */
+void smddp_request_init(smddp_request* request, size_t struct_size);
+
+/* Called once when a request has ended. `result` is SMDDP_SUCCESS when the output holds the result here and
+ * on every other rank will; else the output is undefined, and `error` is the text, which is valid during the
+ * call. A thread of the library calls it, or the one that is in smddp_submit, smddp_run, smddp_wait or
+ * smddp_test. It holds up the callbacks of other requests: it must return quickly, must not wait for a
+ * request, and may submit others. */
+typedef void (*smddp_done)(void* context, smddp_result result, const char* error);
+
+/* Submits a request, and does not wait for it. On SMDDP_SUCCESS `done` is called once with `context`, perhaps
+ * before this returns. Most errors come that way, those in the arguments, too; on an error that this returns
+ * `done` is not called. Errors: SMDDP_FAILED_PRECONDITION (not initialized), SMDDP_INVALID_ARGUMENT (a number
+ * that names nothing, a size below 0, a buffer that is too small), SMDDP_INTERNAL and SMDDP_DEVICE_LOST (the
+ * stream). Other ranks are not told of an error that this returns: see smddp_fail. Any thread. */
+smddp_result smddp_submit(const smddp_request* request, smddp_done done, void* context);
+
+/* Submits a request and waits for its end: the fastest way for a request that is alone, since this thread
+ * does the work. Errors: those of smddp_submit, and those of the request. Any thread, not in a callback. */
+smddp_result smddp_run(const smddp_request* request);
+
+/* A request that was started. */
+typedef struct smddp_operation smddp_operation;
+
+/* Submits a request without a callback, and sets *operation, which smddp_release frees. Errors: those of
+ * smddp_submit; then there is no operation. Any thread. */
+smddp_result smddp_start(const smddp_request* request, smddp_operation** operation);
+
+/* 1 if the request has ended, else 0. Does not wait. Any thread. */
+int smddp_test(smddp_operation* operation);
+
+/* Waits for the end of the request, and returns its result; any number of times, from any thread, not in a
+ * callback. This thread does the request's work meanwhile. */
+smddp_result smddp_wait(smddp_operation* operation);
+
+/* Frees the operation; NULL is allowed. A request that has not ended goes on, and uses its buffers. Not while
+ * another thread uses the operation. */
+void smddp_release(smddp_operation* operation);
+
+/* Draws the ticket of the next *group* of a communicator: the n-th group of one rank meets the n-th one of
+ * the others, and in it the requests of equal group_index, in whichever order each rank submits them. Use it
+ * for the gradients of a step: they are submitted as they come, small ones are reduced together, and large
+ * ones overlap. All requests of a group carry its ticket. Errors: SMDDP_INVALID_ARGUMENT (not a member),
+ * SMDDP_INTERNAL (an earlier step has failed on another rank). The callers' order is the order of the groups.
+ * Any thread. */
+smddp_result smddp_draw_ticket(smddp_communicator communicator, uint64_t* ticket);
+
+/* Tells the members that this rank cannot do its part, so that they do not wait for it: everything that is
+ * pending in the communicator fails on all ranks, and the text names this rank and `reason`. Any thread. */
+void smddp_fail(smddp_communicator communicator, const char* reason);
+
+/* Ends the job for all ranks with `text`, which this process has written to its own log already. Nothing
+ * happens outside of a job. Any thread. */
+void smddp_abort(const char* text);
+
+/* Writes why the job is over for all ranks, cut to fit `text_bytes` bytes with the 0 at the end; "" if it is
+ * not over. Any thread. */
+void smddp_abort_text(char* text, size_t text_bytes);
+
+/* ---- Watching ---- */
+
+/* Writes the cost of this rank's collectives as JSON; with `reset` it counts from 0 again. 262,144 bytes hold
+ * the figures of the largest number of communicators. Errors: SMDDP_FAILED_PRECONDITION (not in a job, a
+ * forked child), SMDDP_INTERNAL (`text_bytes` is too small). Any thread. */
+smddp_result smddp_stats(int reset, char* text, size_t text_bytes);
+
+/* Writes a timeline of this rank's collectives to a file, a Chrome trace, until smddp_stop_timeline or
+ * smddp_shutdown. Errors: SMDDP_FAILED_PRECONDITION (not in a job, a forked child, one is being written),
+ * SMDDP_INTERNAL (the file). Any thread. */
+smddp_result smddp_start_timeline(const char* path);
+
+/* Ends the timeline, if there is one. Errors: SMDDP_INTERNAL (a part of the file could not be written). Any
+ * thread. */
+smddp_result smddp_stop_timeline(void);
+
+/* ---- For bindings of other languages ---- */
+
+/* Takes over SIGINT: it withdraws all requests of this process that still wait for other ranks, which fail on
+ * all ranks, and then calls the handler that was there before. smddp_stop_watching_interrupts puts that back.
+ * For a language whose own handler runs only when the call of a function has returned. Errors: SMDDP_INTERNAL
+ * (the system has no thread left); the job works without it, and the log says so. One thread at a time. */
+smddp_result smddp_watch_interrupts(void);
+void smddp_stop_watching_interrupts(void);
+
+/* Says that the smddp_shutdown which follows comes from the end of the program, for what other ranks report.
+ * Any thread. */
+void smddp_note_script_end(void);
+
+/* Writes a line for each of the CUDA driver, NCCL and MPI, cut to fit `text_bytes`: its name, "found" or
+ * "missing", and its version and path or why there is none, with tabs between them. Arguments as for
+ * smddp_init. Errors: SMDDP_INVALID_ARGUMENT (a variable of the environment). Not while another thread is in
+ * smddp_init; also outside of a job. */
+smddp_result smddp_find_libraries(const char* nccl_library, const char* prefix, char* text,
+                                  size_t text_bytes);
+
+/* Writes what a process manager for MPI must know, which rank 0 starts before smddp_init where MPI asks for
+ * one, as lines: host, port, rank, size, seconds to wait, the run's id; "" if none is needed. Errors:
+ * SMDDP_INVALID_ARGUMENT (a variable of the environment). Any thread, before smddp_init. */
+smddp_result smddp_process_manager(char* text, size_t text_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SMDDP_H_ */
