@@ -65,7 +65,7 @@ test-all: .venv/lint/.requirements .venv/docs/.requirements launchers cluster cl
 	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
 
 .PHONY: cpp-test
-cpp-test: system  ## Run the C++ tests
+cpp-test: .venv/lint/.requirements  ## Run the tests in C++ and C
 	@$(PY) tools/run_tests.py cpp
 
 .PHONY: asan

@@ -340,7 +340,11 @@ def runs_of(part: str, options: Options) -> List[Run]:
         tags = "-long" if options.quick else "long_sanitized,both,not_sanitized,-long"
         some = ["--build_tests_only", f"--test_tag_filters={tags}"]
         flags = ["--config=all"] if options.everything else some
-        return [functools.partial(run_cpp, "cpp", flags, options.limit_s)]
+        in_c = functools.partial(lint_pytest, "c", arguments=[str(ROOT / "tests" / "c")])
+        return [
+            functools.partial(run_cpp, "cpp", flags, options.limit_s),
+            functools.partial(in_c, limit_s=options.limit_s),
+        ]
     if part == "asan":
         flags = ["--config=asan", *(["--config=all_asan"] if options.everything else [])]
         return [functools.partial(run_cpp, "cpp asan+ubsan", flags, options.limit_s)]

@@ -2,7 +2,7 @@
 //
 // Place in the stack: the bottom. A text with a limit is cut by Utf8Prefix or CopyUtf8, so that no character
 // is cut in two. Some texts are not ours (file names, errors of other code) and may hold any bytes: ValidUtf8
-// replaces what is no UTF-8 where texts leave the library (kernels/tf, log lines, the timeline).
+// replaces what is no UTF-8 where texts leave the library (kernels/tf, the C API, log lines, the timeline).
 #ifndef TF_SMDDP_KERNELS_COMMON_UTF8_H_
 #define TF_SMDDP_KERNELS_COMMON_UTF8_H_
 
