@@ -140,13 +140,19 @@ int smddp_is_in_arena(const void* data);
 /* ---- Requests ---- */
 
 typedef enum smddp_collective {
-  SMDDP_ALLREDUCE = 0, /* every output is the reduction of all inputs */
-  SMDDP_BROADCAST = 1, /* every output is the root's input */
-  SMDDP_BARRIER = 2,   /* no data: it ends when all have called it */
-  SMDDP_ALLGATHER = 3, /* every output is all inputs, one after the other; their numbers of rows may differ */
-  SMDDP_REDUCE_SCATTER = 4, /* the reduction of all inputs is cut by rows, as evenly as can be: with 7 rows,
-                               the first of 3 members gets 3, the others get 2 */
-  SMDDP_ALLTOALL = 5        /* the member of index i gets splits[i] rows of each input */
+  /* Every output is the reduction of all inputs. */
+  SMDDP_ALLREDUCE = 0,
+  /* Every output is the root's input. */
+  SMDDP_BROADCAST = 1,
+  /* No data: it ends when all have called it. */
+  SMDDP_BARRIER = 2,
+  /* Every output is all inputs, one after the other. Their numbers of rows may differ. */
+  SMDDP_ALLGATHER = 3,
+  /* The reduction of all inputs is cut by rows, as evenly as can be: of 7 rows, the first of 3 members gets
+   * 3, and the others get 2. */
+  SMDDP_REDUCE_SCATTER = 4,
+  /* The member of index i gets splits[i] rows of each input. */
+  SMDDP_ALLTOALL = 5
 } smddp_collective;
 
 typedef enum smddp_dtype {
@@ -157,14 +163,15 @@ typedef enum smddp_dtype {
   SMDDP_INT32 = 4,
   SMDDP_INT64 = 5,
   SMDDP_UINT8 = 6,
-  SMDDP_BOOL =
-      7, /* one byte; SMDDP_MIN is the logical and, SMDDP_MAX the logical or, and others are errors */
+  /* One byte. SMDDP_MIN is the logical and, SMDDP_MAX the logical or; there are no other operations. */
+  SMDDP_BOOL = 7,
   SMDDP_INT8 = 8,
   SMDDP_INT16 = 9,
   SMDDP_UINT16 = 10,
   SMDDP_UINT32 = 11,
   SMDDP_UINT64 = 12,
-  SMDDP_COMPLEX64 = 13, /* SMDDP_MIN and SMDDP_MAX are errors */
+  /* Without SMDDP_MIN and SMDDP_MAX. */
+  SMDDP_COMPLEX64 = 13,
   SMDDP_COMPLEX128 = 14
 } smddp_dtype;
 
@@ -194,9 +201,10 @@ typedef struct smddp_buffer {
   uint64_t bytes;   /* the room at `data` */
   int32_t memory;   /* an smddp_memory */
   int32_t reserved; /* 0 */
-  void* stream; /* SMDDP_CUDA: a CUstream or cudaStream_t. The request begins with the buffer behind all that
-                   is on the stream when it is submitted. When the request has ended, its results are in the
-                   memory, and nothing of it uses the buffer. */
+  /* SMDDP_CUDA: a CUstream or cudaStream_t; NULL is the default stream of the calling thread's context. The
+   * request begins with the buffer behind all that is on the stream when it is submitted. When the request
+   * has ended, its results are in the memory, and nothing of it uses the buffer. */
+  void* stream;
 } smddp_buffer;
 
 /* Allocates the output of SMDDP_ALLGATHER, SMDDP_REDUCE_SCATTER or SMDDP_ALLTOALL when all ranks have
@@ -208,43 +216,55 @@ typedef struct smddp_buffer {
  * smddp_allocate. */
 typedef void* (*smddp_allocate_output)(void* context, const int64_t* rows, int num_rows);
 
-/* One tensor's part in a collective of a communicator's members, on this rank. All but the addresses, `rows`,
- * `label`, and what is said to differ must be equal on all members. Begin with smddp_request_init. */
+/* One tensor's part in a collective of a communicator's members, on this rank. Begin with smddp_request_init,
+ * which sets all that is not said otherwise to 0. The members must agree in all but addresses, the rooms of
+ * buffers, `label`, and what is said to differ.
+ *
+ * The library reads the arrays and texts until smddp_submit, smddp_run or smddp_start returns. The memory of
+ * the buffers and of `rows` is its own until the request has ended. */
 typedef struct smddp_request {
-  size_t struct_size;              /* set by smddp_request_init */
-  smddp_communicator communicator; /* SMDDP_WORLD by default */
-  int32_t collective;              /* an smddp_collective; SMDDP_ALLREDUCE by default */
-  int32_t dtype;                   /* an smddp_dtype; of all but SMDDP_BARRIER */
-  int32_t op;                      /* an smddp_op, for reductions; SMDDP_SUM by default */
-  int32_t root;        /* SMDDP_BROADCAST: its rank in the job, not its index in the communicator */
-  int32_t compression; /* an smddp_compression, for reductions; SMDDP_UNCOMPRESSED by default */
-  double prescale;     /* reductions of float and complex types: each input is multiplied by it; 1 */
-  double postscale;    /* the same for the result; 1 by default */
+  size_t struct_size; /* set by smddp_request_init */
+  smddp_communicator communicator;
+  int32_t collective;  /* an smddp_collective */
+  int32_t dtype;       /* an smddp_dtype; SMDDP_BARRIER has none */
+  int32_t op;          /* reductions: an smddp_op */
+  int32_t root;        /* SMDDP_BROADCAST: its rank in the job, which is not its index in the communicator */
+  int32_t compression; /* reductions: an smddp_compression */
+  double prescale;  /* reductions of float and complex types: each input is multiplied by it; 1 by default */
+  double postscale; /* the same for the result; 1 by default */
 
-  /* The library reads the arrays and texts until smddp_submit, smddp_run or smddp_start returns; the memory
-   * of the buffers and of `rows` is its own until the request has ended. */
-  const int64_t* shape;  /* the dimensions of the input, in elements. The first one is its *rows*, and may
-                            differ  in SMDDP_ALLGATHER and SMDDP_ALLTOALL. */
-  int32_t num_dims;      /* of `shape`; 0 is a single number, which SMDDP_BARRIER leaves it at */
-  int32_t num_splits;    /* SMDDP_ALLTOALL: the number of members */
-  const int64_t* splits; /* SMDDP_ALLTOALL: the rows for each member, in the order of their indices; their sum
-                            is shape[0]. They may differ. */
+  /* The dimensions of the input, in elements. The first one is its *rows*, and may differ in SMDDP_ALLGATHER
+   * and SMDDP_ALLTOALL. SMDDP_BARRIER has none. Without dimensions it is a single element. */
+  const int64_t* shape;
+  int32_t num_dims;
+
+  /* SMDDP_ALLTOALL: the rows for each member, in the order of their indices. Their sum is shape[0]. They
+   * differ as the caller likes. num_splits is the number of members. */
+  int32_t num_splits;
+  const int64_t* splits;
+
+  /* SMDDP_ALLREDUCE and SMDDP_BROADCAST work in place where both are the same memory, or input.data is NULL.
+   * Else input and output do not overlap. An output that has no room for the result is an error. */
   smddp_buffer input;
-  smddp_buffer output; /* SMDDP_ALLREDUCE, SMDDP_BROADCAST: it may be the input's memory (and `input.data` may
-                          be NULL then); else they do not overlap. An output that does not fit is an error. */
-  int64_t* rows;       /* NULL, or where the rows from each member are written: see smddp_allocate_output */
-  smddp_allocate_output
-      allocate; /* NULL, or what is asked for the output, in place of output.data and .bytes */
+  smddp_buffer output;
+
+  /* NULL, or where the rows from each member are written; see smddp_allocate_output. */
+  int64_t* rows;
+
+  /* NULL, or what is asked for the output, in place of output.data and output.bytes. */
+  smddp_allocate_output allocate;
   void* allocate_context;
 
-  /* For a request of a group; see smddp_draw_ticket. group_size is 0 by default: it is in none. */
+  /* For a request in a group; see smddp_draw_ticket. With a group_size of 0 it is in none. */
   uint64_t ticket;
   uint32_t group_index; /* below group_size */
   uint32_t group_size;  /* the number of requests in the group */
 
-  const char* label; /* for messages; may differ; NULL by default */
-  const char*
-      name; /* NULL, or a name of the tensor: requests of different names are an error that shows both */
+  /* For messages. NULL is allowed. */
+  const char* label;
+
+  /* NULL, or the tensor's name. Requests of different names are an error, which shows both. */
+  const char* name;
 } smddp_request;
 
 /* Sets the defaults; `struct_size` is sizeof(smddp_request). The program and the library may have headers
@@ -254,16 +274,16 @@ void smddp_request_init(smddp_request* request, size_t struct_size);
 
 /* Called once when a request has ended. `result` is SMDDP_SUCCESS when the output holds the result here and
  * on every other rank will; else the output is undefined, and `error` is the text, which is valid during the
- * call. A thread of the library calls it, or the one that is in smddp_submit, smddp_run, smddp_wait or
- * smddp_test. It holds up the callbacks of other requests: it must return quickly, must not wait for a
+ * call. A thread of the library calls it, or the one that is in smddp_submit, smddp_run or smddp_wait. It
+ * holds up the callbacks of other requests: it must return quickly, must not wait for a
  * request, and may submit others. */
 typedef void (*smddp_done)(void* context, smddp_result result, const char* error);
 
-/* Submits a request, and does not wait for it. On SMDDP_SUCCESS `done` is called once with `context`, perhaps
- * before this returns. Most errors come that way, those in the arguments, too; on an error that this returns
- * `done` is not called. Errors: SMDDP_FAILED_PRECONDITION (not initialized), SMDDP_INVALID_ARGUMENT (a number
- * that names nothing, a size below 0, a buffer that is too small), SMDDP_INTERNAL and SMDDP_DEVICE_LOST (the
- * stream). Other ranks are not told of an error that this returns: see smddp_fail. Any thread. */
+/* Submits a request, and does not wait for it. If this returns SMDDP_SUCCESS, `done` is called once with
+ * `context`, perhaps before this returns, and has all errors that are found from then on. Else it is not
+ * called, and the other ranks know nothing of the request: see smddp_fail. Errors: SMDDP_FAILED_PRECONDITION
+ * (not initialized), SMDDP_INVALID_ARGUMENT (a number that names nothing, a size below 0, a buffer that is
+ * too small), SMDDP_INTERNAL and SMDDP_DEVICE_LOST (the stream). Any thread. */
 smddp_result smddp_submit(const smddp_request* request, smddp_done done, void* context);
 
 /* Submits a request and waits for its end: the fastest way for a request that is alone, since this thread
