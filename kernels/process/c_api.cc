@@ -23,7 +23,7 @@
 namespace tf_smddp {
 namespace {
 
-// Not empty when the last call that failed in this thread had an error.
+// Of the last call that failed in this thread.
 thread_local std::string last_error;
 
 std::string TextOf(const char* text) { return text == nullptr ? "" : text; }
@@ -154,11 +154,11 @@ void smddp_fail(smddp_communicator communicator, const char* reason) {
   if (engine == nullptr) return;
   engine->FailStep(communicator, ::tf_smddp::kNoStep,
                    "rank " + std::to_string(engine->config().rank) +
-                       " could not begin a collective: " + ::tf_smddp::ValidUtf8(reason));
+                       " could not begin a collective: " + ::tf_smddp::ValidUtf8(TextOf(reason)));
 }
 
 void smddp_abort(const char* text) {
-  if (const std::shared_ptr<Engine> engine = ::tf_smddp::OwnEngine()) engine->AbortAfterWriting(text);
+  if (const std::shared_ptr<Engine> engine = ::tf_smddp::OwnEngine()) engine->AbortAfterWriting(TextOf(text));
 }
 
 void smddp_abort_text(char* text, size_t text_bytes) {
@@ -183,7 +183,7 @@ smddp_result smddp_stats(int reset, char* text, size_t text_bytes) {
 }
 
 smddp_result smddp_start_timeline(const char* path) {
-  return WithEngine([&](Engine& engine) { return engine.StartTimeline(path); });
+  return WithEngine([&](Engine& engine) { return engine.StartTimeline(TextOf(path)); });
 }
 
 smddp_result smddp_stop_timeline() {

@@ -311,9 +311,9 @@ void smddp_release(smddp_operation* operation);
 /* Draws the ticket of the next *group* of a communicator: the n-th group of one rank meets the n-th one of
  * the others, and in it the requests of equal group_index, in whichever order each rank submits them. Use it
  * for the gradients of a step: they are submitted as they come, small ones are reduced together, and large
- * ones overlap. All requests of a group carry its ticket. Errors: SMDDP_INVALID_ARGUMENT (not a member),
- * SMDDP_INTERNAL (an earlier step has failed on another rank). The callers' order is the order of the groups.
- * Any thread. */
+ * ones overlap, which requests outside of groups hardly do. All requests of a group carry its ticket. Errors:
+ * SMDDP_INVALID_ARGUMENT (not a member), SMDDP_INTERNAL (an earlier step has failed on another rank). The
+ * callers' order is the order of the groups. Any thread. */
 smddp_result smddp_draw_ticket(smddp_communicator communicator, uint64_t* ticket);
 
 /* Tells the members that this rank cannot do its part, so that they do not wait for it: everything that is

@@ -1,6 +1,7 @@
 """A library built for another TensorFlow is refused before it is loaded, and a missing one is explained."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -91,3 +92,11 @@ def test_library_is_loaded_once():
     assert _library.load() == (ops, entry_points)
     assert hasattr(ops, "smddp_allreduce")
     assert hasattr(entry_points, "smddp_init")
+
+
+def test_library_has_the_c_api():
+    header = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "process" / "smddp.h"
+    names = re.findall(r"^[a-z][a-z_0-9 ]*[ *]+(smddp_[a-z_]+)\(", header.read_text(), re.MULTILINE)
+    assert len(names) > 30
+    entry_points = _library.load()[1]
+    assert [name for name in names if not hasattr(entry_points, name)] == []

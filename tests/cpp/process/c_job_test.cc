@@ -154,6 +154,9 @@ TEST(CJob, StatisticsAndTimeline) {
     const std::string path = directory.path() + "/" + std::to_string(rank) + ".json";
     ExpectSuccess(smddp_start_timeline(path.c_str()));
     EXPECT_EQ(smddp_start_timeline(path.c_str()), SMDDP_FAILED_PRECONDITION);
+    ExpectSuccess(smddp_stop_timeline());
+    EXPECT_EQ(smddp_start_timeline(nullptr), SMDDP_INTERNAL);
+    ExpectSuccess(smddp_start_timeline(path.c_str()));
     float sum = 0;
     ExpectSuccess(Sum(SMDDP_WORLD, 1, &sum));
     ExpectSuccess(smddp_stop_timeline());
