@@ -20,7 +20,7 @@ This module only re-exports; each concept has a module of its own.
 from typing import TYPE_CHECKING, Any, List
 
 from tf_smddp import (  # noqa: F401  (the order of ops; what init() and shutdown() do)
-    _loop_checks,
+    _last_look,
     _metrics,
     _program_order,
     _reports,

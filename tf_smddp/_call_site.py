@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
@@ -25,8 +25,6 @@ from tf_smddp import _functions, _runtime, _tensorflow_private
 _DATASET_PREFIXES = ("Dataset_", "tf_data_")
 _LOOP_BODY = "Dataset_scan_scan_body"
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
-# Called in each eager call of a public function, for modules that look at something now and then.
-after_call: List[Callable[[], None]] = []
 
 
 class _Running(threading.local):
@@ -43,8 +41,6 @@ def check_call_site(caller: str) -> None:
     if tf.executing_eagerly():
         if _running.function is not None:
             raise _refusal(f"tf_smddp.{caller}() was called", _running.function)
-        for look in after_call:
-            look()
         return
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:

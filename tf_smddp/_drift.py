@@ -6,8 +6,8 @@ config), and where a rank changes its weights by itself. Nothing else would tell
 
 Ranks compare 16 bytes, a hash of the weights, and only if these differ the hashes of all variables. Variables
 that may differ are left out: those that are not trained (moving averages, seeds, counters), and what each
-rank or a process set has for itself. SMDDP_CHECK_EVERY (_periodic_check.py) does the same within the steps,
-and in loops.
+rank or a process set has for itself. _loop_check.py does so in loops, and with SMDDP_CHECK_EVERY
+_periodic_check.py within the steps.
 """
 
 from __future__ import annotations

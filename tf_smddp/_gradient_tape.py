@@ -13,6 +13,7 @@ from tf_smddp._callbacks_beside import warn_within_fit
 from tf_smddp._compression import Compression, compressor_around_op
 from tf_smddp._device_hints import warn_about_device_hints
 from tf_smddp._gradient_use import note_apart, note_tape
+from tf_smddp._loop_check import before_eager_reduction
 from tf_smddp._periodic_check import check
 from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients
@@ -132,6 +133,7 @@ class DistributedGradientTape(tf.GradientTape):
             target, sources, output_gradients=output_gradients, unconnected_gradients=unconnected_gradients
         )
         if communicator == WORLD:
+            before_eager_reduction()
             check(tf.nest.flatten(sources), tf.nest.flatten(local), "DistributedGradientTape")
         reduced = reduce_gradients(
             tf.nest.flatten(local),

@@ -6,10 +6,9 @@ All is known while Python builds or runs the step, so a step that is traced once
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 import weakref
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -33,12 +32,15 @@ class _Seen:
 
     def forget(self) -> None:
         self.reduced = False  # gradients, or what may be some
-        self.reduced_at = float("inf")
         self.timer: Optional[threading.Timer] = None  # until something is reduced
         self.by_hand = False  # of variables that we do not know
         self.has_broadcast = False
         # The variables that were broadcast, by id; and of a few of these, the values then.
         self.broadcast: _ById = weakref.WeakValueDictionary()
+        self.num_broadcasts = 0
+        self.places: Dict[
+            int, Tuple[int, int]
+        ] = {}  # by id: the number of the broadcast, and the place in it
         self.values: Dict[int, Any] = {}
         self.is_changing = False  # whether _look() found other values than before
         self.unless_broadcast: List[str] = []
@@ -57,7 +59,7 @@ _seen = _Seen()
 def note_gradients() -> None:
     """Notes that gradients are reduced, by a tape or an optimizer."""
     if not _seen.reduced:
-        _seen.reduced, _seen.reduced_at = True, time.monotonic()
+        _seen.reduced = True
         _stop_timer()
 
 
@@ -79,6 +81,10 @@ def note_broadcast(variables: Sequence[tf.Variable]) -> None:
     _seen.unless_broadcast.clear()
     if not tf.compat.v1.executing_eagerly_outside_functions():
         return  # a v1 graph's variables have values in a session only
+    if tf.executing_eagerly():  # a function may be traced at another time on each rank
+        new = {id(each): place for place, each in enumerate(variables) if id(each) not in _seen.broadcast}
+        _seen.num_broadcasts += 1
+        _seen.places.update({key: (_seen.num_broadcasts, place) for key, place in new.items()})
     _seen.broadcast.update({id(each): each for each in variables})
     if tf.executing_eagerly() and not _seen.reduced and _runtime.rank() == 0:
         trained = [each for each in variables if each.trainable and each.dtype.is_floating]
@@ -125,6 +131,12 @@ def broadcast_ones() -> List[tf.Variable]:
     return [each for each in _seen.broadcast.values() if each.trainable and each.dtype.is_floating]
 
 
+def shared_ones() -> Dict[Tuple[int, int], tf.Variable]:
+    """The trained variables that were broadcast eagerly, by a key that is the same on all ranks."""
+    found = [each for each in broadcast_ones() if id(each) in _seen.places and not is_apart(each)]
+    return {_seen.places[id(each)]: each for each in found}
+
+
 def have_changed(variables: Sequence[tf.Variable]) -> Optional[bool]:
     """Whether some of these have other values than when they were broadcast; None if that is not known.
 
@@ -134,11 +146,6 @@ def have_changed(variables: Sequence[tf.Variable]) -> Optional[bool]:
     if not known:
         return None
     return any(not np.array_equal(_seen.values[id(each)], each.numpy(), equal_nan=True) for each in known)
-
-
-def reduced_at() -> float:
-    """When gradients were reduced for the first time, or what may be some; infinity if never."""
-    return _seen.reduced_at
 
 
 def is_reduced(variable: tf.Variable) -> bool:

@@ -21,6 +21,7 @@ from tf_smddp import _compiled_order, _functions, _library, _tensorflow_private
 # The ops as Python functions: smddp_allreduce and so on.
 ops, _lib = _library.load()
 _lib.tf_smddp_eager_ops.restype = ctypes.c_uint64
+_lib.tf_smddp_next_ticket.restype = ctypes.c_uint64
 
 # Automatic control dependencies run stateful ops one after another, so that no two gradients would be under
 # way at once. They leave the ops named here unordered, which stay stateful: a constant input is not folded,
@@ -29,6 +30,8 @@ _lib.tf_smddp_eager_ops.restype = ctypes.c_uint64
 # meet, and the ops that stand in for tickets and order. Broadcast, barrier and out-of-band allreduce are not
 # named: they must run, and in order.
 _tensorflow_private.leave_unordered({*_functions.TAKES_TICKET, "SmddpStepMark", "SmddpChain"})
+
+_TICKET_NUMBER_BITS = 40  # kernels/control/ticket.h
 
 # All collectives take the same types (ops/smddp_ops.cc).
 SUPPORTED_DTYPES = _library.types_of("SmddpAllreduce", "T")
@@ -128,6 +131,11 @@ def eager_ticket() -> tf.Tensor:
         return tf.constant(-2, tf.int64)
 
 
+def next_ticket() -> Tuple[int, int]:
+    """The incarnation and the number of the next ticket of all ranks, which agree on it between steps."""
+    return divmod(_lib.tf_smddp_next_ticket(), 1 << _TICKET_NUMBER_BITS)
+
+
 @placed
 def step_mark(communicator: int) -> tf.Tensor:
     """Stands in for a ticket where ops pair by name: an int64 scalar, -1."""
@@ -155,6 +163,11 @@ def gradient(place: int, variable: int) -> str:
         variable: the number of its variable, which is the same on all ranks; 0 if none is known.
     """
     return f"\n{place + 1} {variable}\n"
+
+
+def is_of_gradient(label: bytes) -> bool:
+    """Whether a label of an op in a graph begins with what `gradient` returns."""
+    return re.match(rb"\n\d+ \d+\n", label) is not None
 
 
 def labels(names: Sequence[str]) -> Dict[str, Any]:

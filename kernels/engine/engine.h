@@ -86,6 +86,11 @@ class Engine {
   // InvalidArgument when this rank is not in `id`. Any thread.
   virtual Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) = 0;
 
+  // The ticket that is drawn next in the world: between two steps it is the same on all ranks, unless a
+  // failure is on its way to one of them. It waits for a failure that this rank knows. 0 after shutdown. Any
+  // thread.
+  virtual std::uint64_t NextTicket() = 0;
+
   // Reports that the step that drew `ticket` has ended on this rank, `failed` or well. If not all tensors of
   // that group have been submitted by then, the other ranks would wait for them, so the incarnation fails
   // with `reason`. (If the step ended well and used none of them, TensorFlow has pruned the group, on all

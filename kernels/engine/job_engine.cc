@@ -243,6 +243,12 @@ Status JobEngine::DrawTicket(CommunicatorId id, StepId step, std::uint64_t* tick
   return membership->sequencer().DrawTicket(step, ticket);
 }
 
+std::uint64_t JobEngine::NextTicket() {
+  const Inside inside(&inside_);
+  const std::shared_ptr<Membership> world = CheckUsable().ok() ? communicators_->Find(kWorld) : nullptr;
+  return world == nullptr ? 0 : world->sequencer().NextTicket();
+}
+
 void JobEngine::EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason) {
   const Inside inside(&inside_);
   if (!CheckUsable().ok()) return;

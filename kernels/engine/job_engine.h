@@ -37,6 +37,7 @@ class JobEngine : public Engine {
   Status Leave(CommunicatorId id) override;
   Status Return(CommunicatorId id, RankId* last) override;
   Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) override;
+  std::uint64_t NextTicket() override;
   void EndGroup(CommunicatorId id, std::uint64_t ticket, bool failed, const std::string& reason) override;
   std::uint64_t Submit(Request&& request) override;
   void Cancel(std::uint64_t id, const std::string& reason) override;

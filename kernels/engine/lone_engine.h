@@ -28,6 +28,7 @@ class LoneEngine : public Engine {
   Status Leave(CommunicatorId id) override;
   Status Return(CommunicatorId id, RankId* last) override;
   Status DrawTicket(CommunicatorId id, StepId step, std::uint64_t* ticket) override;
+  std::uint64_t NextTicket() override { return 0; }
   void EndGroup(CommunicatorId, std::uint64_t, bool, const std::string&) override {}
   std::uint64_t Submit(Request&& request) override;
   void Cancel(std::uint64_t, const std::string&) override {}

@@ -49,6 +49,12 @@ Status Sequencer::DrawTicket(StepId step, std::uint64_t* ticket) {
   return {};
 }
 
+std::uint64_t Sequencer::NextTicket() {
+  std::unique_lock<std::mutex> lock(mu_);
+  AwaitTurn(&lock);
+  return TicketOf(incarnation_, next_ticket_);
+}
+
 bool Sequencer::StartFailing(StepId step, std::uint64_t* incarnation) {
   std::unique_lock<std::mutex> lock(mu_);
   AwaitTurn(&lock);

@@ -94,6 +94,9 @@ class Sequencer {
   // The job was aborted: nothing waits any more. Any thread.
   void Close();
 
+  // The ticket that DrawTicket would return, if no failure is owed. It waits as that does. Any thread.
+  std::uint64_t NextTicket();
+
   // The incarnation of what is submitted now. Any thread.
   std::uint64_t incarnation();
 

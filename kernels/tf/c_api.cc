@@ -38,6 +38,12 @@ TF_SMDDP_EXPORT void tf_smddp_after_shutdown() {
 // 1 if the ops have kernels for GPUs, which they have where a driver for GPUs is.
 TF_SMDDP_EXPORT int tf_smddp_has_gpu_kernels() { return ::tf_smddp::HasGpuKernels() ? 1 : 0; }
 
+// As Engine::NextTicket.
+TF_SMDDP_EXPORT std::uint64_t tf_smddp_next_ticket() {
+  const std::shared_ptr<::tf_smddp::Engine> engine = ::tf_smddp::GlobalEngine();
+  return engine == nullptr || engine->InForkedChild() ? 0 : engine->NextTicket();
+}
+
 // The eager ops of whose end the engine knows; see kernels/tf/eager_ops.h.
 TF_SMDDP_EXPORT std::uint64_t tf_smddp_eager_ops(std::uint32_t communicator) {
   return ::tf_smddp::EagerOps(communicator);

@@ -14,6 +14,7 @@ from tf_smddp._call_site import check_call_site
 from tf_smddp._callbacks_beside import warn_within_fit
 from tf_smddp._compression import compressor_around_op
 from tf_smddp._gradient_use import note_apart, note_optimizer
+from tf_smddp._loop_check import before_eager_reduction
 from tf_smddp._optimizers.reclassing import is_distributed
 from tf_smddp._periodic_check import check
 from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
@@ -71,6 +72,7 @@ class Reduction:
         check_call_site(_CALLER)
         communicator = communicator_of(self.process_set, _CALLER)
         if op is None and communicator == WORLD:
+            before_eager_reduction()
             check(variables, gradients, _CALLER)
         return reduce_gradients(
             gradients,

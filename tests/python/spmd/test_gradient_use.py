@@ -16,7 +16,7 @@ from optimizer_families import ALL, each_and_tf_keras
 
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
-from tf_smddp import _gradient_use, _loop_checks, _periodic_check
+from tf_smddp import _gradient_use, _last_look, _periodic_check
 from tf_smddp._optimizers.arguments import reduces
 from tf_smddp.keras import callbacks
 
@@ -249,12 +249,9 @@ def test_a_minute_after_a_broadcast(rank, size, told, what, monkeypatch):
     _gradient_use._stop_timer()
 
 
-@pytest.mark.parametrize("when", ["a call", "the end"])
 @pytest.mark.parametrize("second", ["plain", "distributed", "with a tape", "unused"])
 @each_and_tf_keras(ALL)
-def test_the_second_optimizer_of_a_loop(rank, size, family, second, when, told, monkeypatch):
-    monkeypatch.setattr(_loop_checks, "_SECONDS", 0.0)
-    monkeypatch.setattr(_loop_checks._state, "next", float("inf"))
+def test_the_second_optimizer_of_a_loop(rank, size, family, second, told):
     mine, other, copied = (family.variable([float(i)]) for i in range(3))
     sdp.broadcast_variables([mine, other, copied], 0)
     one, two = (family.optimizers.SGD(0.1, momentum=0.5) for _ in range(2))
@@ -270,12 +267,7 @@ def test_the_second_optimizer_of_a_loop(rank, size, family, second, when, told, 
     if second != "unused":
         two.apply_gradients([(gradient, other)])
     copied.assign(tf.convert_to_tensor(mine))  # as the weights of a target network
-    if when == "a call":
-        monkeypatch.setattr(_loop_checks._state, "next", 0.0)
-        monkeypatch.setattr(_loop_checks._state, "knows_optimizers", False)
-        sdp.oob_allreduce(1.0)
-    else:
-        _loop_checks._at_shutdown()
+    _last_look._look()
     gc.freeze()
     found = told("has applied gradients that were not reduced")
     assert len(found) == (rank == 0 and size > 1 and second == "plain"), found
@@ -283,9 +275,8 @@ def test_the_second_optimizer_of_a_loop(rank, size, family, second, when, told, 
 
 
 @each_and_tf_keras(ALL)
-def test_an_optimizer_that_came_with_a_loaded_model(rank, family, told, monkeypatch):
+def test_an_optimizer_that_came_with_a_loaded_model(rank, family, told):
     """It has steps behind it, and trains nothing."""
-    monkeypatch.setattr(_loop_checks._state, "knows_optimizers", False)
     mine, teachers = tf.Variable([1.0]), tf.Variable([1.0])
     one, loaded = sdp.DistributedOptimizer(family.optimizers.SGD(0.5)), family.optimizers.Adam(0.5)
     gc.collect()
@@ -294,7 +285,7 @@ def test_an_optimizer_that_came_with_a_loaded_model(rank, family, told, monkeypa
     sdp.broadcast_variables([mine], 0)
     sdp.broadcast_variables([teachers], 0)
     one.apply_gradients([(tf.constant([1.0]), mine)])
-    _loop_checks._at_shutdown()
+    _last_look._look()
     gc.freeze()
     assert not told("has applied gradients that were not reduced")
 
@@ -308,15 +299,12 @@ def test_a_v1_optimizer_in_a_v1_graph_of_keras():
 
 
 def test_weights_of_a_loop_that_are_not_finite(rank, size, told, monkeypatch):
-    monkeypatch.setattr(_loop_checks, "_SECONDS", 0.0)
-    monkeypatch.setattr(_loop_checks, "_PARTS_OF_TIME", 0)
-    monkeypatch.setattr(_loop_checks._state, "next", 0.0)
     monkeypatch.setattr(_periodic_check._state, "told_of_weights", False)
     weight = tf.Variable([1.0, 2.0], name="weight")
     sdp.broadcast_variables([weight], 0)
     for value in (1.0, float("nan"), 1.0):
         gradient = reduced_gradients(weight)[0] * (value if rank == size - 1 else 1.0)
         weight.assign_sub(sdp.allreduce(gradient))
-        sdp.oob_allreduce(1.0)
+    _last_look._look()
     found = told("the weights are not finite: 'weight:0' has a NaN or an infinity")
     assert len(found) == (rank == 0 and size > 1), found

@@ -9,7 +9,7 @@ from modes import compiled, eager, meet, modes
 from optimizer_families import ALL, each_and_tf_keras
 
 import tf_smddp as sdp
-from tf_smddp import _gradient_use, _loop_checks
+from tf_smddp import _gradient_use
 
 EVERY = 3
 
@@ -199,11 +199,3 @@ def test_a_setting_that_is_no_number(monkeypatch):
     monkeypatch.setenv("SMDDP_CHECK_EVERY", "often")
     with pytest.raises(ValueError, match="must be a number of steps, or 0 for no check, but is 'often'"):
         make_step(eager, make_weights())(tf.constant([1.0, 1.0]))
-
-
-def test_a_wrong_setting_ends_no_check_of_one_rank(monkeypatch):
-    """Rank 0 looks at its weights alone, in between."""
-    monkeypatch.setattr(_gradient_use._seen, "reduced_at", 0.0)
-    monkeypatch.setattr(_loop_checks._state, "next", 0.0)
-    monkeypatch.setenv("SMDDP_CHECK_EVERY", "often")
-    sdp.barrier()
