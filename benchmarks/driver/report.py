@@ -19,6 +19,8 @@ BEGIN = "<!-- results: written by `benchmarks/report.py`; changes by hand are lo
 END = "<!-- end of the results -->"
 WHOLE_BEGIN = "<!-- whole training: written by `benchmarks/report.py`; changes by hand are lost -->"
 WHOLE_END = "<!-- end of whole training -->"
+# The ends of the names of the suites that the document has; report.md has all.
+IN_DOCUMENT = ("engine-2", "graph-2")
 
 
 def suite_text(records: Sequence[Record], name: str) -> str:
@@ -50,12 +52,14 @@ def write(records: List[Record], folder: pathlib.Path, document: Optional[pathli
         in_graphs = [sweep for sweep in sweeps if sweep[0].startswith("TensorFlow, graph")][:1]
         if in_graphs:
             plots.plot_sweeps(in_graphs, plot.with_name("in-graphs.svg"))
-    parts = _results(records, names, plot.name if sweeps else "")
+    image = plot.name if sweeps else ""
+    parts = _results(records, names, image)
     text = "\n\n".join(part for part in (_origin(records[0]), *parts, whole.text(records)) if part)
     (folder / "report.md").write_text(text + "\n")
     print(f"The report is in {folder / 'report.md'}, the plot in {plot}", flush=True)
     if document:
-        document.write_text(update(document.read_text(), parts, records))
+        short = _results(records, [name for name in names if name.endswith(IN_DOCUMENT)], image)
+        document.write_text(update(document.read_text(), short, records))
 
 
 def update(document: str, parts: Sequence[str], records: Sequence[Record]) -> str:
