@@ -20,7 +20,7 @@ END = "<!-- end of the results -->"
 WHOLE_BEGIN = "<!-- whole training: written by `benchmarks/report.py`; changes by hand are lost -->"
 WHOLE_END = "<!-- end of whole training -->"
 # The ends of the names of the suites that the document has; report.md has all.
-IN_DOCUMENT = ("engine-2", "graph-2")
+IN_DOCUMENT = ("-engine-2", "graph-2")
 
 
 def suite_text(records: Sequence[Record], name: str) -> str:
