@@ -93,7 +93,6 @@ class Job:
         self._notes: RankNotes | None = None
         self._given_up = False
         self._escalation = Escalation()
-        self._starved_before: dict[Rank, float] = {}  # at SIGTERM, of the ranks that it should end
         self._started_at = time.monotonic()
         self._ends_at = math.inf if options.timeout is None else self._started_at + options.timeout
         self._timed_out = False
@@ -219,23 +218,15 @@ class Job:
         if not self._timed_out and now >= self._ends_at:
             self._timed_out = True
             self._escalation.hasten(now, Step.TERMINATE)
-        step = self._escalation.due(now, self._starved_seconds())
+        step = self._escalation.due(now)
         if step is Step.GIVE_UP:
             self._given_up = True
         elif step is not None:
             self._end_ranks(SIGNALS[step])
 
-    def _starved_seconds(self) -> float:
-        """Returns for how long a rank that should end has waited for a core since SIGTERM."""
-        starved = [
-            rank.starved_seconds() - before for rank, before in self._starved_before.items() if rank.running
-        ]
-        return max(starved, default=0.0)
-
     def _end_ranks(self, number: int) -> None:
         running = [rank for rank in self._ranks if rank.running]
         for rank in running:
-            self._starved_before.setdefault(rank, rank.starved_seconds())
             rank.ended_by = number
         if running and self._options.verbose:
             self.say(f"{signal_name(number)} to ranks {', '.join(str(rank.place.rank) for rank in running)}")

@@ -29,37 +29,26 @@ class LineSplitter:
     def __init__(self) -> None:
         """Creates a splitter that has read nothing."""
         self._partial = bytearray()
-        self._after_update = False
 
-    def feed(self, chunk: bytes) -> tuple[bool, bytes]:
+    def feed(self, chunk: bytes) -> bytes:
         r"""Adds a chunk of at least one byte.
 
         Returns:
-          (closes, block). `closes` says that the last block ended in the "\r" of a "\r\n", whose "\n" has
-          now been read and is not part of `block`. `block` has the units that are complete now, or is b"".
+          The units that are complete now, or b"". One with "\r" at the end of the chunk is not complete: the
+          byte after it decides what it is.
         """
-        closes = self._after_update and chunk[:1] == b"\n"
-        if closes:
-            chunk = chunk[1:]
-        self._after_update = False
-        if self._partial == b"\r":  # it was kept below, since the byte after it decides what it is
-            self._partial.clear()
-            chunk = b"\r" + chunk
-        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
-        if end == 0:
+        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r", 0, -1)) + 1
+        if end == 0 and not self._partial.endswith(b"\r"):
             self._partial += chunk
-            return closes, self._cut_long_line()
-        block, rest = bytes(self._partial) + chunk[:end], chunk[end:]
-        if not rest and (block == b"\r" or block.endswith((b"\r\r", b"\n\r"))):
-            block, rest = block[:-1], b"\r"
+            return self._cut_long_line()
+        block = bytes(self._partial) + chunk[:end]
         if b"\r" in block:
             block = _EMPTY_UPDATE.sub(b"", block)
-        self._partial = bytearray(rest)
-        self._after_update = not rest and block.endswith(b"\r")
-        return closes, block + self._cut_long_line()
+        self._partial = bytearray(chunk[end:])
+        return block + self._cut_long_line()
 
     def flush(self) -> bytes:
-        """Returns the rest at the end of the output: a line without its end, or b""."""
+        """Returns the rest at the end of the output: a line or an update without its end, or b""."""
         rest = bytes(self._partial)
         self._partial.clear()
         return b"" if rest == b"\r" else rest
@@ -93,10 +82,8 @@ class Tail:
         self._lines: deque[bytes] = deque(maxlen=limit)
         self._updates: dict[str, bytes] = {}
 
-    def add(self, stream: str, block: bytes, closes: bool = False) -> None:
+    def add(self, stream: str, block: bytes) -> None:
         """Adds a result of `LineSplitter.feed` for a stream, or a last line without its end."""
-        if closes:
-            self._lines.append(self._updates.pop(stream, b""))
         lines, newline, rest = block.rpartition(b"\n")
         if newline:
             self._updates.pop(stream, None)

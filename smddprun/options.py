@@ -308,26 +308,14 @@ def refuse_nodes(chosen: Options) -> None:
         )
 
 
-# What --check cannot have beside it, and how it is written.
-_NOT_BESIDE_CHECK = {
-    "num_ranks": "-np",
-    "nodes": "-n",
-    "threads_per_rank": "--threads-per-rank",
-    "output_dir": "--output-dir",
-    "tag_output": "--tag-output or --no-tag-output",
-    "max_restarts": "--max-restarts",
-    "timeline": "--timeline",
-    "summary": "--summary",
-    "quiet": "-q or --quiet",
-    "grace": "--grace",
-}
+_BESIDE_CHECK = ("check", "hosts", "hostfile", "ssh_port", "ssh_identity_file", "timeout", "verbose")
 
 
-def _refuse_beside_check(fields: dict[str, Any], rest: list[str]) -> None:
+def _refuse_beside_check(given: dict[str, str], rest: list[str]) -> None:
     if rest:
         raise UsageError(f"--check runs no command; leave out {rest[0]!r}")
-    for field, option in _NOT_BESIDE_CHECK.items():
-        if field in fields:
+    for field, option in given.items():
+        if field not in _BESIDE_CHECK:
             raise UsageError(f"--check starts ranks of its own; leave out {option}")
 
 
@@ -347,6 +335,7 @@ def parse(arguments: list[str]) -> Options:
       UsageError: for an unknown option, a missing or wrong value, or no command.
     """
     fields: dict[str, Any] = {}
+    given: dict[str, str] = {}  # the option by which each field was set
     lists: dict[str, list[Any]] = {field: [] for field in _LISTS}
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -366,7 +355,7 @@ def parse(arguments: list[str]) -> Options:
             if field in lists:
                 lists[field].append(flag)
             else:
-                fields[field] = flag
+                fields[field], given[field] = flag, name
             if field == "show":
                 return Options(**fields)
         elif name in _VALUES:
@@ -380,13 +369,13 @@ def parse(arguments: list[str]) -> Options:
             elif field in lists:
                 lists[field].append(convert(name, value))
             else:
-                fields[field] = convert(name, value)
+                fields[field], given[field] = convert(name, value), name
         else:
             raise _unknown(word)
     if "hosts" in fields and "hostfile" in fields:
         raise UsageError("-H and --hostfile both name the hosts; leave out one of them")
     if fields.get("check"):
-        _refuse_beside_check(fields, rest)
+        _refuse_beside_check(given, rest)
     elif not rest:
         raise UsageError("no command given; for example: smddprun -np 2 python train.py")
     interfaces = tuple(dict.fromkeys(lists["interfaces"]))

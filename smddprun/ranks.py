@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple
 
@@ -71,8 +70,6 @@ class Rank:
         self.pid = 0  # 0 before the start
         self.pidfd: int | None = None
         self._process: subprocess.Popen | None = None
-        self._ran = ""  # the CPU time at the last call of `starved_seconds`
-        self._waits_since = 0.0
 
     @property
     def running(self) -> bool:
@@ -132,25 +129,6 @@ class Rank:
         killed = result.si_code != os.CLD_EXITED
         self.exit = Exit(signal=result.si_status) if killed else Exit(code=result.si_status)
         return True
-
-    def starved_seconds(self) -> float:
-        """Returns for how long the process was ready to run, but other processes had the cores.
-
-        It counts the main thread, which handles the signals of a Python program.
-        """
-        try:
-            with open(f"/proc/{self.pid}/schedstat") as file:
-                ran, waited = file.read().split()[:2]
-            with open(f"/proc/{self.pid}/stat") as file:
-                state = file.read().rpartition(")")[2].split()[0]
-        except OSError:
-            return 0.0  # the process has ended, or the kernel does not count it
-        # The kernel adds a wait for a core when it is over. The present one began after the last call that
-        # found the thread running or asleep.
-        now = time.monotonic()
-        if state != "R" or ran != self._ran:
-            self._ran, self._waits_since = ran, now
-        return int(waited) / 1e9 + now - self._waits_since
 
     def send(self, number: int) -> None:
         """Sends a signal to the rank's process group, which may have members after the rank has ended."""

@@ -33,18 +33,14 @@ class PlainSink:
         self._source = LAUNCHER
         self._last = b"\n"  # the last byte written
 
-    def block(self, source: int, block: bytes, closes: bool = False) -> None:
-        r"""Writes whole units of one source.
+    def block(self, source: int, block: bytes) -> None:
+        """Writes whole units of one source.
 
         Args:
           source: a rank, or LAUNCHER.
-          block: a block of `LineSplitter.feed`, tagged or not; may be empty.
-          closes: whether the "\n" is to be written that follows the "\r" of the source's last block.
+          block: a block of `LineSplitter.feed`, tagged or not.
         """
-        if closes and self._source == source and self._last == b"\r":
-            self._put(source, b"\n")
-        if block:
-            self._put(source, self._before(source, block) + block)
+        self._put(source, self._before(source, block) + block)
 
     def raw(self, source: int, data: bytes) -> None:
         """Writes bytes unchanged. The only rank of a job uses it, and rank 0 on a terminal."""
@@ -91,13 +87,13 @@ class TerminalSink(PlainSink):
         begin = max(text.rfind(b"\n"), text.rstrip(b"\r").rfind(b"\r")) + 1
         self._unfinished = text[begin:] if len(text) - begin <= _MAX_REDRAWN_BYTES else b""
 
-    def block(self, source: int, block: bytes, closes: bool = False) -> None:
+    def block(self, source: int, block: bytes) -> None:
         """Writes whole units of one source, above the unfinished line if there is one. See `PlainSink`."""
-        if self._unfinished and block:
+        if self._unfinished:
             after = b"" if block.endswith(b"\n") else _CLEAR_LINE
             self._put(source, _CLEAR_LINE + block + after + self._unfinished)
         else:
-            super().block(source, block, closes)
+            super().block(source, block)
 
     def _before(self, source: int, block: bytes) -> bytes:
         # A line that is written over an old update must clear the rest of it.

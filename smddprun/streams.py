@@ -128,12 +128,12 @@ class Stream:
 
     def _forward(self, chunk: bytes) -> None:
         self._write_log(chunk)
-        closes, block = self._splitter.feed(chunk)
-        self._tail.add(self._name, block, closes)
+        block = self._splitter.feed(chunk)
+        self._tail.add(self._name, block)
         if self._prefix is None:
             self.sink.raw(self.rank, chunk)
-        elif block or closes:
-            self.sink.block(self.rank, tag(block, self._prefix) if block and self._prefix else block, closes)
+        elif block:
+            self.sink.block(self.rank, tag(block, self._prefix) if self._prefix else block)
 
     def _write_log(self, chunk: bytes) -> None:
         if self._log is None:

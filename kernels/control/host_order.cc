@@ -39,6 +39,25 @@ std::string DescribeNotInStep(int rank) {
          name + " runs this collective (a metric or a callback on one rank only)";
 }
 
+// Adds to what the hosts before have said of NCCL what another one says.
+void AddNccl(const RelayMessage& report, RelayMessage* launch) {
+  if (launch->nccl == kNoNccl || launch->nccl == report.nccl) return;
+  const bool versions_differ = launch->nccl != kNotKept && report.nccl != kNotKept;
+  if (report.nccl == kNoNccl) {
+    launch->rank = report.rank;
+  } else if (versions_differ) {
+    launch->rank = report.parts.front().rank;
+  }
+  launch->nccl = report.nccl == kNoNccl || versions_differ ? kNoNccl : kNotKept;
+}
+
+// Adds to `launch`, which has what other hosts have reported of a request, what `report` says of it.
+void AddReport(const RelayMessage& report, RelayMessage* launch) {
+  AddNccl(report, launch);
+  launch->last = report.last;
+  launch->parts.insert(launch->parts.end(), report.parts.begin(), report.parts.end());
+}
+
 // The text of the error when two hosts wait for each other.
 std::string DescribeCrossing(int rank, const Manifest& manifest, int other_rank, const Manifest& other) {
   return "too many collectives without an order are under way at once on several hosts: rank " +
@@ -75,16 +94,10 @@ void HostOrder::Take(std::size_t host, const RelayMessage& message, std::vector<
       if (message.incarnation == incarnation_) Fail(message.origin, message.text, out);
       return;
     case RelayMessage::kLeft:
-      if (!has_promised() && !withdrawing_) return TakeLeft(host, message, out);
-      left_.emplace_back(host, message);
-      return Withdraw(out);
-    case RelayMessage::kWithdrawn:
-      return TakeWithdrawn(out);
+      return TakeLeft(host, message, out);
     case RelayMessage::kShutDown:
       out->push_back(message);
       return;
-    case RelayMessage::kPromise:
-    case RelayMessage::kWithdraw:
     case RelayMessage::kLaunch:
     case RelayMessage::kSeal:
     case RelayMessage::kFail:
@@ -135,99 +148,10 @@ void HostOrder::TakeReady(std::size_t host, const RelayMessage& message, std::ve
   }
   entry.ready[host] = true;
   entry.data[host] = message.data;
-  if (!AllReady(entry)) {
-    if (LastAwaited(entry)) AddToMayBePromised(key);
-    return;
-  }
-  if (!has_promised()) {
-    Entry ready = std::move(entry);
-    waiting_.erase(found);
-    return Launch(std::move(ready), out);
-  }
-  if (!entry.promised) behind_.push_back(key);
-  LaunchInOrder(out);
-  if (waiting_.count(key) != 0) Withdraw(out);
-}
-
-void HostOrder::AddToMayBePromised(const Key& key) {
-  while (!may_be_promised_.empty() && waiting_.count(may_be_promised_.front()) == 0) {
-    may_be_promised_.pop_front();
-  }
-  may_be_promised_.push_back(key);
-}
-
-// Launches what was promised as far as it has been reported, and then what is ready behind it. Where a rank
-// has left, the host has kept no promise, so this launches nothing before it is withdrawn. A launch that
-// fails empties both lists.
-void HostOrder::LaunchInOrder(std::vector<RelayMessage>* out) {
-  for (std::deque<Key>* const keys : {&promised_, &behind_}) {
-    while (!keys->empty()) {
-      const auto found = waiting_.find(keys->front());
-      if (!AllReady(found->second)) return;
-      if (found->second.promised && !HasAllRanks(found->second)) return;
-      Entry entry = std::move(found->second);
-      waiting_.erase(found);
-      keys->pop_front();
-      Launch(std::move(entry), out);
-    }
-  }
-}
-
-void HostOrder::Promise(std::vector<RelayMessage>* out) {
-  if (has_promised() || withdrawing_ || active_ != members_) return;
-  for (const Key& key : std::exchange(may_be_promised_, {})) {
-    const auto found = waiting_.find(key);
-    if (found == waiting_.end()) continue;
-    Entry& entry = found->second;
-    const std::optional<std::size_t> last = LastAwaited(entry);
-    if (!last) continue;
-    if (has_promised() && *last != promised_to_) {
-      may_be_promised_.push_back(key);
-      continue;
-    }
-    promised_to_ = *last;
-    promised_.push_back(key);
-    entry.promised = true;
-    entry.launch.seals = true;
-    out->push_back(entry.launch);
-    RelayMessage& promise = out->back();
-    promise.kind = RelayMessage::kPromise;
-    promise.data.clear();
-    for (const std::vector<std::string>& data : entry.data) {
-      promise.data.insert(promise.data.end(), data.begin(), data.end());
-    }
-  }
-}
-
-// Returns the host that alone has not reported a request that can be promised: it is a batch by itself, or no
-// other request is under way; and its tensors do not go through NCCL, whatever that host reports.
-std::optional<std::size_t> HostOrder::LastAwaited(const Entry& entry) const {
-  const bool alone = entry.launch.seals || waiting_.size() == 1;
-  if (!entry.ready.front() || !alone || entry.launch.nccl > kNoNccl) return std::nullopt;
-  const auto last = std::find(entry.ready.begin(), entry.ready.end(), false);
-  if (last == entry.ready.end() || std::find(last + 1, entry.ready.end(), false) != entry.ready.end()) {
-    return std::nullopt;
-  }
-  return static_cast<std::size_t>(last - entry.ready.begin());
-}
-
-void HostOrder::Withdraw(std::vector<RelayMessage>* out) {
-  if (std::exchange(withdrawing_, true)) return;
-  out->emplace_back().kind = RelayMessage::kWithdraw;
-}
-
-void HostOrder::TakeWithdrawn(std::vector<RelayMessage>* out) {
-  withdrawing_ = false;
-  for (const Key& key : std::exchange(promised_, {})) {
-    Entry& entry = waiting_.at(key);
-    entry.promised = false;
-    (AllReady(entry) ? behind_ : may_be_promised_).push_back(key);
-  }
-  const std::uint64_t incarnation = incarnation_;
-  LaunchInOrder(out);
-  const std::optional<Failure> failure = std::exchange(failure_, std::nullopt);
-  if (failure && incarnation == incarnation_) Fail(failure->origin, failure->text, out);
-  for (const auto& [host, message] : std::exchange(left_, {})) TakeLeft(host, message, out);
+  if (!AllReady(entry)) return;
+  Entry ready = std::move(entry);
+  waiting_.erase(found);
+  Launch(std::move(ready), out);
 }
 
 // Returns a request that waits for this one's host in the place where this one waits for the other's, if
@@ -237,7 +161,7 @@ const HostOrder::Entry* HostOrder::FindInSamePlace(const Key& key) const {
   for (auto each = waiting_.lower_bound(Key{hash, text, 0}); each != waiting_.end(); ++each) {
     const auto& [other_hash, other_text, other_ticket] = each->first;
     if (other_hash != hash || other_text != text) return nullptr;
-    if (other_ticket == ticket || AllReady(each->second) ||
+    if (other_ticket == ticket ||
         other_ticket % Place::kMostGenerations != ticket % Place::kMostGenerations) {
       continue;
     }
@@ -256,13 +180,11 @@ bool HostOrder::AllReady(const Entry& entry) const {
   return true;
 }
 
-bool HostOrder::HasAllRanks(const Entry& entry) const { return entry.launch.parts.size() == num_members_; }
-
 // What a member that has left makes impossible is found here, so that all hosts see the same end.
 void HostOrder::Launch(Entry entry, std::vector<RelayMessage>* out) {
   const Manifest& manifest = entry.launch.manifest;
   const CollectiveInfo& info = InfoOf(manifest.operation.kind);
-  const bool all_take_part = HasAllRanks(entry);
+  const bool all_take_part = entry.launch.parts.size() == num_members_;
   const bool needs_all = info.Is(kHasSplits) || manifest.operation.kind == CollectiveKind::kCommunicator;
   if (info.Is(kHasRoot) && !HasRank(entry.launch.parts, manifest.operation.root)) {
     return Fail(0, DescribeManifest(manifest) + ": the root has left the process set", out);
@@ -271,11 +193,10 @@ void HostOrder::Launch(Entry entry, std::vector<RelayMessage>* out) {
     return Fail(0, DescribeManifest(manifest) + ": a rank that it needs has left the process set", out);
   }
   RelayMessage launch = std::move(entry.launch);
-  launch.promised = entry.promised;
   launch.data.clear();
-  // There is no result yet if one of the hosts has sent no partial one: its tensors are on GPUs, or another
-  // request was under way there. A transfer then makes the same bits, unless a rank has left: then it adds
-  // the inputs in the order of the ranks. So nothing else may do that then.
+  // There is no result yet if one of the hosts has sent no partial one, since its tensors are on GPUs. A
+  // transfer then makes the same bits, unless a rank has left: then it adds the inputs in the order of the
+  // ranks. So nothing else may do that then.
   bool all_have_data = all_take_part || launch.manifest.operation.kind != CollectiveKind::kAllreduce;
   for (std::size_t host = 0; host < active_.size(); ++host) {
     std::vector<std::string>& data = entry.data[host];
@@ -285,23 +206,18 @@ void HostOrder::Launch(Entry entry, std::vector<RelayMessage>* out) {
   if (!all_have_data) launch.data.clear();
   // NCCL's communicator has all ranks.
   if (launch.nccl != kNoNccl && !all_take_part) launch.nccl = kNotKept;
-  SortParts(&launch.parts);
+  std::sort(launch.parts.begin(), launch.parts.end(),
+            [](const RelayPart& a, const RelayPart& b) { return a.rank < b.rank; });
   out->push_back(std::move(launch));
 }
 
 void HostOrder::Fail(std::uint64_t origin, const std::string& text, std::vector<RelayMessage>* out) {
-  if (has_promised() || withdrawing_) {
-    if (!failure_) failure_ = Failure{origin, text};
-    return Withdraw(out);
-  }
   RelayMessage fail;
   fail.kind = RelayMessage::kFail;
   fail.incarnation = incarnation_++;
   fail.origin = origin;
   fail.text = text;
   waiting_.clear();
-  behind_.clear();
-  may_be_promised_.clear();
   out->push_back(std::move(fail));
 }
 

@@ -166,30 +166,7 @@ bool Get(Reader* reader, RelayMessage* message) {
   return true;
 }
 
-// Adds to what the hosts before have said of NCCL what another one says.
-void AddNccl(const RelayMessage& report, RelayMessage* launch) {
-  if (launch->nccl == kNoNccl || launch->nccl == report.nccl) return;
-  const bool versions_differ = launch->nccl != kNotKept && report.nccl != kNotKept;
-  if (report.nccl == kNoNccl) {
-    launch->rank = report.rank;
-  } else if (versions_differ) {
-    launch->rank = report.parts.front().rank;
-  }
-  launch->nccl = report.nccl == kNoNccl || versions_differ ? kNoNccl : kNotKept;
-}
-
 }  // namespace
-
-void AddReport(const RelayMessage& report, RelayMessage* launch) {
-  AddNccl(report, launch);
-  launch->last = report.last;
-  launch->parts.insert(launch->parts.end(), report.parts.begin(), report.parts.end());
-}
-
-void SortParts(std::vector<RelayPart>* parts) {
-  std::sort(parts->begin(), parts->end(),
-            [](const RelayPart& a, const RelayPart& b) { return a.rank < b.rank; });
-}
 
 bool HasSplits(const RelayMessage& message) {
   return std::any_of(message.parts.begin(), message.parts.end(),

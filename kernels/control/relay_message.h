@@ -18,8 +18,8 @@ namespace tf_smddp {
 struct RelayPart {
   RankId rank;
   std::uint64_t rows = 0;
-  // Where there are splits: rows for each rank of the communicator; in kLaunch and kPromise, for each rank of
-  // the host that gets the message.
+  // Where there are splits: rows for each rank of the communicator; in kLaunch, for each rank of the
+  // host that gets the message.
   std::vector<std::uint64_t> splits;
 };
 
@@ -35,11 +35,6 @@ struct RelayMessage {
     // From a host to the head, which passes it on to all hosts:
     kLeft,      // a member has left the communicator
     kShutDown,  // a member has called shutdown()
-    // From the head to the one host that has not reported a request yet (kernels/control/host_order.h):
-    kPromise,   // the host launches it as soon as its members have arrived; promises are kept in their order
-    kWithdraw,  // what was promised, and not launched yet, is promised no more
-    // From that host to the head, after its reports of what it has launched:
-    kWithdrawn,
     // From the head to all hosts:
     kLaunch,  // all members of all hosts have arrived; launches are in the same order everywhere
     kSeal,    // the batch of the launches that came before is complete
@@ -50,15 +45,15 @@ struct RelayMessage {
     kAbort,  // the job ends
   };
   Kind kind = kReady;
-  std::uint64_t ticket = 0;       // kReady, kPromise, kLaunch; kTurn: the batch's number in its incarnation
+  std::uint64_t ticket = 0;       // kReady, kLaunch; kTurn: the batch's number in its incarnation
   std::uint64_t key_hash = 0;     // likewise
   std::string key;                // likewise: the text that the readiness table keeps
   Manifest manifest{};            // likewise
-  std::vector<RelayPart> parts;   // kReady: of the host; kLaunch: of all hosts; kPromise: of all others
+  std::vector<RelayPart> parts;   // kReady: of the host; kLaunch: of all hosts
   std::uint64_t incarnation = 0;  // kFailed, kFail
   std::uint64_t origin = 0;       // likewise
   std::string text;               // kFailed, kFail, kAbort
-  // kLeft, kShutDown; kReady, kPromise, kLaunch: because of which `nccl` is kNoNccl; kFail: the rank that
+  // kLeft, kShutDown; kReady, kLaunch: because of which `nccl` is kNoNccl; kFail: the rank that
   // left last, if it is no failure but all have left
   RankId rank;
   // kReady: the version of NCCL to which all members of the host have given the request's tensors, each on a
@@ -66,21 +61,13 @@ struct RelayMessage {
   std::uint32_t nccl = kNotKept;
   std::int32_t region = 0;  // kTurn: of the communicator, in the control segments of all hosts
   // Of a small request that goes with these messages (kernels/engine/relay_data.h). kReady: the host's
-  // partial result, unless one of its tensors is on a GPU; kPromise: those of all other hosts, in their
-  // order; kLaunch from HostOrder: those of all hosts that take part, in their order, and what the head makes
-  // of them when it is sent. Otherwise nothing.
+  // partial result, unless one of its tensors is on a GPU; kLaunch from HostOrder: those of all hosts that
+  // take part, in their order, and what the head makes of them when it is sent. Otherwise nothing.
   std::vector<std::string> data;
-  // kReady: the first of `parts`; kPromise, kLaunch: likewise of the host that was the last to report.
+  // kReady: the first of `parts`; kLaunch: likewise of the host that was the last to report.
   RankId last;
-  bool seals = false;     // kReady: the request is to be a batch by itself; kLaunch: it ends its batch
-  bool promised = false;  // kLaunch from HostOrder: one host has launched it by a promise; not sent
+  bool seals = false;  // kLaunch: it ends its batch
 };
-
-// Adds to `launch`, which has what other hosts have reported of a request, what `report` says of it.
-void AddReport(const RelayMessage& report, RelayMessage* launch);
-
-// Brings the parts of ranks into the order of the ranks.
-void SortParts(std::vector<RelayPart>* parts);
 
 // Whether some part has splits. Then each host gets a message of its own.
 bool HasSplits(const RelayMessage& message);

@@ -95,7 +95,7 @@ bool Progress::Step(Completions* held) {
   if (runner_.running()) return false;
   // This rank is out of sealed work, so the open batch goes now.
   if (communicator_->wired()) {
-    note(relay_ != nullptr && relay_->SealOrPromise(), "with other hosts");
+    note(relay_ != nullptr && relay_->SealOpen(), "with other hosts");
     return moved;
   }
   note(submission_->SealOpen(), "an open batch");

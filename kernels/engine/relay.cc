@@ -27,8 +27,6 @@ Relay::Relay(MemberState* state, Submission* submission)
       group_(state->group),
       channel_{communicator_->id(), Wire::Channel::kOrder},
       active_(MemberMask::FirstN(group_->size())) {
-  const std::vector<std::vector<int>>& hosts = communicator_->hosts();
-  while (hosts[own_host_].front() != communicator_->job().rank()) ++own_host_;
   if (communicator_->head().value() == communicator_->job().rank()) {
     RelayHead::Relay own;
     own.obey = [this](const RelayMessage& decision) { Obey(decision); };
@@ -53,18 +51,12 @@ bool Relay::Step() {
   if (group_->segment().active().load(std::memory_order_seq_cst) == 0) return moved;
   moved |= ReportReady();
   moved |= ReportMembers();
-  const bool alone =
-      std::any_of(reports_.begin(), reports_.end(), [](const auto& each) { return each.seals; });
   SendToHead();
-  if (alone) SealOrPromise();  // there is nothing with which it might be a batch
-  LaunchPromised();
   moved |= FailWhenDrained();
   return moved;
 }
 
 bool Relay::SealOpen() { return head_ != nullptr && head_->SealOpen(); }
-
-bool Relay::SealOrPromise() { return head_ != nullptr && head_->SealOrPromise(); }
 
 bool Relay::ReportReady() {
   LaunchLog& log = group_->segment().ready_log();
@@ -89,10 +81,8 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   message.key = table.KeyText(ready.place.slot);
   const auto [reported, is_new] = reported_.try_emplace(Key{message.key_hash, message.key, message.ticket});
   if (!is_new) return;
-  reported->second.place = ready.place;
+  reported->second = ready.place;
   message.manifest = table.ManifestAt(ready.place);
-  const PendingTable::Shared own = state_->pending.Find(ready.place);
-  message.seals = own != nullptr && own->request.seals_at_once;
   int kept = 0;  // so many have kept their tensors on GPUs
   for (const MemberId member : ready.arrived) {
     message.parts.push_back(PartOf(ready, member, message.manifest));
@@ -101,11 +91,9 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   message.last = message.parts.front().rank;
   message.nccl = NcclUse::VersionOf(group_, &message.rank);
   if (message.nccl != kNoNccl && kept != ready.arrived.size()) message.nccl = kNotKept;
-  const bool only_one = reported_.size() == 1;  // under way
-  if (kept == 0 && GoesWithReport(*communicator_, message.manifest, /*alone=*/message.seals || only_one)) {
+  if (kept == 0 && GoesWithReport(*communicator_, message.manifest)) {
     message.data.push_back(PartialResult(communicator_, ready.place, message.manifest, ready.arrived));
   }
-  if (head_ == nullptr) reported->second.report = message;
   reports_.push_back(std::move(message));
   answer_expected_until_ = Clock::now() + kAnswersSoon;
 }
@@ -183,7 +171,6 @@ void Relay::Take(const RelayMessage& message, RankId from) {
   switch (message.kind) {
     case RelayMessage::kReady:
     case RelayMessage::kFailed:
-    case RelayMessage::kWithdrawn:
       if (head_ != nullptr) head_->Take(message, from);
       return;
     case RelayMessage::kLeft:
@@ -191,8 +178,6 @@ void Relay::Take(const RelayMessage& message, RankId from) {
       return head_ != nullptr ? head_->Take(message, from) : Obey(message);
     case RelayMessage::kTurn:
       return head_ != nullptr ? head_->Publish(message) : Obey(message);
-    case RelayMessage::kPromise:
-    case RelayMessage::kWithdraw:
     case RelayMessage::kLaunch:
     case RelayMessage::kSeal:
     case RelayMessage::kFail:
@@ -205,20 +190,13 @@ void Relay::Take(const RelayMessage& message, RankId from) {
 std::uint64_t Relay::OwnBytes(const RelayMessage& launch) {
   const auto found = reported_.find(Key{launch.key_hash, launch.key, launch.ticket});
   if (found == reported_.end()) return 0;
-  const PendingTable::Shared own = state_->pending.Find(found->second.place);
+  const PendingTable::Shared own = state_->pending.Find(found->second);
   return own != nullptr ? own->bytes : 0;
 }
 
 void Relay::Obey(const RelayMessage& message) {
   CommunicatorSegment& segment = group_->segment();
   switch (message.kind) {
-    case RelayMessage::kPromise:
-      promises_.push_back(message);
-      return LaunchPromised();
-    case RelayMessage::kWithdraw:
-      promises_.clear();
-      reports_.emplace_back().kind = RelayMessage::kWithdrawn;  // behind the reports that are to be sent
-      return SendToHead();
     case RelayMessage::kLaunch:
       return Launch(message);
     case RelayMessage::kSeal:
@@ -245,7 +223,6 @@ void Relay::Obey(const RelayMessage& message) {
       return communicator_->job().Abort(message.text);
     case RelayMessage::kReady:
     case RelayMessage::kFailed:
-    case RelayMessage::kWithdrawn:
       return;
   }
 }
@@ -278,7 +255,7 @@ void Relay::Launch(const RelayMessage& message) {
     if (message.seals) submission_->SealOpen();
     return;
   }
-  const Place place = found->second.place;
+  const Place place = found->second;
   reported_.erase(found);
   ReadinessTable& table = group_->table();
   const Manifest manifest = table.ManifestAt(place);
@@ -310,28 +287,6 @@ void Relay::Launch(const RelayMessage& message) {
   table.Acknowledge(place, outside.value());  // before any member can, so the generation stays in use
   if (done) return submission_->AnnounceInTurn(place);
   submission_->LaunchInTurn(place, message.seals);
-}
-
-void Relay::LaunchPromised() {
-  for (; !promises_.empty(); promises_.pop_front()) {
-    RelayMessage& promise = promises_.front();
-    const auto found = reported_.find(Key{promise.key_hash, promise.key, promise.ticket});
-    if (found == reported_.end()) return;
-    const RelayMessage& report = found->second.report;
-    // The head is about to find that, too: they differ, or a rank has left.
-    if (!SameManifest(promise.manifest, report.manifest)) return;
-    const auto size = static_cast<std::size_t>(communicator_->size());
-    if (promise.parts.size() + report.parts.size() != size) return;
-    AddReport(report, &promise);
-    SortParts(&promise.parts);
-    if (!report.data.empty() && promise.data.size() + 1 == communicator_->hosts().size()) {
-      promise.data.insert(promise.data.begin() + static_cast<std::ptrdiff_t>(own_host_), report.data.front());
-      promise.data = {ResultOf(promise.manifest, static_cast<int>(promise.parts.size()), promise.data)};
-    } else {
-      promise.data.clear();
-    }
-    Launch(promise);
-  }
 }
 
 // Gives back the parts of requests that all members have acknowledged.

@@ -9,9 +9,6 @@
 // the table for all other hosts, at the place outside(), with what their ranks bring, and appends the request
 // to the launch log. So all logs have the same order.
 //
-// If this host is the last one to report a request, the head may have promised it before: then the relay
-// launches it at once (Note [Promises] in kernels/control/host_order.h).
-//
 // What the head decides, and how it cuts batches, is in relay_head.h.
 //
 // Whether NCCL moves a request is decided on the way: a report says whether all members have kept their
@@ -56,10 +53,6 @@ class Relay {
   // something. Progress thread.
   bool SealOpen();
 
-  // Does what SealOpen does; if there was nothing, promises what another host alone has not reported. The
-  // head's rank is out of sealed work, or has reported a request that is a batch by itself. Progress thread.
-  bool SealOrPromise();
-
   // Whether the head's answer may come soon, or there is soon room for a turn. Progress thread.
   bool polls() const {
     return (!reported_.empty() && Clock::now() < answer_expected_until_) || !turns_.empty();
@@ -67,10 +60,6 @@ class Relay {
 
  private:
   using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
-  struct Reported {
-    Place place;
-    RelayMessage report;  // for a promise; not at the head
-  };
   // A request that was launched, until its generation is retired.
   struct Launched {
     Place place;
@@ -87,7 +76,6 @@ class Relay {
   std::uint64_t OwnBytes(const RelayMessage& launch);
   void Obey(const RelayMessage& message);
   void Launch(const RelayMessage& message);
-  void LaunchPromised();
   bool DrawTurns();
   void Retire();
   bool FailWhenDrained();
@@ -100,14 +88,12 @@ class Relay {
   Communicator* const communicator_;
   LocalGroup* const group_;
   const Wire::Channel channel_;
-  std::size_t own_host_ = 0;           // in communicator_->hosts()
   std::unique_ptr<RelayHead> head_;    // if this is the head's host
   std::vector<RelayMessage> reports_;  // to be sent to the head
 
   std::uint64_t incarnation_ = 0;
-  std::uint64_t position_ = 0;         // in the ready log
-  std::map<Key, Reported> reported_;   // not launched yet
-  std::deque<RelayMessage> promises_;  // of the head, not launched yet
+  std::uint64_t position_ = 0;     // in the ready log
+  std::map<Key, Place> reported_;  // not launched yet
   Clock::time_point answer_expected_until_;
   std::deque<Launched> launched_;
   std::deque<RelayMessage> turns_;  // to be drawn, in this order

@@ -12,9 +12,6 @@ namespace {
 // What the head gets of all hosts at most.
 constexpr std::uint64_t kMostAtHead = 64 << 10;
 
-// Between two hosts a transfer sends as many bytes, so what goes at once takes one message less.
-constexpr std::uint64_t kMostAlone = 32 << 10;
-
 bool IsBarrier(const Manifest& manifest) { return manifest.operation.kind == CollectiveKind::kBarrier; }
 
 std::uint64_t BytesOf(const Manifest& manifest) {
@@ -34,15 +31,14 @@ std::byte* Find(Communicator* communicator, MemberId member, std::uint64_t offse
 
 }  // namespace
 
-bool GoesWithReport(const Communicator& communicator, const Manifest& manifest, bool alone) {
+bool GoesWithReport(const Communicator& communicator, const Manifest& manifest) {
   if (IsBarrier(manifest)) return true;
   const Operation& operation = manifest.operation;
   // What crosses in 16 bits is divided before that, by the number of ranks that take part, which the hosts do
   // not know yet.
   if (!ReducesByHosts(operation) || TypeOnWire(operation) != operation.dtype) return false;
   const auto small = static_cast<std::uint64_t>(communicator.config().small_bytes);
-  const std::size_t hosts = communicator.hosts().size();
-  const std::uint64_t most = alone && hosts == 2 ? kMostAlone : std::min(small, kMostAtHead / hosts);
+  const std::uint64_t most = std::min(small, kMostAtHead / communicator.hosts().size());
   return manifest.count <= most / DTypeBytes(operation.dtype);
 }
 

@@ -5,9 +5,9 @@
 // request together with it. So the result is everywhere after the two messages that the order takes anyway; a
 // transfer would take one more, and a batch. A barrier goes so, too: it has no data, and no batch.
 //
-// When this happens depends on time, so it must have the bits of a transfer. That is so while all ranks take
-// part (host_reduction.h). When one has left, the transfer adds the inputs in the order of the ranks, and the
-// head throws away the partial results of allreduces.
+// If a host has its tensors on GPUs, a transfer moves the request. The bits are the same either way while all
+// ranks take part (host_reduction.h). When one has left, a transfer adds the inputs in the order of the
+// ranks, and the head throws away the partial results of allreduces.
 //
 // The head gets this from each host and sends it to each, so the tensor of a job of many hosts must be
 // smaller.
@@ -24,9 +24,8 @@
 
 namespace tf_smddp {
 
-// Whether this host's part of a request goes so. If that of another host does not, a transfer moves it.
-// `alone`: it is a batch by itself, or no other request of this host is under way.
-bool GoesWithReport(const Communicator& communicator, const Manifest& manifest, bool alone);
+// Whether a request goes so, unless a host has its tensors on GPUs: then a transfer moves it.
+bool GoesWithReport(const Communicator& communicator, const Manifest& manifest);
 
 // Returns the partial result of this host, at whose ranks `arrived` the request at `place` has arrived; "" of
 // a broadcast whose root is on another host. If shared memory is damaged, the job is aborted. Relay.

@@ -39,9 +39,6 @@ void RelayHead::Take(const RelayMessage& message, RankId from) {
 }
 
 void RelayHead::Decide(RelayMessage decision) {
-  if (decision.kind == RelayMessage::kWithdraw) {
-    return communicator_->wire().Send(PromisedTo(), channel_, Encode({decision}));
-  }
   if (decision.kind != RelayMessage::kLaunch) {
     SealOpen();
     if (decision.kind == RelayMessage::kFail && decision.origin == 0) {
@@ -49,29 +46,17 @@ void RelayHead::Decide(RelayMessage decision) {
     }
     return Publish(decision);
   }
-  const bool has_result = !decision.data.empty();
-  if (has_result) {
+  if (!decision.data.empty()) {
     decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
-    decision.seals = false;
-  }
-  if (decision.promised) {
-    std::vector<RelayMessage> one;
-    one.push_back(std::move(decision));  // a list in braces would copy it
-    return Publish(one, PromisedTo());
-  }
-  if (has_result) {
     // It is in no batch. What all have reached before it is launched before it, since a cancellation that
     // comes after its end must not undo that.
     open_ |= !held_.empty();
     held_.push_back(std::move(decision));
-    return Publish(std::exchange(held_, {}), RankId());
+    return Publish(std::exchange(held_, {}));
   }
-  const bool alone = decision.seals;
   held_bytes_ += relay_.own_bytes(decision);
   held_.push_back(std::move(decision));
-  if (alone || held_bytes_ >= static_cast<std::uint64_t>(communicator_->config().bucket_cap_bytes)) {
-    SealOpen();
-  }
+  if (held_bytes_ >= static_cast<std::uint64_t>(communicator_->config().bucket_cap_bytes)) SealOpen();
 }
 
 bool RelayHead::SealOpen() {
@@ -80,28 +65,17 @@ bool RelayHead::SealOpen() {
   open_ = false;
   if (held_.empty()) held_.emplace_back().kind = RelayMessage::kSeal;
   held_.back().seals = true;
-  Publish(std::exchange(held_, {}), RankId());
+  Publish(std::exchange(held_, {}));
   return true;
 }
 
-bool RelayHead::SealOrPromise() {
-  if (SealOpen()) return true;
-  std::vector<RelayMessage> promises;
-  order_.Promise(&promises);
-  if (promises.empty()) return false;
-  promises = ForHost(order_.promised_to(), std::move(promises));
-  communicator_->wire().Send(PromisedTo(), channel_, Encode(promises));
-  return true;
-}
-
-// Sends to the relays of all hosts but one.
-void RelayHead::Publish(const std::vector<RelayMessage>& decisions, RankId except) {
+void RelayHead::Publish(const std::vector<RelayMessage>& decisions) {
   const std::vector<std::vector<int>>& hosts = communicator_->hosts();
   const bool differ = std::any_of(decisions.begin(), decisions.end(), &HasSplits);
   std::string bytes;
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     const RankId relay(hosts[host].front());
-    if (relay == except || relay.value() == communicator_->job().rank()) continue;
+    if (relay.value() == communicator_->job().rank()) continue;
     if (differ || bytes.empty()) bytes = Encode(differ ? ForHost(host, decisions) : decisions);
     communicator_->wire().Send(relay, channel_, bytes);
   }

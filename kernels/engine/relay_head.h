@@ -37,19 +37,15 @@ class RelayHead {
   void Take(const RelayMessage& message, RankId from);
 
   // Sends a decision to the relays of all hosts.
-  void Publish(const RelayMessage& decision) { Publish(std::vector<RelayMessage>{decision}, RankId()); }
+  void Publish(const RelayMessage& decision) { Publish(std::vector<RelayMessage>{decision}); }
 
   // Launches what is held back; its rank is out of sealed work, or has left. True when there was something.
   bool SealOpen();
 
-  // Does what SealOpen does; if there was nothing, promises what another host alone has not reported.
-  bool SealOrPromise();
-
  private:
   void Decide(RelayMessage decision);
-  void Publish(const std::vector<RelayMessage>& decisions, RankId except);
+  void Publish(const std::vector<RelayMessage>& decisions);
   std::vector<RelayMessage> ForHost(std::size_t host, std::vector<RelayMessage> decisions) const;
-  RankId PromisedTo() const { return RankId(communicator_->hosts()[order_.promised_to()].front()); }
 
   MemberState* const state_;
   Communicator* const communicator_;

@@ -79,7 +79,7 @@ struct Request {
   // `done` only records a success: it runs no code of the user, and nothing that waits. So the progress
   // thread may call it.
   bool callback_is_trivial = false;
-  // Its caller submits nothing else before it has ended, so it seals its batch at once.
+  // Its caller submits nothing else before it has ended, so on one host it seals its batch at once.
   bool seals_at_once = false;
   // It is submitted inside of Engine::SubmitAndProgress: the caller drives the progress, and the progress
   // thread is not woken.

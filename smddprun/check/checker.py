@@ -50,9 +50,7 @@ def run(chosen: Options, named: Sequence[hosts.Host], environ: Mapping[str, str]
 
 def _run(chosen: Options, named: Sequence[hosts.Host], environ: Mapping[str, str]) -> int:
     limit = DEFAULT_LIMIT if chosen.timeout is None else chosen.timeout
-    # A host's report starts up to three programs, one after the other.
-    own = {host_report.LIMIT: f"{max(1.0, limit / 3):g}"}
-    environ = {"TF_CPP_MIN_LOG_LEVEL": "2", **environ, **own}
+    environ = {"TF_CPP_MIN_LOG_LEVEL": "2", **environ}
     final = self_tests.environment(environ, limit)
     if not named or (len(named) == 1 and hosts.is_this_one(named[0])):
         reports = [_report_here(environ, limit)]
@@ -127,12 +125,18 @@ def _reports_of(
 
 def _report_from(host: str, ended: programs.Ended, limit: float, remedy: str) -> Report:
     """Returns the report that a program has written, or one that says that there is none."""
-    contents = findings.decode(host_report.KIND, ended.output)
-    if contents:
-        return findings.report_of(contents[0])
-    text = f"none came from {host}: {ended.why(limit)}\n{ended.excerpt()}".rstrip()
-    failed = Finding("report", text, remedy)
-    return Report(host, (failed,), {})
+    parts = [findings.report_of(content) for content in findings.decode(host_report.KIND, ended.output)]
+    found = [finding for part in parts for finding in part.findings]
+    if len(parts) < host_report.PARTS:
+        why = f"{ended.why(limit)}\n{ended.excerpt()}".rstrip()
+        if parts:
+            text = f"the program that imports tf_smddp has failed: {why}"
+            run = "run 'python -c \"import tf_smddp\"' to see why, and mend that first"
+            found.append(Finding("libraries", text, run))
+        else:
+            found.append(Finding("report", f"none came from {host}: {why}", remedy))
+    versions = {name: version for part in parts for name, version in part.versions.items()}
+    return Report(parts[0].host if parts else host, tuple(found), versions)
 
 
 def _show_reports(reports: Sequence[Report]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 _TOPIC_WIDTH = 16
+MARK = "smddprun-check-"  # of a line that is for the check, not for a person
 # With a problem in one of these, no job can start.
 _NEEDED = ("report", "tf_smddp", "TensorFlow", "libraries")
 # Two hosts that differ in one of these cannot train together, or only by luck.
@@ -108,4 +109,4 @@ def lines_of(findings: Iterable[Finding]) -> list[str]:
 
 
 def _mark(kind: str) -> str:
-    return f"smddprun-check-{kind}: "
+    return f"{MARK}{kind}: "

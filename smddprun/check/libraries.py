@@ -2,54 +2,48 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from typing import Any
 
 from smddprun import gpus, mpi
-from smddprun.check import findings, library_probe, programs
 from smddprun.check.findings import Finding
-from smddprun.hosts import Host
-from smddprun.options import Options
 
 _NO_GPU = "this host has no NVIDIA GPU, so none is needed"
 
 
-def find(
-    environ: Mapping[str, str], several_hosts: bool, limit: float
-) -> tuple[list[Finding], dict[str, str]]:
+def launcher(environ: Mapping[str, str]) -> Finding:
+    """Returns what there is to say of MPI's launcher."""
+    try:
+        program, family = mpi.find_launcher(environ)
+    except mpi.LauncherError as error:
+        return Finding("MPI launcher", f"none that can be used: {error}")
+    return Finding("MPI launcher", f"{family}, {program}")
+
+
+def find(environ: Mapping[str, str], several_hosts: bool) -> tuple[list[Finding], dict[str, str]]:
     """Returns what there is to say of the libraries, and the versions that must be the same on all hosts.
+
+    It imports TensorFlow.
 
     Args:
       environ: the environment of the ranks.
       several_hosts: whether MPI's launcher has started this process, as it starts the ranks.
-      limit: in seconds, for each program that is started.
     """
-    found: list[Finding] = []
-    ended, launcher = None, ""
     try:
-        program, family = mpi.find_launcher(environ)
-        launcher = f"{family}, {program}"
-    except mpi.LauncherError as error:
-        found.append(Finding("MPI launcher", f"none that can be used: {error}"))
-    else:
-        if not several_hosts:
-            # The engine takes the MPI of the launcher that has started it.
-            ended = _ask_under(program, family, environ, limit)
-            if ended is None:
-                launcher += ", which starts no process here; only jobs of several hosts need it"
-        found.append(Finding("MPI launcher", launcher))
-    ended = ended or programs.run(programs.words_of(library_probe.__name__), environ, limit)
-    answers = findings.decode(library_probe.KIND, ended.output)
-    versions: dict[str, str] = {}
-    if not answers or "found" not in answers[0]:
-        found.append(_no_answer(answers, ended, limit))
-        return found, versions
-    libraries = answers[0]["found"]
-    found += of(libraries, gpus.count(environ), several_hosts)
-    if libraries["MPI library"][0]:
-        # The path may differ between the hosts.
-        versions["MPI library"] = libraries["MPI library"][1].rpartition(" (")[0]
-    return found, versions
+        # It refuses a TensorFlow for which it was not built; the text says what to do.
+        from tf_smddp._found_libraries import found_libraries
+
+        libraries = {name: (each.found, each.text) for name, each in found_libraries().items()}
+    except Exception as error:  # whatever it is, it is what the user has to know
+        text = f"tf_smddp cannot be imported, or refuses its settings:\n{type(error).__name__}: {error}"
+        return [Finding("libraries", text, "do what the error above says")], {}
+    if libraries["CUDA driver"][0]:
+        libraries["CUDA driver"] = (True, _cuda_driver())
+    there, text = libraries["MPI library"]
+    # The path may differ between the hosts.
+    versions = {"MPI library": text.rpartition(" (")[0]} if there else {}
+    return of(libraries, gpus.count(environ), several_hosts), versions
 
 
 def of(libraries: Mapping[str, Any], num_gpus: int, several_hosts: bool) -> list[Finding]:
@@ -82,24 +76,10 @@ def of(libraries: Mapping[str, Any], num_gpus: int, several_hosts: bool) -> list
     return found
 
 
-def _ask_under(program: str, family: str, environ: Mapping[str, str], limit: float) -> programs.Ended | None:
-    """Asks in a process that MPI's launcher starts on this host; None if it starts none."""
-    chosen = Options(tag_output=False, timeout=limit)
-    probe = programs.words_of(library_probe.__name__)
-    words = mpi.launch_words(program, family, [Host("localhost", 1)], chosen, environ, probe)
-    ended = programs.run(words, mpi.launch_environment(family, chosen, environ), limit)
-    return ended if findings.decode(library_probe.KIND, ended.output) else None
-
-
-def _no_answer(answers: list[Any], ended: programs.Ended, limit: float) -> Finding:
-    if answers:
-        return Finding(
-            "libraries",
-            f"tf_smddp cannot be imported, or refuses its settings:\n{answers[0]['error']}",
-            "do what the error above says",
-        )
-    return Finding(
-        "libraries",
-        f"the program that imports tf_smddp has failed: {ended.why(limit)}\n{ended.excerpt()}".rstrip(),
-        "run 'python -c \"import tf_smddp\"' to see why, and mend that first",
-    )
+def _cuda_driver() -> str:
+    """The version of CUDA that the driver is for, and its path."""
+    version = ctypes.c_int(0)
+    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    with open("/proc/self/maps") as maps:
+        paths = [line.split()[-1] for line in maps if "/libcuda.so" in line]
+    return f"for CUDA {version.value // 1000}.{version.value % 1000 // 10} ({paths[0] if paths else '?'})"

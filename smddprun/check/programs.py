@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, NamedTuple
 
 import smddprun
+from smddprun.check import findings
 
 _FOLDER = str(pathlib.Path(smddprun.__file__).resolve().parent.parent)
 # The working folder may be the source tree of tf_smddp, which has no compiled library; so it is left out.
@@ -45,8 +46,9 @@ class Ended(NamedTuple):
         return f"exit code {self.code}" if self.code >= 0 else f"ended by signal {-self.code}"
 
     def lines(self) -> list[str]:
-        """All that it has written, stderr first, without empty lines."""
-        return [line.rstrip() for line in (self.errors + "\n" + self.output).splitlines() if line.strip()]
+        """All that it has written for a person, stderr first, without empty lines."""
+        lines = (self.errors + "\n" + self.output).splitlines()
+        return [line.rstrip() for line in lines if line.strip() and findings.MARK not in line]
 
     def excerpt(self) -> str:
         """What a person needs of its output: the last error of Python, or else its first and last lines."""

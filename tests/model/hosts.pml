@@ -27,10 +27,6 @@
 #ifndef FAILURES
 #define FAILURES 0
 #endif
-/* 1: the head may promise requests to the last host to report them (Note [Promises] in host_order.h). */
-#ifndef PROMISES
-#define PROMISES 0
-#endif
 /* 1: hosts remember their batches. */
 #ifndef BATCHES
 #define BATCHES 0
@@ -54,11 +50,8 @@
 #define FAILED 2
 #define LAUNCH 3
 #define FAIL 4
-#define PROMISE 5
-#define WITHDRAW 6
-#define WITHDRAWN 7
-#define LAUNCH_SEALS 8 /* it ends its batch */
-#define SEAL 9         /* the open batch ends */
+#define LAUNCH_SEALS 5 /* it ends its batch */
+#define SEAL 6         /* the open batch ends */
 chan to_head[HOSTS] = [QUEUE] of { byte, byte, byte }; /* kind, ticket, incarnation */
 chan to_host[HOSTS] = [QUEUE] of { byte, byte, byte };
 
@@ -70,9 +63,6 @@ chan to_host[HOSTS] = [QUEUE] of { byte, byte, byte };
 #define DONE 4
 byte state[HOSTS * REQUESTS];
 #define S(h, t) state[(h) * REQUESTS + (t)]
-
-/* By host: the head's promises, not launched yet. */
-chan promises[HOSTS] = [REQUESTS] of { byte, byte }; /* ticket, incarnation */
 
 byte incarnation[HOSTS];
 byte failing[HOSTS]; /* failures that the head has decided, and that the host has not obeyed */
@@ -177,17 +167,12 @@ inline TellOthers(text) {
 #endif
 #endif
 
-/* A relay launches what was promised before it takes another message. */
-#define CAN_KEEP(t) (promises[h]?[t, eval(incarnation[h])] && S(h, t) == REPORTED)
-#define CAN_KEEP_PROMISE ANY(CAN_KEEP)
-
 /* The last member of the host arrives at request `t`; the relay reports it; its data have come from all hosts. */
 #define OF_REQUEST(t, BUSY)                                                        \
   :: atomic { RUNS && S(h, t) == NEW && TURN(t) && !ANY(BUSY) -> S(h, t) = ARRIVED } \
   :: atomic { RUNS && S(h, t) == ARRIVED ->                                          \
        S(h, t) = REPORTED; to_head[h] ! READY, t, incarnation[h];                    \
        sent[AT(incarnation[h], t)] = sent[AT(incarnation[h], t)] | IS_SMALL(t) << h } \
-  :: atomic { RUNS && CAN_KEEP(t) -> promises[h] ? _, _; Launched(t); SEAL_HERE }    \
   :: atomic { RUNS && S(h, t) == LAUNCHED && sent[AT(incarnation[h], t)] == ALL ->   \
        S(h, t) = DONE; End(t, WELL) }
 
@@ -202,13 +187,6 @@ inline Obey() {
     fi
   :: kind == SEAL -> SEAL_HERE
   :: kind == FAIL -> failing[h]++
-  :: kind == PROMISE -> promises[h] ! ticket, about
-  :: kind == WITHDRAW ->
-    do
-    :: nempty(promises[h]) -> promises[h] ? _, _
-    :: empty(promises[h]) -> break
-    od;
-    to_head[h] ! WITHDRAWN, 0, 0
   fi
 }
 
@@ -226,7 +204,6 @@ inline FailHere() {
   :: else -> break
   od;
   ticket = 0;
-  assert(!promises[h]?[0, eval(incarnation[h])] && !promises[h]?[1, eval(incarnation[h])]);
   launches[h] = 0;
   NO_BATCHES;
   incarnation[h]++
@@ -247,7 +224,7 @@ proctype Host(byte h) {
        FailHere()
 #endif
      }
-  :: atomic { !aborted[h] && nempty(to_host[h]) && !CAN_KEEP_PROMISE ->
+  :: atomic { !aborted[h] && nempty(to_host[h]) ->
        to_host[h] ? kind, ticket, about;
        Obey();
        kind = 0; ticket = 0; about = 0 }
@@ -267,15 +244,7 @@ proctype Host(byte h) {
 
 /* The head's HostOrder. `order` is its incarnation. */
 byte order;
-byte waiting[REQUESTS]; /* the hosts that are ready; all of them if it is ready behind a promise */
-
-/* Promises that have not been launched, to the host `to`; what is ready behind them. */
-byte to;
-chan promised = [REQUESTS] of { byte };
-chan behind = [REQUESTS] of { byte };
-byte first;       /* of the promises, + 1; 0: none */
-byte is_promised; /* bit t: request t is */
-bit withdrawing, must_fail;
+byte waiting[REQUESTS]; /* the hosts that are ready */
 
 inline Publish(what, t) {
   to_host[0] ! what, t, order;
@@ -317,31 +286,6 @@ inline SealOpen() {
   launched = 0
 }
 
-/* To all hosts but the one that has launched it by a promise. */
-inline PublishPromised(t) {
-  if
-  :: to != 0 -> to_host[0] ! LAUNCH_SEALS, t, order
-  :: else
-  fi;
-  if
-  :: to != 1 -> to_host[1] ! LAUNCH_SEALS, t, order
-  :: else
-  fi;
-#if HOSTS == 3
-  if
-  :: to != 2 -> to_host[2] ! LAUNCH_SEALS, t, order
-  :: else
-  fi
-#endif
-}
-
-inline Withdraw() {
-  if
-  :: !withdrawing -> withdrawing = 1; to_host[to] ! WITHDRAW, 0, order
-  :: else
-  fi
-}
-
 inline LaunchReady(t) {
   waiting[t] = 0;
   if
@@ -357,97 +301,7 @@ inline LaunchReady(t) {
   fi
 }
 
-inline NextPromise() {
-  if
-  :: nempty(promised) -> promised ? <first>; first++
-  :: empty(promised) -> first = 0
-  fi
-}
-
-#define FIRST_IS_READY (first != 0 && waiting[first - (first != 0)] == ALL)
-inline LaunchInOrder() {
-  do
-  :: FIRST_IS_READY ->
-    promised ? launched;
-    is_promised = is_promised & ~(1 << launched);
-    waiting[launched] = 0;
-    PublishPromised(launched);
-    NextPromise()
-  :: else -> break
-  od;
-  if
-  :: first == 0 ->
-    do
-    :: nempty(behind) -> behind ? launched; LaunchReady(launched)
-    :: empty(behind) -> break
-    od
-  :: else
-  fi;
-  launched = 0
-}
-
-/* What can be promised to `host`. */
-#define AWAITS_ONLY(t, host) (waiting[t] == (ALL & ~(1 << (host))))
-#ifdef BUG_PROMISES_BEFORE_SEALING
-#define SEALED 1
-#else
-#define SEALED (!open)
-#endif
-#define MAY_PROMISE(host) (PROMISES && empty(held) && SEALED && first == 0 && !withdrawing && \
-    (AWAITS_ONLY(0, host) || AWAITS_ONLY(1, host) || AWAITS_ONLY(REQUESTS - 1, host)))
-inline Promise(t) {
-  if
-  :: AWAITS_ONLY(t, to) && !(is_promised >> t & 1) ->
-    promised ! t;
-    is_promised = is_promised | 1 << t;
-    to_host[to] ! PROMISE, t, order
-  :: else
-  fi
-}
-inline PromiseTo(host) {
-  to = host;
-  if
-  :: Promise(1)
-  :: true
-  fi;
-  Promise(0);
-  Promise(1);
-#if REQUESTS == 3
-  Promise(2);
-#endif
-  NextPromise()
-}
-
-inline TakeWithdrawn() {
-  withdrawing = 0;
-  is_promised = 0;
-  first = 0;
-  do
-  :: nempty(promised) ->
-    promised ? launched;
-    if
-    :: waiting[launched] == ALL -> behind ! launched
-    :: else
-    fi
-  :: empty(promised) -> break
-  od;
-  LaunchInOrder();
-  if
-  :: must_fail -> must_fail = 0; FailNow()
-  :: else
-  fi
-}
-
 inline FailAll() {
-  if
-#ifndef BUG_FAILS_PROMISES
-  :: first != 0 || withdrawing -> must_fail = 1; Withdraw()
-#endif
-  :: else -> FailNow()
-  fi
-}
-
-inline FailNow() {
 #ifndef BUG_KEEPS_WHAT_IS_HELD
   SealOpen();
 #endif
@@ -460,7 +314,7 @@ inline FailNow() {
   waiting[1] = 0
 }
 
-#define CROSSES(u) (SAME(ticket, u) && waiting[u] != 0 && waiting[u] != ALL)
+#define CROSSES(u) (SAME(ticket, u) && waiting[u] != 0)
 
 inline Take(host) {
   if
@@ -471,21 +325,7 @@ inline Take(host) {
 #endif
     waiting[ticket] = waiting[ticket] | 1 << host;
     if
-    :: waiting[ticket] == ALL ->
-      if
-#ifdef BUG_OVERTAKES_PROMISES
-      :: !(is_promised >> ticket & 1) -> LaunchReady(ticket)
-#else
-      :: first == 0 -> LaunchReady(ticket)
-      :: first != 0 && !(is_promised >> ticket & 1) -> behind ! ticket
-#endif
-      :: else
-      fi;
-      LaunchInOrder();
-      if
-      :: waiting[ticket] == ALL -> Withdraw()
-      :: else
-      fi
+    :: waiting[ticket] == ALL -> LaunchReady(ticket)
 #ifndef BUG_CROSSES
     :: waiting[ticket] != ALL && ANY(CROSSES) ->
       assert(IN_TURN == 0 && PLACES < REQUESTS);
@@ -494,7 +334,6 @@ inline Take(host) {
     :: else
     fi
   :: kind == FAILED && about == order -> FailAll()
-  :: kind == WITHDRAWN -> TakeWithdrawn()
   :: else
   fi;
   kind = 0; ticket = 0; about = 0
@@ -506,12 +345,10 @@ proctype Head() {
   byte kind, ticket, about, launched;
   do
   :: atomic { HEAD_RUNS && (nempty(held) || open) -> SealOpen() }
-  :: atomic { HEAD_RUNS && MAY_PROMISE(1) -> PromiseTo(1) }
   :: atomic { HEAD_RUNS && nempty(to_head[0]) -> to_head[0] ? kind, ticket, about; Take(0) }
   :: atomic { HEAD_RUNS && nempty(to_head[1]) -> to_head[1] ? kind, ticket, about; Take(1) }
 #if HOSTS == 3
   :: atomic { HEAD_RUNS && nempty(to_head[2]) -> to_head[2] ? kind, ticket, about; Take(2) }
-  :: atomic { HEAD_RUNS && MAY_PROMISE(2) -> PromiseTo(2) }
 #endif
   od
 }
@@ -555,7 +392,7 @@ proctype Aborter() {
 
 /* When nothing can happen any more, all hosts are in the same incarnation, and have all results; or all are aborted. */
 #define ALL_DONE(h) (S(h, 0) == DONE && S(h, 1) == DONE && S(h, REQUESTS - 1) == DONE)
-#define AT_REST(h) (incarnation[h] == order && failing[h] == 0 && empty(held) && empty(promised) && empty(to_host[h]) && empty(to_head[h]) && \
+#define AT_REST(h) (incarnation[h] == order && failing[h] == 0 && empty(held) && empty(to_host[h]) && empty(to_head[h]) && \
     (ALL_DONE(h) || order == INCARNATIONS))
 
 /* All have the text of the host that was the first to know, however it ends. */

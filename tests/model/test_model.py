@@ -51,7 +51,6 @@ SHORT = {
     "thread_and_caller",
     "hosts_small",
     "hosts_die",
-    "promises_batches_fail",
 }
 
 # Broken variants that `make test` looks for: one of each kind.
@@ -130,7 +129,7 @@ LANE_MUTATIONS: Dict[str, Tuple[str, ...]] = {
 HOST_SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "hosts_fail": ("REQUESTS=3", "FAILURES=1"),
     "hosts_fail_twice": ("FAILURES=2",),
-    "hosts_small": ("SMALL=1", "FAILURES=1"),
+    "hosts_small": ("BATCHES=1", "SMALL=1", "FAILURES=1"),
     "three_hosts": ("HOSTS=3",),
     "three_hosts_fail": ("HOSTS=3", "FAILURES=1"),
     "hosts_in_turn": ("REQUESTS=3", "PLACES=1", "IN_TURN=1", "FAILURES=1"),
@@ -138,12 +137,6 @@ HOST_SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "hosts_abort": ("FAILURES=1", "ABORT=1"),
     "hosts_die": ("HOSTS=3", "ABORT=2"),
     "hosts_batches_fail": ("BATCHES=1", "REQUESTS=3", "SMALL=2", "FAILURES=1"),
-    "promises_fail": ("PROMISES=1", "SMALL=1", "FAILURES=1"),
-    "promises_cross": ("PROMISES=1", "REQUESTS=3", "PLACES=1"),
-    "promises_abort": ("PROMISES=1", "FAILURES=1", "ABORT=1"),
-    "promises_of_three": ("PROMISES=1", "HOSTS=3"),
-    "promises_batches": ("BATCHES=1", "PROMISES=1", "REQUESTS=3", "SMALL=2"),
-    "promises_batches_fail": ("BATCHES=1", "PROMISES=1", "SMALL=2", "FAILURES=1"),
 }
 HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "FAILS_AT_ONCE": ("FAILURES=1",),
@@ -154,9 +147,6 @@ HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "RAISES_BEFORE_TELLING": ("HOSTS=3", "ABORT=1"),
     "DRAINS_BEFORE_ABORT": ("ABORT=1",),
     "ONLY_THE_HEAD_LISTENS": ("ABORT=2",),
-    "FAILS_PROMISES": ("PROMISES=1", "FAILURES=1"),
-    "OVERTAKES_PROMISES": ("PROMISES=1",),
-    "PROMISES_BEFORE_SEALING": ("BATCHES=1", "PROMISES=1", "REQUESTS=3", "SMALL=2"),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+from tf_smddp._callbacks_beside import watch_fits
 from tf_smddp._compression import Compression
 from tf_smddp._device_hints import warn_about_device_hints
 from tf_smddp._optimizers import keras2, keras3, v1
@@ -79,6 +80,7 @@ def DistributedOptimizer(
     check_bucket_cap(bucket_cap_mb)
     passes = check_passes(backward_passes_per_step, sparse_as_dense)
     reduction = make_reduction(name, compression, sparse_as_dense, op, process_set)
+    watch_fits(type(optimizer))
     if has_ancestor(optimizer, "BaseOptimizer"):
         if passes > 1:
             raise ValueError(

@@ -9,16 +9,17 @@ branch with the collective does not wait for variables.
 
 LossScaleOptimizer skips a step that is not finite, and applies the inner optimizer under that condition. So
 the outer optimizer reduces there, in every step and before the check, so that all ranks make the same
-decision. If a LossScaleOptimizer is created around a distributed optimizer, it becomes distributed, too: its
-constructor sets `loss_scale_factor` on the inner one. `compile` wraps optimizers in this way under the policy
-mixed_float16.
+decision. The inner one may be the distributed one, as under the policy mixed_float16, where `compile` wraps
+it, and does not know the outer one. So Keras's own LossScaleOptimizer is extended: its `apply` reduces for a
+distributed optimizer inside it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
+import functools
+import importlib
 from typing import Any, Callable, Iterator, List, Optional
 
 import tensorflow as tf
@@ -33,9 +34,6 @@ from tf_smddp._optimizers.reclassing import (
     state_of,
 )
 from tf_smddp._reduce_op import ReduceOp
-
-# How many frames are searched for a calling LossScaleOptimizer, since calls of Keras may be in between.
-_FRAMES = 8
 
 
 @dataclasses.dataclass
@@ -61,6 +59,7 @@ def is_loss_scale_optimizer(value: Any) -> bool:
 
 def distribute(optimizer: Any, reduction: Reduction) -> None:
     """Makes an optimizer of Keras 3 reduce its gradients."""
+    _extend_loss_scale_optimizer()
     mixin = LossScale if is_loss_scale_optimizer(optimizer) else Keras3
     make_distributed(optimizer, mixin, State(reduction))
 
@@ -100,13 +99,6 @@ def _make_copy(make: Callable[..., Any], arguments: Any, reduction: Reduction) -
 class Keras3(_ReducesFirst):
     """The mixin for classes that have `apply`."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "loss_scale_factor":
-            outer = _loss_scale_optimizer_around(self)
-            if outer is not None and not is_distributed(outer):
-                distribute(outer, state_of(self).reduction)
-
     @not_converted
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """As the plain optimizer's, with the gradients reduced over all ranks. Collective."""
@@ -114,13 +106,6 @@ class Keras3(_ReducesFirst):
         state = state_of(self)
         if state.is_reduced:
             return plain_apply(grads, trainable_variables)
-        if _loss_scale_optimizer_around(self) is not None:
-            raise RuntimeError(
-                "This optimizer is called by a LossScaleOptimizer that was created before "
-                "DistributedOptimizer was applied to the optimizer. Each rank would decide by itself "
-                "whether to skip the step. Wrap the LossScaleOptimizer instead: "
-                "DistributedOptimizer(LossScaleOptimizer(optimizer))."
-            )
         grads, variables = list(grads), _variables(self, trainable_variables)
         state.reduction.prepare(variables, self)
         if not self.gradient_accumulation_steps:  # type: ignore[attr-defined]
@@ -163,7 +148,7 @@ class Keras3(_ReducesFirst):
 
 
 class LossScale(_ReducesFirst):
-    """The mixin for LossScaleOptimizer, whether its inner optimizer is plain or distributed."""
+    """The mixin for LossScaleOptimizer whose inner optimizer is plain."""
 
     @not_converted
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
@@ -173,8 +158,31 @@ class LossScale(_ReducesFirst):
         if not state.is_reduced:
             state.reduction.prepare(variables, self)
             grads = _reduce(state.reduction, grads, variables)
-        with _already_reduced(self.inner_optimizer):  # type: ignore[attr-defined]
-            return super().apply(grads, _given(trainable_variables, variables))  # type: ignore[misc]
+        return super().apply(grads, _given(trainable_variables, variables))  # type: ignore[misc]
+
+
+@functools.cache
+def _extend_loss_scale_optimizer() -> None:
+    kind = importlib.import_module("keras").optimizers.LossScaleOptimizer
+    plain_apply = kind.apply
+
+    @functools.wraps(plain_apply)
+    @not_converted
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        inner = self.inner_optimizer
+        if not is_distributed(inner):
+            return plain_apply(self, grads, trainable_variables)
+        if not is_distributed(self):
+            variables, reduction = _variables(self, trainable_variables), state_of(inner).reduction
+            reduction.prepare(variables, self)
+            grads, trainable_variables = (
+                _reduce(reduction, list(grads), variables),
+                _given(trainable_variables, variables),
+            )
+        with _already_reduced(inner):
+            return plain_apply(self, grads, trainable_variables)
+
+    kind.apply = apply
 
 
 def _variables(optimizer: Any, trainable_variables: Any) -> List[Any]:
@@ -215,34 +223,10 @@ def _reduce(reduction: Reduction, gradients: List[Any], variables: List[Any]) ->
 
 @contextlib.contextmanager
 def _already_reduced(optimizer: Any) -> Iterator[None]:
-    """Within it, `optimizer` does not reduce in `apply`, if it is distributed."""
-    if not is_distributed(optimizer):
-        yield
-        return
+    """Within it, the distributed `optimizer` does not reduce in `apply`."""
     state = state_of(optimizer)
     state.is_reduced = True
     try:
         yield
     finally:
         state.is_reduced = False
-
-
-def _loss_scale_optimizer_around(inner: Any) -> Any:
-    """Returns the LossScaleOptimizer that is calling this inner optimizer, or None.
-
-    An inner optimizer has no reference to the outer one, so this searches the calling frames.
-    """
-    frame = inspect.currentframe()
-    for _ in range(_FRAMES):
-        frame = frame.f_back if frame else None
-        if frame is None:
-            return None
-        caller = frame.f_locals.get("self")
-        if (
-            caller is not None
-            and caller is not inner
-            and is_loss_scale_optimizer(caller)
-            and caller.__dict__.get("inner_optimizer") is inner
-        ):
-            return caller
-    return None

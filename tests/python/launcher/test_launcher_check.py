@@ -6,9 +6,8 @@ import pytest
 
 import smddprun
 from smddprun import cores, options
-from smddprun.check import findings, libraries, machine, network, programs, self_test, self_tests, versions
+from smddprun.check import findings, libraries, machine, programs, self_test, self_tests, versions
 from smddprun.check.findings import Finding, Report
-from smddprun.check.network import Interface
 from smddprun.check.programs import Ended
 from smddprun.hosts import Host
 
@@ -34,7 +33,8 @@ def test_options():
         (["-n", "2"], "leave out -n$"),
         (["--threads-per-rank", "2"], "leave out --threads-per-rank"),
         (["--output-dir", "d"], "leave out --output-dir"),
-        (["--no-tag-output"], "leave out --tag-output or --no-tag-output"),
+        (["--no-tag-output"], "leave out --no-tag-output$"),
+        (["-q"], "leave out -q$"),
         (["--grace", "1"], "leave out --grace"),
     ],
 )
@@ -179,20 +179,6 @@ def test_the_memory_limit_is_the_smallest_on_the_way_to_the_root(monkeypatch):
     assert cores.memory_limit() is None
 
 
-LOOPBACK = Interface("lo", True, ("127.0.0.1",), 65536)
-ETHERNET = Interface("eth0", True, ("10.0.0.1", "fe80::1"), 9001)
-
-
-def test_network():
-    assert network.of([LOOPBACK, ETHERNET], True).text == "eth0: up, 10.0.0.1, fe80::1, MTU 9001"
-    assert not network.of([LOOPBACK], False).is_problem
-    for each in (ETHERNET._replace(up=False), ETHERNET._replace(addresses=())):
-        assert network.of([LOOPBACK, each], True).is_problem
-        assert not network.of([LOOPBACK, each], False).is_problem
-    assert network.of([], True).is_problem
-    assert "lo:" not in network.find(False).text
-
-
 NOTHING = {name: [False, "why not"] for name in ("CUDA driver", "NCCL", "MPI library")}
 EVERYTHING = {name: [True, "1.0 (/lib/x)"] for name in NOTHING}
 
@@ -250,6 +236,10 @@ def test_the_warnings_of_a_self_test_that_is_late():
     warning = "[tf_smddp rank 0 warning] rank 1 has not come"
     (found, note) = self_tests.result(Ended(None, "", warning), 2, 9)
     assert "warnings" in found.remedy and note.text == warning
+
+
+def test_what_is_for_the_check_is_not_shown():
+    assert Ended(1, f"[0] {ranks_said(0)}said\n", "").excerpt() == "| said"
 
 
 def test_long_output_is_shown_by_its_ends():

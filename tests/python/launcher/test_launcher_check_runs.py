@@ -92,14 +92,14 @@ def test_no_launcher_of_mpi_is_no_problem_on_one_host_and_one_on_several(launche
     assert result.code == 1 and "! several hosts   " in "\n".join(result.lines), result.lines
 
 
-def test_a_launcher_of_mpi_that_does_not_work_is_no_problem_on_one_host(launcher, made_up, tmp_path):
-    environ = made_up()
-    (tmp_path / "bin" / "mpirun").write_text('#!/bin/sh\n[ $1 = --version ] && echo "Open MPI" || exit 1\n')
-    result = launcher.run("--check", env=environ)
+def test_a_host_on_which_tensorflow_crashes_has_its_versions(launcher, made_up):
+    result = launcher.run("--check", env=made_up(found="import os\nos.kill(os.getpid(), 4)\n"))
     output = "\n".join(result.lines)
-    assert "  MPI launcher    Open MPI, " in output and "starts no process here; only jobs" in output, output
-    assert "  MPI library     none; only jobs of several hosts need one" in output, output
-    assert result.lines[-1].startswith("1 problem: "), output
+    assert "which fits tf_smddp" in output and "  memory " in output, output
+    assert "! libraries       the program that imports tf_smddp has failed: ended by signal 4" in output, (
+        output
+    )
+    assert "  self test       not run, since no job can start on " in output, output
 
 
 def test_verbose_shows_what_the_ranks_write(launcher, made_up):

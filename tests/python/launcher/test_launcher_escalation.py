@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from smddprun.escalation import MOST_STARVED_SECONDS, Escalation, Step
+from smddprun.escalation import Escalation, Step
 
 T, K, G = Step.TERMINATE, Step.KILL, Step.GIVE_UP
 
@@ -58,37 +58,9 @@ def test_hasten_makes_a_step_due_now_but_never_goes_back(step, steps_done):
 def test_hasten_begins():
     escalation = Escalation()
     escalation.hasten(3.0, K)
-    assert walk(escalation) == [(3.0, K), (13.0, G)]
+    assert walk(escalation) == [(3.0, K), (33.0, G)]
     escalation.begin(20.0, 0.0)
     assert escalation.deadline is None
-
-
-def test_the_time_without_a_core_does_not_count():
-    escalation = Escalation(5.0, 10.0)
-    escalation.begin(0.0, 1.0)
-    assert escalation.due(1.0, starved=50.0) is T  # it is not of the time before SIGTERM
-    assert escalation.due(6.0, starved=4.0) is None and escalation.deadline == 10.0
-    assert escalation.due(10.0, starved=4.05) is K  # the rest is not worth waiting for
-    assert escalation.due(20.0, starved=6.0) is None and escalation.deadline == 22.0
-    assert escalation.due(22.0, starved=6.0) is G
-
-
-def test_a_process_without_a_core_is_killed_in_the_end():
-    escalation = Escalation(5.0, 10.0)
-    escalation.begin(0.0, 0.0)
-    assert escalation.due(0.0) is T
-    now = 0.0
-    while escalation.due(now, starved=now) is None:
-        now += 0.5
-    assert now == 5.0 + MOST_STARVED_SECONDS
-
-
-def test_the_user_may_kill_a_process_without_a_core():
-    escalation = Escalation()
-    escalation.begin(0.0, 0.0)
-    assert escalation.due(0.0) is T
-    escalation.hasten(1.0, K)
-    assert escalation.due(1.0, starved=1.0) is K
 
 
 def test_postpone_never_makes_a_step_due_earlier():

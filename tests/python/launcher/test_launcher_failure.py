@@ -1,17 +1,11 @@
 """The failure of a rank: its effect on the other ranks, the launcher's report, and the exit code."""
 
-import os
 import re
-import subprocess
 import sys
 import time
 
 import pytest
-from launcher_harness import SMDDPRUN, WITHOUT_PIDFD, after, wait_until
-
-from smddprun import ranks
-from smddprun.environment import Place
-from smddprun.lines import Tail
+from launcher_harness import SMDDPRUN, WITHOUT_PIDFD, after
 
 PROGRAMS = pytest.mark.parametrize("program", [SMDDPRUN, WITHOUT_PIDFD], ids=["pidfd", "sigchld"])
 
@@ -77,7 +71,7 @@ def test_sigterm_then_sigkill(launcher):
     result = launcher.run("-np", 2, "--grace", 0, "bash", "-c", script)
     assert result.code == 7 and "[0] not me" in result.lines
     assert "rank 0" in result.messages and "was ended by smddprun with SIGKILL" in result.messages
-    assert 5 < time.monotonic() - begin < 8
+    assert 10 < time.monotonic() - begin < 14
 
 
 @pytest.mark.parametrize("repeat", range(5))
@@ -188,52 +182,3 @@ def test_a_rank_that_cannot_be_started_is_named_and_the_others_are_ended(launche
     result = launcher.run("-np", 30, "sleep", 100, program=program)
     assert result.code == 126
     assert re.search(r"rank \d+ of 30 can't be started: Too many open files.*ulimit", result.messages)
-
-
-# Rank 1 needs longer than the 5 seconds after SIGTERM.
-SLOW_TO_STOP = """
-import os, signal, sys, time
-def stop(number, frame):
-    time.sleep(6)
-    print("stopped", flush=True)
-    sys.exit(0)
-if os.environ["SMDDP_RANK"] == "1":
-    signal.signal(signal.SIGTERM, stop)
-    open("ready", "w").close()
-    time.sleep(60)
-while not os.path.exists("ready"):
-    time.sleep(0.01)
-sys.exit(3)
-"""
-
-
-@pytest.mark.parametrize("starved,stops", [(0, False), (3, True)])
-def test_a_rank_without_cpu_time_has_longer_to_stop(launcher, starved, stops):
-    """The kernel's figure is replaced here; test_the_kernel_counts_the_time_without_a_core checks it."""
-    launcher.script("stop.py", SLOW_TO_STOP)
-    pretend = f"smddprun.ranks.Rank.starved_seconds = lambda self: {starved} * bool(self.ended_by)"
-    program = after("import smddprun.ranks", pretend)
-    result = launcher.run("-np", 2, "--grace", 0, "stop.py", program=program)
-    assert result.code == 3
-    assert ("[1] stopped" in result.lines) == stops
-    assert ("was ended by smddprun with SIGKILL" in result.messages) == (not stops)
-
-
-def test_the_kernel_counts_the_time_without_a_core():
-    """Two processes share a core, and one of them has the lowest priority."""
-    core = {min(os.sched_getaffinity(0))}
-    spin = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])]); os.nice(int(sys.argv[2]))"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", f"{spin}\nwhile True: pass", str(*core), nice])
-        for nice in ("0", "0", "19")
-    ]
-    try:
-        rank = ranks.Rank(Place(0, 1, 0, 1), Tail())
-        rank.pid = processes[-1].pid
-        before = rank.starved_seconds()
-        wait_until(lambda: rank.starved_seconds() - before > 0.5, "it has waited for the core")
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert rank.starved_seconds() == 0.0

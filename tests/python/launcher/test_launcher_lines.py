@@ -28,10 +28,7 @@ def feed_all(chunks, prefix=b"") -> bytes:
     """Returns the bytes that a sink with this source alone would write."""
     splitter, written = LineSplitter(), b""
     for chunk in chunks:
-        closes, block = splitter.feed(chunk)
-        if closes:
-            assert written.endswith(b"\r")
-            written += b"\n"
+        block = splitter.feed(chunk)
         assert block == b"" or block.endswith((b"\n", b"\r"))
         written += tag(block, prefix) if block else b""
     rest = splitter.flush()
@@ -61,25 +58,27 @@ def test_binary_is_unchanged(data):
 
 def test_a_line_is_passed_on_when_its_end_comes_and_not_before():
     splitter = LineSplitter()
-    assert splitter.feed(b"one") == (False, b"")
-    assert splitter.feed(b" two\nthr") == (False, b"one two\n")
-    assert splitter.feed(b"ee\n") == (False, b"three\n")
+    assert splitter.feed(b"one") == b""
+    assert splitter.feed(b" two\nthr") == b"one two\n"
+    assert splitter.feed(b"ee\n") == b"three\n"
     assert splitter.flush() == b""
 
 
-def test_an_update_is_passed_on_at_once():
+def test_an_update_is_passed_on_with_the_next_one():
     splitter = LineSplitter()
-    assert splitter.feed(b"10%\r") == (False, b"10%\r")
-    assert splitter.feed(b"20%\r") == (False, b"20%\r")
-    assert splitter.feed(b"\n") == (True, b"")
+    assert splitter.feed(b"10%\r") == b""
+    assert splitter.feed(b"20%\r") == b"10%\r"
+    assert splitter.feed(b"\n") == b"20%\r\n"
+    assert splitter.feed(b"30%\r") == b""
+    assert splitter.flush() == b"30%\r"
 
 
 def test_a_bar_as_tqdm_writes_it_shows_one_update_late():
     splitter = LineSplitter()
-    assert splitter.feed(b"\r") == (False, b"")
-    assert splitter.feed(b"\r10%") == (False, b"")
-    assert splitter.feed(b"\r20%") == (False, b"10%\r")
-    assert splitter.feed(b"\n") == (False, b"20%\n")
+    assert splitter.feed(b"\r") == b""
+    assert splitter.feed(b"\r10%") == b""
+    assert splitter.feed(b"\r20%") == b"10%\r"
+    assert splitter.feed(b"\n") == b"20%\n"
 
 
 @pytest.mark.parametrize("chunk", [1, 1000, lines.MAX_LINE_BYTES // 2, 3 * lines.MAX_LINE_BYTES])
@@ -87,7 +86,7 @@ def test_a_line_without_end_is_cut_and_memory_stays_bounded(chunk):
     size = 3 * lines.MAX_LINE_BYTES if chunk > 1 else lines.MAX_LINE_BYTES + 5
     splitter, passed, longest = LineSplitter(), [], 0
     for begin in range(0, size, chunk):
-        _, block = splitter.feed(b"x" * min(chunk, size - begin))
+        block = splitter.feed(b"x" * min(chunk, size - begin))
         longest = max(longest, len(block))
         passed.append(block)
     passed.append(splitter.flush())
@@ -131,8 +130,6 @@ def test_tail_shows_a_progress_bar_once():
         tail.add("stderr", b"%d%%\r" % i)
     assert tail.lines() == [b"begin", b"49%"]
     tail.add("stdout", b"word\n")
-    assert tail.lines() == [b"begin", b"word", b"49%"]
-    tail.add("stderr", b"", closes=True)
     assert tail.lines() == [b"begin", b"word", b"49%"]
     tail.add("stderr", b"50%\r51%\r\nend\n")
     assert tail.lines()[-2:] == [b"51%", b"end"]

@@ -125,8 +125,8 @@ def test_binary_and_very_long_lines_of_two_ranks(launcher):
         assert b"".join(mine) == data[:-1]
 
 
-def test_updates_of_a_progress_bar_are_passed_on_at_once(launcher):
-    script = "test $SMDDP_RANK = 0 || exit 0; printf '10%%\\r'; sleep 30"
+def test_an_update_of_a_progress_bar_is_passed_on_when_the_next_begins(launcher):
+    script = "test $SMDDP_RANK = 0 || exit 0; printf '10%%\\r2'; sleep 30"
     running = launcher.start("-np", 2, "bash", "-c", script)
     begin = time.monotonic()
     assert os.read(running.process.stdout.fileno(), 100) == b"[0] 10%\r"

@@ -44,16 +44,6 @@ def test_an_update_stays_one_only_while_it_is_followed_by_another():
     assert memory.data == b"10%\r20%\rbar\r30%\r\nline\n100%\n"
 
 
-def test_the_second_half_of_crlf():
-    sink, memory = make(PlainSink)
-    sink.block(0, b"a\r")
-    sink.block(0, b"", closes=True)
-    sink.block(0, b"b\r")
-    sink.block(1, b"c\n")
-    sink.block(0, b"d\n", closes=True)
-    assert memory.data == b"a\r\nb\r\nc\nd\n"
-
-
 def test_a_message_begins_a_line_of_its_own():
     sink, memory = make(PlainSink)
     sink.raw(0, b"no end")

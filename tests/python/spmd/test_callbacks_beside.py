@@ -64,17 +64,6 @@ def test_what_decides_by_own_metrics(rank, size, family, before, name):
     assert len(after) == (rank == 0 and size > 1), after
 
 
-@OF_KERAS
-def test_what_stops_within_an_epoch(rank, size, family):
-    """Averages are made at the end of an epoch, which is too late for it."""
-    texts = told_by(
-        compiled(family), [callbacks.MetricAverageCallback(), family.keras.callbacks.TerminateOnNaN()]
-    )
-    assert len(texts) == (rank == 0 and size > 1), texts
-    for text in texts:
-        assert text.startswith("TerminateOnNaN decides") and "SMDDP_CHECK_EVERY=1" in text
-
-
 @FAMILIES
 def test_no_callback_of_ours(rank, size, family):
     stopping = family.keras.callbacks.EarlyStopping(monitor="loss", patience=5)

@@ -37,15 +37,6 @@ def test_the_inner_optimizer_alone_still_reduces(rank, size, mode):
     assert array(x).tolist() == [-float(size)]
 
 
-@EAGER_AND_GRAPH
-def test_distributed_after_it_was_wrapped(mode):
-    inner = family.optimizers.SGD(1.0)
-    outer = family.loss_scale_optimizer(inner)
-    sdp.DistributedOptimizer(inner)
-    with pytest.raises(RuntimeError, match=r"DistributedOptimizer\(LossScaleOptimizer\(optimizer\)\)"):
-        applier(outer, [family.variable([0.0])], mode)([tf.constant([1.0])])
-
-
 def accumulation_data(rank, step):
     return [np.array([6.0 * (rank + 1) * (step + 1), -6.0 * rank + 3.0 * step], np.float32)]
 

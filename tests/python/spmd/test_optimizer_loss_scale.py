@@ -20,7 +20,13 @@ def outside(family, optimizer):
     return family.loss_scale_optimizer(sdp.DistributedOptimizer(optimizer), initial_scale=SCALE)
 
 
-NESTINGS = pytest.mark.parametrize("nest", [inside, outside], ids=["inside", "outside"])
+def afterwards(family, optimizer):
+    scaled = family.loss_scale_optimizer(optimizer, initial_scale=SCALE)
+    sdp.DistributedOptimizer(optimizer)
+    return scaled
+
+
+NESTINGS = pytest.mark.parametrize("nest", [inside, outside, afterwards])
 
 
 def scale_of(family, optimizer):

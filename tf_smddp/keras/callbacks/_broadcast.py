@@ -3,7 +3,7 @@
 The time of the broadcast depends on the model:
 
 1. The model has its variables when `fit` begins (functional, Sequential with an Input, loaded, used before).
-   They are broadcast directly before the first batch, because other callbacks may load a checkpoint earlier.
+   They are broadcast where the first epoch begins, because other callbacks may load a checkpoint before.
 2. The first batch creates the variables, while Keras traces the training step. Then `train_step` is wrapped
    for one call, which builds the model from the shapes of the batch and broadcasts before the step runs.
 3. This is impossible, because the model cannot be called on the features alone, creates its variables in the
@@ -15,14 +15,13 @@ The time of the broadcast depends on the model:
 from __future__ import annotations
 
 import contextlib
-import inspect
 from typing import Any, Callable, List
 
 import tensorflow as tf
 
 from tf_smddp._autograph import not_converted
 from tf_smddp._broadcast import broadcast_variables
-from tf_smddp._callbacks_beside import callbacks_of_caller, warn_of
+from tf_smddp._callbacks_beside import warn_within_fit
 from tf_smddp._device_hints import warn_about_device_hint
 from tf_smddp._drift import EpochCheck
 from tf_smddp._gradient_use import warn_if_never_reduced, warn_if_optimizer_never_reduces
@@ -44,8 +43,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     """Gives the model's weights and the optimizer's variables the root's values, before the first batch.
 
     Collective: every rank must have it in its callbacks. It broadcasts in each `fit`, so rank 0 may load
-        other
-    weights in between. It builds the optimizer if necessary.
+    other weights in between. It builds the optimizer if necessary.
 
     It broadcasts trainable and non-trainable weights (such as moving averages). It does not broadcast
     metrics, or the state of Keras 3's seed generators, since each rank needs its own dropout. If a model has
@@ -84,7 +82,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     def set_model(self, model: Any) -> None:
         """Keras's hook. This is the last one before Keras 3 reads the model's `train_step`."""
         super().set_model(model)
-        warn_of(callbacks_of_caller())
+        warn_within_fit()
         if not is_built(model):
             model.train_step = self._build_and_broadcast_before(model, model.train_step)
 
@@ -98,8 +96,10 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     # Weights are compared here and in on_train_end. At the end of an epoch, other callbacks may not have made
     # them equal yet, as Join does.
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Keras's hook. Collective in all epochs but the first."""
+        """Keras's hook. Collective, but in the first epoch if the model is not built."""
         self._compare_weights()
+        if self._epochs == 0 and is_built(self.model):
+            self._broadcast(variables_of(self.model))
         self._epochs += 1
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -107,15 +107,9 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         self._compare_weights()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Keras's hook. Collective before the first batch if the model is built, and before the second."""
-        if self._batches == 0:
-            self._batches = 1
-            if is_built(self.model):
-                self._broadcast(variables_of(self.model))
-        else:
-            if self._batches == 1:
-                self._forget_time_of_broadcast()
-            self._after_the_first_batch()
+        """Keras's hook. Collective before the second batch if the first one has created variables."""
+        self._after_the_first_batch()
+        self._batches = max(self._batches, 1)
 
     # There is no on_train_batch_end, because Keras 3 would wait for the end of each batch to call it.
 
@@ -144,16 +138,6 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         # them at different times.
         if self._epochs > 0 and not some_leave_ranks_out() and not join.is_open():
             self._check.run(weights_of(self.model), self._epochs)
-
-    def _forget_time_of_broadcast(self) -> None:
-        """Keeps Keras 2 from warning that this callback is slow, by the times of the first two batches."""
-        frame = inspect.currentframe()
-        for _ in range(2):
-            frame = frame.f_back if frame else None
-        caller = frame.f_locals.get("self") if frame else None
-        times = getattr(caller, "_hook_times", {}).get("on_train_batch_begin")
-        if times:
-            times[0] = 0.0
 
     def _broadcast(self, variables: List[Any]) -> None:
         operation = broadcast_variables(variables, self.root_rank)

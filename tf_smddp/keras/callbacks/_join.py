@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_smddp._broadcast import broadcast_variables
-from tf_smddp._callbacks_beside import callbacks_of_caller
+from tf_smddp._callbacks_beside import callbacks_of_fit
 from tf_smddp._gradient_use import warn_if_never_reduced
 from tf_smddp._join import leave_and_return
 from tf_smddp._model_variables import variables_of
@@ -42,7 +42,7 @@ class Join(tf.keras.callbacks.Callback):
             ValueError: MetricAverageCallback or TensorBoardStats is before it.
         """
         super().set_model(model)
-        for callback in callbacks_of_caller():
+        for callback in callbacks_of_fit():
             if callback is self:
                 return
             names = {ancestor.__name__ for ancestor in type(callback).__mro__}
