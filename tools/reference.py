@@ -17,7 +17,7 @@ from typing import Iterator, List, Tuple, Union
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
 HEADING = re.compile(r"^### (tf_smddp\.[\w.]+)$\n", re.MULTILINE)
-# What Keras and sessions call is no part of the reference.
+# Methods that Keras and sessions call are no part of the reference.
 NOT_SHOWN = re.compile(r"_|on_|(set_model|begin|end|after_create_session)$")
 SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields):")
 ENTRY = re.compile(r"([\w*][\w.*, ]*): (.*)")
