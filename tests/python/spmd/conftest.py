@@ -38,8 +38,8 @@ tf.config.experimental.enable_tensor_float_32_execution(False)
 
 # Files that --collectives-on-gpu leaves out, beside tests with the mark `cpu_only`: XLA but in
 # test_collectives.py, which has all types, since the pretend GPU knows few of the instructions of XLA's
-# kernels (tests/python/gpu has more), and variables stay on the CPU; other programs, which place TensorFlow's ops by themselves;
-# random programs, which gather rows, look at graphs and use XLA;
+# kernels (tests/python/gpu has more), and variables stay on the CPU; other programs, which place
+# TensorFlow's ops by themselves; random programs, which gather rows, look at graphs and use XLA;
 # gradients of rows, for which TensorFlow slices with kernels that the pretend GPU does not have; the memory
 # that kernels take; texts that TensorFlow cuts in functions of two devices; where tensors of the CPU lie; and
 # gradients of large tables, whose rows are not gathered where there are GPUs.
