@@ -82,7 +82,8 @@ def markdown(docstring: str) -> str:
         if found:
             section = found[1]
             lines += [f"**{section}**", ""]
-        elif not section or not line:
+        elif not section or not line.startswith(" "):
+            section = section if not line else ""
             lines.append(line)
         elif line.startswith("     ") or section in ("Returns", "Yields"):
             lines.append(f"  {line.strip()}" if section not in ("Returns", "Yields") else line.strip())
@@ -110,8 +111,7 @@ def entry(name: str) -> str:
             continue
         text = ast.get_docstring(each)
         if each.name == "__init__" and text:
-            parts.insert(0, signature(short, each, True))
-            parts.append(markdown(text))
+            parts[:1] = [signature(short, each, True), parts[0], markdown(text)]
         elif text and not NOT_SHOWN.match(each.name):
             is_property = any(ast.unparse(mark) == "property" for mark in each.decorator_list)
             shown = f"`{each.name}`\n" if is_property else signature(each.name, each, True)
