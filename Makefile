@@ -103,9 +103,10 @@ docs: .venv/docs/.requirements  ## Build the documentation into site/, and check
 	@echo 'The first page is $(CURDIR)/site/index.html'
 
 .PHONY: format
-format: .venv/lint/.requirements  ## Format the Python and C++ files
+format: .venv/lint/.requirements  ## Format the Python and C++ files, and write docs/reference
 	@.venv/lint/bin/ruff check --quiet --fix . || true
 	@.venv/lint/bin/ruff format --quiet .
+	@$(PY) tools/reference.py
 	@find kernels ops tests third_party benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu' | xargs -r .venv/lint/bin/clang-format -i
 
 .PHONY: bench

@@ -2,7 +2,7 @@
 
 run.py starts it. WAY is what joins the ranks: torch_alone (nothing), torch_ddp (DistributedDataParallel over
 Gloo), or either of them with sparse gradients of embeddings: torch_alone_sparse, torch_ddp_sparse. Each rank
-adds the line that training/blocks.py describes. What is not a matter of the model has torch's defaults. A
+adds the line that training/blocks.py describes. All settings beside the model are torch's defaults. A
 step runs op by op (eager).
 """
 

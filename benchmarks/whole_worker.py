@@ -19,7 +19,7 @@ WAYS = ("alone", "tf_smddp", "tf_smddp_rows", "horovod", "multi_worker_mirrored"
 
 
 class Way(NamedTuple):
-    """What joins the ranks."""
+    """A way to join the ranks."""
 
     rank: int
     size: int

@@ -1,4 +1,4 @@
-"""What the examples share: the images, the choice of a GPU, and the lines that rank 0 prints.
+"""The shared part of the examples: the images, the choice of a GPU, and the lines that rank 0 prints.
 
 The data set is scikit-learn's handwritten digits: 1,797 images of 8 x 8 pixels, which need no network; every
 fifth is kept for the test.

@@ -1,4 +1,4 @@
-"""What becomes of horovodrun's options, beside those that have the same name here. Pure.
+"""The meaning of horovodrun's options, beside those that have the same name here. Pure.
 
 `options` reads these tables. docs/launcher.md has a table for people.
 """
@@ -54,7 +54,7 @@ _KEEPS_ITS_RANKS = (
 )
 _BY_MPIRUN = "start the job with MPI's own launcher and its options, as in 'mpirun -np 4 ... python train.py'"
 _TIMES = "pipe the output through a program that writes the time, as in 'smddprun ... 2>&1 | ts'"
-# What it would be wrong to ignore, with the remedy.
+# Options that it would be wrong to ignore, with the remedy.
 REFUSED = {
     "--min-np": _KEEPS_ITS_RANKS,
     "--min-num-proc": _KEEPS_ITS_RANKS,

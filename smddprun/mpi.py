@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from smddprun.hosts import Host
 from smddprun.options import Options, UsageError
 
-# What belongs to a host, a session or a shell, and must not be taken to other hosts.
+# Variables of a host, a session or a shell, which must not be taken to other hosts.
 _LOCAL = re.compile(
     r"_|PWD|OLDPWD|SHLVL|HOSTNAME|HOST|DISPLAY|TERM|TERMCAP|WINDOWID|TMPDIR|LS_COLORS|MAIL|"
     r"(BASH_FUNC_|SSH_|XDG_|DBUS_|OMPI_|PMIX_|PMI_|PRTE_|HYDRA_|SLURM_).*"

@@ -323,7 +323,7 @@ def parse(arguments: list[str]) -> Options:
     """Parses the words after the program's name.
 
     Long options take their value as the next word or after '='. The last value of an
-    option counts; `-x` adds up. What horovodrun's options set is in `exports`, before what `-x` sets.
+    option counts; `-x` adds up. `exports` has the variables of horovodrun's options before those of `-x`.
 
     Args:
       arguments: `sys.argv[1:]`.

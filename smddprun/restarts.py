@@ -18,7 +18,7 @@ from smddprun import signals, summary
 
 COUNT = "SMDDP_RESTART_COUNT"  # how often the job was started again, for the ranks
 
-# What another try would not change: a mistake on the command line, and a command that cannot be executed or
+# Another try would not change these: a mistake on the command line, and a command that cannot be executed or
 # is not there. After the time limit there is no time left.
 _FINAL = (2, 126, 127, summary.TIMEOUT_CODE)
 _PASSED_ON = (*signals.STOPPING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)

@@ -10,7 +10,7 @@ from smddprun.excerpt import excerpt, explains
 from smddprun.ranks import Exit, signal_name
 
 TIMEOUT_CODE = 124  # as timeout(1)
-# Of more ranks than this, the rest is only counted.
+# If there are more ranks than this, the rest is only counted.
 _MAX_LISTED = 16
 
 _HINTS: dict[int, str] = {

@@ -3,7 +3,7 @@
 TensorFlow's own CheckpointManager writes the files: first the data, and then the file `checkpoint`, which
 says which of them is the latest. So a checkpoint that was not written to its end is never read. That file is
 replaced as a whole: by renaming on a file system; in S3, which cannot rename, by copying one object, of which
-readers see the old one or the new one. What is added here: all ranks agree on the step, an error of one is
+readers see the old one or the new one. This module adds: all ranks agree on the step, an error of one is
 raised on all, and ranks that do not see rank 0's files get them.
 
 All paths are strings for tf.io.gfile, since pathlib would make s3:/bucket of s3://bucket.
@@ -91,7 +91,7 @@ class Checkpoint:
         know_file_system(self._directory)
         self._max_to_keep = max_to_keep
         self._manager: Any = None  # made when rank 0 saves, since making it reads
-        # Of a rank that does not see rank 0's files. TensorFlow reads them again for variables that are
+        # For a rank that does not see rank 0's files. TensorFlow reads them again for variables that are
         # created later.
         self._copies: List[tempfile.TemporaryDirectory[str]] = []
 
@@ -270,7 +270,7 @@ def _content(path: str) -> Optional[bytes]:
 
 
 def _names(folder: str) -> List[str]:
-    """What is in a folder; nothing if it is not there."""
+    """The names in a folder; none if it is not there."""
     with contextlib.suppress(tf.errors.NotFoundError):
         return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
     return []

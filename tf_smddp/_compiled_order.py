@@ -14,7 +14,7 @@ ops. So:
   graph around it, and that one from the graph around itself, up to the graph of the function. Through the
   resource TensorFlow passes the chain's last token in and out. A function that is called needs none of this:
   TensorFlow compiles its ops in place of the call.
-* Control edges have no meaning to XLA. What follows a loop whose condition communicates, and whose
+* Control edges have no meaning to XLA. An op behind a loop whose condition communicates, and whose
   body does not, has no result of the loop as an operand. So another SmddpChain takes one (_after_condition).
 * An op that waits for the call of a function waits for the function's control outputs only. So the last op of
   a function is a control output. Where the function was traced before, for other callers, the next op waits

@@ -1,4 +1,4 @@
-"""What the gradients of all collectives share. A collective's own module has its gradient.
+"""The shared part of the gradients of all collectives. A collective's own module has its gradient.
 
 They are for models that communicate inside of what they differentiate. The loss of the job is the sum of all
 ranks' losses, so the gradient of what a rank put in is collected from all ranks that used it. A gradient is a

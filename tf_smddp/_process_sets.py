@@ -126,10 +126,9 @@ _runtime.at_shutdown.append(_forget)
 def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet:
     """Adds a process set to the job, so that its ranks can run collectives among themselves.
 
-    Collective: every rank of the job must call this with the same ranks, whether or not it is in the set. All
-        ranks
-    must make their calls of this function and of `remove_process_set` in the same order. It waits for all
-    ranks, and cannot be used in a `tf.function`.
+    Collective: every rank of the job must call this with the same ranks, whether or not it is in the set.
+    All ranks must make their calls of this function and of `remove_process_set` in the same order. It
+    waits for all ranks, and cannot be used in a `tf.function`.
 
     Args:
         process_set: a `ProcessSet` that is not added, or the ranks of a new one.

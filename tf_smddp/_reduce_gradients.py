@@ -2,8 +2,8 @@
 
 Dense gradients are one group. A sparse one (tf.IndexedSlices, from an embedding) becomes dense, before it is
 reduced or on the way (_sparse_sums.py). Or its rows are gathered from all ranks: then a row that several
-ranks have comes several times, as it can within one rank. What an optimizer makes of that is its own
-business, the same as with one rank and the large batch.
+ranks have comes several times, as it can within one rank. An optimizer treats that as it does with one rank
+and the large batch.
 """
 
 from __future__ import annotations

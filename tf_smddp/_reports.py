@@ -1,4 +1,4 @@
-"""What a rank writes for its launcher, as environment variables ask: a timeline, and figures at the end.
+"""Files of a rank for its launcher, as environment variables ask: a timeline, and figures at the end.
 
 `smddprun --timeline` and `--summary` set the variables, and put the ranks' files together.
 """

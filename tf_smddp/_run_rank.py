@@ -1,4 +1,4 @@
-"""What a rank that `run` has started does: it calls the function, and leaves its result in the folder."""
+"""The program of a rank of `run`: it calls the function, and leaves its result in the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the environment variables of a job.
+"""Mistakes in the environment variables of a job.
 
 A setting whose name has a typing error would change nothing, without a word. TF_CONFIG, which tf.distribute
 and tf.estimator read, would make an estimator do what its user does not expect.

@@ -50,7 +50,7 @@ def make_equal(
     While rank 0 waits in join(), the lowest rank that does not stands in for it.
 
     Args:
-        variables: what is trained. What has no value yet, or is no variable, is left out.
+        variables: those that are trained. Those without a value, and tensors, are left out.
         caller: the public function, for errors.
         optimizer: what trains them; when it is new, the variables that it has by now are compared, too. They
             are not looked for later, when one rank alone may trace its step once more.

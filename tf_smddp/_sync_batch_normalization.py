@@ -5,7 +5,7 @@ tf_keras where TF_USE_LEGACY_KERAS=1. It has the stock layer's arguments, weight
 replaces one thing: where the mean and the variance of a training batch come from. Which method that is
 differs between Keras 2 and 3, so there are two classes.
 
-What is saved must load where tf_smddp is not installed, so the class has the stock layer's name: Keras writes
+A saved model must load where tf_smddp is not installed, so the class has the stock layer's name: Keras writes
 a layer's class into model files by its `__name__` and `__module__`, and names its weights after it.
 
 Imported by tf_smddp/__init__.py when somebody asks for the class, since it imports Keras.
@@ -141,7 +141,7 @@ class SyncBatchNormalization(_Flavour):
     `custom_objects={"BatchNormalization": tf_smddp.SyncBatchNormalization}`. Keras shows it under the stock
     layer's name, too.
 
-    It takes the arguments of `tf.keras.layers.BatchNormalization`. Of these `synchronized`, which is about
+    It takes the arguments of `tf.keras.layers.BatchNormalization`, but `synchronized`, which is about
     `tf.distribute`, has no effect.
 
     Raises:

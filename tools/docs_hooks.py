@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # [text](target) and ![text](target), with an optional #anchor.
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
-# What a page loads from another host.
+# Elements that load something from another host.
 ELSEWHERE = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\s(?:src|href)="((?:https?:)?//[^"]*)"')
 CELL = re.compile(r"<td[^>]*>[^<]*</td>")
 TIME = re.compile(r"(\d) (ns|µs|ms|s)\b")

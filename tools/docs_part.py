@@ -15,8 +15,8 @@ def build_site() -> Result:
     (Not with --quiet, under which MkDocs counts no warnings.)
     """
     log, start = open_log("docs"), time.monotonic()
-    # Material for MkDocs advertises its successor otherwise. The signatures are formatted by ruff, in PATH.
-    env = dict(os.environ, NO_MKDOCS_2_WARNING="1", PATH=f"{DOCS_BIN}{os.pathsep}{os.environ['PATH']}")
+    # Material for MkDocs advertises its successor otherwise.
+    env = dict(os.environ, NO_MKDOCS_2_WARNING="1")
     code = run([str(DOCS_BIN / "mkdocs"), "build", "--strict"], log, 300, cwd=ROOT, env=env)
     case = Case("failed" if code else "passed", time.monotonic() - start)
     return finish("docs", {"mkdocs build --strict": case}, code, start, log)

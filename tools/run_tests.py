@@ -30,7 +30,7 @@ from test_results import Result, print_failures, print_table, totals
 # cpp comes after set-up, which compiles the same files for the op library: it finds them in the cache.
 OWN = (("lint", "docs", "layering", "model", "asan", "tsan", "fuzz", "cpp"), ("set-up",))
 SHARED = ("jobs", "launchers", "spmd", "gpu", "bench")
-# What measures times runs alone, at the end.
+# Parts that measure times run alone, at the end.
 LAST = ("overlap",)
 
 

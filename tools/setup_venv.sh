@@ -44,7 +44,7 @@ echo "Setting up $venv with $python: ${packages[*]}"
 rm -rf "$venv"
 mkdir -p .venv
 "$python" -m venv "$venv"
-# What the environment below has is found after what this one has, by Python and by pip.
+# Python and pip find packages of the environment below after those of this one.
 [ -z "${below:-}" ] || "$venv/bin/python" - "$below" <<'EOF'
 import pathlib, sys, sysconfig
 own, below = pathlib.Path(sysconfig.get_path("purelib")), pathlib.Path(sys.argv[1])

@@ -28,7 +28,7 @@ Report = Dict[str, Case]
 
 
 class Result(NamedTuple):
-    """What one part did."""
+    """The result of one part."""
 
     name: str
     report: Report

@@ -1,4 +1,4 @@
-"""What runs one row of the table: pytest, the SPMD suite under its launcher, or Bazel's tests."""
+"""The runners of one row of the table: pytest, the SPMD suite under its launcher, or Bazel's tests."""
 
 import os
 import pathlib

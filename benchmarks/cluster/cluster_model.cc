@@ -200,7 +200,7 @@ class Model {
     std::fill(memory_.own_output.begin(), memory_.own_output.end(), -1.0f);
   }
 
-  // What this rank's output must be: the sum of all ranks that take part with inputs of their own.
+  // Whether this rank's output is right: the sum of all ranks that take part with inputs of their own.
   bool Check() const {
     const bool ours = algorithm_ == "ours";
     const std::size_t inputs = group_.ranks.size() - options_.Whole("servers");

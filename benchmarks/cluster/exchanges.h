@@ -1,6 +1,6 @@
 // Exchanges: allreduces that ours is compared with, in their plain textbook form. Each adds float32.
 //
-// Place in the stack: above port.h. What runs them, and on which memory, is in cluster_model.cc.
+// Place in the stack: above port.h. cluster_model.cc runs them, and says on which memory.
 #ifndef TF_SMDDP_BENCHMARKS_CLUSTER_EXCHANGES_H_
 #define TF_SMDDP_BENCHMARKS_CLUSTER_EXCHANGES_H_
 

@@ -2,7 +2,7 @@
 
 It prints its deviations from results.csv, too.
 
-A rank's CPU takes `cpu`, its host's link takes `wire`. What sends pieces ahead does both at a time; the
+A rank's CPU takes `cpu`, its host's link takes `wire`. Ways that send pieces ahead do both at a time; the
 steps of a ring, and of halving and doubling, wait for each other.
 """
 
@@ -14,7 +14,7 @@ from typing import Dict, List
 from simulate import Network, gradients
 from sweep import NETWORKS, read
 
-# Of HierarchicalTransfer: the least size of a piece on few hosts, what a host sends of it to each other one
+# HierarchicalTransfer: the least size of a piece on few hosts, what a host sends of it to each other one
 # on many, its largest size, and the memory of the pieces of a rank that are under way.
 LEAST_PIECE, PART, LARGEST_PIECE, MEMORY = 128 << 10, 16 << 10, 4 << 20, 16 << 20
 SERVERS_PIECE = 256 << 10
@@ -82,7 +82,7 @@ def step_seconds(algorithm: str, network: Network, hosts: int, per_host: int, na
 
 
 def deviations() -> List[Dict[str, object]]:
-    """What was simulated, beside the formula."""
+    """The simulated points, beside the formula."""
     rows: List[Dict[str, object]] = []
     for row in read():
         expected = 1e3 * seconds(

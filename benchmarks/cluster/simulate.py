@@ -41,10 +41,10 @@ class Network:
     """Links and CPUs, all alike.
 
     Attributes:
-      rate: What a link moves to its host and from it, in bytes of data per second.
+      rate: The bytes of data per second that a link moves to its host, and from it.
       latency: From one host to another, in seconds.
-      message: What a message costs the CPU of its sender, and that of its receiver, in seconds.
-      byte: What a byte of it costs them.
+      message: The time that a message costs the CPU of its sender, and that of its receiver, in seconds.
+      byte: The time that a byte of it costs them.
     """
 
     rate: float

@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def points() -> List[Tuple[int, str, int, int, int]]:
-    """What to simulate, cheap points first: the fields but the last."""
+    """The points to simulate, cheap ones first: the fields but the last."""
     found = []
     for hosts in (2, 4, 8, 16, 32, 64, 128, 256):
         for gbits in (10, 100, 1) if hosts <= 16 else (10,):

@@ -8,7 +8,7 @@ python benchmarks/report.py RESULTS.jsonl --document docs/performance.md     # f
 from __future__ import annotations
 
 import pathlib
-from typing import Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from training import scaling, steps, whole
 
@@ -19,6 +19,9 @@ BEGIN = "<!-- results: written by `benchmarks/report.py`; changes by hand are lo
 END = "<!-- end of the results -->"
 WHOLE_BEGIN = "<!-- whole training: written by `benchmarks/report.py`; changes by hand are lost -->"
 WHOLE_END = "<!-- end of whole training -->"
+# The document has the suites whose names end like this, and these sizes of a sweep; report.md has all.
+IN_DOCUMENT = ("-engine-2", "graph-2")
+SIZES_IN_DOCUMENT = (4, 4 << 10, 64 << 10, 1 << 20, 25 << 20, 256 << 20)
 
 
 def suite_text(records: Sequence[Record], name: str) -> str:
@@ -50,12 +53,20 @@ def write(records: List[Record], folder: pathlib.Path, document: Optional[pathli
         in_graphs = [sweep for sweep in sweeps if sweep[0].startswith("TensorFlow, graph")][:1]
         if in_graphs:
             plots.plot_sweeps(in_graphs, plot.with_name("in-graphs.svg"))
-    parts = _results(records, names, plot.name if sweeps else "")
+    image = plot.name if sweeps else ""
+    parts = _results(records, names, image)
     text = "\n\n".join(part for part in (_origin(records[0]), *parts, whole.text(records)) if part)
     (folder / "report.md").write_text(text + "\n")
     print(f"The report is in {folder / 'report.md'}, the plot in {plot}", flush=True)
     if document:
-        document.write_text(update(document.read_text(), parts, records))
+        some = [name for name in names if name.endswith(IN_DOCUMENT)]
+        short = _results(records, some, image, is_in_document)
+        document.write_text(update(document.read_text(), short, records))
+
+
+def is_in_document(record: Record) -> bool:
+    """Whether a record is of a size that the document has; all sizes count in its summary."""
+    return record.get("work") != "sweep" or record.get("bytes", 4) in SIZES_IN_DOCUMENT
 
 
 def update(document: str, parts: Sequence[str], records: Sequence[Record]) -> str:
@@ -78,10 +89,15 @@ def insert(document: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
-def _results(records: Sequence[Record], names: Sequence[str], plot: str) -> List[str]:
-    """Returns the parts of the results, without whole training."""
+def _results(
+    records: Sequence[Record],
+    names: Sequence[str],
+    plot: str,
+    is_shown: Callable[[Record], bool] = lambda _: True,
+) -> List[str]:
+    """Returns the parts of the results, without whole training; tables have the records that are shown."""
     parts = [summary.text(records), f"![Time of an allreduce by size]({plot})" if plot else ""]
-    parts += [suite_text(records, name) for name in names]
+    parts += [suite_text(list(filter(is_shown, records)), name) for name in names]
     return [text for text in (*parts, steps.text(records), scaling.text(records)) if text]
 
 

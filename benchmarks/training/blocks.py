@@ -1,4 +1,4 @@
-"""What the workers of `whole` share: their command line, the blocks of steps, and what each rank writes.
+"""Shared by the workers of `whole`: their command line, the blocks of steps, and what each rank writes.
 
 Standard library only, since one worker has TensorFlow and the other has torch.
 """

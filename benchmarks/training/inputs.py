@@ -1,4 +1,4 @@
-"""What the models of TensorFlow and of torch have in common: their inputs, their sizes and their batches.
+"""The shared part of the models of TensorFlow and of torch: their inputs, their sizes and their batches.
 
 Standard library only, but for make_batch().
 """

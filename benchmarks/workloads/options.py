@@ -14,7 +14,7 @@ ELEMENT_BYTES = 4  # float32
 
 @dataclasses.dataclass(frozen=True)
 class WorkOptions:
-    """What one job measures: a sweep over sizes, or a gradient set."""
+    """The work that one job measures: a sweep over sizes, or a gradient set."""
 
     sizes: Tuple[int, ...] = ()  # bytes of the sweep's tensors
     gradient_set: str = ""  # the name of a file in gradient_sets/

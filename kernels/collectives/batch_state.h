@@ -30,7 +30,7 @@ class alignas(64) BatchState {
   std::uint32_t joined() const { return joined_.load(std::memory_order_acquire); }
 
   // Claims one of `total` chunks (below 2^32) for the caller: the first free one, or with `from_back` the
-  // last free one. Of tensors that are reduced again and again a rank then gets the same part each time,
+  // last free one. If a tensor is reduced again and again, a rank then gets the same part each time,
   // which is in its caches; and a faster rank gets more. False when all are claimed. Any thread of any
   // process.
   bool Claim(std::uint64_t total, bool from_back, std::uint64_t* chunk) {

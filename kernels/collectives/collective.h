@@ -31,8 +31,8 @@ struct Call {
   std::uint64_t num_rows = 0;       // of each input, where they are all equal
   std::uint64_t row_count = 1;      // elements of a row
   std::vector<std::uint64_t> rows;  // where the rows may differ: those of each participant's input
-  // Where there are splits, by sender: the rows for each participant. Of a sender on another host only those
-  // for this rank are known, and are alone in its vector.
+  // Where there are splits, by sender: the rows for each participant. For a sender on another host only the
+  // rows for this rank are known, and are alone in its vector.
   std::vector<std::vector<std::uint64_t>> splits;
 
   std::uint64_t count() const { return num_rows * row_count; }

@@ -15,7 +15,7 @@
 namespace tf_smddp {
 
 // How a reduction's elements may travel: float32 in a format of 16 bits, where they cross a link between
-// GPUs or hosts. What is reduced in memory that all ranks read stays as it is.
+// GPUs or hosts. A reduction in memory that all ranks read does not compress.
 enum class Compression : std::uint8_t { kNone, kFloat16, kBFloat16 };
 
 // The members are in this order so that there are few gaps: manifests lie in shared memory.

@@ -20,7 +20,7 @@ enum class DType : std::uint8_t {
 #undef TF_SMDDP_ENUMERATOR
 };
 
-// What can be done to the elements of a type.
+// The operations that a type's elements have.
 enum class Arithmetic : std::uint8_t {
   kFloat,    // every operation; results are rounded; factors apply
   kInteger,  // every operation, exact

@@ -30,7 +30,7 @@
 
 namespace tf_smddp {
 
-// What MemberRecord::gpu may be besides the id of a GPU (kernels/cuda/device.h).
+// The values of MemberRecord::gpu besides the id of a GPU (kernels/cuda/device.h).
 inline constexpr std::uint64_t kUnknownGpu = 0;
 inline constexpr std::uint64_t kNoGpu = ~std::uint64_t{0};
 
@@ -90,7 +90,7 @@ class CommunicatorSegment {
   // 1 + the rank of the job that was the last member of this host to leave. 0 until that member, which is no
   // longer active, has said so.
   std::atomic<int>& last_to_leave() { return fixed_->last_to_leave; }
-  // What the hosts know alike; the relay writes it. Only when there are ranks on other hosts.
+  // The knowledge that all hosts share; the relay writes it. Only when there are ranks on other hosts.
   // The number of the ranks of all hosts that have shut down.
   std::atomic<std::uint64_t>& num_shut_down() { return fixed_->num_shut_down; }
   // 1 when a rank of another host has shut down that had not left the communicator.

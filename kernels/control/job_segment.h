@@ -72,7 +72,7 @@ class JobSegment {
 
   // From which the batches of all communicators draw turns (kernels/collectives/backends/nccl/nccl_turns.h).
   std::atomic<std::uint64_t>& nccl_turns() { return head_->nccl_turns; }
-  // What the batches of communicator `communicator` have drawn.
+  // The turns that batches of communicator `communicator` have drawn.
   nccl::TurnRecord& nccl_turn_record(int communicator) { return head_->nccl_turn_records[communicator]; }
   // The ranks of all hosts that are known to have shut down: bit r % 64 of word r / 64. Only when there are
   // several hosts.

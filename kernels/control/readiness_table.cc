@@ -179,7 +179,7 @@ Arrival ReadinessTable::Arrive(std::uint32_t slot, std::uint64_t ticket, int ran
   const std::uint64_t ready = generation->ready.load(std::memory_order_seq_cst);
   const bool last = arrived.ContainsAll(active) && ready != open && TryReady(generation, ready, open);
   if (last) return Arrival::kLast;
-  // Of the ranks that arrive at the same time exactly one finds that it completes the host. When a rank
+  // If several ranks arrive at the same time, exactly one finds that it completes the host. When a rank
   // leaves at this moment, the host's relay finds it.
   const MemberMask here = active - outside_;
   const bool host_last = !outside_.empty() && !here.empty() && arrived.ContainsAll(here) &&

@@ -112,8 +112,8 @@ class ReadinessTable {
   ReadinessTable(std::byte* memory, const TableShape& shape, const std::atomic<std::uint64_t>* active,
                  const AbortRecord* abort);
 
-  // Finds or inserts `key`. Of a text that is longer than kKeyBytes, the part behind the limit counts by its
-  // hash alone. Errors: Internal when the table is full, naming the capacity and the setting. Any thread.
+  // Finds or inserts `key`. If a text is longer than kKeyBytes, the part behind the limit counts by its hash
+  // alone. Errors: Internal when the table is full, naming the capacity and the setting. Any thread.
   Status FindSlot(const std::string& key, std::uint32_t* slot);
 
   // Enters rank `rank` at PlaceOf(slot, ticket). On kMismatch, sets *other_manifest to the manifest of the

@@ -1,4 +1,4 @@
-// What a ticket is made of.
+// The parts of a ticket.
 //
 // Place in the stack: the bottom of control/; kernels/engine/sequencer.h draws tickets.
 #ifndef TF_SMDDP_KERNELS_CONTROL_TICKET_H_

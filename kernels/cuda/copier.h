@@ -16,7 +16,7 @@
 
 namespace tf_smddp::cuda {
 
-// What happens to the elements of a copy. Those that have no exact value are rounded to nearest even.
+// How a copy converts elements. An element without an exact value is rounded to nearest even.
 enum class Conversion {
   kNone,
   kFloat32ToFloat16,

@@ -6,7 +6,7 @@
 namespace tf_smddp::cuda {
 namespace {
 
-// What a block copies: a part of its row.
+// The part of its row that a block copies.
 struct Tile {
   unsigned long long begin;
   unsigned count;  // 0: the row has fewer tiles than others

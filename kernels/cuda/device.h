@@ -25,7 +25,7 @@
 
 namespace tf_smddp::cuda {
 
-// What orders the uses of an op's tensors. A buffer's `stream` is the address of one.
+// The streams that order the uses of an op's tensors. A buffer's `stream` is the address of one.
 struct Order {
   Stream compute = nullptr;
   Event reached;  // on `compute`, behind what made the buffer; our streams wait for it

@@ -26,7 +26,7 @@ class OwnStream {
   // Sets *event to one that is reached when all that is on the stream now has ended.
   Status Mark(Event* event) { return events_->Record(stream_, event); }
 
-  // What is put on the stream from now on waits for `event`.
+  // Work that is put on the stream from now on waits for `event`.
   Status WaitFor(const Event& event);
 
   // Calls `reached`, in the thread, when all that is on the stream now has ended, and the calls before it

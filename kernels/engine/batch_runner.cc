@@ -312,7 +312,7 @@ void BatchRunner::Complete(Requests* done) {
   TakeAll(batch_, done);
 }
 
-// What has failed here alone stays pending until the incarnation ends, which is about to fail.
+// A request that has failed here alone stays pending until the incarnation ends, which is about to fail.
 void BatchRunner::FailAlone(const Item& item) {
   failures_->FailRequest(*item.pending, item.failed);
   if (group_->table().Acknowledge(item.pending->place(), group_->index())) group_->RingAll();

@@ -111,7 +111,7 @@ class BatchRunner {
   std::unique_ptr<ReducescatterTransfer> reducescatter_;
   std::vector<Transfer*> transfers_;  // in the order in which they run
 
-  // Of the batch under way.
+  // The batch under way.
   LogReader::Batch batch_;
   std::vector<Item> items_;
   BatchState* batch_state_ = nullptr;

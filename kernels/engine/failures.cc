@@ -88,7 +88,7 @@ void Failures::OpenIncarnation() {
     state_->communicator->Fail(state_->sequencer.incarnation(), origin, text);
 }
 
-// "rank 1 called shutdown() after 14 steps (28 collectives)". Of ranks of other hosts there is less.
+// "rank 1 called shutdown() after 14 steps (28 collectives)". For ranks of other hosts there is less.
 std::string Failures::HowTheyLeft(std::uint64_t members) const {
   const std::string names = state_->communicator->Names(members);
   const int first = __builtin_ctzll(members);

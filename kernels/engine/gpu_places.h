@@ -1,8 +1,8 @@
 // GpuPlaces: which GPU each rank uses, and a warning where that is hardly what was meant.
 //
 // Place in the stack: below submission.h, which tells the other ranks, and delivery.h, which looks at what
-// they have told. Results are right wherever tensors lie; what is warned of costs time and memory. What a
-// script chooses (tf.config.set_visible_devices) is known only when the first tensor of a GPU is reduced: at
+// they have told. Results are right wherever tensors lie; what is warned of costs time and memory. A
+// script's choice (tf.config.set_visible_devices) is known only when the first tensor of a GPU is reduced: at
 // its end all ranks have arrived with it, and those with a tensor on a GPU have told which it is.
 #ifndef TF_SMDDP_KERNELS_ENGINE_GPU_PLACES_H_
 #define TF_SMDDP_KERNELS_ENGINE_GPU_PLACES_H_

@@ -39,7 +39,7 @@ class LocalGroup {
   }
   const ArenaView& view(int member) const { return job_->view(locals_[static_cast<std::size_t>(member)]); }
   bool HasShutDown(int member) const { return job_->HasLeft(locals_[static_cast<std::size_t>(member)]); }
-  // What the member publishes to the others, for all communicators together.
+  // The record that the member publishes to the others, for all communicators together.
   const RankRecord& record(int member) const {
     return job_->segment().rank(locals_[static_cast<std::size_t>(member)]);
   }

@@ -10,7 +10,7 @@
 
 namespace tf_smddp {
 
-// Of all members of the communicator, which outlives what uses it.
+// A group of all members of the communicator, which outlives the group.
 nccl::NcclTransfer::Group NcclGroup(Communicator* communicator);
 
 }  // namespace tf_smddp

@@ -27,7 +27,7 @@ bool NcclUse::MembersMayUseIt(const cuda::Device& device) const {
   RankId without;
   if (VersionOf(group_, &without) == kNoNccl) {
     const MemberRecord& member = group_->segment().member(group_->IndexOf(without.value()));
-    // Of a GPU that ranks share warns gpu_places.h.
+    // gpu_places.h warns of a GPU that ranks share.
     if (member.gpu.load(std::memory_order_seq_cst) == kNoGpu) {
       LogHostWay(device, "rank " + std::to_string(without.value()) + " does not use NCCL");
     }

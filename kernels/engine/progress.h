@@ -36,7 +36,7 @@ class Progress {
   // time.
   bool Step(Completions* held);
 
-  // What the last step that had something to do has done, in a few words. Like Step.
+  // The work of the last step that had some, in a few words. Like Step.
   const char* last_work() const { return last_work_; }
 
   // Whether there may be something to do soon, for which nobody rings.

@@ -50,8 +50,8 @@ constexpr std::uint64_t kMostInPassing = 8 << 20;
 // The right to drive the progress in the place of the sleeping thread, for as long as this lives.
 class ProgressThread::Guard {
  public:
-  // What the steps complete is appended to *held, to be called when this no longer lives: callbacks may do
-  // anything.
+  // Callbacks of what the steps complete are appended to *held, to be called when this no longer lives,
+  // since they may do anything.
   Guard(ProgressThread* thread, Progress::Completions* held) : thread_(thread), held_(held) {}
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;

@@ -15,7 +15,7 @@
 
 namespace tf_smddp {
 
-// What of a Call follows from the request alone: all but who takes part, and what lies in other ranks' cells.
+// The part of a Call that follows from the request alone: all but the participants and other ranks' cells.
 Call CallOf(const Request& request);
 
 // A tensor is reduced in place or elsewhere, never over a part of itself.

@@ -42,7 +42,7 @@ class Sequencer {
   // Both outlive it. The record is only read.
   Sequencer(FailureMemory* memory, const FailureRecord* record) : memory_(memory), record_(record) {}
 
-  // Of a request: what this rank has submitted of its group.
+  // How much of a request's group this rank has submitted.
   enum class GroupState { kNoGroup, kOpen, kWhole };
 
   struct Position {

@@ -192,7 +192,7 @@ void StallWatch::Publish(const RankSet& missing) {
   own_.waits_for().store(here.bits(), std::memory_order_seq_cst);
 }
 
-// What it publishes of ranks of other hosts stands for all of them.
+// If it publishes a rank of another host, that stands for all of them.
 RankSet StallWatch::WaitedForBy(int local) const {
   ProgressRecord& record = job_->segment().rank(local).progress;
   RankSet ranks;
@@ -252,8 +252,8 @@ void StallWatch::LookAt(RankId rank, Clock::time_point now) {
   ++seen.looks;
 }
 
-// What a rank of another host does is not seen from here. It counts as without progress while this rank
-// waits.
+// This rank does not see what a rank of another host does. That one counts as without progress while this
+// rank waits.
 void StallWatch::LookAtOtherHost(RankId rank, Clock::time_point now) {
   Seen& seen = seen_[rank.index()];
   if (!seen.watched) {

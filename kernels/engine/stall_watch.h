@@ -6,11 +6,11 @@
 // least every 5 s.
 //
 // Somewhat before a rank has waited too long, it publishes the ranks that it waits for
-// (ProgressRecord::waits_for). So all ranks can follow who waits for whom. Of the ranks that wait together,
+// (ProgressRecord::waits_for). So all ranks can follow who waits for whom. If several ranks wait together,
 // the lowest one that is not stopped writes the warning.
 //
-// A request whose result a device has still to write has not ended here, though its callback was called. What
-// a rank waits for on its own device is a wait for that rank itself.
+// The callback may run before a device has written the result. The stall watch counts such a request as
+// pending. A rank that waits for its own device waits for itself.
 //
 // Note [Progress]: the job is ended only when, for the time of SMDDP_STALL_TIMEOUT, no rank that is waited
 // for, also indirectly, has made progress; half of it where all of these wait for each other. A rank makes
@@ -62,7 +62,7 @@ class StallWatch {
   void EndedButForWriting(WaitingRequest waiting, std::function<bool()> writing);
 
  private:
-  // What this rank has seen of a rank that it waits for.
+  // This rank's view of a rank that it waits for.
   struct Seen {
     bool watched = false;  // the rest is of the stall that lasts
     std::uint64_t submitted = 0, ended = 0;

@@ -97,7 +97,7 @@ class CommunicatorCounters {
   // A request that was `submitted` then has completed `now`. The rank is *blocked* from the submission of the
   // last tensor of a group to the end of the group, since a step has nothing else to compute by then; and
   // from the submission of any other request to its end. Times that overlap count once. `arrived_last`: all
-  // other ranks had submitted it before this one. Of a group its first tensor counts, since exactly one rank
+  // other ranks had submitted it before this one. In a group the first tensor counts, since exactly one rank
   // is the last to arrive there, in whatever order each submits the tensors. (None is, in the express lane.)
   // Returns the number of the step that has ended with it, from 1 on since the communicator was made, or 0.
   std::uint64_t Blocked(const Pairing& pairing, Clock::time_point submitted, Clock::time_point now,

@@ -217,7 +217,7 @@ Status Submission::Bounce(PendingRequest* pending) {
 // `pending` is in the pending table. From Arrive on, another thread may complete it: only what Submit wrote
 // is read of it. False when its place serves another ticket: then the request is deferred.
 bool Submission::Enter(PendingRequest* pending) {
-  // The progress thread delivers the error. What has been done in part must not be done again.
+  // The progress thread delivers the error. A request that is done in part must not be done again.
   if (state_->communicator->job().aborted()) return true;
   if (pending->input_bounce != nullptr && !pending->input_bounce->fill_status().ok()) {
     failures_->FailRequest(*pending, FillError(*pending));

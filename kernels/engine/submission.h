@@ -62,8 +62,8 @@ class Submission {
   // How many have been taken so far. Any thread.
   std::uint64_t owed_rings_taken() const { return owed_rings_taken_.load(std::memory_order_seq_cst); }
 
-  // Of the last request that was submitted, where cores compute while a network moves data; else kNoGroup.
-  // While the group is open, this rank computes the rest of it. Any thread.
+  // The group state of the last submitted request, if this rank's CPU computes while the network moves data;
+  // otherwise kNoGroup. While the group is open, this rank computes the rest of it. Any thread.
   Sequencer::GroupState last_group() const { return last_group_.load(std::memory_order_relaxed); }
 
   // Appends this rank's requests that were submitted at `before` or earlier and still wait for other ranks.

@@ -2,8 +2,8 @@
 //
 // Place in the stack: above runtime.h, below mpi_wire.h.
 //
-// Two ranks are on one host if their host's name and the id of its kernel's boot are equal. What the launcher
-// says about local ranks must agree with that.
+// Two ranks are on one host if their host's name and the id of its kernel's boot are equal. The
+// launcher's local ranks must agree with that.
 #ifndef TF_SMDDP_KERNELS_MPI_HOSTS_H_
 #define TF_SMDDP_KERNELS_MPI_HOSTS_H_
 
@@ -18,7 +18,7 @@
 
 namespace tf_smddp::mpi {
 
-// What each rank tells all others. It travels as its bytes.
+// The message of each rank to all others. It travels as its bytes.
 struct Introduction {
   char host[256] = {};
   char boot[64] = {};

@@ -164,7 +164,7 @@ class LibraryOf final : public Library {
   int (*error_string_)(int, char*, int*);
   int (*get_library_version_)(char*, int*);
   Raw world_, byte_, errors_return_;
-  // Of TestSome, kept so that it allocates nothing.
+  // For TestSome, which so allocates nothing.
   std::vector<Raw> raw_;
   std::vector<int> indices_;
   std::vector<MessageStatus> statuses_;

@@ -31,8 +31,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 constexpr std::chrono::microseconds kShortest{50};
 constexpr std::chrono::microseconds kLongest{1000};
 
-// What has just been asked of MPI is not asked again: a step of the engine receives, and polls for a
-// transfer.
+// MPI is not asked again so soon after a look: a step of the engine receives, and polls for a transfer.
 constexpr std::chrono::microseconds kFresh{1};
 
 // For what is sent at the end.

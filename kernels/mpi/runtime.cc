@@ -35,7 +35,7 @@ struct MainThread {
   std::promise<void> finalized;
 };
 
-// Of this process, if it has initialised MPI. Never destroyed.
+// The one of this process, if it has initialised MPI. Never destroyed.
 MainThread* main_thread = nullptr;
 pid_t main_process = 0;
 
@@ -176,7 +176,7 @@ void Runtime::FinalizeAtExit() {
 Status Runtime::CheckThreads() {
   std::lock_guard<std::mutex> lock(mu_);
   const ThreadLevel level = library_->Threads();
-  // What the program itself calls in MPI is not held back by our lock.
+  // Our lock does not hold back the program's own calls of MPI.
   const bool ours = main_thread != nullptr;
   if (level == ThreadLevel::kMultiple || (ours && level == ThreadLevel::kSerialized)) return {};
   if (ours) {

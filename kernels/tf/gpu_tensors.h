@@ -22,10 +22,10 @@ class GpuTensors {
   // Sets *tensors to nullptr for an op on the CPU. Errors: Internal or DeviceLost, what the driver says.
   static Status Of(tensorflow::OpKernelContext* context, std::shared_ptr<GpuTensors>* tensors);
 
-  // Of what computes on `stream` (CUstream), such as a program of XLA's. Errors: likewise.
+  // For computation on `stream` (CUstream), such as a program of XLA's. Errors: likewise.
   static Status On(void* stream, std::shared_ptr<GpuTensors>* tensors);
 
-  // What our streams do from now on waits for what TensorFlow has put on its stream until now: the
+  // Work on our streams from now on waits for what TensorFlow has put on its stream until now: the
   // computation of the inputs, and what used the outputs' memory before. Call it when the tensors have been
   // allocated.
   Status Mark() { return device_->Mark(&order_); }

@@ -117,7 +117,7 @@ void StepError::Receive(const std::shared_ptr<Answer>& answer) const {
 
 std::string DescribeStepError(const absl::Status& error) {
   if (error.ok()) return "was cancelled (if it failed, its own output says why)";
-  // What follows is the place in the graph, which means nothing to another rank.
+  // The rest is the place in the graph, which means nothing to another rank.
   const std::string_view message = error.message();
   std::string text =
       ValidUtf8(std::string(Utf8Prefix(message.substr(0, message.find("\n\t [[{{")), kMaxTextBytes)));

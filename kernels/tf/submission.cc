@@ -104,7 +104,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
     // After a failure, too: a copy to an output may be under way, whose memory TensorFlow is about to reuse.
     gpu_->WhenWritten([self = shared_from_this()](const Status& written) {
       if (self->status_.ok()) self->status_ = written;
-      // What `done` does would hold up the thread that watches the device.
+      // The work of `done` would hold up the thread that watches the device.
       (*self->context_->runner())([self] { self->Finish(); });
     });
   }

@@ -36,9 +36,9 @@ struct AllocatorSource {
   tensorflow::AllocatorFactory* factory;  // the registry's, which never deletes one
 };
 
-// What is registered for the allocator of the CPU. An allocator in front of TensorFlow's own must find that
-// one. The registry's lock is not taken: call it where libraries are loaded, or where the registry calls a
-// factory.
+// The factory that is registered for the CPU's allocator. An allocator in front of TensorFlow's own must find
+// that one. The registry's lock is not taken: call it where libraries are loaded, or where the registry calls
+// a factory.
 //
 // Replaced by: a public list of the registry's factories.
 std::vector<AllocatorSource> AllocatorSources();

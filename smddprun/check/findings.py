@@ -1,4 +1,4 @@
-"""What `smddprun --check` has found: lines for a person, and their way from one process to another. Pure."""
+"""The findings of `smddprun --check`: lines for a person, and their way from one process to another. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was found on one host. `versions` is compared between hosts; its keys are in `MUST_AGREE`."""
+    """The findings on one host. `versions` is compared between hosts; its keys are in `MUST_AGREE`."""
 
     host: str
     findings: tuple[Finding, ...]

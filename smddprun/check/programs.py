@@ -51,7 +51,7 @@ class Ended(NamedTuple):
         return [line.rstrip() for line in lines if line.strip() and findings.MARK not in line]
 
     def excerpt(self) -> str:
-        """What a person needs of its output: the last error of Python, or else its first and last lines."""
+        """The lines that a person needs: the last error of Python, or else its first and last lines."""
         lines = self.lines()
         errors = [match.group() for match in map(_ERROR.search, lines) if match]
         if errors:

@@ -66,7 +66,7 @@ def test_the_committed_results_fit_the_formula():
 
 
 def test_our_way_beats_a_ring_on_many_hosts():
-    """What docs/cluster-model.md says: since pieces grow with the hosts, their parts do not get too small."""
+    """As docs/cluster-model.md says: since pieces grow with the hosts, their parts do not get too small."""
     for hosts in (2, 16, 128, 1024):
         ours, ring = (
             formula.step_seconds(each, NETWORK, hosts, 8, "keras_resnet50") for each in ("ours", "hosts_ring")

@@ -2,7 +2,7 @@
 
 import pytest
 from driver.figures import figures, size_text, time_text
-from driver.report import BEGIN, END, insert
+from driver.report import BEGIN, END, _results, insert, is_in_document
 from driver.summary import Claim, lowest
 from driver.tables import suite_table
 from peers.base import implementations
@@ -114,3 +114,13 @@ def test_implementations_have_names_of_their_own():
 def test_variants():
     assert parse_variant("stock-like:A=1,B=x=y") == ("stock-like", {"A": "1", "B": "x=y"})
     assert parse_variant("tf_smddp") == ("tf_smddp", {})
+
+
+def test_the_document_has_some_sizes_and_its_summary_counts_all():
+    memcpy = {1 << 20: 2.0, 4 << 20: 1.0, 25 << 20: 3.0}
+    own = [record("engine", "0/a", [1.0], size, ratio) for size, ratio in memcpy.items()]
+    records = [{**each, "suite": "graph-2", "work": "sweep"} for each in own]
+    records.append({"suite": "graph-2", "suite_title": "graph", "absent": []})
+    text = "\n".join(_results(records, ["graph-2"], "", is_in_document))
+    assert "| graph, from 1 MiB on, to memcpy | 1× | 4 MiB |" in text
+    assert "\n| 1 MiB |" in text and "\n| 25 MiB |" in text and "\n| 4 MiB |" not in text

@@ -1,4 +1,4 @@
-"""What the tables of whole training say, and the busy loop beside it. Standard library only."""
+"""The tables of whole training, and the busy loop beside it. Standard library only."""
 
 import json
 import os

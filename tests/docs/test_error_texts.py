@@ -12,7 +12,7 @@ FOLDERS = {"tf_smddp": ("*.py",), "smddprun": ("*.py",), "kernels": ("*.cc", "*.
 PATHS = [
     path for folder, ends in FOLDERS.items() for end in ends for path in sorted((ROOT / folder).rglob(end))
 ]
-# What a text has in place of a value: an expression of Python's, or one between two strings in C++.
+# A text has this in place of a value: an expression of Python's, or one between two strings in C++.
 VALUE = "\x00"
 
 
@@ -30,7 +30,7 @@ def sources():
 
 
 def pieces(text):
-    """What stands between the values of a quoted text."""
+    """The pieces between the values of a quoted text."""
     return [each for each in (piece.strip() for piece in text.replace('"', "'").split("…")) if len(each) > 3]
 
 
@@ -63,7 +63,7 @@ def warnings_of_python(source):
 
 
 def text_of(node):
-    """What is written out in an expression, with VALUE for the rest."""
+    """The written-out part of an expression, with VALUE for the rest."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.BinOp):
@@ -84,7 +84,7 @@ def is_quoted(text):
 
 
 def test_the_page_has_each_warning():
-    """Each that is written out where it is given. Of errors the page has those that users meet."""
+    """Each that is written out where it is given. The page has only the errors that users meet."""
     texts = []
     for path in PATHS:
         texts += (warnings_of_python if path.suffix == ".py" else warnings_of_cpp)(path.read_text())

@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 import pytest
+import reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.md")])
@@ -47,8 +48,15 @@ def all_of(path):
 def test_the_reference_has_each_public_name_once():
     names = []
     for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
-        names += re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+        names += reference.HEADING.findall(page.read_text())
     public = {f"tf_smddp.{name}" for name in all_of("tf_smddp/__init__.py") - {"global_process_set"}}
     public |= {f"tf_smddp.keras.callbacks.{name}" for name in all_of("tf_smddp/keras/callbacks/__init__.py")}
     assert sorted(names) == sorted(public)
     assert "### global_process_set" in (ROOT / "docs" / "reference" / "job.md").read_text()
+
+
+@pytest.mark.parametrize("page", sorted(reference.PAGES.glob("*.md")), ids=lambda path: path.stem)
+def test_the_reference_has_the_docstrings_of_the_sources(page):
+    text = page.read_text()
+    assert reference.filled(text) == text, "run `python tools/reference.py`"
+    assert reference.filled(text.replace("Collective: ", "Alone: ")) == text

@@ -3,8 +3,8 @@
 
     tests/fuzz/keep_seeds.py [FOLDER]
 
-FOLDER is where run.sh has put its corpora (default: .cache/fuzz). Of each corpus it keeps inputs that reach
-different code, of each length some.
+FOLDER is where run.sh has put its corpora (default: .cache/fuzz). From each corpus it keeps inputs that reach
+different code, some for each length.
 """
 
 import pathlib

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds each target of this folder with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer, and runs it
-# for SECONDS_EACH seconds (default: 5). Needs clang; on Debian: apt-get install clang. What it finds lies in the
+# for SECONDS_EACH seconds (default: 5). Needs clang; on Debian: apt-get install clang. Its findings lie in the
 # folder OUT (default: .cache/fuzz), as does the corpus, which the next run goes on with.
 #     tests/fuzz/run.sh [SECONDS_EACH [TARGET...]]
 set -eu

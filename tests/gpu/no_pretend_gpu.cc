@@ -1,5 +1,5 @@
-// What the tests call of the pretend GPU, for runs on a real one: a GPU's streams have no roles and no
-// policies.
+// The functions of the pretend GPU that tests call, for runs on a real one: a GPU's streams have no roles and
+// no policies.
 #include <cstdint>
 
 #include "tests/pretend_gpu/pretend_gpu.h"

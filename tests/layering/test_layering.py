@@ -116,7 +116,7 @@ def test_comments_and_strings_do_not_read_the_environment(tree):
 
 
 def test_git_knows_no_file_that_the_rules_skip():
-    """What outside_paths leaves out (caches, build output) must never be committed."""
+    """Files that outside_paths leaves out (caches, build output) must never be committed."""
     listed = subprocess.run(
         ["git", "ls-files", "--", *layering.NOT_OURS], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -190,7 +190,7 @@ inline Obey() {
   fi
 }
 
-/* FailWhenDrained: what was launched before has completed. What has not been launched gets the error. */
+/* FailWhenDrained: all launches before have completed. Requests that have not been launched get the error. */
 inline FailHere() {
   ticket = 0;
   do
@@ -235,7 +235,7 @@ proctype Host(byte h) {
 #endif
 #if ABORT
   :: atomic { !aborted[h] && HEARS_ABORT -> told[h] ? kind; TellOthers(kind); aborted[h] = kind; kind = 0 }
-  /* What a host sends before it dies comes long before its silence is noticed. */
+  /* Messages that a host sends before it dies come long before its silence is noticed. */
   :: atomic { !aborted[h] && LISTENS && empty(told[h]) && aborted[BEFORE(h)] == DEAD ->
        TellOthers(SILENCE); aborted[h] = SILENCE }
 #endif

@@ -17,7 +17,7 @@ MAX_MEGABYTES = 4000
 
 
 class Outcome(NamedTuple):
-    """What an exploration found."""
+    """The findings of an exploration."""
 
     states: int
     seconds: float

@@ -11,7 +11,7 @@
 #define CALLERS 1
 #endif
 
-/* What has been published and not been taken. A step looks at the things in this order: the one that a step has made, then one
+/* The things that have been published and not been taken. A step looks at the things in this order: the one that a step has made, then one
    for each peer and each caller. */
 #define THINGS (1 + PEERS + CALLERS)
 bit published[THINGS];

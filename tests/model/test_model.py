@@ -5,8 +5,8 @@ from typing import Dict, Tuple
 import model
 import pytest
 
-# What is explored whole: the parameters of parameters.pml that differ from 2 ranks, 2 steps of one request,
-# no failure.
+# Scenarios that are explored whole: the parameters of parameters.pml that differ from 2 ranks, 2 steps of one
+# request, no failure.
 SCENARIOS: Dict[str, Tuple[str, ...]] = {
     # Failures and incarnations: a step fails at any point, by itself or from another thread, on one rank or
     # on both.
@@ -40,7 +40,7 @@ SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "aborts_and_fails": ("STEPS=1", "ABORT=1", "FAILURES=1", "FAILING=1", "FAILS_WHEN=2", "CHUNKS=0"),
 }
 
-# What `make test` explores: one scenario of each kind. What is found changes only with the model, and whoever
+# The scenarios that `make test` explores: one of each kind. The result changes only with the model. Whoever
 # changes that runs `make model`, which explores all.
 SHORT = {
     "two_ranks",
@@ -62,7 +62,7 @@ ALWAYS_FOUND = {
     "FAILS_AT_ONCE",
 }
 
-# What each change to the protocol breaks: the scenario that finds it, smaller where a smaller one does.
+# For each change to the protocol the scenario that it breaks, smaller where a smaller one finds it.
 MUTATIONS: Dict[str, Tuple[str, ...]] = {
     # Table and log.
     "RETIRED_BY_FIRST": ("STEPS=1",),

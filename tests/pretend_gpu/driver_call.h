@@ -1,4 +1,4 @@
-// What each function of the driver API begins with.
+// The beginning of each function of the driver API.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_DRIVER_CALL_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_DRIVER_CALL_H_
 

@@ -1,4 +1,4 @@
-// What another library calls that puts work of its own on streams, as NCCL does (nccl/). It also has
+// For a library that puts work of its own on streams, as NCCL does (nccl/). It also has
 // diagnostics.h for sentences, point.h for BlockedScope, and handles.h for its handles.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_EXTENSION_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_EXTENSION_H_

@@ -69,7 +69,7 @@ class HandleTable {
     return object;
   }
 
-  // Of how many destroyed objects the table knows by what.
+  // So many destroyed objects the table remembers.
   static constexpr std::size_t kRemembered = 10'000;
 
   const std::string kind_;

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kAlignment = 512;
 constexpr std::size_t kLeastGuard = 512;
 constexpr unsigned char kGuard = 0xFD;
-// Programs with allocators of their own take most of a device at once. What is behind this many bytes of an
+// Programs with allocators of their own take most of a device at once. Memory behind this many bytes of an
 // allocation stays zero, and takes no memory of the machine.
 constexpr std::size_t kPoisonedBytes = std::size_t{64} << 20;
 

@@ -80,8 +80,8 @@ Space* SpaceOf(const void* address);
 std::shared_ptr<Allocation> AllocationOf(Space* space, const void* address, std::size_t bytes,
                                          const char* what);
 
-// What memory holds before it is written, and after it is freed: not-a-number in all floating-point types,
-// and -1 in integers; then a large number, and -2.
+// The content of memory before it is written, and after it is freed: not-a-number in all floating-point
+// types, and -1 in integers; then a large number, and -2.
 inline constexpr unsigned char kFresh = 0xFF;
 inline constexpr unsigned char kFreed = 0xFE;
 

@@ -1,5 +1,6 @@
-// What programs ask of NVML and cuDNN when they make a device or compile for it, and texts for errors of the
-// mathematical libraries. All else of them is missing: a program sees that when it looks the function up.
+// The functions of NVML and cuDNN that programs call when they make a device or compile for it, and texts for
+// errors of the mathematical libraries. All else of them is missing: a program sees that when it looks the
+// function up.
 #include <cstddef>
 #include <string>
 

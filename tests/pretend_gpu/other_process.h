@@ -1,4 +1,4 @@
-// What one process sees of another one of the same machine and user, through /proc.
+// The view of another process of the same machine and user, through /proc.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_OTHER_PROCESS_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_OTHER_PROCESS_H_
 

@@ -11,7 +11,7 @@
 //   drawn   One of the three for each stream, from the seed.
 //   paced   Each task that works on memory takes a time (PRETEND_GPU_PACE_US), and comes at once after the
 //   one
-//           before it, as on a GPU that is busy. What overlaps is in PRETEND_GPU_TRACE.
+//           before it, as on a GPU that is busy. PRETEND_GPU_TRACE shows the overlap.
 //
 // "tensorflow=lazy,*=prompt" is the adversary of a library that forgets to wait for TensorFlow's stream.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_POLICY_H_

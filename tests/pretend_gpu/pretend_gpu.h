@@ -1,4 +1,4 @@
-// What programs and libraries that know the stand-in may call: roles, policies, and the twins of kernels.
+// The API for programs and libraries that know the stand-in: roles, policies, and the twins of kernels.
 //
 // A twin is the host version of a GPU kernel. It is registered by the kernel's name, and runs on the thread
 // of the stream on which the kernel is launched:
@@ -117,7 +117,7 @@ std::tuple<Arguments...> ArgumentsOf(void** arguments, std::index_sequence<I...>
 }  // namespace internal
 
 // Makes a twin of a function that does what one thread of the kernel does. The threads run one after the
-// other: kernels with __syncthreads need twins of their own. Of each pointer, only its first byte is checked.
+// other: kernels with __syncthreads need twins of their own. Only the first byte of each pointer is checked.
 template <class... Arguments>
 Bind EachThread(void (*kernel)(Arguments...)) {
   return [kernel](const Launch& launch, void** arguments) -> std::function<void()> {

@@ -244,7 +244,8 @@ PtxStep Access(const PtxInstruction& instruction, PtxRegisters& registers) {
   });
 }
 
-// What stands between the op and the last type. Others would change what the instruction does.
+// Whether the parts between the op and the last type are known. Others would change what the instruction
+// does.
 bool PartsAreKnown(const std::vector<std::string>& name) {
   static const auto* const known = new std::set<std::string>{
       "global", "param", "nc", "v2", "v4", "to", "lo", "wide", "rn", "ftz", "approx", "full"};

@@ -1,5 +1,6 @@
-// What instructions of PTX do to the registers of one thread. Here are those that kernels for elementwise ops
-// consist of: none by which threads of a block talk to each other, and of half precision conversions alone.
+// The effects of PTX's instructions on the registers of one thread. Here are those that kernels for
+// elementwise ops consist of: none by which threads of a block talk to each other, and of half precision
+// conversions alone.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_PTX_STEPS_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_PTX_STEPS_H_
 
@@ -30,7 +31,7 @@ class PtxRegisters {
   // Returns the place of "%r1", of a parameter's address, or of a constant of this type ("42", "0f3F800000").
   std::size_t PlaceOf(const std::string& operand, const std::string& type);
 
-  // What they hold when a thread begins: the constants.
+  // Their content when a thread begins: the constants.
   const std::vector<std::uint64_t>& initial() const { return initial_; }
 
  private:

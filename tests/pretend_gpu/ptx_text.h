@@ -1,4 +1,4 @@
-// The text of PTX, NVIDIA's assembly language, taken apart. What it means is in ptx_steps.h.
+// The text of PTX, NVIDIA's assembly language, taken apart. Its meaning is in ptx_steps.h.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_PTX_TEXT_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_PTX_TEXT_H_
 

@@ -1,4 +1,4 @@
-// What the functions of the runtime API share.
+// The shared part of the functions of the runtime API.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_RUNTIME_CALL_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_RUNTIME_CALL_H_
 

@@ -1,4 +1,4 @@
-// The runtime API: streams, events, kernels. Of fat binaries, only the names of kernels are kept.
+// The runtime API: streams, events, kernels. Only the names of kernels are kept of fat binaries.
 #include <algorithm>
 #include <map>
 #include <mutex>

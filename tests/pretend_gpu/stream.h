@@ -19,7 +19,7 @@
 
 namespace pretend_gpu {
 
-// What a stream does at its turn.
+// The work that a stream does at its turn.
 struct Task {
   std::function<void()> run;  // may be empty
   std::vector<Use> uses;      // memory that must live until the task is done

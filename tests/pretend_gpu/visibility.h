@@ -1,4 +1,4 @@
-// What the library shows to other libraries, besides the C functions: see extension.h.
+// The mark of what other libraries see, besides the C functions: see extension.h.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_VISIBILITY_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_VISIBILITY_H_
 

@@ -1,4 +1,4 @@
-"""What all Python tests share: the marks that select tests, TensorFlow's log level, the engine's strictness.
+"""Shared by all Python tests: the marks that select tests, TensorFlow's log level, the engine's strictness.
 
 The marks are described in pyproject.toml. A test that a mark leaves out is deselected before the run, on all
 ranks alike, so a test that has passed is one that ran. run_tests.py checks that each test was selected

@@ -124,7 +124,7 @@ class RunningJob:
         shutil.rmtree(self._folder)
 
     def reports(self) -> List[Dict[str, Any]]:
-        """What the ranks have reported so far."""
+        """The reports of the ranks so far."""
         found = []
         for rank in range(self._num_ranks):
             path = self._reports / str(rank)
@@ -157,7 +157,7 @@ class RunningJob:
         return Job(exit_code, output, self.reports(), leftovers)
 
     def _leftovers(self) -> List[str]:
-        """What is still there, a second after the end."""
+        """The processes and files that are still there, a second after the end."""
         deadline = time.monotonic() + 1.0
         while True:
             found = [f"process {pid}" for pid in marked_processes(_MARK, self._mark)]

@@ -1,9 +1,9 @@
 """Runs Horovod's own test files through tf_smddp.horovod: horovod_suite.py CHECKOUT [--np 2 3].
 
 By hand, since it needs a checkout of github.com/horovod/horovod, and the packages parameterized, mock and
-cloudpickle. The files run as they are, with modules named `horovod...` that are this layer's. What fails
-must be in horovod_suite.toml, with its reason; the exit code is 1 if anything else fails, or if something
-that is listed there does not fail.
+cloudpickle. The files run as they are, with modules named `horovod...` that are this layer's. A test that
+fails must be in horovod_suite.toml, with its reason; the exit code is 1 if anything else fails, or if
+something that is listed there does not fail.
 """
 
 import argparse

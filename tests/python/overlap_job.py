@@ -105,7 +105,7 @@ def waited_for(spans):
 
 
 def least(function, measure):
-    """Of some rounds. All ranks have the same figures, so all end at the same round."""
+    """The least of some rounds. All ranks have the same figures, so all end at the same round."""
     found = []
     while len(found) < ROUNDS and not (found and min(found) < ENOUGH):
         found.append(measure(transfers(function)))

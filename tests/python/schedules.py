@@ -91,7 +91,7 @@ def op_defined(dtype: tf.DType, op: sdp.ReduceOp) -> bool:
 
 
 def reduce(inputs: List[np.ndarray], call: Call) -> np.ndarray:
-    """What NumPy makes of the ranks' inputs, in the wider type where a result is rounded once."""
+    """NumPy's result of the ranks' inputs, in the wider type where a result is rounded once."""
     dtype = call.dtype.as_numpy_dtype
     if call.dtype == tf.bool:
         return (np.all if call.op == sdp.ReduceOp.MIN else np.any)(inputs, axis=0)

@@ -32,7 +32,7 @@ RANKS = 4
 STEPS = 300
 # A start takes a few seconds alone, and many on a machine that is busy with other work.
 SECONDS_PER_START = 90.0
-# What Python and TensorFlow may take more at the end of a job than at its begin, without a leak.
+# Python and TensorFlow may take so much more at the end of a job than at its begin, without a leak.
 RANK_GROWTH_BYTES = 64 << 20
 LAUNCHER_GROWTH_BYTES = 8 << 20
 
@@ -153,7 +153,7 @@ def train(folder: pathlib.Path, seed: int, faults: int) -> Tuple[Job, List[Tuple
 
 
 def problems_of(job: Job, samples: List[Tuple[int, int]], faults: int, fatal: int, weight: str) -> List[str]:
-    """What is wrong with a job that has ended."""
+    """The problems of a job that has ended."""
     found = [f"left behind: {each}" for each in job.leftovers]
     if job.exit_code != 0:
         found.append(f"exit code {job.exit_code}")

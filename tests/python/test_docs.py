@@ -8,7 +8,7 @@ from harness import ROOT, run_job
 
 # The pages whose examples go on from each other. Those that are whole programs are in test_snippets.py.
 PAGES = ("devices.md", "api.md", "keras.md", "xla.md", "troubleshooting.md")
-# What the examples use but do not define.
+# Names that the examples use but do not define.
 BEFORE = """
 sdp.init()
 gradients = [tf.ones([2]), tf.ones([3])]

@@ -1,4 +1,4 @@
-"""What pip shows of the installed package: its authors, its licence, README.md. It has no home page yet."""
+"""The installed package as pip shows it: its authors, its licence, README.md. It has no home page yet."""
 
 import importlib.metadata
 
@@ -13,7 +13,7 @@ def test_metadata():
     assert metadata["Author"] == "The tf_smddp authors"
     assert metadata["License"] == "Apache-2.0"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    # Of an earlier README.md, perhaps, where only Python's files were renewed.
+    # Perhaps that of an earlier README.md, where only Python's files were renewed.
     assert metadata["Description"].startswith((ROOT / "README.md").read_text().split("\n\n")[0])
     assert "\n## Install\n" in metadata["Description"]
     licence = next(file for file in installed.files if file.name == "LICENSE")

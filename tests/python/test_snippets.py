@@ -34,7 +34,7 @@ AFTER_INIT = "quickstart.md 5"
 # torch's program. The test environments have no torch.
 NOT_RUN = {"moving.md 7"}
 
-# What each worker needs; the launcher gives the number.
+# The variable of each worker; the launcher gives the number.
 WORKERS = """
 import json, os
 

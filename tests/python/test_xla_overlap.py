@@ -3,7 +3,7 @@
 In one job a transfer takes 200 ms, and the backward pass of each of the four layers longer. So of 800 ms only
 the last one is waited for: the transfers start when their gradients are there, not at the end. In the other
 a transfer takes much longer than all layers. So the gradients come while the first is under way: none waits
-for the one before. What does it under jit_compile is the chain of starts: calls that each wait for their own
+for the one before. The chain of starts does it under jit_compile: calls that each wait for their own
 result, which is what an op for each tensor amounts to there, have all of it exposed.
 """
 

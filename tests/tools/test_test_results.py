@@ -1,4 +1,4 @@
-"""What run_tests.py counts: a test that failed, hung or vanished anywhere is never a passed one."""
+"""The counts of run_tests.py: a test that failed, hung or vanished anywhere is never a passed one."""
 
 import json
 

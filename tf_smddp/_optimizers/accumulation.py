@@ -20,7 +20,7 @@ Reduce = Callable[[Sequence[Any], Sequence[Any]], List[Any]]
 
 
 class Accumulation:
-    """What one optimizer has added up so far.
+    """The gradients that one optimizer has added up so far.
 
     Its variables are not part of the optimizer's state: a checkpoint is that of the plain optimizer, and what
     has been added up since the last step is lost with the process. In a v1 graph they are local variables.

@@ -31,15 +31,15 @@ struct CallDescription {
   Operation operation;  // without the dtype, which each tensor has
   CommunicatorId communicator = kWorld;
   bool has_ticket = false;  // an operand says how the tensors pair
-  // Of a ticket that a call of the same computation draws: not 0, and different for different tickets in this
-  // process.
+  // The number of a ticket that a call of the same computation draws: not 0, and different for different
+  // tickets in this process.
   std::uint64_t ticket_number = 0;
   Pairing::Kind pairing = Pairing::kSequence;  // without one
   std::uint32_t num_params = 1;
   std::vector<std::int64_t> splits;  // kAlltoall
   std::vector<Tensor> tensors;       // a barrier has one, without elements
 
-  // Of a call that starts or finishes one tensor of a group: the tensor's place among them in that order.
+  // If a call starts or finishes one tensor of a group: the tensor's place among them in that order.
   std::uint32_t place = 0;
   std::uint32_t places = 1;
 

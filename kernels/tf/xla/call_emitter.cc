@@ -43,8 +43,8 @@ XlaResource* FindResource(XlaContext* computation) {
   return nullptr;
 }
 
-// What holds the chain's end in this computation: what the one around it has handed in, or a new one, which
-// goes on from there unless nothing was handed in.
+// The resource that holds the chain's end in this computation: the one that the computation around it has
+// handed in, or a new one, which goes on from there unless nothing was handed in.
 XlaResource* ChainEnd(XlaContext* computation, ::xla::XlaBuilder* builder, bool hand_back) {
   XlaResource* const handed_in = FindResource(computation);
   if (handed_in != nullptr && hand_back) return handed_in;

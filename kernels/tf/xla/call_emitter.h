@@ -44,7 +44,7 @@ class CallEmitter {
   // it; then this must be the first call of the computation's emitters.
   absl::Status ChainResource(bool hand_back, tensorflow::XlaResource** resource);
 
-  // Emits a call that only passes on the token. What follows in the chain runs when `tensor` has been
+  // Emits a call that only passes on the token. The rest of the chain runs when `tensor` has been
   // computed.
   absl::Status Pass(xla::XlaOp tensor);
 

@@ -23,7 +23,7 @@ namespace tf_smddp {
 
 enum class CallKind { kTicket, kStart, kFinish, kRun, kPass };
 
-// What differs between devices. A call has one, and makes it anew.
+// The part that differs between devices. A call has one, and makes it anew.
 class CallMemory {
  public:
   virtual ~CallMemory() = default;

@@ -3,8 +3,8 @@
 // Place in the stack: between XLA's programs, which know the functions by name (custom_calls.h), and calls.h.
 //
 // All buffers lie in the GPU's memory. XLA runs a program by putting its kernels on a stream, one behind the
-// other, from one thread. When it comes to a call, it calls us in that thread with the stream. What the
-// program has computed until then may still be under way, and what we put on the stream, or have finished
+// other, from one thread. When it comes to a call, it calls us in that thread with the stream. The
+// program's work until then may still be under way, and what we put on the stream, or have finished
 // when we return, comes before the rest of the program. So a start is quick: our own streams wait for an
 // event on XLA's stream. A finish, and a call that runs a whole collective, keep the thread until the results
 // are in the GPU's memory. Meanwhile the GPU computes what is on the stream already.
@@ -14,7 +14,7 @@
 // after all of the computation before. One thread makes all calls of one execution of a program, one after
 // the other, so the values are kept for that thread. The chain of calls has one group under way at a time, so
 // a thread has one token. A ticket has a number of its own in the call's description, and is drawn before it
-// is used. What a program brings along as a ticket, such as a constant, has no number, and is read.
+// is used. A ticket that a program brings along, such as a constant, has no number, and is read.
 #include <cstddef>
 #include <cstdint>
 #include <future>

@@ -24,9 +24,9 @@
 
 namespace tf_smddp {
 
-// Of a request whose output is not in the host's memory: has its argument called, once, when what the request
-// has written is in the output's memory; or with an error. It is called once, when the request has ended.
-// What it holds lives until the run is destroyed. nullptr for the host's memory.
+// For a request whose output is not in the host's memory: has its argument called, once, when the request's
+// result is in the output's memory; or with an error. It is called once, when the request has ended. All that
+// it holds lives until the run is destroyed. nullptr for the host's memory.
 using WhenWritten = std::function<void(std::function<void(const Status&)>)>;
 
 class GroupRun : public std::enable_shared_from_this<GroupRun> {

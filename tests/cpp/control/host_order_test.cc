@@ -168,7 +168,7 @@ TEST_F(HostOrderTest, HostsThatDisagreeFailTheIncarnationAndWhatElseWaitedInIt) 
   for (const char* text : {"rank 0 has allreduce", "rank 1 has barrier"}) {
     EXPECT_NE(out[0].text.find(text), std::string::npos) << out[0].text;
   }
-  // What was sent before the failure came is of the incarnation that ended.
+  // A report that was sent before the failure came is of the incarnation that ended.
   EXPECT_TRUE(Take(1, Ready(2, {1})).empty());
   EXPECT_TRUE(Take(0, Ready(3, {0, 2}, {CollectiveKind::kAllreduce}, 1)).empty());
   EXPECT_EQ(Take(1, Ready(3, {1}, {CollectiveKind::kAllreduce}, 1)).size(), 1u);
@@ -322,7 +322,7 @@ TEST(RelayMessage, AHostGetsTheSplitsForItsOwnRanks) {
   EXPECT_FALSE(HasSplits(message));
 }
 
-// What ranks at equal distances bring alike takes no more bytes for more ranks.
+// Equal parts of ranks at equal distances take no more bytes for more ranks.
 TEST(RelayMessage, KeepsThePartsOfManyRanksInFewBytes) {
   const auto sizes = [](int ranks, int step) {
     RelayMessage message;

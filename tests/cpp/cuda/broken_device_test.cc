@@ -37,7 +37,7 @@ Status ReduceComputed(Engine& engine, Compute* compute, const Floats& data) {
   return status.ok() ? written : status;
 }
 
-// What a rank has on its device. Nothing can be freed on a broken one, so it stays.
+// The tensors that a rank has on its device. Nothing can be freed on a broken one, so it stays.
 struct KeptTensors {
   explicit KeptTensors(int rank) : compute(rank), data(&compute, kElements) {}
   Compute compute;
@@ -56,8 +56,8 @@ KeptTensors* MakeTensors(int rank) {
 void ExpectTheEnd(int calls, bool nccl) {
   SCOPED_TRACE("after " + std::to_string(calls) + " calls, NCCL " + std::to_string(nccl));
   const auto begin = std::chrono::steady_clock::now();
-  // What is on the pretend GPU's streams when it breaks still runs, and must not be late for memory of the
-  // host.
+  // Work that is on the pretend GPU's streams when it breaks still runs, and must not be late for memory of
+  // the host.
   pretend_gpu_set_policy(nccl ? "random" : "prompt");
   Meeting meeting(3);
   RunRanks(

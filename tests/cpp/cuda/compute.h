@@ -1,4 +1,4 @@
-// What a rank on the pretend GPU computes with: its device, its stream, and floats there.
+// The means of a rank on the pretend GPU: its device, its stream, and floats there.
 #ifndef TF_SMDDP_TESTS_CPP_CUDA_COMPUTE_H_
 #define TF_SMDDP_TESTS_CPP_CUDA_COMPUTE_H_
 
@@ -20,7 +20,7 @@ class Compute {
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;
 
-  // What the engine's streams do waits for all that is on the stream now. Ops have an order each.
+  // The engine's streams wait for all that is on the stream now. Ops have an order each.
   void Mark() { Mark(&order); }
   void Mark(cuda::Order* order) const;
 
@@ -71,7 +71,7 @@ Request Allreduce(const Floats& data, const char* label, cuda::Order* input, cud
 // Runs sums until they are made on GPUs, which the ranks find at the same step.
 Status UseGpus(Engine& engine, Compute* compute, const Floats& data);
 
-// What is put on a stream from its making to LetGo does not begin.
+// Work that is put on a stream from its making to LetGo does not begin.
 class Hold {
  public:
   explicit Hold(CUstream stream);

@@ -158,7 +158,7 @@ std::vector<Trial> TrialsOf(int size) {
 constexpr const char* kPolicies[] = {"prompt", "random", "compute=lazy,*=prompt", "compute=prompt,*=lazy",
                                      "lazy"};
 
-// What only NCCL's tensors have.
+// Tests for tensors that NCCL reduces.
 class NcclEngineTest : public ::testing::TestWithParam<const char*> {
  protected:
   NcclEngineTest() { pretend_gpu_set_policy(GetParam()); }
@@ -311,7 +311,7 @@ TEST(NcclEngine, CompressesMoreThanTheBufferHolds) {
   });
 }
 
-// What is not supported on GPUs goes through the host, in the same groups.
+// Requests that are not supported on GPUs go through the host, in the same groups.
 TEST_P(GpuEngineTest, RunsEachCollectiveWithEachTypeAndOp) {
   RunRanks(3, [](int rank, Engine& engine) {
     Compute compute(DeviceOf(rank));

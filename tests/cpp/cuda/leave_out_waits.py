@@ -19,7 +19,7 @@ import tempfile
 from typing import Dict, List, Tuple
 
 LIMIT_S = 60
-# What waits in the tests themselves is no business of ours.
+# Waits of the tests themselves are no business of ours.
 OURS = ("tf_smddp::cuda::", "tf_smddp::nccl::")
 
 Functions = Tuple[str, ...]
@@ -53,7 +53,7 @@ def functions_of(program: str, wait: str) -> Functions:
     """Returns the functions that make the wait, the nearest first; none if it is made by another library."""
     binary = split(program)[1][0]
     callers = [place.rsplit("+", 1) for place in wait.split()]
-    # What begins a thread is in another file.
+    # The beginning of a thread is in another file.
     own = list(itertools.takewhile(lambda caller: caller[0] == pathlib.Path(binary).name, callers))
     if not own:
         return ()

@@ -58,8 +58,8 @@ TEST(NcclAbortOfTheJob, EachRankHasItsErrorBeforeNcclHasEnded) {
       slow, /*orderly=*/false);
 }
 
-// The first sum is complete, and rank 0 has come to it on its stream, when rank 1 ends the job. What rank 0
-// gets is spoiled, and the calls end well there. Its progress thread knows nothing yet: it sleeps.
+// The first sum is complete, and rank 0 has come to it on its stream, when rank 1 ends the job. Rank 0's
+// result is spoiled, and the calls end well there. Its progress thread knows nothing yet: it sleeps.
 TEST(NcclAbortOfTheJob, AResultThatTheAbortOfAnotherRankSpoilsIsAnError) {
   Meeting meeting(2);
   const Tweak sleepy = [](int rank, Config* config) {

@@ -91,7 +91,7 @@ TEST(NcclScalar, IsEachNormalNumberOfTheHalfTypes) {
       ASSERT_EQ(normal, ScalarOf(type, value, &bits)) << pattern;
       ASSERT_EQ(normal ? pattern : 77u, bits);
       if (!normal || size == 0 || size + 1 == infinity) continue;
-      // What lies between this number and the next, and the tie.
+      // Numbers between this one and the next, and the tie.
       const double next = DecodeHalf(format, static_cast<std::uint16_t>(pattern + 1));
       for (const double part : {0.25, 0.5, 0.75}) {
         const double between = value + part * (next - value);

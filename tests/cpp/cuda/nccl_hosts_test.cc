@@ -1,5 +1,5 @@
-// What NCCL between hosts has of its own: ranks as threads on two hosts, which a wire with random delays
-// joins, with a device of the pretend GPU each. What is the same on one host is in gpu_engine_test.cc and
+// NCCL between hosts: ranks as threads on two hosts, which a wire with random delays joins, with a device of
+// the pretend GPU each. Tests that are the same on one host are in gpu_engine_test.cc and
 // nccl_sets_test.cc, which run on two hosts, too. Rank r is on host r modulo 2.
 #include <chrono>
 #include <cstddef>
@@ -253,7 +253,7 @@ TEST_P(NcclHostsTest, ASetEndsWhenTheStreamsOfAllHostsHaveComePastItsCalls) {
 }
 
 // A sum is complete on all hosts, and its calls wait on the streams, when a rank ends the job. The relay of
-// the other host is busy, and hears of that late. What ends well in spite of that is right.
+// the other host is busy, and hears of that late. A result that arrives in spite of that is right.
 TEST_P(NcclHostsTest, AnAbortSpoilsNoResultOfAnotherHost) {
   for (const int aborting : {0, 1}) {
     Meeting meeting(3);

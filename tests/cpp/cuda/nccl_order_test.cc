@@ -1,4 +1,4 @@
-// What a rank's streams must wait for around NCCL's calls. The tests show, for each wait, that a test fails
+// The waits of a rank's streams around NCCL's calls. The tests show, for each wait, that a test fails
 // without it: under the policy that makes the other stream late.
 #include <chrono>
 #include <memory>

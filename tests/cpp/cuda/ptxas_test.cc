@@ -58,7 +58,7 @@ int CountOf(const std::string& text, const std::string& pattern) {
 constexpr char kAssembled[] = "Compiling entry function 'smddp_";
 constexpr char kInRegisters[] = "\n +0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n";
 
-// What is wrong with the code; "" if nothing is.
+// The problems of the code; "" if there are none.
 std::string ProblemsOf(const std::string& ptx, int gpu, const std::string& more_options = "") {
   const std::string said = Assemble(ptx, gpu, more_options);
   const int kernels = CountOf(ptx, "\\.entry smddp_");

@@ -7,7 +7,7 @@ nccl=()
 if [ "$1" = --nccl ]; then
   nccl=("$2")
   export PRETEND_GPU_DEVICES=4 PRETEND_GPU_MEMORY_MB=256
-  # What hangs, or is left at the end, is an error.
+  # A call that hangs, or a communicator that is left at the end, is an error.
   export PRETEND_GPU_NCCL_LIMIT_S=50 PRETEND_GPU_NCCL_LEAKS=1
   shift 2
 fi

@@ -19,7 +19,7 @@ struct Case {
   double postscale = 1.0;
 };
 
-// What rank `rank` brings for `count` elements.
+// The input of rank `rank`, of `count` elements.
 std::vector<float> InputOf(std::size_t count, int rank) {
   std::mt19937 random(static_cast<unsigned>(count * 64) + static_cast<unsigned>(rank));
   std::uniform_real_distribution<float> values(-2.0f, 2.0f);
@@ -29,7 +29,7 @@ std::vector<float> InputOf(std::size_t count, int rank) {
   return input;
 }
 
-// What every rank gets, if the ranks bring `inputs`.
+// The result of every rank, if the ranks bring `inputs`.
 std::vector<float> ExpectedOf(const Case& each, const std::vector<std::vector<float>>& inputs) {
   const auto size = static_cast<int>(inputs.size());
   const auto hosts = static_cast<int>(RanksOnHosts(size).size());
@@ -99,7 +99,7 @@ TEST(Compression, RoundsWhatCrossesBetweenHostsAndNothingElse) {
   }
 }
 
-// What cannot be compressed is reduced as if the request did not say so.
+// A tensor that cannot be compressed is reduced as if the request did not say so.
 TEST(Compression, LeavesOtherTypesAndOperationsAsTheyAre) {
   const int size = 3;
   RunRanks(size, [&](int rank, Engine& engine) {

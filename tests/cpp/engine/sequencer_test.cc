@@ -26,7 +26,7 @@ class SequencerTest : public ::testing::Test {
     ASSERT_TRUE(record_->Raise(incarnation_, kForeign + incarnation_, text));
   }
 
-  // What the progress thread does about a failed incarnation; `delivered` if something was pending.
+  // Does what the progress thread does about a failed incarnation; `delivered` if something was pending.
   void EndIncarnation(bool delivered) {
     sequencer_.Advance(record_->Origin(), record_->Text());
     ASSERT_TRUE(sequencer_.AllOut(incarnation_));

@@ -13,14 +13,14 @@
 
 namespace tf_smddp::testing {
 
-// A rank in a process of its own. What it reports comes through a pipe: one byte once it has met the others,
+// A rank in a process of its own. Its reports come through a pipe: one byte once it has met the others,
 // then what its body returned.
 struct Child {
   pid_t pid = 0;
   UniqueFd report;
 };
 
-// What a rank does with its engine; the message of its status is reported.
+// The part of a rank that uses its engine; the message of its status is reported.
 using ProcessBody = std::function<Status(Engine& engine)>;
 
 // The process ends with code 7 after its report, without a shutdown; after a minute in any case.

@@ -2,7 +2,7 @@
 //
 // A schedule is a list of steps in one or two communicators. A step is a few trials (trial.h), grouped, in
 // sequence or by name; on some a rank is set to fail it, in one of several ways, and then all ranks try it
-// again. What is random by rank (delays, the order within a group) changes no result.
+// again. Choices that are random by rank (delays, the order within a group) change no result.
 #ifndef TF_SMDDP_TESTS_CPP_TESTING_SCHEDULE_H_
 #define TF_SMDDP_TESTS_CPP_TESTING_SCHEDULE_H_
 

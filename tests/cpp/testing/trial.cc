@@ -84,7 +84,7 @@ int IndexOf(const std::vector<int>& values, int value) {
   return static_cast<int>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-// What the participants' inputs are reduced to. There is a partial result for each host of `host_of`,
+// The result of the participants' inputs. There is a partial result for each host of `host_of`,
 // if that is not empty, but none for an average of integers.
 std::vector<unsigned char> ReducedPeriod(const Trial& trial, const std::vector<int>& participants,
                                          const std::vector<int>& host_of) {
@@ -247,7 +247,7 @@ Attempt::Tensor Attempt::Place(std::vector<std::byte> content, bool in_arena, bo
   return tensor;
 }
 
-// What whoever comes next sees.
+// The content that whoever comes next sees.
 std::vector<std::byte> Attempt::ContentOf(const Tensor& tensor) {
   if (tensor.device != nullptr) return stream_->Read(tensor.data, tensor.bytes);
   return {tensor.data, tensor.data + tensor.bytes};

@@ -44,7 +44,7 @@ void Expect(const Buffers& buffers, float value) {
 }
 
 class GroupRuns : public ::testing::TestWithParam<int> {};
-// What goes wrong between ranks, of which there must be two.
+// Failures between ranks, so there must be two.
 class FailedGroupRuns : public GroupRuns {};
 
 TEST_P(GroupRuns, StartThenFinish) {

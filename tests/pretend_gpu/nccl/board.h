@@ -77,7 +77,7 @@ struct BoardData {
 };
 
 // lock() and unlock() make it a mutex for std::unique_lock; a process that dies with it does not keep it.
-// What data() has is guarded by it, but for the bell. All methods: any thread.
+// It guards data(), but for the bell. All methods: any thread.
 class Board {
  public:
   static std::shared_ptr<Board> Make();

@@ -1,4 +1,4 @@
-// What a rank says of a call to the other ranks, and in sentences.
+// The description of a call, for the other ranks and for sentences.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_NCCL_OPERATION_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_NCCL_OPERATION_H_
 

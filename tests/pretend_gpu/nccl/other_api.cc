@@ -23,7 +23,7 @@ namespace {
 
 std::mutex mu;
 
-// What ncclMemAlloc returned. Guarded by mu.
+// Results of ncclMemAlloc. Guarded by mu.
 std::set<void*>& Allocated() {
   static auto* allocated = new std::set<void*>;
   return *allocated;

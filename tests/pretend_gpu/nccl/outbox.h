@@ -1,4 +1,5 @@
-// What a rank sends, for the others to take: a file that grows at one end, and is emptied at the other.
+// The data that a rank sends, for the others to take: a file that grows at one end, and is emptied at the
+// other.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_NCCL_OUTBOX_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_NCCL_OUTBOX_H_
 

@@ -1,4 +1,4 @@
-// What a rank does that has waited for others for long.
+// The end of a rank that has waited for others for long.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_NCCL_PATIENCE_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_NCCL_PATIENCE_H_
 

@@ -8,7 +8,7 @@
 
 namespace pretend_gpu::nccl {
 
-// What ncclRedOpCreatePreMulSum was told.
+// The arguments of ncclRedOpCreatePreMulSum.
 struct PreMulSum {
   int type;
   Scalar scalar;          // if it is the host's

@@ -52,7 +52,7 @@ T Multiply(T a, T b) {
   return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
 }
 
-// What compares as T does.
+// A type that compares as T does.
 template <class T>
 auto Comparable(T value) {
   if constexpr (std::is_arithmetic_v<T>) {

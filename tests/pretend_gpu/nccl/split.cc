@@ -12,7 +12,7 @@
 namespace pretend_gpu::nccl {
 namespace {
 
-// What each rank puts into its outbox.
+// The record that each rank puts into its outbox.
 struct Wish {
   int color;
   int key;

@@ -1,4 +1,4 @@
-// What the stand-in's own tests share.
+// The shared part of the stand-in's own tests.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_TESTS_SUPPORT_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_TESTS_SUPPORT_H_
 

@@ -1,4 +1,4 @@
-"""What the tests of TensorFlow's builds for GPUs have in common."""
+"""The shared part of the tests of TensorFlow's builds for GPUs."""
 
 import pathlib
 import sys

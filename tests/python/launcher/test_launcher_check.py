@@ -1,4 +1,4 @@
-"""What `smddprun --check` says of what it finds."""
+"""The report of `smddprun --check`."""
 
 import sys
 

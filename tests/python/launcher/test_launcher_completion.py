@@ -1,4 +1,4 @@
-"""What bash completes after `eval "$(smddprun --completion)"`."""
+"""The completions of bash after `eval "$(smddprun --completion)"`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the report shows of a rank's last lines."""
+"""The last lines of a rank in the report."""
 
 from smddprun.excerpt import MAX_LINES, excerpt
 

@@ -46,7 +46,7 @@ HOROVODRUNS = {
         (["--no-stall-check"], {"exports": (("SMDDP_STALL_WARNING", "0"),)}),
         (["--stall-check-warning-time-seconds", "9"], {"exports": (("SMDDP_STALL_WARNING", "9"),)}),
         (["--stall-check-shutdown-time-seconds", "0"], {"exports": (("SMDDP_STALL_TIMEOUT", "0"),)}),
-        # What the user sets with -x counts more, in any order.
+        # A variable of -x counts more, in any order.
         (
             ["-x", "SMDDP_LOG_LEVEL=none", "--log-level", "INFO"],
             {"exports": (("SMDDP_LOG_LEVEL", "info"), ("SMDDP_LOG_LEVEL", "none"))},

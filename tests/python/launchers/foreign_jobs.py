@@ -63,7 +63,7 @@ class Command:
         )
 
     def output(self) -> str:
-        """What it has written so far; its progress bars come through a terminal that some launchers make."""
+        """Its output so far; its progress bars come through a terminal that some launchers make."""
         self._output.seek(0)
         return self._output.read().decode(errors="replace").replace("\r\n", "\n")
 
@@ -136,7 +136,7 @@ class Bench:
         return marked_processes(_MARK, self._mark)
 
     def meeting_places(self) -> List[str]:
-        """What is in the directory where the ranks meet."""
+        """The paths in the directory where the ranks meet."""
         return [str(path) for path in self.meeting_folder.rglob("*")]
 
     def __enter__(self) -> Bench:

@@ -53,7 +53,7 @@ def of_rank(dtype, op, count, rank=RANK):
 
 
 def reduced(dtype, op, count):
-    """What the ranks' inputs are together."""
+    """The result of the ranks' inputs."""
     if dtype == tf.bool:
         return REDUCE[op](np.array([of_rank(dtype, op, count, rank).numpy() for rank in range(SIZE)]))
     inputs = np.array([exact(dtype, op, count, rank) for rank in range(SIZE)])

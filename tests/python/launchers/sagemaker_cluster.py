@@ -41,7 +41,7 @@ echo ready
 # A container's first process waits for those whose parents have ended, orted for example.
 sleep "$2" & wait
 """
-# What the container of TensorFlow calls in the toolkit, where the job's settings ask for SMDataParallel.
+# The part of the toolkit that TensorFlow's container calls, where the job's settings ask for SMDataParallel.
 _FRAMEWORK = """
 from sagemaker_training import entry_point, environment, runner
 
@@ -104,7 +104,7 @@ class SageMakerCluster:
         self._undo.close()
 
     def _write_programs(self) -> None:
-        """What the image of a container brings: the launchers, ssh with its key, TensorFlow's module."""
+        """Writes a container's programs: the launchers, ssh with its key, TensorFlow's module."""
         programs, keys, modules = (self._folder / each for each in ("bin", "home/.ssh", "modules"))
         for each in (programs, keys, modules):
             each.mkdir(parents=True)

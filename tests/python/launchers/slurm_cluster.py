@@ -96,7 +96,7 @@ class SlurmCluster:
 
     @property
     def environ(self) -> Dict[str, str]:
-        """What Slurm's commands need in their environment."""
+        """The variables that Slurm's commands need."""
         return {"SLURM_CONF": str(self._folder / "slurm.conf")}
 
     def __enter__(self) -> SlurmCluster:

@@ -22,7 +22,7 @@ def environment():
 
 
 class Session(paramiko.ServerInterface):
-    """What one client may do."""
+    """The rights of one client."""
 
     def get_allowed_auths(self, username):
         return "publickey"

@@ -13,7 +13,7 @@ from virtual_hosts import VirtualHosts
 
 # It keeps Open MPI's launcher from ending the other ranks when one dies, so that they say what they saw.
 KEEP_THE_OTHERS = "--enable-recovery"
-# What a test allows beside the limits that the documents give, since this machine may be busy.
+# The seconds that a test allows beside the limits that the documents give, since this machine may be busy.
 SLACK = 5
 
 JOB = """

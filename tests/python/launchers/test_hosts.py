@@ -202,7 +202,7 @@ def sent_bytes(bench, counts, call, times):
 )
 def test_a_host_sends_each_byte_as_often_as_it_must(bench, counts, call, inputs):
     times = 10
-    # What the launcher sends, and the start and end of the job.
+    # The bytes of the launcher, and of the start and end of the job.
     without = sent_bytes(bench, counts, call, 0)
     sent = [all_ - rest for all_, rest in zip(sent_bytes(bench, counts, call, times), without, strict=True)]
     for each, number in zip(sent, inputs, strict=True):

@@ -33,7 +33,7 @@ def example():
 
 
 def operator_variables(kind, hostfile, slots):
-    """What the operator sets in the launcher's container, beside the example's own."""
+    """The operator's variables in the launcher's container, beside the example's own."""
     common = {"K_MPI_JOB_ROLE": "launcher", "NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
     if kind == "mpich":
         own = {"HYDRA_HOST_FILE": hostfile, "HYDRA_LAUNCH_EXTRA_ARGS": "-o ConnectionAttempts=10"}

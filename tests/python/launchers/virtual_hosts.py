@@ -41,7 +41,7 @@ class VirtualHosts:
 
     Args:
       count: How many.
-      rate: What each host's link sends at most, as tc writes it ("1gbit"); None for no limit.
+      rate: The most that each host's link sends, as tc writes it ("1gbit"); None for no limit.
       names: Other names for the hosts.
       domain: They can be reached as NAME.DOMAIN, too.
     """
@@ -118,7 +118,7 @@ class VirtualHosts:
         return self._calls.read_text().splitlines()
 
     def sent_bytes(self, name: str) -> int:
-        """What a host's link has sent so far."""
+        """The bytes that a host's link has sent so far."""
         path = "/sys/class/net/eth0/statistics/tx_bytes"
         words = self.on(name, ["cat", path])
         return int(subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout)

@@ -39,10 +39,10 @@ LIMIT_SECONDS = 60.0
 tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-# What --collectives-on-gpu leaves out, beside tests with the mark `cpu_only`: XLA but in test_collectives.py,
-# which has all types, since the pretend GPU knows few of the instructions of XLA's kernels (tests/python/gpu
-# has more), and variables stay on the CPU; other programs, which place TensorFlow's ops by themselves;
-# random programs, which gather rows, look at graphs and use XLA;
+# Files that --collectives-on-gpu leaves out, beside tests with the mark `cpu_only`: XLA but in
+# test_collectives.py, which has all types, since the pretend GPU knows few of the instructions of XLA's
+# kernels (tests/python/gpu has more), and variables stay on the CPU; other programs, which place
+# TensorFlow's ops by themselves; random programs, which gather rows, look at graphs and use XLA;
 # gradients of rows, for which TensorFlow slices with kernels that the pretend GPU does not have; the memory
 # that kernels take; texts that TensorFlow cuts in functions of two devices; where tensors of the CPU lie; and
 # gradients of large tables, whose rows are not gathered where there are GPUs.
@@ -60,7 +60,7 @@ NOT_ON_GPU = (
     "test_zero_copy.py",
 )
 COMPILED_ON_GPU = ("test_collectives.py",)
-# What ranks on several hosts leave out: the memory that kernels take, beside which MPI takes some of its own.
+# Files that ranks on several hosts leave out: the memory of kernels, beside which MPI takes some of its own.
 NOT_ON_HOSTS = ("test_kernel_cache.py",)
 
 

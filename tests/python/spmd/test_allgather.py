@@ -94,7 +94,7 @@ def test_a_scalar_is_one_row(rank, size, mode):
 
 
 def test_tensors_of_unknown_rank(rank, size):
-    """What it is settles when the op runs: a scalar, a vector, a matrix."""
+    """It is known when the op runs: a scalar, a vector, a matrix."""
     function = tf.function(sdp.allgather, input_signature=[tf.TensorSpec(None)])
     for shape in ((), (2,), (1, 3)):
         result = function(tf.fill(shape, float(rank)))

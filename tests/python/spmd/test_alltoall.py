@@ -29,7 +29,7 @@ def sent(dtype, rank, size, splits, inner=(3,)):
 
 
 def received(dtype, rank, size, splits, inner=(3,)):
-    """What rank `rank` must get: (rows, how many from each)."""
+    """The result of rank `rank`: (rows, how many from each)."""
     parts = []
     for source in range(size):
         begin = sum(splits_of(splits, source, size)[:rank])

@@ -151,7 +151,7 @@ def test_large_tensor(rank, size):
 
 @ALL_MODES
 def test_integer_average_is_that_of_the_exact_sum_cut_towards_zero(rank, size, mode):
-    """Of sums that the type cannot hold, too; in every reduction."""
+    """Also where the type cannot hold the sum; in every reduction."""
 
     def average(tensors):
         return [

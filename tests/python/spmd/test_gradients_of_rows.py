@@ -205,7 +205,7 @@ SECOND = {
 @DYNAMIC_MODES
 @pytest.mark.parametrize("collective", SECOND)
 def test_second_derivatives(rank, size, gradient_of, collective):
-    """Of the sum of squares of the gradient, which all ranks' inputs are in."""
+    """Those of the sum of squares of the gradient, which all ranks' inputs are in."""
     function, simulate = SECOND[collective]
     xs = [input_of(r, 3) for r in range(size)]
 

@@ -15,7 +15,7 @@ import tf_smddp.horovod.tensorflow.keras as hvd_keras
 from tf_smddp import _gradient_use
 from tf_smddp.horovod.tensorflow import _environment
 
-# Of Horovod 0.28: what scripts use. docs/horovod.md says what else there is, and why it is not here.
+# The names of Horovod 0.28 that scripts use. docs/horovod.md says what else there is, and why it is not here.
 NAMES = {
     *("Average", "Sum", "Min", "Max", "Product", "Compression", "SyncBatchNormalization"),
     *("ProcessSet", "global_process_set", "add_process_set", "remove_process_set", "process_set_included_op"),

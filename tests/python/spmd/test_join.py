@@ -22,7 +22,7 @@ def batch(rank, step):
 
 
 def gradient(weight, features):
-    """Of the mean of squares of features · weight - 1."""
+    """The gradient of the mean of squares of features · weight - 1."""
     return 2 * features.T @ (features @ weight - 1) / len(features)
 
 

@@ -171,7 +171,7 @@ def test_ranks_that_disagree(rank, size):
     ids=["number", "first", "second"],
 )
 def test_lists_that_disagree(rank, size, mode, disagreeing):
-    """What is left of a failed list meets nothing of what comes after it."""
+    """The rest of a failed list meets nothing that comes after it."""
     reduce = mode(lambda: sdp.oob_allreduce(disagreeing(rank)))
     for i in range(10):
         with pytest.raises(tf.errors.OpError, match="the ranks run different collectives"):

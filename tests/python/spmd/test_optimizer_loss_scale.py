@@ -34,7 +34,7 @@ def scale_of(family, optimizer):
 
 
 def scaled(family, gradients):
-    """What apply_gradients takes: Keras 3 unscales by itself."""
+    """The gradients for apply_gradients: Keras 3 unscales by itself."""
     return [tf.constant(gradient) * (SCALE if family.is_keras3 else 1.0) for gradient in gradients]
 
 

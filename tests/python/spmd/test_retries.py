@@ -45,7 +45,7 @@ def step(x, bad):
 
 
 def eager_step(x, bad):
-    """What fails is Python, here. The others hear of it when the collectives don't fit together any more."""
+    """Python fails here, and no op. The others hear of it when collectives don't fit together any more."""
     results = []
     for place, collective in (
         (BEFORE, lambda: sdp.allreduce(x, 0, 1, op=SUM)),

@@ -29,7 +29,7 @@ def own(values, rank, size):
 
 
 def outputs_and_gradients(layer, mode, x, factors, mask=None):
-    """What a training call gives, and the gradients of input, gamma and beta of a sum of the rows."""
+    """The results of a training call, and the gradients of input, gamma and beta of a sum of the rows."""
 
     @mode
     def run(x, factors):
@@ -98,7 +98,7 @@ def test_other_arguments(rank, size, arguments):
 
 @MODES
 def test_masks(rank, size, mode):
-    """Of the last rank nothing counts."""
+    """Nothing of the last rank counts."""
     x = all_rows(size, (6, 4))
     mask = np.random.RandomState(2).uniform(size=x.shape[:2]) < 0.6
     if size > 1:

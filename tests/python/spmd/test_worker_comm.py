@@ -38,7 +38,7 @@ def test_barriers_wait(rank, size):
 
 
 def test_only_the_root_unpickles(rank, size):
-    """What only rank 0 can make an object of."""
+    """Only rank 0 can make an object of this."""
 
     class Local:
         def __reduce__(self):

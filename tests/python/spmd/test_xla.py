@@ -1,4 +1,4 @@
-"""What XLA compiles: buffers that are reduced in place, errors, branches and loops, clusters."""
+"""Functions that XLA compiles: buffers that are reduced in place, errors, branches and loops, clusters."""
 
 import time
 
@@ -50,7 +50,7 @@ def test_a_gradient_that_is_used_beside_its_reduction(rank, size):
 
 
 def test_arguments_constants_and_twins(rank, size):
-    """What must not be written to."""
+    """Buffers that must not be written to."""
     argument = of(rank)
     variable = tf.Variable(of(rank))
 
@@ -191,7 +191,7 @@ def test_graphs_that_differ_around_the_collectives(rank, size):
 
 
 def test_after_a_loop(rank, size):
-    """Of the same shape as what the loop reduces: it must not meet that."""
+    """It has the same shape as the tensor that the loop reduces, and must not meet that."""
 
     @compiled
     def function(x):

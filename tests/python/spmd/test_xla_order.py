@@ -134,7 +134,7 @@ def functions(x, n):
 
 
 def only_functions(x, n):
-    """What calls them has no collective of its own."""
+    """Their caller has no collective of its own."""
     result = 0.0
     for _ in tf.range(n):
         result += tf.add_n(inner_total(x))

@@ -73,7 +73,7 @@ def _exact(shape: Tuple[int, ...], dtype: tf.DType, rank: int, salt: int) -> np.
 def reduced(
     shape: Tuple[int, ...], dtype: tf.DType, op: sdp.ReduceOp, size: int, salt: int = 0
 ) -> np.ndarray:
-    """What every rank must get."""
+    """The result of every rank."""
     if dtype == tf.bool:
         return _NUMPY[op]([of_rank(shape, dtype, rank, salt) for rank in range(size)])
     exact = _NUMPY[op]([_exact(shape, dtype, rank, salt) for rank in range(size)])

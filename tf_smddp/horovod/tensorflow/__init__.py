@@ -2,7 +2,7 @@
 
     import tf_smddp.horovod.tensorflow as hvd
 
-This maps names and arguments, and reduces nothing by itself. What differs, and what there is not, stands in
+This maps names and arguments, and reduces nothing by itself. The differences, and what there is not, are in
 docs/horovod.md. `device_dense`, `device_sparse`, `num_groups`, `groups` and `ignore_name_scope` have no
 effect: they place and join tensors, which the engine does by itself.
 

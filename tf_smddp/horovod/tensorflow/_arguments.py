@@ -1,4 +1,4 @@
-"""What several of Horovod's functions take."""
+"""Arguments of several of Horovod's functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Horovod was built with: of tf_smddp, what it finds at run time."""
+"""Horovod's questions about its build: the answer is what tf_smddp finds at run time."""
 
 from __future__ import annotations
 

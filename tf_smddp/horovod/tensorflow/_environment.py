@@ -1,4 +1,4 @@
-"""What becomes of HOROVOD_… variables: those with an equal of tf_smddp's set it, others are named once.
+"""The meaning of HOROVOD_… variables: those with an equal of tf_smddp's set it, others are named once.
 
 horovodrun's own, such as HOROVOD_RANK, are read where the ranks are found (kernels/common/launch_families.h).
 """

@@ -43,7 +43,7 @@ def divided(gradient: Any, divisor: int) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Reduction(Reduction):
-    """What an optimizer reduces with. It leaves local variables, and ranks outside of the set, alone."""
+    """The reduction of an optimizer. It leaves local variables, and ranks outside of the set, alone."""
 
     local: LocalVariables = dataclasses.field(default_factory=LocalVariables)
     divisor: int = 1

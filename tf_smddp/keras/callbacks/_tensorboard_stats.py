@@ -30,7 +30,7 @@ class TensorBoardStats(tf.keras.callbacks.Callback):
     `stats()`, and rank 0 writes, with the epoch as the step:
 
     - "smddp/blocked_seconds": the time that has passed while a rank could only wait for communication, on
-      average over the ranks. What the backward pass hides is not in it.
+      average over the ranks, without communication that the backward pass hides.
     - "smddp/blocked_share": the same, as a share of the epoch's time, 0 to 1.
     - "smddp/waiting_seconds_per_call": how long a call of a collective waited for its turn and for other
       ranks, on average over all calls of all ranks.

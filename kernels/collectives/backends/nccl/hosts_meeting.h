@@ -35,7 +35,7 @@ class HostsMeeting {
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
   int rank() const { return rank_; }
 
-  // What the ranks have agreed on.
+  // The agreement of the ranks.
   struct Agreed {
     UniqueId id = {};
     bool all_pack = false;  // all ranks pack small tensors (nccl_packing.h)

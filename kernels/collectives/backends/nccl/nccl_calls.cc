@@ -77,7 +77,7 @@ double FactorOf(const Operation& operation, int num_ranks) {
   return operation.op == ReduceOp::kAverage ? factor / num_ranks : factor;
 }
 
-// What all calls of a request have in common.
+// The part that all calls of a request have in common.
 NcclCall Moving(const void* input, void* output) {
   NcclCall made;
   made.send = input;

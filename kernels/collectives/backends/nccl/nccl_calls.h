@@ -15,13 +15,14 @@
 // Parts without elements are left out, on all ranks, since all know all sizes. All calls of a batch go into
 // one group: so those of one request run beside each other, and NCCL launches as few kernels as it can.
 //
-// What is only moved is counted in bytes, so it may have any type. What is reduced needs a type of NCCL:
-// complex numbers are added as twice as many real ones, and bool, whose elements are 0 or 1, is an integer.
+// Tensors that are only moved are counted in bytes, so they may have any type. A reduction needs a type of
+// NCCL: complex numbers are added as twice as many real ones, and bool, whose elements are 0 or 1, is an
+// integer.
 //
 // Results differ from those of kernels/reduce in rounding alone: NCCL chooses the order of the ranks, rounds
 // 16-bit floats after each step, and multiplies each input by a factor that is rounded to the type; 1/N is
-// one in an average. They are equal on all ranks, and exact where nothing is rounded. What would differ
-// otherwise is not supported: see Support.
+// one in an average. They are equal on all ranks, and exact where nothing is rounded. Results
+// that would differ otherwise are not supported: see Support.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_CALLS_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_CALLS_H_
 

@@ -61,9 +61,9 @@ class Communicator {
   Status Enqueue(const std::vector<NcclCall>& calls, cuda::Stream stream);
 
   // Ends all calls of this rank, those that the stream has come to and those that it has not, and frees the
-  // communicator. What they were to write is undefined, and so is what other ranks get by calls that they
-  // have not come past. They are not told: they abort, too. It may wait for the device to notice. Calls after
-  // the first one do nothing.
+  // communicator. The outputs of these calls are undefined, and so are those of other ranks' calls that
+  // they have not come past. Other ranks are not told: they abort, too. It may wait for the device to notice.
+  // Calls after the first one do nothing.
   void Abort();
 
  private:

@@ -37,7 +37,7 @@ enum : Op { kSum = 0, kProduct = 1, kMax = 2, kMin = 3, kAverage = 4 };
 
 constexpr int kScalarOnHost = 1;  // ncclScalarHostImmediate
 
-// What ranks find each other by: one of them makes it, and sends it to the others.
+// The name by which ranks find each other: one of them makes it, and sends it to the others.
 struct UniqueId {
   char bytes[128];
 };
@@ -81,8 +81,8 @@ struct Library {
   std::string path;     // of the file that was opened
 
   // Opens NCCL: the file at `path`, if there is one, and otherwise the libnccl.so.2 that the system finds; ""
-  // is no path. NCCL itself stays open for as long as the process runs, since it has threads of its own. What
-  // is returned outlives all that use it. It is nullptr if there is no NCCL that can be used, and then
+  // is no path. NCCL itself stays open for as long as the process runs, since it has threads of its own. The
+  // result outlives all that use it. It is nullptr if there is no NCCL that can be used, and then
   // *status says why, and what to do. Any thread.
   static std::unique_ptr<const Library> Open(const std::string& path, Status* status);
 

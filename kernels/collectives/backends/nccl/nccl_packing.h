@@ -3,13 +3,13 @@
 //
 // Place in the stack: between nccl_calls.h and nccl_transfer.h. The tensors are copied into the buffer, and
 // compressed; the buffer is reduced in place; and the results are copied out of it. All of that is on one
-// stream. What the buffer does not hold at once goes in several *rounds*, one after the other.
+// stream. If the buffer is too small for all of it, there are several *rounds*, one after the other.
 //
 // The rule: an allreduce of at most kMostPackedBytes is packed, if there is another one with the same type,
 // op and factor in its group, for as long as the buffer has room. Larger ones go out as they are, since
 // packing reads and writes each byte twice more. A GPU's memory moves a few MB in the microseconds that NCCL
 // needs for each call, so the limit is on the safe side. It was chosen by this reckoning; no machine with
-// several GPUs was at hand. What is compressed always goes through the buffer.
+// several GPUs was at hand. Compressed tensors always go through the buffer.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_PACKING_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_PACKING_H_
 

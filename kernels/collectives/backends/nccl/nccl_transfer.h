@@ -89,7 +89,7 @@ class NcclTransfer : public Transfer {
   const std::shared_ptr<HostsMeeting> hosts_;  // nullptr: all ranks are on this host
   const DeviceJob job_;
 
-  // Of the batch under way.
+  // The batch under way.
   std::vector<const ResolvedRequest*> requests_;
   std::size_t enqueued_ = 0;  // so many of them are on the stream
   DeviceUses uses_;           // of those

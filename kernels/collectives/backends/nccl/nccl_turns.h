@@ -1,7 +1,7 @@
 // Turns: the order in which the ranks of a host make NCCL's calls for all communicators of ours.
 //
 // Place in the stack: below nccl_transfer.h, above turn_record.h. Each rank has one, which its transfers
-// share. What the ranks have in common lies in each communicator's TurnRecord, and in a counter of the host.
+// share. The common state of the ranks lies in each communicator's TurnRecord, and in a counter of the host.
 //
 // Calls of two of NCCL's communicators that two ranks make in different orders can wait for each other for
 // ever: a GPU may have no room for the second one before the first has ended. So each batch has a *turn*, a
@@ -13,8 +13,8 @@
 // these hosts. So the turns of their batches are drawn in one order on all hosts. The first rank of the
 // communicator *asks* for a turn when it comes to a batch. It asks the relay of the job's first host, which
 // tells the relays of all hosts; messages between two ranks keep their order. Each relay draws the turn on
-// its host (kernels/engine/relay.h). What a host alone draws may come anywhere in between, since no other
-// host waits for it.
+// its host (kernels/engine/relay.h). Turns that a host draws alone may come anywhere in between, since no
+// other host waits for them.
 //
 // Note [Turns]: a rank that knows turn n must know all lower ones, too. Whoever draws a turn first marks the
 // record (an odd count), then draws, then publishes the number (an even count). A rank that knows turn n

@@ -164,7 +164,7 @@ bool GatherTransfer::Take(Wire::Message message) {
   if (message.bytes.size() < sizeof header) return false;
   std::memcpy(&header, message.bytes.data(), sizeof header);
   const Source source{header.incarnation, header.number, static_cast<int>(header.source)};
-  // What comes after its batch has ended is not needed any more: other ranks of this host have done it.
+  // Data that comes after its batch has ended is not needed any more: other ranks of this host have done it.
   if (source < Source{incarnation_, first_number_, 0}) return false;
   const auto wanted = wanted_.find(source);
   if (wanted == wanted_.end()) {

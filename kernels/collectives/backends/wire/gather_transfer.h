@@ -6,9 +6,9 @@
 // own output. So the inputs are added in the order of the ranks, and results are bitwise the same as on one
 // host.
 //
-// What all ranks of a host need goes there once, to one of them, which forwards it to the others: of an
-// allgather, a host with n of N ranks sends n (H - 1) inputs. What only one rank needs goes to that rank: of
-// an all-to-all, a rank sends N - n shards. What all members take part in goes by others, which send less:
+// Data that all ranks of a host need goes there once, to one of them, which forwards it to the others: in an
+// allgather, a host with n of N ranks sends n (H - 1) inputs. Data that only one rank needs goes to that
+// rank: in an all-to-all, a rank sends N - n shards. Other transfers send less for the rest:
 // allreduces and broadcasts by HierarchicalTransfer, reduce-scatters by ReducescatterTransfer.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_GATHER_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_GATHER_TRANSFER_H_

@@ -10,15 +10,15 @@
 //   5. Each writes the whole result into the outputs of its host.
 //
 // A host sends 2 (H - 1) / H of the bytes of a tensor, however many ranks it has, which is the least that is
-// possible. What is small goes in one round, not two: each carrier sends all of its partial result to all
+// possible. Small pieces go in one round, not two: each carrier sends all of its partial result to all
 // others. So does everything between two hosts, since it is as many bytes. All add the partial results in the
-// order of the hosts, so the result is bitwise the same on all ranks, and from run to run. Of a broadcast,
-// what counts in 3 is the root's host alone.
+// order of the hosts, so the result is bitwise the same on all ranks, and from run to run. In a
+// broadcast, only the root's host counts in 3.
 //
 // A host with one rank has nothing to reduce in 1, and sends out of the input where it can. It writes the
 // output, which may be the same memory, when that has been sent.
 //
-// What is computed in 1, 3 and 5 stands in host_reduction.h, also what crosses in 16 bits.
+// The computations of 1, 3 and 5 are in host_reduction.h, which also says what crosses in 16 bits.
 //
 // Some pieces of a rank, 64 between two hosts, are under way at a time: while one crosses, the next is
 // reduced. Two streams of the wire carry rounds 2 and 4. Pieces enter each round in their order, so sends and
@@ -105,7 +105,7 @@ class HierarchicalTransfer : public Transfer {
   std::uint64_t num_ranks_ = 0;
   std::uint64_t memory_bytes_ = 0;
 
-  // Of the batch under way.
+  // The batch under way.
   std::vector<const ResolvedRequest*> requests_;
   PiecePlan plan_;
   bool past_cache_ = false;

@@ -6,9 +6,9 @@
 // of large tensors, and the relay (kernels/engine/relay.h) with small tensors as a whole.
 // ReducescatterTransfer does the first two steps with the shards of reduce-scatters.
 //
-// Partial results and results lie and cross in the type of TypeOnWire. Of an allreduce, the inputs of a host
+// Partial results and results lie and cross in the type of TypeOnWire. In an allreduce, the inputs of a host
 // are combined in the order of the ranks, and the partial results in the order of the hosts. So a result is
-// bitwise the same wherever it is made. Of a broadcast, the root's input is the partial result of its host,
+// bitwise the same wherever it is made. In a broadcast, the root's input is the partial result of its host,
 // and the result; the other hosts have none.
 //
 // Compression: float32 crosses in 16 bits if the request says so, and if it is a sum or an average. Factors

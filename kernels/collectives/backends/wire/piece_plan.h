@@ -13,7 +13,7 @@ namespace tf_smddp {
 
 class PiecePlan {
  public:
-  // What a piece has of a tensor, and each part of a piece begins at a multiple of this, in bytes.
+  // A piece's share of a tensor, and each part of a piece, begin at a multiple of this, in bytes.
   static constexpr std::uint64_t kGranule = 64;
 
   struct Segment {

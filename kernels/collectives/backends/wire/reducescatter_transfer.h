@@ -7,7 +7,7 @@
 // ranks sends N - n shards, which is the least that is possible, and a shard is bitwise what an allreduce
 // gives there.
 //
-// What is computed stands in host_reduction.h. A request of which a rank has left the communicator goes by
+// The computations are in host_reduction.h. A request of which a rank has left the communicator goes by
 // GatherTransfer.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_REDUCESCATTER_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_REDUCESCATTER_TRANSFER_H_
@@ -72,7 +72,7 @@ class ReducescatterTransfer : public Transfer {
   std::size_t place_ = 0;  // of this rank among those of its host
   std::uint64_t num_ranks_ = 0;
 
-  // Of the batch under way.
+  // The batch under way.
   std::vector<const ResolvedRequest*> requests_;
   std::vector<Outgoing> to_send_;
   std::size_t next_send_ = 0;

@@ -34,7 +34,7 @@ const Case kCases[] = {
     {"lazy", Found::kNever, Found::kAlways},
 };
 
-// What the threads of the ranks share; set before they start.
+// The threads of the ranks share these, which are set before they start.
 bool comm_waits, compute_waits;
 std::mutex mu;
 std::vector<int> wrong;  // by rank; guarded by mu

@@ -1,6 +1,6 @@
 // Tests with several ranks: as threads of this process, with a device each, or as processes.
 //
-// What a rank does is a program with a name. As a process, it is this test program again, told by its
+// A rank runs a program with a name. As a process, it is this test program again, told by its
 // arguments what to do. A failed EXPECT fails the test, wherever the rank is.
 #ifndef TF_SMDDP_TESTS_PRETEND_GPU_NCCL_TESTS_RANKS_H_
 #define TF_SMDDP_TESTS_PRETEND_GPU_NCCL_TESTS_RANKS_H_
@@ -24,7 +24,7 @@ namespace pretend_gpu::nccl::testing {
 // Long enough that a lazy stream never goes on by itself in a test.
 inline constexpr const char* kNever = "3600000000";
 
-// What a rank has. Its device is that of its number.
+// The objects of a rank. Its device is that of its number.
 struct Rank {
   int rank;
   int ranks;

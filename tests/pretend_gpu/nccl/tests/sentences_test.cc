@@ -274,7 +274,7 @@ TEST_F(Sentences, ACallInProgress) {
       "is still in progress, since it does not block; call ncclCommGetAsyncError until");
 }
 
-// What one rank finds ends the others, too.
+// A disagreement that one rank finds ends the others, too.
 void Disagree(Rank& rank) {
   const ncclComm_t comm = rank.Join();
   int* const memory = Upload(std::vector<int>(10), rank.stream);

@@ -1,4 +1,5 @@
-// What the variables of the environment do. Each case is a process of its own, since they are read once.
+// The effects of the variables of the environment. Each case is a process of its own, since they are read
+// once.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
