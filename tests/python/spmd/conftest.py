@@ -28,10 +28,7 @@ import tensorflow as tf  # noqa: E402
 import values  # noqa: E402
 
 import tf_smddp as sdp  # noqa: E402
-from tf_smddp import (
-    _loop_check,
-    _op_library,
-)
+from tf_smddp import _loop_check, _op_library  # noqa: E402
 
 LIMIT_SECONDS = 60.0
 
