@@ -131,7 +131,8 @@ class BazelBuild(build_ext):
         shutil.copyfile(pathlib.Path(bin_dir) / "tf_smddp" / "_smddp_ops.so", library)
         library.chmod(0o755)
         (package / "_build_info.py").write_text(
-            f'"""What the op library was built against. Written by setup.py."""\n\nTF_VERSION = "{version}"\n'
+            '"""The TensorFlow that the op library was built against. Written by setup.py."""\n\n'
+            f'TF_VERSION = "{version}"\n'
         )
 
     def get_outputs(self):

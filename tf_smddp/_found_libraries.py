@@ -17,7 +17,7 @@ _TEXT_BYTES = 16384
 
 
 class FoundLibrary(NamedTuple):
-    """What the engine has found: the library's version and path, or why it cannot use any."""
+    """A library as the engine has found it: its version and path, or why it cannot use any."""
 
     found: bool
     text: str

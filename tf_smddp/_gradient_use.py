@@ -25,7 +25,7 @@ _WRAP = "Wrap the optimizer in DistributedOptimizer, or the tape in DistributedG
 
 
 class _Seen:
-    """What this process has done since init()."""
+    """The use of gradients in this process since init()."""
 
     def __init__(self) -> None:
         self.forget()

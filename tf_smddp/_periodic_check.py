@@ -103,7 +103,7 @@ class _Check:
 
 
 class _State:
-    """What there is since init()."""
+    """The state since init()."""
 
     def __init__(self) -> None:
         self.forget()

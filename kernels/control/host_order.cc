@@ -180,7 +180,7 @@ bool HostOrder::AllReady(const Entry& entry) const {
   return true;
 }
 
-// What a member that has left makes impossible is found here, so that all hosts see the same end.
+// A request that needs a member that has left fails here, so that all hosts see the same end.
 void HostOrder::Launch(Entry entry, std::vector<RelayMessage>* out) {
   const Manifest& manifest = entry.launch.manifest;
   const CollectiveInfo& info = InfoOf(manifest.operation.kind);

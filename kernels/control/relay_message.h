@@ -14,7 +14,7 @@
 
 namespace tf_smddp {
 
-// What one rank brings to a request.
+// One rank's part in a request.
 struct RelayPart {
   RankId rank;
   std::uint64_t rows = 0;
@@ -46,25 +46,25 @@ struct RelayMessage {
   };
   Kind kind = kReady;
   std::uint64_t ticket = 0;       // kReady, kLaunch; kTurn: the batch's number in its incarnation
-  std::uint64_t key_hash = 0;     // likewise
-  std::string key;                // likewise: the text that the readiness table keeps
-  Manifest manifest{};            // likewise
+  std::uint64_t key_hash = 0;     // kReady, kLaunch
+  std::string key;                // kReady, kLaunch: the text that the readiness table keeps
+  Manifest manifest{};            // kReady, kLaunch
   std::vector<RelayPart> parts;   // kReady: of the host; kLaunch: of all hosts
   std::uint64_t incarnation = 0;  // kFailed, kFail
-  std::uint64_t origin = 0;       // likewise
+  std::uint64_t origin = 0;       // kFailed, kFail
   std::string text;               // kFailed, kFail, kAbort
   // kLeft, kShutDown; kReady, kLaunch: because of which `nccl` is kNoNccl; kFail: the rank that
   // left last, if it is no failure but all have left
   RankId rank;
   // kReady: the version of NCCL to which all members of the host have given the request's tensors, each on a
-  // GPU of its own. kLaunch: likewise of all hosts; then NCCL moves them.
+  // GPU of its own. kLaunch: the one of all hosts; then NCCL moves them.
   std::uint32_t nccl = kNotKept;
   std::int32_t region = 0;  // kTurn: of the communicator, in the control segments of all hosts
-  // Of a small request that goes with these messages (kernels/engine/relay_data.h). kReady: the host's
-  // partial result, unless one of its tensors is on a GPU; kLaunch from HostOrder: those of all hosts that
-  // take part, in their order, and what the head makes of them when it is sent. Otherwise nothing.
+  // The data of a small request goes with these messages (kernels/engine/relay_data.h). kReady: the host's
+  // partial result, unless one of its tensors is on a GPU. kLaunch: from HostOrder, the partial results of
+  // all hosts that take part, in their order; when it is sent, the result. Otherwise empty.
   std::vector<std::string> data;
-  // kReady: the first of `parts`; kLaunch: likewise of the host that was the last to report.
+  // kReady: the first of `parts`; kLaunch: the first one of the host that was the last to report.
   RankId last;
   bool seals = false;  // kLaunch: it ends its batch
 };

@@ -9,7 +9,7 @@
 // the table for all other hosts, at the place outside(), with what their ranks bring, and appends the request
 // to the launch log. So all logs have the same order.
 //
-// What the head decides, and how it cuts batches, is in relay_head.h.
+// relay_head.h says what the head decides, and how it cuts batches.
 //
 // Whether NCCL moves a request is decided on the way: a report says whether all members have kept their
 // tensors on GPUs, and the launch whether all hosts have said so. Relays then say it at outside().

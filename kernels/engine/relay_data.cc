@@ -9,7 +9,7 @@
 namespace tf_smddp {
 namespace {
 
-// What the head gets of all hosts at most.
+// The head gets at most this of all hosts together, in bytes.
 constexpr std::uint64_t kMostAtHead = 64 << 10;
 
 bool IsBarrier(const Manifest& manifest) { return manifest.operation.kind == CollectiveKind::kBarrier; }
@@ -34,8 +34,8 @@ std::byte* Find(Communicator* communicator, MemberId member, std::uint64_t offse
 bool GoesWithReport(const Communicator& communicator, const Manifest& manifest) {
   if (IsBarrier(manifest)) return true;
   const Operation& operation = manifest.operation;
-  // What crosses in 16 bits is divided before that, by the number of ranks that take part, which the hosts do
-  // not know yet.
+  // A tensor that crosses in 16 bits is divided before it does, by the number of ranks that take part. The
+  // hosts do not know that number yet.
   if (!ReducesByHosts(operation) || TypeOnWire(operation) != operation.dtype) return false;
   const auto small = static_cast<std::uint64_t>(communicator.config().small_bytes);
   const std::uint64_t most = std::min(small, kMostAtHead / communicator.hosts().size());

@@ -48,8 +48,8 @@ void RelayHead::Decide(RelayMessage decision) {
   }
   if (!decision.data.empty()) {
     decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
-    // It is in no batch. What all have reached before it is launched before it, since a cancellation that
-    // comes after its end must not undo that.
+    // It is in no batch. Requests that all have reached before it are launched before it, since a
+    // cancellation that comes after its end must not undo these.
     open_ |= !held_.empty();
     held_.push_back(std::move(decision));
     return Publish(std::exchange(held_, {}));

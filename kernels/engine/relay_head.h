@@ -4,8 +4,8 @@
 // its host is the head's.
 //
 // The head also cuts the batches, since transfers between hosts need the same ones on all of them. It holds
-// back what it could launch while its own rank has sealed work, until the bucket cap is reached. What goes to
-// another host at a time is one message of the wire.
+// back what it could launch while its own rank has sealed work, until the bucket cap is reached. All that
+// goes to another host at a time is one message of the wire.
 #ifndef TF_SMDDP_KERNELS_ENGINE_RELAY_HEAD_H_
 #define TF_SMDDP_KERNELS_ENGINE_RELAY_HEAD_H_
 
@@ -23,8 +23,8 @@ namespace tf_smddp {
 // All methods: progress thread.
 class RelayHead {
  public:
-  // What its own relay does for it: obeys a decision; and returns the bytes of this rank's part of a request,
-  // 0 if it has none.
+  // Its own relay obeys decisions, and says how many bytes this rank's part of a request has: 0 if there is
+  // none.
   struct Relay {
     std::function<void(const RelayMessage&)> obey;
     std::function<std::uint64_t(const RelayMessage&)> own_bytes;

@@ -23,7 +23,7 @@
 namespace tf_smddp {
 namespace {
 
-// Of the last call that failed in this thread.
+// The error of the last call that failed in this thread.
 thread_local std::string last_error;
 
 std::string TextOf(const char* text) { return text == nullptr ? "" : text; }

@@ -74,7 +74,7 @@ struct GpuTensor {
   cuda::Order input, output;  // one of them if both are on one stream: `output`
 };
 
-// What the request of a C program has become.
+// A request of a C program as the engine takes it.
 struct Converted {
   Request request;
   std::shared_ptr<GpuTensor> gpu;  // nullptr on the CPU
@@ -268,7 +268,7 @@ class Outcome {
   Status status_;
 };
 
-// What an smddp_operation is.
+// A request behind the opaque smddp_operation.
 struct StartedRequest {
   std::shared_ptr<Engine> engine;
   CommunicatorId communicator = kWorld;

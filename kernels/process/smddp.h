@@ -17,10 +17,10 @@
  * Collective functions. A function that says *collective* must be called by all ranks that it names. It waits
  * for them, but not for ever: a rank that dies or stalls is an error on the others.
  *
- * Order. What meets is decided by the order of the calls alone: the n-th request of a communicator on one
- * rank meets the n-th one on each other rank. So all ranks must submit the requests of a communicator in the
- * same order, and threads that submit to one communicator must agree on an order. Communicators do not depend
- * on each other. The exception are groups (smddp_draw_ticket), whose requests may be submitted in any order.
+ * Order. The n-th request of a communicator on one rank meets the n-th one on each other rank. So all ranks
+ * must submit the requests of a communicator in the same order, and threads that submit to one communicator
+ * must agree on an order. Communicators do not depend on each other. The requests of one group
+ * (smddp_draw_ticket) may be submitted in any order.
  *
  * Forks. In a forked child all collectives fail. It may allocate and free memory.
  */
@@ -34,8 +34,8 @@
 extern "C" {
 #endif
 
-/* Changes when a program that was compiled with an earlier header would no longer work. What is added, such
- * as functions and fields at the end of smddp_request, does not change it. */
+/* Changes when a program that was compiled with an earlier header would no longer work. New functions, and
+ * new fields at the end of smddp_request, do not change it. */
 #define SMDDP_API_VERSION 1
 
 /* The SMDDP_API_VERSION of the library. Any thread, also before smddp_init. */
@@ -63,8 +63,8 @@ const char* smddp_last_error(void);
 /* ---- Start and stop ---- */
 
 /* Joins the job. Collective of all ranks.
- *   nccl_library  the path of NCCL, if SMDDP_NCCL_LIBRARY does not say one; NULL: the one that the system
- * finds prefix        a folder whose lib/ may have an MPI library, for ranks on several hosts; NULL: none
+ * `nccl_library` is the path of NCCL, if SMDDP_NCCL_LIBRARY does not say one; NULL: the one that the system
+ * finds. `prefix` is a folder whose lib/ may have an MPI library, for ranks on several hosts; NULL: none.
  * Errors: SMDDP_INVALID_ARGUMENT for a variable of the environment, SMDDP_FAILED_PRECONDITION when this
  * process is in a job already, SMDDP_INTERNAL when the ranks do not come together. Not while another thread
  * is in smddp_init or smddp_shutdown. */

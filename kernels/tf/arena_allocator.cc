@@ -97,7 +97,7 @@ class Factory : public AllocatorFactory {
   }
 
  private:
-  // What there would be without us.
+  // The allocator that there would be without us.
   static AllocatorFactory* Stock() {
     AllocatorFactory* stock = nullptr;
     int priority = 0;

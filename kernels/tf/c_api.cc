@@ -1,5 +1,5 @@
-// What the Python package calls through ctypes and only TensorFlow's op library has. All else is the C API,
-// kernels/process/smddp.h.
+// Functions that the Python package calls through ctypes, and that only TensorFlow's op library has. All
+// others are the C API, kernels/process/smddp.h.
 #include <cstdint>
 #include <memory>
 

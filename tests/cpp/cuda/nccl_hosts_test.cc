@@ -111,7 +111,7 @@ TEST_P(NcclHostsTest, MeetsTensorsOfTheHost) {
   });
 }
 
-// Likewise in one group with others, whose outputs are allocated when the ranks have arrived.
+// The same in one group with others, whose outputs are allocated when the ranks have arrived.
 TEST_P(NcclHostsTest, GathersWhereOneRankIsOnTheHost) {
   RunRanks(4, [](int rank, Engine& engine) {
     Compute compute(rank);

@@ -341,7 +341,7 @@ TEST(CRequestErrors, WhatIsRefusedHere) {
   });
 }
 
-// What is found when the ranks have met, or by the engine, ends the request.
+// An error that is found when the ranks have met, or by the engine, ends the request.
 TEST(CRequestErrors, WhatEndsWithAnError) {
   RunCRanks(2, [](int rank) {
     Floats input(4), output(4);

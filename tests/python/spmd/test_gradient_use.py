@@ -103,7 +103,7 @@ def test_each_gradient_is_reduced_once(family, told):
             optimizer.apply_gradients(zip(reduced_gradients(variable), [variable]))
         total = sum(reduced_gradients(one)[0] for _ in range(3))
         plain[0].apply_gradients([(total, one)])
-    # What these train, a tape has met, but has reduced nothing of it.
+    # A tape has met these variables, but has reduced no gradient of them.
     apart = [family.variable([float(i)]) for i in range(2)]
     assert reduced_gradients(one, *apart)[1:] == [None, None]
     distributed = [sdp.DistributedOptimizer(family.optimizers.SGD(0.1)) for _ in range(2)]

@@ -78,7 +78,7 @@ def test_an_optimizer_that_does_not_reduce(rank, mode, told):
 
 
 def test_what_may_differ(rank, told):
-    """What a process set trains, what is not trained, and what one rank alone still has."""
+    """Variables of a process set, ones that are not trained, and ones that one rank alone still has."""
     weights = make_weights()
     kept = make_weights("kernel", "kernel", "kernel")
     (apart,) = make_weights("apart")
@@ -223,7 +223,7 @@ def test_a_step_that_reduces_and_then_fails_on_one_rank(rank, told):
 
 
 def test_a_broadcast_in_a_function_that_one_rank_traces_earlier(rank, told):
-    """What it broadcasts is not compared, since nothing tells the ranks which variable is which."""
+    """Its variables are not compared, since nothing tells the ranks which one is which."""
     inside = [tf.Variable([1.0, 2.0]), tf.Variable([3.0, 4.0])]
     begin = tf.function(lambda _: sdp.broadcast_variables(inside, 0))
     if rank == 0:
