@@ -87,7 +87,8 @@ def test_keras_fit_writes_for_tensorboard(tmp_path):
 
 def test_every_example_is_in_the_list():
     listed = set(re.findall(r"^\| `([^`]+)`", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
-    there = {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
+    files = (path for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    there = {str(path.relative_to(EXAMPLES)) for path in files} - {"README.md"}
     assert listed == there
 
 
