@@ -65,8 +65,8 @@ TF_SMDDP_SAME(SMDDP_AS_BFLOAT16, Compression::kBFloat16);
 // A type that is added belongs into smddp.h, too.
 static_assert(SMDDP_COMPLEX128 + 1 == kNumDTypes && SMDDP_PRODUCT + 1 == kNumReduceOps);
 
-// The request's size in the first version of smddp.h.
-constexpr std::size_t kFirstRequestBytes = sizeof(smddp_request);
+// The request's size in the first version of smddp.h, in which `name` was the last field.
+constexpr std::size_t kFirstRequestBytes = offsetof(smddp_request, name) + sizeof(smddp_request::name);
 
 // The tensors of a request in a GPU's memory.
 struct GpuTensor {
