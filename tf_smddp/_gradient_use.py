@@ -38,9 +38,8 @@ class _Seen:
         # The variables that were broadcast, by id; and of a few of these, the values then.
         self.broadcast: _ById = weakref.WeakValueDictionary()
         self.num_broadcasts = 0
-        self.places: Dict[
-            int, Tuple[int, int]
-        ] = {}  # by id: the number of the broadcast, and the place in it
+        # Those that were broadcast eagerly, by the number of the broadcast and the place in it.
+        self.shared: weakref.WeakValueDictionary[Tuple[int, int], tf.Variable] = weakref.WeakValueDictionary()
         self.values: Dict[int, Any] = {}
         self.is_changing = False  # whether _look() found other values than before
         self.unless_broadcast: List[str] = []
@@ -82,12 +81,13 @@ def note_broadcast(variables: Sequence[tf.Variable]) -> None:
     if not tf.compat.v1.executing_eagerly_outside_functions():
         return  # a v1 graph's variables have values in a session only
     if tf.executing_eagerly():  # a function may be traced at another time on each rank
-        new = {id(each): place for place, each in enumerate(variables) if id(each) not in _seen.broadcast}
+        known = {id(each) for each in _seen.shared.values()}
         _seen.num_broadcasts += 1
-        _seen.places.update({key: (_seen.num_broadcasts, place) for key, place in new.items()})
+        new = {place: each for place, each in enumerate(variables) if id(each) not in known}
+        _seen.shared.update({(_seen.num_broadcasts, place): each for place, each in new.items()})
     _seen.broadcast.update({id(each): each for each in variables})
     if tf.executing_eagerly() and not _seen.reduced and _runtime.rank() == 0:
-        trained = [each for each in variables if each.trainable and each.dtype.is_floating]
+        trained = list(filter(_is_trained, variables))
         for each in sorted(trained, key=_size_of)[:_FEW]:
             if _size_of(each) <= _SMALL or not _seen.values:
                 _seen.values[id(each)] = np.array(each.numpy())
@@ -128,13 +128,16 @@ def _size_of(variable: tf.Variable) -> int:
 
 def broadcast_ones() -> List[tf.Variable]:
     """The trained variables that were broadcast to all ranks, in the same order on all."""
-    return [each for each in _seen.broadcast.values() if each.trainable and each.dtype.is_floating]
+    return [each for each in _seen.broadcast.values() if _is_trained(each)]
+
+
+def _is_trained(variable: tf.Variable) -> bool:
+    return bool(variable.trainable and variable.dtype.is_floating)
 
 
 def shared_ones() -> Dict[Tuple[int, int], tf.Variable]:
     """The trained variables that were broadcast eagerly, by a key that is the same on all ranks."""
-    found = [each for each in broadcast_ones() if id(each) in _seen.places and not is_apart(each)]
-    return {_seen.places[id(each)]: each for each in found}
+    return {key: each for key, each in _seen.shared.items() if _is_trained(each) and not is_apart(each)}
 
 
 def have_changed(variables: Sequence[tf.Variable]) -> Optional[bool]:

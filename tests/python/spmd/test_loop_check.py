@@ -239,6 +239,18 @@ def test_a_broadcast_in_a_function_that_one_rank_traces_earlier(rank, told):
     assert len(told()) == (rank == 0)
 
 
+def test_a_variable_that_is_broadcast_in_a_function_and_then_eagerly(rank, told):
+    weights = [tf.Variable([1.0, 2.0])]
+    tf.function(lambda: sdp.broadcast_variables(weights, 0))()
+    sdp.broadcast_variables(weights, 0)
+    step = make_step(tf.function, weights, rate=0.0)
+    step(X)
+    assert not told()
+    weights[0].assign([float(rank), 0.0])
+    step(X)
+    assert len(told()) == (rank == 0)
+
+
 def test_calls_that_do_not_wait_for_their_end(rank, told):
     """Their tickets are drawn at any time, so nothing is compared."""
     weights = make_weights()
