@@ -42,9 +42,9 @@ NEED_TENSORFLOW = {"set-up", "jobs", "spmd", "launchers", "gpu", "overlap", "ben
 OVERLAP = PYTHON_TESTS / "test_xla_overlap.py"
 BENCH_PYTHON = ROOT / ".venv" / "bench" / "bin" / "python"
 # The files of the SPMD suite that run under each MPI, and with three ranks in `make test`: the collectives,
-# process sets, failed steps, and what needs three ranks.
+# process sets, failed steps, and (by conftest.py's keyword) each test that two ranks are too few for.
 _FILES = ("collectives", "allgather", "alltoall", "reducescatter", "compression", "process_sets", "retries")
-COLLECTIVES = ["-k", " or ".join(f"test_{name}.py" for name in (*_FILES, "meaning", "start_weights"))]
+COLLECTIVES = ["-k", " or ".join(f"test_{name}.py" for name in _FILES) + " or three_ranks"]
 # Ranks that leave one after the other: with four, two leave before the last two are alone.
 WITH_FOUR_RANKS = ["-k", "test_join.py"]
 # In sets, all of ours run: the engine, graphs and eager mode.

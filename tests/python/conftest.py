@@ -73,6 +73,12 @@ def half_of_the_cases(items, half):
     return chosen
 
 
+def pytest_itemcollected(item):
+    """`-k three_ranks` selects the tests that two ranks are too few for."""
+    if any(mark.args[0] >= 3 for mark in item.iter_markers("min_ranks")):
+        item.extra_keyword_matches.add("three_ranks")
+
+
 def pytest_collection_modifyitems(config, items):
     ranks, keras = number_of_ranks(), keras_version()
     here = [runs_here(item, ranks, keras) for item in items]
