@@ -34,8 +34,6 @@ def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> N
         TypeError: `file` is not a path.
         RuntimeError: before `init` or after `shutdown`, a timeline is being written already, or the file
             cannot be written (the text says why).
-
-    Source: `smdistributed.dataparallel.start_profiler`.
     """
     require_initialized("start_profiler")
     path = of_this_rank(file) if append_rank else pathlib.Path(os.fspath(file))
@@ -54,7 +52,5 @@ def stop_profiler() -> None:
 
     Raises:
         RuntimeError: a part of the file could not be written.
-
-    Source: `smdistributed.dataparallel.stop_profiler`.
     """
     call(_lib.smddp_stop_timeline)
