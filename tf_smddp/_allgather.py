@@ -32,10 +32,6 @@ def allgather(tensor: Any, name: Optional[str] = None, process_set: Optional[Pro
 
     Returns:
         All rows, the same on all ranks.
-
-    Raises:
-        TypeError: the tensor's type is not supported.
-        ValueError: this rank is not in `process_set`.
     """
     check_call_site("allgather")
     communicator = communicator_of(process_set, "allgather")

@@ -25,9 +25,6 @@ def barrier(name: Optional[str] = None, process_set: Optional[ProcessSet] = None
     Returns:
         In a v1 graph the operation, to be run in a session. Else None: in eager mode all ranks have come
         then, and a `tf.function` waits at this place among its other stateful operations.
-
-    Raises:
-        ValueError: this rank is not in `process_set`.
     """
     check_call_site("barrier")
     communicator = communicator_of(process_set, "barrier")

@@ -44,10 +44,6 @@ def oob_allreduce(
     Returns:
         A dense tensor of the same shape and type: integers stay integers, and their average is cut towards
         zero. For a structure, the same structure of tensors.
-
-    Raises:
-        TypeError: a type is not supported.
-        ValueError: `op` is not defined for a type, or this rank is not in `process_set`.
     """
     check_call_site("oob_allreduce")
     reduce_op = resolve_reduce_op(op)

@@ -55,9 +55,7 @@ def reducescatter(
         rows over n ranks, the first r mod n ranks get one more.
 
     Raises:
-        TypeError: an argument is of a wrong type, or the tensor's type is not supported.
-        ValueError: the tensor is a scalar, `op` or a factor is not defined for the type, or this rank is
-            not in `process_set`.
+        ValueError: the tensor is a scalar.
     """
     check_call_site("reducescatter")
     reduce_op = resolve_reduce_op(op)
