@@ -1,7 +1,7 @@
-// OwnCallbacks: calls callbacks in the thread that submits or drives, and limits how deep they nest.
+// OwnCallbacks: calls callbacks in the thread that drives the progress, and limits how deep they nest.
 //
-// Place in the stack: the bottom of engine/. A callback may submit the next request in the same thread. That
-// request may end at once and call the next callback, and so on: a user's loop would become a recursion. So
+// Place in the stack: the bottom of engine/. A callback may submit the next request and drive the progress in
+// the same thread, which may call the next callback, and so on: a user's loop would become a recursion. So
 // beyond some depth the completion thread calls them.
 #ifndef TF_SMDDP_KERNELS_ENGINE_OWN_CALLBACKS_H_
 #define TF_SMDDP_KERNELS_ENGINE_OWN_CALLBACKS_H_
