@@ -57,8 +57,7 @@ class Sequencer {
   Status DrawTicket(StepId step, std::uint64_t* ticket);
 
   // Gives `request` its position. May wait (Note [Turns]). On OK the caller is *inside* the incarnation until
-  // it calls Exit, and must not wait for another rank there. An exception is the express lane: it waits for
-  // peers that have begun to meet, up to the end of the job. Errors: Internal as above; InvalidArgument when
+  // it calls Exit, and must not wait for another rank there. Errors: Internal as above; InvalidArgument when
   // a request of the same name is under way. After an error, *tell says whether the step must fail on the
   // other ranks, which may wait for this request. Any thread but the engine's own.
   Status Enter(const Request& request, Position* position, bool* tell);
