@@ -28,8 +28,8 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <string>
-#include <tuple>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/common/clock.h"
@@ -59,16 +59,18 @@ class Relay {
   }
 
  private:
-  using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
+  using Key = std::pair<std::uint32_t, std::uint64_t>;  // the key's number, ticket
   // A request that was launched, until its generation is retired.
   struct Launched {
     Place place;
     std::uint64_t ticket;
-    void* parts;  // in the arena: what the other hosts' ranks bring; nullptr if the result has come
+    void* parts;  // in the arena: what the other hosts' ranks bring; nullptr if nobody need know
   };
 
   bool ReportReady();
   void Report(const ReadinessTable::HostReady& ready);
+  static Key KeyOf(const RelayMessage& message) { return {message.description->key_number, message.ticket}; }
+  SharedDescription Describe(std::uint32_t slot, const Manifest& manifest);
   RelayPart PartOf(const ReadinessTable::HostReady& ready, MemberId member, const Manifest& manifest);
   bool ReportMembers();
   bool Receive();
@@ -88,8 +90,11 @@ class Relay {
   Communicator* const communicator_;
   LocalGroup* const group_;
   const Wire::Channel channel_;
-  std::unique_ptr<RelayHead> head_;    // if this is the head's host
-  std::vector<RelayMessage> reports_;  // to be sent to the head
+  Descriptions descriptions_;
+  SentNumbers numbers_;                          // in reports
+  std::unordered_map<int, KnownNumbers> known_;  // by the rank that sends them
+  std::unique_ptr<RelayHead> head_;              // if this is the head's host
+  std::vector<RelayMessage> reports_;            // to be sent to the head
 
   std::uint64_t incarnation_ = 0;
   std::uint64_t position_ = 0;     // in the ready log
