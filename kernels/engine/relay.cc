@@ -18,6 +18,17 @@ namespace {
 // wire's thread wakes this one when the answer comes, some hundred microseconds later.
 constexpr std::chrono::milliseconds kAnswersSoon{2};
 
+// The pause between two reports, for each host: twice the time that the head's thread needs for a message. Up
+// to kFewHosts hosts the head has time for all. Its own host sends it none.
+constexpr std::chrono::microseconds kPauseForEachHost{6};
+constexpr std::size_t kFewHosts = 64;
+
+Clock::duration PauseOf(Communicator& communicator) {
+  const auto hosts = communicator.hosts().size();
+  const bool is_head = communicator.head().value() == communicator.job().rank();
+  return hosts > kFewHosts && !is_head ? hosts * kPauseForEachHost : Clock::duration::zero();
+}
+
 }  // namespace
 
 Relay::Relay(MemberState* state, Submission* submission)
@@ -26,6 +37,7 @@ Relay::Relay(MemberState* state, Submission* submission)
       communicator_(state->communicator),
       group_(state->group),
       channel_{communicator_->id(), Wire::Channel::kOrder},
+      pause_(PauseOf(*communicator_)),
       active_(MemberMask::FirstN(group_->size())) {
   if (communicator_->head().value() == communicator_->job().rank()) {
     RelayHead::Relay own;
@@ -36,6 +48,7 @@ Relay::Relay(MemberState* state, Submission* submission)
 }
 
 bool Relay::Step() {
+  holds_back_ = false;
   bool moved = Receive();
   moved |= DrawTurns();
   CheckConnections();
@@ -64,6 +77,12 @@ bool Relay::ReportReady() {
   for (;; ++position_, moved = true) {
     const LaunchLog::View view = log.Read(position_);
     if (view.state == LaunchLog::View::kUnpublished) return moved;
+    if (!moved) {
+      const Clock::time_point now = Clock::now();
+      holds_back_ = now < next_report_;
+      if (holds_back_) return false;
+      next_report_ = now + pause_;
+    }
     const Place place = Place::FromIndex(view.item);
     ReadinessTable::HostReady ready;
     // An entry may be left from an incarnation that has failed.
@@ -140,10 +159,9 @@ bool Relay::ReportMembers() {
   const MemberMask active = MemberMask(group_->segment().active().load(std::memory_order_seq_cst)) & here;
   const MemberMask shut_down = MemberMask(communicator_->ShutDownMask()) & here;
   if (active == active_ && shut_down == shut_down_) return false;
-  if (active != active_) {
-    // Requests that waited on this host for nobody but who has left. They had its part, or never will.
-    for (const ReadinessTable::HostReady& ready : group_->table().AllHostReady()) Report(ready);
-  }
+  // Requests that are held back, or waited on this host for nobody but who has left. They had its part, or
+  // never will.
+  for (const ReadinessTable::HostReady& ready : group_->table().AllHostReady()) Report(ready);
   const auto report = [&](RelayMessage::Kind kind, MemberMask members) {
     for (const MemberId member : members) {
       RelayMessage message;

@@ -11,6 +11,9 @@
 //
 // relay_head.h says what the head decides, and how it cuts batches.
 //
+// Between many hosts, a relay makes a pause between two reports, and what becomes ready meanwhile goes into
+// one message: the head's time is mostly that of the messages of all hosts (docs/cluster-model.md).
+//
 // Whether NCCL moves a request is decided on the way: a report says whether all members have kept their
 // tensors on GPUs, and the launch whether all hosts have said so. Relays then say it at outside().
 //
@@ -53,9 +56,10 @@ class Relay {
   // something. Progress thread.
   bool SealOpen();
 
-  // Whether the head's answer may come soon, or there is soon room for a turn. Progress thread.
+  // Whether the head's answer may come soon, or there is soon room for a turn, or it is soon time to report.
+  // Progress thread.
   bool polls() const {
-    return (!reported_.empty() && Clock::now() < answer_expected_until_) || !turns_.empty();
+    return (!reported_.empty() && Clock::now() < answer_expected_until_) || !turns_.empty() || holds_back_;
   }
 
  private:
@@ -98,6 +102,9 @@ class Relay {
 
   std::uint64_t incarnation_ = 0;
   std::uint64_t position_ = 0;     // in the ready log
+  const Clock::duration pause_;    // at least so long between two reports
+  Clock::time_point next_report_;  // not before
+  bool holds_back_ = false;        // there is something to report then
   std::map<Key, Place> reported_;  // not launched yet
   Clock::time_point answer_expected_until_;
   std::deque<Launched> launched_;
