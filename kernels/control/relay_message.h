@@ -4,7 +4,7 @@
 // the wire. All hosts run the same build, so a manifest travels as its bytes.
 //
 // On the wire a field takes bytes only if it has another value than at the beginning, and a number as many as
-// it needs. So a report of a tensor that the head knows has some 5 bytes.
+// it needs. So a report of a tensor that the head knows has some 6 bytes.
 #ifndef TF_SMDDP_KERNELS_CONTROL_RELAY_MESSAGE_H_
 #define TF_SMDDP_KERNELS_CONTROL_RELAY_MESSAGE_H_
 
