@@ -103,6 +103,10 @@ class Sequencer {
   // use several keys in turn (Note [Places between hosts] in pending.h).
   static std::string KeyOf(const Pairing& pairing, bool wired);
 
+  // Returns the name that `key` has between hosts: there a group's tensor has one key, since its ticket says
+  // which of the several was meant.
+  static std::string KeyBetweenHosts(const std::string& key);
+
   // Progress thread only: the end of an incarnation, in this order.
 
   // The incarnation failed. Later requests belong to the next one, which has not begun.
