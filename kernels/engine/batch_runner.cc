@@ -268,8 +268,9 @@ bool BatchRunner::Step(Requests* done) {
   if (batch_state_->ended() == BatchEnd::kRunning && planned_) moved |= StepTransfers();
   const BatchEnd end = batch_state_->ended();
   if (end == BatchEnd::kRunning) return moved;
-  if (end == BatchEnd::kComplete) Complete(done);
-  // When it is aborted, the end of the incarnation, or of the job, delivers the error with everything else.
+  // When it is aborted, the end of the incarnation, or of the job, delivers the error with everything else. A
+  // batch that could not be planned here is only complete in corrupt memory.
+  if (end == BatchEnd::kComplete && planned_) Complete(done);
   batch_state_ = nullptr;
   items_.clear();
   return true;
@@ -329,7 +330,7 @@ void BatchRunner::TakeAll(const LogReader::Batch& batch, Requests* done) {
 
 void BatchRunner::End(Requests* done) {
   if (batch_state_ == nullptr) return;
-  if (batch_state_->End(BatchEnd::kAborted) == BatchEnd::kComplete) Complete(done);
+  if (batch_state_->End(BatchEnd::kAborted) == BatchEnd::kComplete && planned_) Complete(done);
   batch_state_ = nullptr;
   items_.clear();
 }
