@@ -24,8 +24,7 @@ TableShape CommunicatorSegment::Layout::Table() const {
 std::size_t CommunicatorSegment::Layout::Bytes() const {
   const std::size_t bytes = sizeof(Fixed) + ExpressLane::Bytes(num_ranks) +
                             LaunchLog::Bytes(LogEntries(Table())) + ReadinessTable::Bytes(Table()) +
-                            static_cast<std::size_t>(num_ranks) * window_bytes +
-                            (wired ? LaunchLog::Bytes(LogEntries(Table())) : 0);
+                            backend_bytes + (wired ? LaunchLog::Bytes(LogEntries(Table())) : 0);
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -42,8 +41,7 @@ CommunicatorSegment::CommunicatorSegment(std::shared_ptr<Mapping> mapping, const
       table_memory_(launch_memory_ + LaunchLog::Bytes(LogEntries(layout.Table()))),
       launch_log_(launch_memory_, LogEntries(layout.Table())),
       table_(table_memory_, layout.Table(), &fixed_->active, abort),
-      windows_(table_memory_ + ReadinessTable::Bytes(layout.Table())),
-      ready_log_(windows_ + static_cast<std::size_t>(layout.num_ranks) * layout.window_bytes,
-                 LogEntries(layout.Table())) {}
+      backends_(table_memory_ + ReadinessTable::Bytes(layout.Table())),
+      ready_log_(backends_ + layout.backend_bytes, LogEntries(layout.Table())) {}
 
 }  // namespace tf_smddp

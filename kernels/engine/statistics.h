@@ -28,7 +28,7 @@ struct Cost {
   bool in_place = false;      // the result took the place of the input
   bool small = false;         // without a batch: by the rank that arrived last,
   bool express = false;       // or in the express lane
-  bool nccl = false;          // by NCCL, in the memory of GPUs
+  bool on_devices = false;    // where the tensors lay, on devices
   Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
 

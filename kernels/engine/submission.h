@@ -16,7 +16,6 @@
 #include "kernels/engine/failures.h"
 #include "kernels/engine/gradient_check.h"
 #include "kernels/engine/member_state.h"
-#include "kernels/engine/nccl_use.h"
 #include "kernels/engine/waiting_request.h"
 #include "kernels/fusion/launch_order.h"
 
@@ -74,6 +73,7 @@ class Submission {
   bool RunExpress(const Request& request, const Manifest& manifest, const Sequencer::Position& position,
                   Clock::time_point* submitted);
   Status PlaceData(PendingRequest* pending);
+  bool KeepsOnDevice(const Request& request);
   Status Bounce(PendingRequest* pending);
   bool Enter(PendingRequest* pending);
   void Launch(const PendingRequest& pending);
@@ -84,7 +84,6 @@ class Submission {
   Delivery* const delivery_;
   LaunchOrder order_;
   Express express_;
-  NcclUse nccl_use_;
   GradientCheck gradient_check_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<Sequencer::GroupState> last_group_{Sequencer::GroupState::kNoGroup};
