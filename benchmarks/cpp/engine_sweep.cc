@@ -27,6 +27,7 @@
 #include "kernels/common/futex.h"
 #include "kernels/engine/engine.h"
 #include "kernels/mpi/mpi_wire.h"
+#include "kernels/process/backends.h"
 
 namespace tf_smddp::benchmarks {
 namespace {
@@ -183,7 +184,7 @@ void RunRank(int rank, const Options& options, const std::string& directory, Mee
   config.rendezvous = directory;
   config.arena_bytes = static_cast<std::int64_t>(ArenaBytes(options));
   std::unique_ptr<Engine> engine;
-  const Status started = Engine::Start(config, std::make_shared<MappingCache>(), &engine);
+  const Status started = Engine::Start(config, std::make_shared<MappingCache>(), AllBackends(), &engine);
   if (!started.ok()) Fail("start", started.message());
   EngineContestant contestant(std::move(engine), meeting);
   RunSweep(contestant, options);
@@ -199,7 +200,8 @@ void RunLaunched(const Options& options) {
   if (config.local_size < config.size) status = mpi::MpiWire::Open(/*prefix=*/"", &config, &wire);
   if (!status.ok()) Fail("wire", status.message());
   std::unique_ptr<Engine> engine;
-  status = Engine::Start(config, std::make_shared<MappingCache>(), &engine, nullptr, std::move(wire));
+  status = Engine::Start(config, std::make_shared<MappingCache>(), AllBackends(), &engine, nullptr,
+                         std::move(wire));
   if (!status.ok()) Fail("start", status.message());
   EngineContestant contestant(std::move(engine), /*meeting=*/nullptr);
   RunSweep(contestant, options);

@@ -29,18 +29,12 @@ struct ResolvedRequest {
   std::vector<RankId> ranks;      // only when there are some on other hosts
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
-  // Who moves the tensors of GPUs. Where they stay there, `device_input` and `device_output` are this rank's
-  // buffers.
-  enum class Way {
-    kHost,  // or they lie on the host
-    kNccl,  // each rank's on another GPU
-  };
-  Way way = Way::kHost;
+  // The tensors of all ranks are moved where they lie, on devices. Then these are this rank's buffers.
+  bool on_devices = false;
   const InputBuffer* device_input = nullptr;
   const Buffer* device_output = nullptr;
   std::shared_ptr<void> output_owner;  // of an output that nobody else keeps
 
-  bool on_devices() const { return way != Way::kHost; }
   bool all_outputs() const { return collective->reach() == Collective::Reach::kAllOutputs; }
 };
 

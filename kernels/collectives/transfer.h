@@ -1,4 +1,4 @@
-// Transfer: one way to move the data of a batch. A backend implements one or more.
+// Transfer: one way to move the data of a batch. A backend (backend.h) has one or more.
 //
 // Place in the stack: the interface between the engine's batch runner (kernels/engine/batch_runner.h) and
 // backends/. A transfer never waits: Step does what can be done now, so any thread may drive it, and an abort
@@ -6,7 +6,8 @@
 //
 // Life, once for each batch that has requests for it: Plan -> Step, until done() -> Complete, when all ranks
 // have done their part -> Plan for the next batch. Abandon and then Reset, between batches or in the middle
-// of one, end an incarnation. One thread at a time calls all of it.
+// of one, end an incarnation; in between, one rank of the host calls Renew. One thread at a time calls all of
+// it.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_TRANSFER_H_
 
@@ -22,6 +23,10 @@ namespace tf_smddp {
 class Transfer {
  public:
   virtual ~Transfer() = default;
+
+  // Whether it moves this request, if no transfer before it takes it. It follows from what all ranks see in
+  // the table, so all of them choose alike.
+  virtual bool Takes(const ResolvedRequest& request) const = 0;
 
   // Takes the requests of the next batch that this transfer is to move; all ranks get the same ones in the
   // same order. They, the tensors and `batch` stay valid until done(), or until Reset. Returns the number of
@@ -53,6 +58,13 @@ class Transfer {
   // The batch under way, if there is one, will never be complete. `job_end`: the error with which the job has
   // ended; nullptr if only the incarnation has. Work on a device ends then, or in Reset.
   virtual void Abandon(const Status* /*job_end*/) {}
+
+  // This rank takes part in no more batches of this incarnation. The others go on.
+  virtual void Leave() {}
+
+  // The next incarnation begins: renews what the members of this host share, for `active` ones. Nobody uses
+  // it meanwhile.
+  virtual void Renew(MemberMask /*active*/) {}
 
   // Drops what is under way and starts afresh; all ranks do before the next Plan of any. The tensors are not
   // touched any more.

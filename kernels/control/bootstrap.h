@@ -9,7 +9,7 @@
 //      there.
 //   2. Each client connects and sends a Hello: its rank, its settings and the descriptor of its arena.
 //   3. Rank 0 checks each client's user and settings. When all ranks have come, it removes the socket and the
-//      directory, and creates the control segment.
+//      directory.
 //   4. Rank 0 sends every client the control segment and, for each rank, its pid, pidfd (or start time) and
 //      arena.
 //   5. Each client maps them and reports that it is ready. When all are, rank 0 tells them to go.
@@ -26,9 +26,10 @@
 
 namespace tf_smddp {
 
-// Collective: every rank must call this. `arena_fd` is this rank's arena of `arena_bytes` bytes. Fills
-// *result and then calls `prepare`, which maps it; if `prepare` fails on one rank, the bootstrap fails on
-// all. Errors: Internal, naming the missing ranks, or the rank and the setting that differ.
+// Collective: every rank must call this. `arena_fd` is this rank's arena of `arena_bytes` bytes. On rank 0,
+// result->control is the control segment (job_segment.h), which all get. Fills *result and then calls
+// `prepare`, which maps it; if `prepare` fails on one rank, the bootstrap fails on all. Errors: Internal,
+// naming the missing ranks, or the rank and the setting that differ.
 Status Bootstrap(const Config& config, int arena_fd, std::uint64_t arena_bytes, BootstrapResult* result,
                  const std::function<Status()>& prepare);
 

@@ -19,7 +19,6 @@
 #include "kernels/common/unique_fd.h"
 #include "kernels/control/bootstrap_messages.h"
 #include "kernels/control/bootstrap_notice.h"
-#include "kernels/control/job_segment.h"
 #include "kernels/control/rendezvous.h"
 #include "kernels/control/unix_socket.h"
 
@@ -101,7 +100,6 @@ class Server {
                  : Internal(CallFailed("fcntl", errno));
     if (!status.ok()) SendFailure(listener.get(), status, std::move(unidentified), missing);
     rendezvous_.Close();
-    if (status.ok()) status = JobSegment::Create(config_, &result->control);
     return status;
   }
 

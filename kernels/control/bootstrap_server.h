@@ -1,5 +1,5 @@
 // The server of the bootstrap (bootstrap.h): rank 0 listens in the rendezvous directory, collects the other
-// ranks, creates the control segment, and sends every rank what it needs to share memory with the others.
+// ranks, and sends every rank what it needs to share memory with the others.
 #ifndef TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_SERVER_H_
 #define TF_SMDDP_KERNELS_CONTROL_BOOTSTRAP_SERVER_H_
 

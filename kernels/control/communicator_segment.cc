@@ -23,8 +23,7 @@ TableShape CommunicatorSegment::Layout::Table() const {
 
 std::size_t CommunicatorSegment::Layout::Bytes() const {
   const std::size_t bytes = sizeof(Fixed) + LaunchLog::Bytes(LogEntries(Table())) +
-                            ReadinessTable::Bytes(Table()) +
-                            static_cast<std::size_t>(num_ranks) * window_bytes +
+                            ReadinessTable::Bytes(Table()) + backend_bytes +
                             (wired ? LaunchLog::Bytes(LogEntries(Table())) : 0);
   return (bytes + kPage - 1) / kPage * kPage;
 }
@@ -39,8 +38,7 @@ CommunicatorSegment::CommunicatorSegment(std::shared_ptr<Mapping> mapping, const
       launch_log_(mapping_->data() + sizeof(Fixed), LogEntries(layout.Table())),
       table_memory_(mapping_->data() + sizeof(Fixed) + LaunchLog::Bytes(LogEntries(layout.Table()))),
       table_(table_memory_, layout.Table(), &fixed_->active, abort),
-      windows_(table_memory_ + ReadinessTable::Bytes(layout.Table())),
-      ready_log_(windows_ + static_cast<std::size_t>(layout.num_ranks) * layout.window_bytes,
-                 LogEntries(layout.Table())) {}
+      backends_(table_memory_ + ReadinessTable::Bytes(layout.Table())),
+      ready_log_(backends_ + layout.backend_bytes, LogEntries(layout.Table())) {}
 
 }  // namespace tf_smddp

@@ -1,13 +1,12 @@
 // CommunicatorSegment: the shared memory of one communicator, namely its readiness table, its launch log and
-// its staging windows.
+// what its backends share.
 //
 // Place in the stack: above the data structures of control/ and below job_segment.h, which assigns its place
 // in the control segment.
 //
-//   [ header | member records | launch log | readiness table | windows | ready log ]
+//   [ header | member records | launch log | readiness table | backends | ready log ]
 //
-// Members are the communicator's ranks on this host, numbered from 0 to num_ranks - 1. Each member's windows
-// are used by its own progress thread alone (doorbell.h), so no rank ever waits for another to free a window.
+// Members are the communicator's ranks on this host, numbered from 0 to num_ranks - 1.
 // When the communicator has ranks on other hosts, one more place in the table, behind the members, arrives
 // for all of them, and the ready log names the requests at which all members have arrived. The relay
 // (kernels/engine/relay.h) reads the one and fills the other.
@@ -19,7 +18,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/common/rank_mask.h"
 #include "kernels/control/abort_record.h"
 #include "kernels/control/failure_record.h"
@@ -29,23 +27,10 @@
 
 namespace tf_smddp {
 
-// The values of MemberRecord::gpu besides the id of a GPU (kernels/cuda/device.h).
-inline constexpr std::uint64_t kUnknownGpu = 0;
-inline constexpr std::uint64_t kNoGpu = ~std::uint64_t{0};
-
 // The state that one member publishes to the others.
 struct alignas(64) MemberRecord {
   // 1 while this member has deferred requests; whoever retires a generation of the table then rings its bell.
   std::atomic<std::uint32_t> deferring;
-  // The GPU whose tensors this member gives to NCCL; kUnknownGpu before its first request with tensors on a
-  // GPU, kNoGpu if it does not use NCCL.
-  std::atomic<std::uint64_t> gpu;
-  std::atomic<std::uint32_t> nccl_version;  // of this member's NCCL, as ncclGetVersion has it; before `gpu`
-  // Progress of its staged transfers, in chunks since the start of the incarnation
-  // (kernels/collectives/backends).
-  alignas(64) std::atomic<std::uint64_t> staged;
-  std::atomic<std::uint64_t> combined;
-  std::atomic<std::uint64_t> copied_out;
 };
 
 class CommunicatorSegment {
@@ -53,8 +38,8 @@ class CommunicatorSegment {
   struct Layout {
     std::size_t slots;  // in the readiness table; a power of two
     int num_ranks;
-    std::size_t window_bytes;  // for each member; a multiple of 64
-    bool wired;                // there are ranks on other hosts
+    std::size_t backend_bytes;  // a multiple of 64
+    bool wired;                 // there are ranks on other hosts
 
     TableShape Table() const;
 
@@ -96,18 +81,17 @@ class CommunicatorSegment {
   std::atomic<std::uint64_t>& outside_shut_down() { return fixed_->outside_shut_down; }
   // 1 + a rank of another host that has left the communicator; 0 when none has.
   std::atomic<std::uint64_t>& outside_left() { return fixed_->outside_left; }
-  // 1 + a rank of any host because of which the ranks of all hosts together cannot use NCCL; 0 when none is
-  // known.
-  std::atomic<std::uint64_t>& without_nccl() { return fixed_->without_nccl; }
+  // 1 + a rank of any host because of which the ranks of all hosts together cannot keep tensors on devices; 0
+  // when none is known.
+  std::atomic<std::uint64_t>& cannot_keep() { return fixed_->cannot_keep; }
   // 1 while the relay waits for generations of the table to be retired; whoever retires one then rings it.
   std::atomic<std::uint32_t>& relay_waits() { return fixed_->relay_waits; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
-  nccl::Meeting& nccl_meeting() { return fixed_->nccl_meeting; }
   LaunchLog& launch_log() { return launch_log_; }
   // Only when there are ranks on other hosts.
   LaunchLog& ready_log() { return ready_log_; }
   ReadinessTable& table() { return table_; }
-  std::byte* windows(int index) { return windows_ + static_cast<std::size_t>(index) * layout_.window_bytes; }
+  std::byte* backends() { return backends_; }
 
  private:
   MemberMask All() const { return MemberMask::FirstN(layout_.Table().num_ranks); }
@@ -119,9 +103,8 @@ class CommunicatorSegment {
     std::atomic<std::uint64_t> num_shut_down;
     std::atomic<std::uint64_t> outside_shut_down;
     std::atomic<std::uint64_t> outside_left;
-    std::atomic<std::uint64_t> without_nccl;
+    std::atomic<std::uint64_t> cannot_keep;
     std::atomic<std::uint32_t> relay_waits;
-    nccl::Meeting nccl_meeting;
     MemberRecord members[64];
   };
   static_assert(sizeof(Fixed) % 64 == 0, "the parts behind it start at a cache line");
@@ -132,7 +115,7 @@ class CommunicatorSegment {
   LaunchLog launch_log_;
   std::byte* const table_memory_;
   ReadinessTable table_;
-  std::byte* const windows_;
+  std::byte* const backends_;
   LaunchLog ready_log_;
 };
 

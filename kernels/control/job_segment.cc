@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "kernels/collectives/backends/shared_memory/window.h"
-
 namespace tf_smddp {
 namespace {
 
@@ -22,30 +20,36 @@ constexpr std::int64_t kMaxSmallSlots = 16384;
 
 std::size_t JobSegment::HeadBytes() { return (sizeof(Head) + kPage - 1) / kPage * kPage; }
 
-CommunicatorSegment::Layout JobSegment::LayoutOf(int id, int num_ranks, bool wired, const Config& config) {
+CommunicatorSegment::Layout JobSegment::LayoutOf(int id, int num_ranks, bool wired, const Config& config,
+                                                 const Backends& backends) {
   const std::int64_t slots = id == 0 ? config.table_slots : std::min(config.table_slots, kMaxSmallSlots);
-  return {static_cast<std::size_t>(slots), num_ranks,
-          WindowBytes(static_cast<std::uint64_t>(config.chunk_bytes)), wired};
+  std::size_t backend_bytes = 0;
+  for (const auto& backend : backends) backend_bytes += backend->SharedBytes(config, num_ranks);
+  return {static_cast<std::size_t>(slots), num_ranks, backend_bytes, wired};
 }
 
-std::size_t JobSegment::RegionBytes(int id, const Config& config) {
-  return LayoutOf(id, config.local_size, config.size > config.local_size, config).Bytes();
+std::size_t JobSegment::RegionBytes(int id, const Config& config, const Backends& backends) {
+  return LayoutOf(id, config.local_size, config.size > config.local_size, config, backends).Bytes();
 }
 
-std::size_t JobSegment::RegionOffset(int id, const Config& config) {
+std::size_t JobSegment::RegionOffset(int id, const Config& config, const Backends& backends) {
   if (id == 0) return HeadBytes();
-  return HeadBytes() + RegionBytes(0, config) + static_cast<std::size_t>(id - 1) * RegionBytes(1, config);
+  return HeadBytes() + RegionBytes(0, config, backends) +
+         static_cast<std::size_t>(id - 1) * RegionBytes(1, config, backends);
 }
 
-std::size_t JobSegment::MappedBytes(const Config& config) { return RegionOffset(1, config); }
+std::size_t JobSegment::MappedBytes(const Config& config, const Backends& backends) {
+  return RegionOffset(1, config, backends);
+}
 
-Status JobSegment::Create(const Config& config, UniqueFd* fd) {
+Status JobSegment::Create(const Config& config, const Backends& backends, UniqueFd* fd) {
   int communicators = kMaxCommunicators;
   rlimit limit;
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    while (communicators > 1 && RegionOffset(communicators, config) > limit.rlim_cur) --communicators;
+    while (communicators > 1 && RegionOffset(communicators, config, backends) > limit.rlim_cur)
+      --communicators;
   }
-  const std::size_t bytes = RegionOffset(communicators, config);
+  const std::size_t bytes = RegionOffset(communicators, config, backends);
   Status status = CreateSharedMemory("smddp-control", bytes, fd);
   if (!status.ok()) return status;
   MappingCache mappings;
@@ -57,8 +61,8 @@ Status JobSegment::Create(const Config& config, UniqueFd* fd) {
   return {};
 }
 
-Status JobSegment::Open(UniqueFd fd, const Config& config, std::shared_ptr<MappingCache> mappings,
-                        std::unique_ptr<JobSegment>* segment) {
+Status JobSegment::Open(UniqueFd fd, const Config& config, const Backends& backends,
+                        std::shared_ptr<MappingCache> mappings, std::unique_ptr<JobSegment>* segment) {
   const Status other_version = Internal(
       "the control segment was made by another version of tf_smddp, or with other settings; install one "
       "version for all ranks");
@@ -66,21 +70,22 @@ Status JobSegment::Open(UniqueFd fd, const Config& config, std::shared_ptr<Mappi
   if (::fstat(fd.get(), &info) != 0) return other_version;
   const auto bytes = static_cast<std::size_t>(info.st_size);
   int communicators = kMaxCommunicators;
-  while (communicators > 0 && RegionOffset(communicators, config) != bytes) --communicators;
+  while (communicators > 0 && RegionOffset(communicators, config, backends) != bytes) --communicators;
   if (communicators == 0) return other_version;
   std::shared_ptr<Mapping> mapping;
   Status status = mappings->MapRange(fd.get(), bytes, 0, HeadBytes(), &mapping);
   if (!status.ok()) return status;
   if (reinterpret_cast<const Head*>(mapping->data())->magic != kMagic) return other_version;
-  segment->reset(
-      new JobSegment(std::move(fd), config, communicators, std::move(mappings), std::move(mapping)));
+  segment->reset(new JobSegment(std::move(fd), config, backends, communicators, std::move(mappings),
+                                std::move(mapping)));
   return {};
 }
 
-JobSegment::JobSegment(UniqueFd fd, const Config& config, int max_communicators,
+JobSegment::JobSegment(UniqueFd fd, const Config& config, const Backends& backends, int max_communicators,
                        std::shared_ptr<MappingCache> mappings, std::shared_ptr<Mapping> head)
     : fd_(std::move(fd)),
       config_(config),
+      backends_(backends),
       max_communicators_(max_communicators),
       mappings_(std::move(mappings)),
       mapping_(std::move(head)),
@@ -88,18 +93,18 @@ JobSegment::JobSegment(UniqueFd fd, const Config& config, int max_communicators,
 
 Status JobSegment::OpenCommunicator(int id, int num_ranks, bool wired,
                                     std::unique_ptr<CommunicatorSegment>* segment) {
-  const CommunicatorSegment::Layout layout = LayoutOf(id, num_ranks, wired, config_);
+  const CommunicatorSegment::Layout layout = LayoutOf(id, num_ranks, wired, config_, backends_);
   std::shared_ptr<Mapping> mapping;
-  Status status = mappings_->MapRange(fd_.get(), RegionOffset(max_communicators_, config_),
-                                      RegionOffset(id, config_), layout.Bytes(), &mapping);
+  Status status = mappings_->MapRange(fd_.get(), RegionOffset(max_communicators_, config_, backends_),
+                                      RegionOffset(id, config_, backends_), layout.Bytes(), &mapping);
   if (!status.ok()) return status;
   *segment = std::make_unique<CommunicatorSegment>(std::move(mapping), layout, &head_->abort);
   return {};
 }
 
 Status JobSegment::ClearCommunicator(int id) {
-  nccl_turn_record(id).Renew();
-  return PunchHole(fd_.get(), RegionOffset(id, config_), RegionBytes(id, config_));
+  turn_record(id).Renew();
+  return PunchHole(fd_.get(), RegionOffset(id, config_, backends_), RegionBytes(id, config_, backends_));
 }
 
 }  // namespace tf_smddp

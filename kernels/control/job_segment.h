@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/collectives/backends/nccl/turn_record.h"
+#include "kernels/collectives/backend.h"
 #include "kernels/common/config.h"
 #include "kernels/common/status.h"
 #include "kernels/common/unique_fd.h"
@@ -39,8 +39,7 @@ struct alignas(64) RankRecord {
   enum Left : std::uint32_t { kIsThere, kCalledShutdown, kScriptEnded };
   std::atomic<std::uint32_t> left;
   std::atomic<std::uint64_t> steps;  // that it made with all ranks (statistics.h); set before `left`
-  // The GPU of the first tensor on one that this rank has reduced (kernels/cuda/device.h); kUnknownGpu
-  // before.
+  // The device of the first tensor on one that this rank has reduced (MemoryKind::id); 0 before.
   std::atomic<std::uint64_t> gpu;
   // In cache lines of its own, because it changes with each request, while every rank reads `left` at each
   // request.
@@ -50,16 +49,16 @@ struct alignas(64) RankRecord {
 class JobSegment {
  public:
   // Returns the bytes that every rank maps: the head, and the region of the world communicator.
-  static std::size_t MappedBytes(const Config& config);
+  static std::size_t MappedBytes(const Config& config, const Backends& backends);
 
   // Rank 0: creates the segment for kMaxCommunicators communicators, or for as many as fit below this
   // process's file size limit.
-  static Status Create(const Config& config, UniqueFd* fd);
+  static Status Create(const Config& config, const Backends& backends, UniqueFd* fd);
 
-  // All ranks: maps the head, and keeps `fd`. Errors: Internal when the segment was created with other
-  // settings.
-  static Status Open(UniqueFd fd, const Config& config, std::shared_ptr<MappingCache> mappings,
-                     std::unique_ptr<JobSegment>* segment);
+  // All ranks: maps the head, and keeps `fd`. `backends` outlive it. Errors: Internal when the segment was
+  // created with other settings or backends.
+  static Status Open(UniqueFd fd, const Config& config, const Backends& backends,
+                     std::shared_ptr<MappingCache> mappings, std::unique_ptr<JobSegment>* segment);
 
   AbortRecord& abort() { return head_->abort; }
   // By local rank.
@@ -70,10 +69,10 @@ class JobSegment {
   // Mask of the local ranks that no longer use communicator `communicator`, which is being removed.
   std::atomic<std::uint64_t>& let_go(int communicator) { return head_->let_go[communicator]; }
 
-  // From which the batches of all communicators draw turns (kernels/collectives/backends/nccl/nccl_turns.h).
-  std::atomic<std::uint64_t>& nccl_turns() { return head_->nccl_turns; }
+  // From which the batches of all communicators draw turns (kernels/collectives/turn_record.h).
+  std::atomic<std::uint64_t>& turn_counter() { return head_->turn_counter; }
   // The turns that batches of communicator `communicator` have drawn.
-  nccl::TurnRecord& nccl_turn_record(int communicator) { return head_->nccl_turn_records[communicator]; }
+  TurnRecord& turn_record(int communicator) { return head_->turn_records[communicator]; }
   // The ranks of all hosts that are known to have shut down: bit r % 64 of word r / 64. Only when there are
   // several hosts.
   std::atomic<std::uint64_t>& shut_down(int word) { return head_->shut_down[word]; }
@@ -100,23 +99,25 @@ class JobSegment {
     RankRecord ranks[kMaxLocalRanks];
     PaddedBell bells[kMaxCommunicators][kMaxLocalRanks];
     std::atomic<std::uint64_t> let_go[kMaxCommunicators];
-    std::atomic<std::uint64_t> nccl_turns;
-    nccl::TurnRecord nccl_turn_records[kMaxCommunicators];
+    std::atomic<std::uint64_t> turn_counter;
+    TurnRecord turn_records[kMaxCommunicators];
     std::atomic<std::uint32_t> gpu_warnings;
     std::atomic<std::uint64_t> shut_down[kMaxRanks / 64];
   };
 
-  JobSegment(UniqueFd fd, const Config& config, int max_communicators, std::shared_ptr<MappingCache> mappings,
-             std::shared_ptr<Mapping> head);
+  JobSegment(UniqueFd fd, const Config& config, const Backends& backends, int max_communicators,
+             std::shared_ptr<MappingCache> mappings, std::shared_ptr<Mapping> head);
 
   static std::size_t HeadBytes();
   // The world communicator (id 0) has a larger table than the others.
-  static CommunicatorSegment::Layout LayoutOf(int id, int num_ranks, bool wired, const Config& config);
-  static std::size_t RegionBytes(int id, const Config& config);
-  static std::size_t RegionOffset(int id, const Config& config);
+  static CommunicatorSegment::Layout LayoutOf(int id, int num_ranks, bool wired, const Config& config,
+                                              const Backends& backends);
+  static std::size_t RegionBytes(int id, const Config& config, const Backends& backends);
+  static std::size_t RegionOffset(int id, const Config& config, const Backends& backends);
 
   const UniqueFd fd_;
   const Config config_;
+  const Backends& backends_;
   const int max_communicators_;
   const std::shared_ptr<MappingCache> mappings_;
   const std::shared_ptr<Mapping> mapping_;  // maps the head

@@ -53,15 +53,12 @@ class Device : public MemoryKind {
   const Driver* driver() const { return driver_; }
   Context context() const { return context_; }
 
-  // Not 0, and different for different GPUs, or parts of a GPU (MIG), of a host. In all processes of the host
-  // it is the same.
-  std::uint64_t id() const { return id_; }
-
-  // For messages that compare ranks: "GPU 0 (UUID 00112233-4455-6677-8899-aabbccddeeff)".
-  std::string Describe() const;
-
   // MemoryKind:
   std::string name() const override { return "GPU " + std::to_string(number_); }
+  // "GPU 0 (UUID 00112233-4455-6677-8899-aabbccddeeff)"
+  std::string Describe() const override;
+  // Different for parts of a GPU (MIG), too.
+  std::uint64_t id() const override { return id_; }
   Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) override;

@@ -6,73 +6,17 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/engine/nccl_group.h"
 #include "kernels/engine/resolve.h"
 
 namespace tf_smddp {
-namespace {
-
-std::vector<std::byte*> Windows(LocalGroup* group) {
-  std::vector<std::byte*> windows;
-  for (int member = 0; member < group->size(); ++member) {
-    windows.push_back(group->segment().windows(member));
-  }
-  return windows;
-}
-
-std::vector<StagedProgress> ProgressCounters(LocalGroup* group) {
-  std::vector<StagedProgress> progress;
-  for (int member = 0; member < group->size(); ++member) {
-    MemberRecord& record = group->segment().member(member);
-    progress.push_back({&record.staged, &record.combined, &record.copied_out});
-  }
-  return progress;
-}
-
-std::uint64_t ChunkBytes(const Communicator& communicator) {
-  return static_cast<std::uint64_t>(communicator.config().chunk_bytes);
-}
-
-DeviceJob JobOf(const MemberState& state) {
-  DeviceJob job;
-  job.fail = [handle = state.handle, name = state.RankName()](const std::string& text) {
-    handle->Call([&](Communicator* communicator) { communicator->job().Abort(name + ": " + text); });
-  };
-  job.error = [handle = state.handle] {
-    Status error;
-    handle->Call([&error](Communicator* communicator) {
-      if (communicator->job().aborted()) error = Internal(communicator->job().AbortText());
-    });
-    return error;
-  };
-  job.log = [handle = state.handle](const std::string& text) {
-    handle->Call(
-        [&](Communicator* communicator) { communicator->job().logger().Log(LogLevel::kWarning, text); });
-  };
-  return job;
-}
-
-}  // namespace
 
 BatchRunner::BatchRunner(MemberState* state, Failures* failures)
     : state_(state),
       failures_(failures),
       communicator_(state->communicator),
       group_(state->group),
-      chunks_(group_->index(), group_->size(), ChunkBytes(*communicator_)),
-      own_outputs_(ChunkBytes(*communicator_)),
-      staged_(group_->index(), Windows(group_), ProgressCounters(group_), ChunkBytes(*communicator_)),
-      nccl_(communicator_->config().nccl_library, NcclGroup(communicator_), JobOf(*state)),
-      transfers_{&nccl_, &chunks_, &own_outputs_, &staged_} {
-  if (!communicator_->wired()) return;
-  Job& job = communicator_->job();
-  hierarchical_ = std::make_unique<HierarchicalTransfer>(
-      &communicator_->wire(), communicator_->id(), communicator_->hosts(), job.rank(), job.shared_arena());
-  gather_ =
-      std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), communicator_->hosts(),
-                                       job.rank(), job.shared_arena(), ChunkBytes(*communicator_));
-  transfers_ = {&nccl_, hierarchical_.get(), gather_.get()};
-}
+      wired_(communicator_->wired()),
+      transfers_(communicator_->transfers()) {}
 
 void BatchRunner::Start(LogReader::Batch batch) {
   begin_ = Clock::now();
@@ -106,11 +50,13 @@ bool BatchRunner::Plan() {
     settled = settled && item.settled;
   }
   if (!settled) return false;
-  for (Item& item : items_) item.transfer = TransferOf(item.resolved);
-  for (Transfer* transfer : transfers_) {
+  for (Item& item : items_) {
+    if (!ChooseTransfer(&item)) return true;
+  }
+  for (const auto& transfer : transfers_) {
     std::vector<const ResolvedRequest*> requests;
     for (const Item& item : items_) {
-      if (item.transfer == transfer) requests.push_back(&item.resolved);
+      if (item.transfer == transfer.get()) requests.push_back(&item.resolved);
     }
     total_units_ += transfer->Plan(std::move(requests), batch_state_);
   }
@@ -119,15 +65,16 @@ bool BatchRunner::Plan() {
   return true;
 }
 
-// Which one follows from the cells alone, so it is the same on all ranks.
-Transfer* BatchRunner::TransferOf(const ResolvedRequest& resolved) {
-  if (resolved.way == ResolvedRequest::Way::kNccl) return &nccl_;
-  if (gather_ != nullptr) {
-    if (hierarchical_->Takes(resolved)) return hierarchical_.get();
-    return gather_.get();
+// All ranks choose alike, and all fail if there is none.
+bool BatchRunner::ChooseTransfer(Item* item) {
+  const auto takes = [item](const auto& transfer) { return transfer->Takes(item->resolved); };
+  const auto found = std::find_if(transfers_.begin(), transfers_.end(), takes);
+  if (found == transfers_.end()) {
+    FailBatch(*item, Internal("no backend moves " + DescribeManifest(item->pending->manifest)));
+    return false;
   }
-  if (!resolved.reachable) return &staged_;
-  return resolved.all_outputs() ? static_cast<Transfer*>(&chunks_) : &own_outputs_;
+  item->transfer = found->get();
+  return true;
 }
 
 // False when a request cannot be run: the job or the incarnation has failed.
@@ -163,7 +110,7 @@ bool BatchRunner::Settle(Item* item) {
 }
 
 void BatchRunner::FailBatch(const Item& item, const Status& status) {
-  if (gather_ != nullptr) {
+  if (wired_) {
     // The other hosts have launched it, too, and would wait for this rank's part.
     communicator_->job().Abort(state_->RankName() + ": " + status.message());
   } else {
@@ -178,16 +125,16 @@ bool BatchRunner::ResolveOne(Item* item) {
   resolved = ResolvedRequest();
   Status status = Resolve(communicator_, *item->pending, &resolved);
   void* output = request.output.data;
-  if (status.ok() && !resolved.on_devices()) status = BounceLate(item);
-  item->settled = gather_ == nullptr || resolved.all_bounced;
+  if (status.ok() && !resolved.on_devices) status = BounceLate(item);
+  item->settled = !wired_ || resolved.all_bounced;
   if (status.ok() && !item->settled) return true;
   if (status.ok() && !resolved.all_outputs()) {
     status = request.allocate(resolved.collective->OutputRows(resolved.call, resolved.self), &output);
-    if (status.ok() && !request.output.on_host() && !resolved.on_devices())
+    if (status.ok() && !request.output.on_host() && !resolved.on_devices)
       status = BounceOutput(resolved, item->pending.get(), &output);
     // It is no damage when this rank has no room.
     if (!status.ok()) status = ErrorOfStep(status, status.message());
-    if (!status.ok() && status.code() != StatusCode::kDeviceLost && gather_ != nullptr) {
+    if (!status.ok() && status.code() != StatusCode::kDeviceLost && wired_) {
       item->failed = std::exchange(status, Status());
       status = ThrowAway(item, &output);
     }
@@ -214,7 +161,7 @@ Status BatchRunner::ThrowAway(Item* item, void** output) {
   ResolvedRequest& resolved = item->resolved;
   const std::uint64_t bytes = resolved.collective->OutputCount(resolved.call, resolved.self) *
                               DTypeBytes(resolved.call.operation.dtype);
-  if (!resolved.on_devices()) {
+  if (!resolved.on_devices) {
     item->thrown_away.resize(bytes);
     *output = item->thrown_away.data();
     return {};
@@ -242,7 +189,7 @@ Status BatchRunner::BounceLate(Item* item) {
   if (!status.ok()) return ErrorOfStep(status, status.message());
   pending->span = pending->input_bounce->span();
   if (item->resolved.all_outputs()) pending->output_bounce = pending->input_bounce;
-  pending->input_bounce->Fill(request.input, [handle = state_->handle] {
+  pending->input_bounce->Fill(request.input, [handle = communicator_->handle()] {
     handle->Call([](Communicator* communicator) { communicator->group().RingSelf(); });
   });
   return {};
@@ -277,7 +224,7 @@ bool BatchRunner::Step(Requests* done) {
 }
 
 bool BatchRunner::StepTransfers() {
-  for (Transfer* transfer : transfers_) {
+  for (const auto& transfer : transfers_) {
     if (transfer->done()) continue;
     const Clock::time_point begin = Clock::now();
     const Transfer::Progress progress = transfer->Step();
@@ -295,7 +242,7 @@ bool BatchRunner::StepTransfers() {
 }
 
 void BatchRunner::Complete(Requests* done) {
-  for (Transfer* transfer : transfers_) transfer->Complete();
+  for (const auto& transfer : transfers_) transfer->Complete();
   Charge();
   LogEnd();
   for (auto item = items_.begin(); item != items_.end();) {
@@ -317,7 +264,7 @@ void BatchRunner::FailAlone(const Item& item) {
 }
 
 bool BatchRunner::polls() const {
-  const auto polls = [](const Transfer* transfer) { return transfer->polls(); };
+  const auto polls = [](const auto& transfer) { return transfer->polls(); };
   return running() && std::any_of(transfers_.begin(), transfers_.end(), polls);
 }
 
@@ -340,6 +287,11 @@ void BatchRunner::EndUnstarted(const LogReader::Batch& batch, Requests* done) {
   if (state.End(BatchEnd::kAborted) == BatchEnd::kComplete) TakeAll(batch, done);
 }
 
+// Between hosts nothing is staged, and others may complete a batch that this rank has not resolved.
+bool BatchRunner::IsStaged(const Item& item) const {
+  return !wired_ && !item.resolved.on_devices && !item.resolved.reachable;
+}
+
 // Gives each request its share of the time that the batch has taken, by bytes; a request without bytes counts
 // as one of one byte.
 void BatchRunner::Charge() {
@@ -354,8 +306,8 @@ void BatchRunner::Charge() {
     Cost& cost = item.pending->cost;
     cost.waiting = begin_ - item.pending->submitted + part(waiting);
     cost.moving = part(moving_);
-    cost.staged = item.transfer == &staged_;
-    cost.nccl = item.transfer == &nccl_;
+    cost.staged = IsStaged(item);
+    cost.on_devices = item.resolved.on_devices;
     cost.begun = begin_;
   }
   state_->counters->RanBatch(weight - items_.size());
@@ -366,7 +318,7 @@ void BatchRunner::LogEnd() const {
   std::uint64_t bytes = 0, staged = 0;
   for (const Item& item : items_) {
     bytes += item.pending->bytes;
-    staged += item.transfer == &staged_ ? 1 : 0;
+    staged += IsStaged(item) ? 1 : 0;
   }
   communicator_->LogDebug("batch of " + std::to_string(items_.size()) + " with " + std::to_string(bytes) +
                           " bytes, " + std::to_string(staged) + " staged");

@@ -1,6 +1,7 @@
 // BatchRunner: does this rank's part of one batch after the other.
 //
-// Place in the stack: between progress.h and the transfers of kernels/collectives. It never waits.
+// Place in the stack: between progress.h and the transfers of the backends (kernels/collectives/backend.h).
+// It never waits.
 //
 // A batch: each request is resolved, and given to the first transfer that can move it. A tensor that this
 // rank has kept on a GPU is first copied to the host if other ranks have not kept theirs; it is
@@ -16,12 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/collectives/backends/nccl/nccl_transfer.h"
-#include "kernels/collectives/backends/shared_memory/chunk_transfer.h"
-#include "kernels/collectives/backends/shared_memory/own_output_transfer.h"
-#include "kernels/collectives/backends/shared_memory/staged_transfer.h"
-#include "kernels/collectives/backends/wire/gather_transfer.h"
-#include "kernels/collectives/backends/wire/hierarchical_transfer.h"
+#include "kernels/collectives/transfer.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/failures.h"
 #include "kernels/engine/log_reader.h"
@@ -57,15 +53,21 @@ class BatchRunner {
 
   // See Transfer.
   void Watch() {
-    for (Transfer* transfer : transfers_) transfer->Watch();
+    for (const auto& transfer : transfers_) transfer->Watch();
   }
   void Abandon(const Status* job_end) {
-    for (Transfer* transfer : transfers_) transfer->Abandon(job_end);
+    for (const auto& transfer : transfers_) transfer->Abandon(job_end);
+  }
+  void Leave() {
+    for (const auto& transfer : transfers_) transfer->Leave();
+  }
+  void Renew(MemberMask active) {
+    for (const auto& transfer : transfers_) transfer->Renew(active);
   }
 
   // All ranks have let go of the failed incarnation: the next one starts afresh.
   void Reset() {
-    for (Transfer* transfer : transfers_) transfer->Reset();
+    for (const auto& transfer : transfers_) transfer->Reset();
   }
 
  private:
@@ -88,26 +90,21 @@ class BatchRunner {
   Status BounceOutput(const ResolvedRequest& resolved, PendingRequest* pending, void** output);
   bool Plan();
   void Complete(Requests* done);
-  Transfer* TransferOf(const ResolvedRequest& resolved);
+  bool ChooseTransfer(Item* item);
   bool StepTransfers();
   void TakeAll(const LogReader::Batch& batch, Requests* done);
   void FailAlone(const Item& item);
   void FailBatch(const Item& item, const Status& status);
   void Charge();
+  bool IsStaged(const Item& item) const;
   void LogEnd() const;
 
   MemberState* const state_;
   Failures* const failures_;
   Communicator* const communicator_;
   LocalGroup* const group_;
-  ChunkTransfer chunks_;
-  OwnOutputTransfer own_outputs_;
-  StagedTransfer staged_;
-  nccl::NcclTransfer nccl_;
-  // Only where the communicator has ranks on other hosts.
-  std::unique_ptr<GatherTransfer> gather_;
-  std::unique_ptr<HierarchicalTransfer> hierarchical_;
-  std::vector<Transfer*> transfers_;  // in the order in which they run
+  const bool wired_;
+  const std::vector<std::unique_ptr<Transfer>>& transfers_;  // in the order in which they run
 
   // The batch under way.
   LogReader::Batch batch_;

@@ -9,7 +9,7 @@
 namespace tf_smddp {
 
 Communicator::Communicator(Job* job, CommunicatorId id, std::vector<int> ranks)
-    : job_(job), id_(id), ranks_(std::move(ranks)) {
+    : job_(job), id_(id), ranks_(std::move(ranks)), handle_(std::make_shared<CommunicatorHandle>(this)) {
   for (const std::vector<int>& host : job->hosts()) {
     std::vector<int> members;
     std::set_intersection(host.begin(), host.end(), ranks_.begin(), ranks_.end(),
@@ -29,8 +29,60 @@ Status Communicator::Open(Job* job, CommunicatorId id, int region, std::vector<i
   }
   Status status = LocalGroup::Open(job, region, std::move(here), opening->wired(), &opening->group_);
   if (!status.ok()) return status;
+  opening->JoinBackends();
   *communicator = std::move(opening);
   return {};
+}
+
+Communicator::~Communicator() {
+  transfers_.clear();  // they may find, at their end, that the job has failed
+  handle_->End();
+}
+
+void Communicator::JoinBackends() {
+  CommunicatorView view;
+  view.config = &config();
+  view.logger = &job_->logger();
+  view.id = id_;
+  view.ranks = ranks_;
+  view.hosts = hosts_;
+  view.members = group_->ranks();
+  view.self = MemberId(group_->index());
+  view.wire = wired() ? &wire() : nullptr;
+  view.arena = job_->shared_arena();
+  view.shared = group_->segment().backends();
+  view.turn_record = &job_->segment().turn_record(group_->region());
+  view.turn_counter = &job_->segment().turn_counter();
+  if (wired()) view.ask_for_turn = [this](std::uint64_t batch) { AskForTurn(batch); };
+  view.fail_job = [handle = handle_](const std::string& text) {
+    handle->Call([&text](Communicator* self) {
+      self->job_->Abort("rank " + std::to_string(self->job_->rank()) + ": " + text);
+    });
+  };
+  view.job_error = [handle = handle_] {
+    Status error;
+    handle->Call([&error](Communicator* self) {
+      if (self->job_->aborted()) error = Internal(self->job_->AbortText());
+    });
+    return error;
+  };
+  for (const std::unique_ptr<Backend>& backend : job_->backends()) {
+    Backend::Parts parts = backend->Join(view);
+    std::move(parts.transfers.begin(), parts.transfers.end(), std::back_inserter(transfers_));
+    if (parts.keeper != nullptr) keeper_ = std::move(parts.keeper);
+    view.shared += backend->SharedBytes(config(), group_->size());
+  }
+}
+
+// The relays of the world draw it (relay.h).
+void Communicator::AskForTurn(std::uint64_t batch) {
+  if (head().value() != job_->rank()) return;
+  RelayMessage message;
+  message.kind = RelayMessage::kTurn;
+  message.region = group_->region();
+  message.ticket = batch;
+  const RankId head_of_world(job_->hosts().front().front());
+  wire().Send(head_of_world, {kWorld, Wire::Channel::kOrder}, Encode({message}));
 }
 
 bool Communicator::Fail(std::uint64_t incarnation, std::uint64_t origin, const std::string& text) {

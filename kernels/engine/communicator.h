@@ -1,4 +1,5 @@
-// Communicator: the identity of a group of ranks, its members on this host, and the way to the others.
+// Communicator: the identity of a group of ranks, its members on this host, the way to the others, and the
+// transfers that move their data.
 //
 // Place in the stack: above local_group.h, below member_state.h. Requests and threads are elsewhere.
 #ifndef TF_SMDDP_KERNELS_ENGINE_COMMUNICATOR_H_
@@ -6,9 +7,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "kernels/collectives/backend.h"
 #include "kernels/common/rank_mask.h"
 #include "kernels/common/rank_set.h"
 #include "kernels/common/wire.h"
@@ -18,11 +21,39 @@
 
 namespace tf_smddp {
 
+class Communicator;
+
+// Reaches a communicator from threads that are not the engine's, and may come after its end: those that end
+// work on devices.
+class CommunicatorHandle {
+ public:
+  explicit CommunicatorHandle(Communicator* communicator) : communicator_(communicator) {}
+
+  // Calls `body` with the communicator, or does nothing after its end. `body` returns quickly. Any thread.
+  template <typename Body>
+  void Call(Body body) {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (communicator_ != nullptr) body(communicator_);
+  }
+
+  // The communicator ends. No `body` runs when this returns, or later.
+  void End() {
+    std::lock_guard<std::mutex> lock(mu_);
+    communicator_ = nullptr;
+  }
+
+ private:
+  std::mutex mu_;
+  Communicator* communicator_;  // guarded by mu_
+};
+
 class Communicator {
  public:
   // `ranks` of the job, ascending; this rank is among them. See LocalGroup::Open.
   static Status Open(Job* job, CommunicatorId id, int region, std::vector<int> ranks,
                      std::unique_ptr<Communicator>* communicator);
+
+  ~Communicator();
 
   // Marks all members as active. Each member calls it when all ranks have agreed on the communicator, before
   // its first request.
@@ -35,6 +66,12 @@ class Communicator {
   Job& job() { return *job_; }
   const Config& config() const { return job_->config(); }
   LocalGroup& group() { return *group_; }
+  const std::shared_ptr<CommunicatorHandle>& handle() const { return handle_; }
+
+  // Of all backends; one that comes first takes a request first.
+  const std::vector<std::unique_ptr<Transfer>>& transfers() const { return transfers_; }
+  // nullptr if no backend moves tensors on devices.
+  DeviceKeeper* keeper() { return keeper_.get(); }
 
   // Whether there are ranks on other hosts. If so, wire() leads to them.
   bool wired() const { return hosts_.size() > 1; }
@@ -76,6 +113,8 @@ class Communicator {
 
  private:
   Communicator(Job* job, CommunicatorId id, std::vector<int> ranks);
+  void JoinBackends();
+  void AskForTurn(std::uint64_t batch);
 
   Job* const job_;
   const CommunicatorId id_;
@@ -83,6 +122,9 @@ class Communicator {
   std::vector<std::vector<int>> hosts_;
   RankSet outside_ranks_;  // those on other hosts
   std::unique_ptr<LocalGroup> group_;
+  const std::shared_ptr<CommunicatorHandle> handle_;
+  std::vector<std::unique_ptr<Transfer>> transfers_;
+  std::unique_ptr<DeviceKeeper> keeper_;
 };
 
 }  // namespace tf_smddp

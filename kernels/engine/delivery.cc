@@ -48,8 +48,8 @@ Status Delivery::PutResult(const PendingRequest& pending) {
     }
     return {};
   }
-  const auto check = [handle = state_->handle, rank = state_->RankName(), manifest = pending.manifest,
-                      kind = request.output.kind](const Status& status) {
+  const auto check = [handle = state_->communicator->handle(), rank = state_->RankName(),
+                      manifest = pending.manifest, kind = request.output.kind](const Status& status) {
     if (status.ok()) return Status();
     const std::string text = rank + " could not copy the result of " + DescribeManifest(manifest) + " to " +
                              kind->name() + ": " + status.message();

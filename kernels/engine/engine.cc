@@ -34,7 +34,7 @@ Engine::Engine(const Config& config)
 
 Engine::~Engine() = default;
 
-Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,
+Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mappings, Backends backends,
                      std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena,
                      std::unique_ptr<Wire> wire) {
   Status status = ValidateConfig(config);
@@ -47,7 +47,8 @@ Status Engine::Start(const Config& config, std::shared_ptr<MappingCache> mapping
   }
   WarnOfLauncher(config);
   if (config.size > 1) {
-    return JobEngine::Start(config, std::move(mappings), std::move(arena), std::move(wire), engine);
+    return JobEngine::Start(config, std::move(mappings), std::move(backends), std::move(arena),
+                            std::move(wire), engine);
   }
   *engine = std::make_unique<LoneEngine>(config);
   return {};

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/collectives/backend.h"
 #include "kernels/common/config.h"
 #include "kernels/common/status.h"
 #include "kernels/common/wire.h"
@@ -38,9 +39,9 @@ class Engine {
   // Collective: every rank must call this. Blocks until all ranks have met. A job of one rank needs nothing
   // and starts no thread. `mappings` is shared by engines of one process. Errors: InvalidArgument for
   // settings, Internal when the ranks don't come together. `arena` is the arena of an earlier engine in
-  // this process, which holds this rank's tensors; nullptr makes one. `wire` leads to the other hosts; a job
-  // of several hosts needs one.
-  static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings,
+  // this process, which holds this rank's tensors; nullptr makes one. `backends` move the data; all ranks
+  // have the same ones. `wire` leads to the other hosts; a job of several hosts needs one.
+  static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings, Backends backends,
                       std::unique_ptr<Engine>* engine, std::shared_ptr<Arena> arena = nullptr,
                       std::unique_ptr<Wire> wire = nullptr);
 

@@ -7,21 +7,23 @@ constexpr char kRemedy[] =
     "tf.config.set_visible_devices(gpus[local_rank()], \"GPU\") after init() gives each rank a GPU of its "
     "own";
 
-const cuda::Device* DeviceOf(const Request& request) {
-  return dynamic_cast<const cuda::Device*>(request.input.kind);
+constexpr std::uint64_t kUnknown = 0;  // no device
+
+const MemoryKind* DeviceOfInput(const Request& request) {
+  const MemoryKind* const kind = request.input.kind;
+  return kind == nullptr || kind->id() == kUnknown ? nullptr : kind;
 }
 
 }  // namespace
 
-cuda::Device* GpuOf(const Request& request) {
-  if (request.input.kind == nullptr || request.input.kind != request.output.kind) return nullptr;
-  return dynamic_cast<cuda::Device*>(request.input.kind);
+const MemoryKind* DeviceOf(const Request& request) {
+  return request.input.kind == request.output.kind ? DeviceOfInput(request) : nullptr;
 }
 
 void GpuPlaces::Tell(const Request& request) {
-  const cuda::Device* const device = DeviceOf(request);
+  const MemoryKind* const device = DeviceOfInput(request);
   if (device == nullptr) return;
-  std::uint64_t told = kUnknownGpu;
+  std::uint64_t told = kUnknown;
   if (Told(communicator_->job().local_rank())
           .compare_exchange_strong(told, device->id(), std::memory_order_seq_cst) ||
       told == device->id()) {
@@ -34,7 +36,7 @@ void GpuPlaces::Tell(const Request& request) {
 
 void GpuPlaces::Look(const Request& request, const Manifest& manifest) {
   if (request.input.on_host() || looked_.load(std::memory_order_relaxed)) return;
-  const cuda::Device* const device = DeviceOf(request);
+  const MemoryKind* const device = DeviceOfInput(request);
   if (device == nullptr || looked_.exchange(true, std::memory_order_relaxed)) return;
   LocalGroup& group = communicator_->group();
   const std::uint64_t active = group.segment().active().load(std::memory_order_seq_cst);
@@ -44,7 +46,7 @@ void GpuPlaces::Look(const Request& request, const Manifest& manifest) {
     const RankId rank(group.rank_of(member));
     const std::uint64_t gpu =
         Told(communicator_->job().LocalRankOf(rank.value())).load(std::memory_order_seq_cst);
-    (gpu == kUnknownGpu ? on_host : on_gpus).Add(rank);
+    (gpu == kUnknown ? on_host : on_gpus).Add(rank);
     if (gpu == device->id()) sharing.Add(rank);
   }
   if (sharing.size() > 1) {

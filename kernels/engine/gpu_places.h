@@ -12,14 +12,14 @@
 #include <string>
 
 #include "kernels/control/manifest.h"
-#include "kernels/cuda/device.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/request.h"
+#include "kernels/memory/buffer.h"
 
 namespace tf_smddp {
 
-// The GPU of a request's tensors; nullptr if there is none, or several.
-cuda::Device* GpuOf(const Request& request);
+// The device of a request's tensors; nullptr if there is none, or several.
+const MemoryKind* DeviceOf(const Request& request);
 
 // All methods: any thread.
 class GpuPlaces {

@@ -25,8 +25,11 @@ void KeepFromCopies(const Mapping& mapping) {
 
 }  // namespace
 
-Job::Job(const Config& config, Wire* wire)
-    : config_(config), logger_(static_cast<LogLevel>(config.log_level), config.rank), wire_(wire) {
+Job::Job(const Config& config, Backends backends, Wire* wire)
+    : config_(config),
+      logger_(static_cast<LogLevel>(config.log_level), config.rank),
+      backends_(std::move(backends)),
+      wire_(wire) {
   if (wire != nullptr) {
     hosts_ = wire->hosts();
     while (!std::binary_search(local_ranks().begin(), local_ranks().end(), config.rank)) ++host_;
@@ -36,22 +39,25 @@ Job::Job(const Config& config, Wire* wire)
   }
 }
 
-Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, std::shared_ptr<Arena> arena,
-                 Wire* wire, std::unique_ptr<Job>* job) {
-  std::unique_ptr<Job> joining(new Job(config, wire));
+Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, Backends backends,
+                 std::shared_ptr<Arena> arena, Wire* wire, std::unique_ptr<Job>* job) {
+  std::unique_ptr<Job> joining(new Job(config, std::move(backends), wire));
   Environment environment;
-  Status status = CheckEnvironment(config, JobSegment::MappedBytes(config),
+  Status status = CheckEnvironment(config, JobSegment::MappedBytes(config, joining->backends_),
                                    wire == nullptr ? kThreads : kThreadsOnHosts, &environment);
   joining->arena_ = std::move(arena);
   if (status.ok() && joining->arena_ == nullptr) {
     status = Arena::Create(environment.arena_bytes, mappings.get(), &joining->arena_);
+  }
+  BootstrapResult* const result = &joining->bootstrap_;
+  if (status.ok() && config.local_rank == 0) {
+    status = JobSegment::Create(config, joining->backends_, &result->control);
   }
   if (!status.ok()) return RefuseBootstrap(config, status);
   // Local rank 0 writes one line for the host, since ranks usually lack the same things.
   const LogLevel level = config.local_rank == 0 ? LogLevel::kWarning : LogLevel::kInfo;
   for (const std::string& warning : environment.warnings) joining->logger_.Log(level, warning);
   joining->bounce_pool_ = std::make_shared<BouncePool>(joining->arena_);
-  BootstrapResult* result = &joining->bootstrap_;
   const std::byte* own = joining->arena_->data();
   status = Bootstrap(config, joining->arena_->fd(), joining->arena_->bytes(), result, [&]() -> Status {
     for (LocalPeer& peer : result->peers) {
@@ -62,10 +68,10 @@ Status Job::Join(const Config& config, std::shared_ptr<MappingCache> mappings, s
       joining->views_.emplace_back(std::move(mapping));
       peer.arena.Reset();
     }
-    return JobSegment::Open(std::move(result->control), config, mappings, &joining->segment_);
+    return JobSegment::Open(std::move(result->control), config, joining->backends_, mappings,
+                            &joining->segment_);
   });
   if (!status.ok()) return status;
-  joining->nccl_turns_ = std::make_unique<nccl::Turns>(&joining->segment_->nccl_turns());
   *job = std::move(joining);
   return {};
 }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/collectives/backends/nccl/nccl_turns.h"
+#include "kernels/collectives/backend.h"
 #include "kernels/common/config.h"
 #include "kernels/common/logging.h"
 #include "kernels/common/status.h"
@@ -25,9 +25,9 @@ namespace tf_smddp {
 class Job {
  public:
   // Collective: every rank must call this. Meets the other ranks and maps their shared memory. Ranks that are
-  // threads of one process share `mappings`. Makes an arena if `arena` is nullptr. `wire` leads to the other
-  // hosts, and outlives the job; nullptr when there are none.
-  static Status Join(const Config& config, std::shared_ptr<MappingCache> mappings,
+  // threads of one process share `mappings`. All ranks have the same backends. Makes an arena if `arena` is
+  // nullptr. `wire` leads to the other hosts, and outlives the job; nullptr when there are none.
+  static Status Join(const Config& config, std::shared_ptr<MappingCache> mappings, Backends backends,
                      std::shared_ptr<Arena> arena, Wire* wire, std::unique_ptr<Job>* job);
 
   int rank() const { return config_.rank; }
@@ -50,7 +50,7 @@ class Job {
   Arena& arena() { return *arena_; }
   const std::shared_ptr<Arena>& shared_arena() const { return arena_; }
   const std::shared_ptr<BouncePool>& bounce_pool() const { return bounce_pool_; }
-  nccl::Turns& nccl_turns() { return *nccl_turns_; }
+  const Backends& backends() const { return backends_; }
   // By local rank.
   const ArenaView& view(int local) const { return views_[static_cast<std::size_t>(local)]; }
   const LocalPeer& peer(int local) const { return bootstrap_.peers[static_cast<std::size_t>(local)]; }
@@ -71,17 +71,17 @@ class Job {
   }
 
  private:
-  Job(const Config& config, Wire* wire);
+  Job(const Config& config, Backends backends, Wire* wire);
   void TellOtherHosts(const std::string& text);
 
   const Config config_;
   const Logger logger_;
+  const Backends backends_;
   Wire* const wire_;
   std::vector<std::vector<int>> hosts_;
   std::size_t host_ = 0;  // this one
   BootstrapResult bootstrap_;
   std::unique_ptr<JobSegment> segment_;
-  std::unique_ptr<nccl::Turns> nccl_turns_;
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<BouncePool> bounce_pool_;
   std::vector<ArenaView> views_;  // by local rank

@@ -33,13 +33,13 @@ thread_local InProgress in_progress;
 
 }  // namespace
 
-Status JobEngine::Start(const Config& config, std::shared_ptr<MappingCache> mappings,
+Status JobEngine::Start(const Config& config, std::shared_ptr<MappingCache> mappings, Backends backends,
                         std::shared_ptr<Arena> arena, std::unique_ptr<Wire> wire,
                         std::unique_ptr<Engine>* engine) {
   std::unique_ptr<JobEngine> starting(new JobEngine(config));
   starting->wire_ = std::move(wire);
-  Status status =
-      Job::Join(config, std::move(mappings), std::move(arena), starting->wire_.get(), &starting->job_);
+  Status status = Job::Join(config, std::move(mappings), std::move(backends), std::move(arena),
+                            starting->wire_.get(), &starting->job_);
   if (!status.ok()) return status;
   status = starting->StartThreads();
   if (!status.ok()) {

@@ -26,7 +26,7 @@ namespace tf_smddp {
 class JobEngine : public Engine {
  public:
   // See Engine::Start.
-  static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings,
+  static Status Start(const Config& config, std::shared_ptr<MappingCache> mappings, Backends backends,
                       std::shared_ptr<Arena> arena, std::unique_ptr<Wire> wire,
                       std::unique_ptr<Engine>* engine);
   ~JobEngine() override;

@@ -24,6 +24,7 @@ class LocalGroup {
   int size() const { return static_cast<int>(ranks_.size()); }
   int index() const { return index_; }    // this rank's
   int region() const { return region_; }  // of the control segment
+  const std::vector<int>& ranks() const { return ranks_; }
   int rank_of(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
   int IndexOf(int rank) const;  // -1 when it is no member
 

@@ -10,7 +10,6 @@
 
 #include "kernels/engine/absence.h"
 #include "kernels/engine/communicator.h"
-#include "kernels/engine/communicator_handle.h"
 #include "kernels/engine/completion_thread.h"
 #include "kernels/engine/failure_memory.h"
 #include "kernels/engine/gpu_places.h"
@@ -33,11 +32,9 @@ struct MemberState {
         stalls(stalls),
         counters(counters),
         timeline(timeline),
-        handle(std::make_shared<CommunicatorHandle>(communicator)),
         gpus(communicator),
         pending(/*in_turn=*/communicator->wired()),
         sequencer(memory, &communicator->group().segment().failure()) {}
-  ~MemberState() { handle->End(); }
 
   Communicator* const communicator;
   LocalGroup* const group;  // of the communicator
@@ -46,7 +43,6 @@ struct MemberState {
   StallWatch* const stalls;
   CommunicatorCounters* const counters;
   Timeline* const timeline;
-  const std::shared_ptr<CommunicatorHandle> handle;  // for copies
   GpuPlaces gpus;
   PendingTable pending;
   Sequencer sequencer;

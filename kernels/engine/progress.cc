@@ -10,12 +10,6 @@
 namespace tf_smddp {
 namespace {
 
-void StoreProgress(MemberRecord& record, std::uint64_t chunks) {
-  record.staged.store(chunks, std::memory_order_seq_cst);
-  record.combined.store(chunks, std::memory_order_seq_cst);
-  record.copied_out.store(chunks, std::memory_order_seq_cst);
-}
-
 // Waits for something that another thread does within a few instructions. That thread may be descheduled.
 void Pause(int tries) {
   if (tries < 16) {
@@ -174,13 +168,9 @@ void Progress::Restart(std::uint64_t incarnation) {
   if (!segment.failure().TryRestart(incarnation, MemberMask::FirstN(group_->size()))) return;
   if (segment.failure().LastToLeave().valid()) segment.ReturnAll();
   segment.table().Clear();
-  segment.nccl_meeting().Renew();
-  communicator_->job().segment().nccl_turn_record(group_->region()).Renew();
-  for (int member = 0; member < group_->size(); ++member) {
-    if ((segment.active().load(std::memory_order_seq_cst) >> member & 1) != 0) {
-      StoreProgress(segment.member(member), 0);
-    }
-  }
+  communicator_->job().segment().turn_record(group_->region()).Renew();
+  const MemberMask active(segment.active().load(std::memory_order_seq_cst));
+  runner_.Renew(active & MemberMask::FirstN(group_->size()));
   segment.launch_log().Reopen();
   segment.failure().Restart(incarnation);
   group_->RingAll();
@@ -227,9 +217,8 @@ void Progress::LeaveNow() {
     if (communicator_->job().aborted()) return;
     Pause(tries);
   }
-  // Nobody waits for this rank's chunks any more. It says so before it becomes inactive, since requests that
-  // become ready afterwards do not include it.
-  StoreProgress(group_->self(), ~std::uint64_t{0});
+  // Before it becomes inactive, since requests that become ready afterwards do not include it.
+  runner_.Leave();
   if (MemberMask(segment.active().fetch_and(~self.bits(), std::memory_order_seq_cst)) == self) {
     segment.last_to_leave().store(communicator_->job().rank() + 1, std::memory_order_seq_cst);
   }

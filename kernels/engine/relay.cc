@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "kernels/common/collective_info.h"
-#include "kernels/engine/nccl_use.h"
 #include "kernels/engine/outside_parts.h"
 #include "kernels/engine/relay_data.h"
 
@@ -105,8 +104,9 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
     if (!all_of_host) message.parts.push_back(PartOf(ready, member, manifest));
     kept += table.CellOf(ready.place, member.value()).input_offset == kOnDevice ? 1 : 0;
   }
-  message.nccl = NcclUse::VersionOf(group_, &message.rank);
-  if (message.nccl != kNoNccl && kept != ready.arrived.size()) message.nccl = kNotKept;
+  if (communicator_->keeper() != nullptr) message.nccl = communicator_->keeper()->Version(&message.rank);
+  if (kept != ready.arrived.size()) message.nccl = kNotKept;
+  if (message.rank.valid()) message.nccl = kNoNccl;
   if (kept == 0 && GoesWithReport(*communicator_, manifest)) {
     message.data.push_back(PartialResult(communicator_, ready.place, manifest, ready.arrived));
   }
@@ -258,20 +258,20 @@ bool Relay::DrawTurns() {
   for (; !turns_.empty(); turns_.pop_front(), moved = true) {
     const auto& [region, batch] = std::tie(turns_.front().region, turns_.front().ticket);
     if (region < 0 || region >= segment.max_communicators()) continue;
-    nccl::TurnRecord& record = segment.nccl_turn_record(region);
+    TurnRecord& record = segment.turn_record(region);
     if (!record.HasRoomFor(batch)) return moved;
     if (!record.BeginToDraw(batch)) {
-      communicator_->job().Abort("shared memory is corrupt: the turns of NCCL's batches");
+      communicator_->job().Abort("shared memory is corrupt: the turns of batches");
       return true;
     }
-    record.Draw(&segment.nccl_turns());
+    record.Draw(&segment.turn_counter());
   }
   return moved;
 }
 
 void Relay::Launch(const RelayMessage& message) {
   if (message.nccl == kNoNccl) {
-    group_->segment().without_nccl().store(message.rank.index() + 1, std::memory_order_seq_cst);
+    group_->segment().cannot_keep().store(message.rank.index() + 1, std::memory_order_seq_cst);
   }
   const auto found = reported_.find(KeyOf(message));
   if (found == reported_.end()) {  // no member of this host takes part

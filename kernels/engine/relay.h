@@ -14,11 +14,10 @@
 // Between many hosts, a relay makes a pause between two reports, and what becomes ready meanwhile goes into
 // one message: the head's time is mostly that of the messages of all hosts (docs/cluster-model.md).
 //
-// Whether NCCL moves a request is decided on the way: a report says whether all members have kept their
-// tensors on GPUs, and the launch whether all hosts have said so. Relays then say it at outside().
+// Whether tensors stay on devices is decided on the way: a report says whether all members have kept theirs,
+// and the launch whether all hosts have said so. Relays then say it at outside().
 //
-// The relays of the world also draw the turns of batches that NCCL moves between hosts (Note [Turns between
-// hosts] in kernels/collectives/backends/nccl/nccl_turns.h).
+// The relays of the world also draw turns (kernels/collectives/turn_record.h), in one order on all hosts.
 //
 // A failed step: the rank that finds it sends *failed* to the head, and the head sends *fail* to all relays.
 // A relay fails its host's incarnation when every request that was launched before has completed there. So a

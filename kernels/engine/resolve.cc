@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "kernels/engine/nccl_use.h"
 #include "kernels/engine/outside_parts.h"
 
 namespace tf_smddp {
@@ -139,24 +138,21 @@ class Resolver {
     return fits ? Status() : Damaged("number of rows");
   }
 
-  // Tensors stay on GPUs if all members take part, and have kept theirs there. Between hosts the head has
-  // decided that.
-  ResolvedRequest::Way WayOf() const {
-    if (communicator_->wired()) {
-      return all_hosts_keep_ ? ResolvedRequest::Way::kNccl : ResolvedRequest::Way::kHost;
-    }
+  // Tensors stay on devices if all members take part, have kept theirs there, and can use that together.
+  // Between hosts the head has decided that.
+  bool StayOnDevices() const {
+    if (communicator_->wired()) return all_hosts_keep_;
     const auto kept = [](const Part& part) { return part.cell.input_offset == kOnDevice; };
-    if (parts_.size() != static_cast<std::size_t>(communicator_->size()) ||
-        !std::all_of(parts_.begin(), parts_.end(), kept)) {
-      return ResolvedRequest::Way::kHost;
-    }
-    return NcclUse::EachHasItsOwn(group_) ? ResolvedRequest::Way::kNccl : ResolvedRequest::Way::kHost;
+    RankId without;
+    return parts_.size() == static_cast<std::size_t>(communicator_->size()) &&
+           std::all_of(parts_.begin(), parts_.end(), kept) && communicator_->keeper() != nullptr &&
+           communicator_->keeper()->Version(&without) != 0;
   }
 
   Status Locate() {
     const Call& call = resolved_->call;
-    resolved_->way = WayOf();
-    if (resolved_->on_devices()) {
+    resolved_->on_devices = StayOnDevices();
+    if (resolved_->on_devices) {
       resolved_->device_input = &pending_.request.input;
       resolved_->device_output = &pending_.request.output;
     }
@@ -175,7 +171,7 @@ class Resolver {
       if (own && bytes != pending_.bytes) return Damaged("number of rows");
       if (bytes == 0) continue;
       const Cell& cell = part.cell;
-      if (cell.input_offset == kOnDevice && !resolved_->on_devices()) resolved_->all_bounced = false;
+      if (cell.input_offset == kOnDevice && !resolved_->on_devices) resolved_->all_bounced = false;
       if (own && !(cell == pending_.cell)) return Damaged("address");
       const ArenaView& view = group_->view(part.member.value());
       if (!Locate(view, cell.input_offset, bytes, &resolved_->inputs.back())) return Damaged("address");

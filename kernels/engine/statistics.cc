@@ -74,7 +74,7 @@ void CommunicatorCounters::Completed(CollectiveKind kind, std::uint64_t bytes, c
   Add(&of.calls, 1);
   Add(&of.bytes, bytes);
   if (cost.staged) Add(&of.staged_bytes, bytes);
-  if (cost.nccl) Add(&of.nccl_bytes, bytes);
+  if (cost.on_devices) Add(&of.nccl_bytes, bytes);
   if (cost.in_place) Add(&of.in_place_bytes, bytes);
   if (cost.small) Add(&of.small_calls, 1);
   Add(&of.waiting_ns, Nanoseconds(cost.waiting));

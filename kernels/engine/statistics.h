@@ -27,7 +27,7 @@ struct Cost {
   bool staged = false;        // through windows, since some rank's tensor lay in private memory
   bool in_place = false;      // the result took the place of the input
   bool small = false;         // without a batch, by the rank that arrived last
-  bool nccl = false;          // by NCCL, in the memory of GPUs
+  bool on_devices = false;    // where the tensors lay, on devices
   Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
 

@@ -21,8 +21,7 @@ Submission::Submission(MemberState* state, Failures* failures, Delivery* deliver
       failures_(failures),
       delivery_(delivery),
       order_(&state->group->segment().launch_log(), &state->group->segment().ready_log(),
-             static_cast<std::uint64_t>(state->communicator->config().bucket_cap_bytes)),
-      nccl_use_(state->communicator) {}
+             static_cast<std::uint64_t>(state->communicator->config().bucket_cap_bytes)) {}
 
 void Submission::Refuse(const Status& reason) {
   state_->pending.Refuse(reason);
@@ -126,7 +125,7 @@ Status Submission::PlaceData(PendingRequest* pending) {
     pending->cell.splits_offset = arena.OffsetOf(pending->splits, pending->splits_bytes);
   }
   state_->gpus.Tell(request);
-  if (!request.input.on_host() && nccl_use_.Keeps(request)) {
+  if (KeepsOnDevice(request)) {
     pending->cell.input_offset = pending->cell.output_offset = kOnDevice;
     return {};
   }
@@ -151,6 +150,19 @@ Status Submission::PlaceData(PendingRequest* pending) {
   return {};
 }
 
+bool Submission::KeepsOnDevice(const Request& request) {
+  Communicator* const communicator = state_->communicator;
+  const MemoryKind* const device = DeviceOf(request);
+  // A lone member has nothing to exchange, and its keeper would take time to begin.
+  if (device == nullptr || communicator->keeper() == nullptr || communicator->size() == 1) return false;
+  CommunicatorSegment& segment = state_->group->segment();
+  const MemberMask active(segment.active().load(std::memory_order_seq_cst));
+  if (active.Without(segment.outside()) != MemberMask::FirstN(state_->group->size())) return false;
+  if (communicator->wired() && segment.outside_left().load(std::memory_order_seq_cst) != 0) return false;
+  const std::uint64_t elsewhere = segment.cannot_keep().load(std::memory_order_seq_cst);
+  return communicator->keeper()->Keeps(request.operation, *device, RankId(static_cast<int>(elsewhere) - 1));
+}
+
 // Fills the cell for a buffer that the CPU may not touch, of any size. The copy may take its time.
 Status Submission::Bounce(PendingRequest* pending) {
   const Request& request = pending->request;
@@ -165,7 +177,7 @@ Status Submission::Bounce(PendingRequest* pending) {
   if (FindCollective(request.operation.kind).reach() == Collective::Reach::kAllOutputs) {
     pending->output_bounce = pending->input_bounce;
   }
-  pending->input_bounce->Fill(request.input, [handle = state_->handle] {
+  pending->input_bounce->Fill(request.input, [handle = state_->communicator->handle()] {
     handle->Call([](Communicator* communicator) { communicator->group().RingSelf(); });
   });
   return {};

@@ -14,7 +14,6 @@
 #include "kernels/engine/failures.h"
 #include "kernels/engine/gradient_check.h"
 #include "kernels/engine/member_state.h"
-#include "kernels/engine/nccl_use.h"
 #include "kernels/engine/waiting_request.h"
 #include "kernels/fusion/launch_order.h"
 
@@ -70,6 +69,7 @@ class Submission {
 
  private:
   Status PlaceData(PendingRequest* pending);
+  bool KeepsOnDevice(const Request& request);
   Status Bounce(PendingRequest* pending);
   bool Enter(PendingRequest* pending);
   void Launch(const PendingRequest& pending);
@@ -79,7 +79,6 @@ class Submission {
   Failures* const failures_;
   Delivery* const delivery_;
   LaunchOrder order_;
-  NcclUse nccl_use_;
   GradientCheck gradient_check_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<Sequencer::GroupState> last_group_{Sequencer::GroupState::kNoGroup};

@@ -44,6 +44,11 @@ class MemoryKind {
 
   // For messages: "GPU 0".
   virtual std::string name() const = 0;
+  // For messages that compare ranks.
+  virtual std::string Describe() const { return name(); }
+
+  // The device, in all processes of the host; 0 if the memory is no device's.
+  virtual std::uint64_t id() const { return 0; }
 
   // Puts a copy of `bytes` bytes, at least one, on `stream`, behind all that was put there before. Does not
   // wait for it. If OK is returned, `ended` is called exactly once, perhaps before this returns, and the

@@ -8,6 +8,7 @@
 #include "kernels/memory/arena.h"
 #include "kernels/mpi/mpi_wire.h"
 #include "kernels/process/arenas.h"
+#include "kernels/process/backends.h"
 
 namespace tf_smddp {
 namespace {
@@ -60,7 +61,7 @@ Status StartGlobalEngine(const std::string& nccl_library, const std::string& pre
   if (!status.ok()) return status;
   std::unique_ptr<Engine> engine;
   Holder& holder = GlobalHolder();
-  status = Engine::Start(config, holder.mappings, &engine, holder.arena, std::move(wire));
+  status = Engine::Start(config, holder.mappings, AllBackends(), &engine, holder.arena, std::move(wire));
   if (!status.ok()) return status;
   const std::shared_ptr<Engine> started = std::move(engine);
   StartUsingArena(*started);

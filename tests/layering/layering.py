@@ -38,6 +38,11 @@ TENSORFLOW_HEADERS = (
 TENSORFLOW_HEADERS += ("third_party/", "external/")
 
 GETENV_FILE = "kernels/common/config.cc"
+# The layers that know no backend by name, and what they must not include.
+WITHOUT_BACKENDS = ("kernels/engine/", "kernels/fusion/", "kernels/control/")
+BACKENDS = ("kernels/collectives/backends/", "kernels/cuda/", "kernels/mpi/")
+# It computes, and moves nothing.
+NO_BACKEND = "kernels/collectives/backends/wire/host_reduction.h"
 # The one header of kernels/ that ops/ includes.
 DTYPE_TABLE = "kernels/common/dtype_table.h"
 CPP_FOLDERS = ("kernels", "ops", "tests/cpp", "tests/pretend_gpu", "tests/gpu", "benchmarks")
@@ -62,6 +67,9 @@ SCOPE = re.compile(
     r"|\b(?:class|struct|union)\s+(?:alignas\([^)]*\)\s*)?(?P<class>\w+)\s*(?:final\s*)?(?::[^:;{}(][^;{}]*)?\{"
     r"|[{}]"
 )
+# What backends implement, and where they have their names.
+IMPLEMENTATION = re.compile(r"\bclass (\w+) : public (?:Transfer|Backend|DeviceKeeper|MemoryKind|Wire)\b")
+BACKEND_NAMESPACES = ("cuda::", "nccl::", "mpi::")
 # In two pieces, so that this file does not mention what it forbids.
 OUTSIDE = re.compile(r"\.\./" + r"shared\b|/work/" + r"shared\b")
 
@@ -154,6 +162,30 @@ def order_violation(place: str, user: str, used: str, text: str) -> List[str]:
     return []
 
 
+def backends_by_name(root: pathlib.Path) -> List[str]:
+    """The engine and what is below it know backends by their interfaces: they include none, and name none."""
+    found = [
+        f"{place}: includes {included}; {name.split('/')[1]} uses backends through "
+        "kernels/collectives/backend.h, kernels/common/wire.h and kernels/memory/buffer.h"
+        for place, name, included in includes(root, WITHOUT_BACKENDS)
+        if included.startswith(BACKENDS) and included != NO_BACKEND
+    ]
+    files = cpp_files(root, ("kernels",))
+    texts = {path: without_comments(path.read_text(encoding="utf-8")) for path in files}
+    names = {match.group(1) for text in texts.values() for match in IMPLEMENTATION.finditer(text)}
+    words = [name + r"\b" for name in sorted(names)] + list(BACKEND_NAMESPACES)
+    named = re.compile(r"\b(?:" + "|".join(words) + ")")
+    for path, text in texts.items():
+        name = path.relative_to(root).as_posix()
+        if not name.startswith(WITHOUT_BACKENDS):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            match = named.search(line)
+            if match:
+                found.append(f"{name}:{number}: names {match.group()}; use its interface")
+    return found
+
+
 def environment(root: pathlib.Path) -> List[str]:
     """Only config.cc reads the environment."""
     found = []
@@ -217,4 +249,4 @@ def class_names(root: pathlib.Path) -> List[str]:
     return found
 
 
-RULES = [tensorflow_headers, layer_order, environment, outside_paths, class_names]
+RULES = [tensorflow_headers, layer_order, backends_by_name, environment, outside_paths, class_names]

@@ -32,6 +32,8 @@ def tree(tmp_path):
         "kernels/tf/kernel.cc",
         '#include "kernels/engine/engine.h"\n#include "tensorflow/core/framework/op.h"\n',
     )
+    write(tmp_path, "kernels/collectives/backends/ring/ring.h", "class Ring : public Transfer {};\n")
+    write(tmp_path, "kernels/engine/runner.cc", "// Ring takes all.\nTransfer* transfer;\n")
     write(tmp_path, "ops/ops.cc", '#include "tensorflow/core/framework/op.h"\n')
     write(tmp_path, "tests/cpp/engine_test.cc", '#include "kernels/engine/engine.h"\n')
     return tmp_path
@@ -98,6 +100,16 @@ def test_the_small_tree_is_clean(tree, rule):
         (layering.layer_order, "kernels/tf/k.cc", '#include "../engine/engine.h"', "write kernels/<layer>"),
         (layering.layer_order, "ops/o.cc", '#include "kernels/common/types.h"', "dtype_table.h alone"),
         (layering.layer_order, "kernels/common/BUILD", 'deps = ["//kernels/reduce"]', "reduce above it"),
+        (layering.backends_by_name, "kernels/engine/e.cc", '#include "kernels/cuda/device.h"', "e.cc:1"),
+        (layering.backends_by_name, "kernels/control/c.h", '#include "kernels/mpi/runtime.h"', "c.h:1"),
+        (
+            layering.backends_by_name,
+            "kernels/engine/e.cc",
+            '\n#include "kernels/collectives/backends/nccl/nccl_calls.h"',
+            "engine uses backends through",
+        ),
+        (layering.backends_by_name, "kernels/engine/e.cc", "\nRing ring;", "e.cc:2: names Ring"),
+        (layering.backends_by_name, "kernels/fusion/f.h", "void F(cuda::Stream stream);", "names cuda::"),
         (layering.environment, "kernels/engine/e.cc", 'int a;\nauto v = getenv("HOME");', "e.cc:2"),
         (layering.environment, "kernels/tf/k.cc", 'auto v = secure_getenv("HOME");', "k.cc:1"),
         (layering.environment, "ops/o.cc", "extern char** environ;", "o.cc:1"),

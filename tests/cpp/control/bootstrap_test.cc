@@ -43,6 +43,9 @@ std::vector<Outcome> MeetAll(
     threads.emplace_back([&, i] {
       UniqueFd arena;
       ASSERT_TRUE(CreateSharedMemory("test", kArenaBytes, &arena).ok());
+      if (configs[i].local_rank == 0) {
+        ASSERT_TRUE(CreateSharedMemory("control", 4096, &outcomes[i].result.control).ok());
+      }
       outcomes[i].status = Bootstrap(configs[i], arena.get(), kArenaBytes, &outcomes[i].result,
                                      [&prepare, i] { return prepare(i); });
     });
@@ -233,6 +236,7 @@ TEST(Bootstrap, ALateRankFindsTheDirectory) {
         UniqueFd arena;
         ASSERT_TRUE(CreateSharedMemory("test", kArenaBytes, &arena).ok());
         BootstrapResult result;
+        ASSERT_TRUE(CreateSharedMemory("control", 4096, &result.control).ok());
         const Status status =
             Bootstrap(configs[rank], arena.get(), kArenaBytes, &result, [] { return Status(); });
         EXPECT_TRUE(status.ok()) << status.message();

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/collectives/backends/nccl/turn_record.h"
+#include "kernels/collectives/turn_record.h"
 #include "kernels/engine/statistics.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/cuda/nccl_ranks.h"
@@ -198,7 +198,7 @@ TEST_P(NcclHostsTest, ARankThatCannotAllocateItsOutputFailsAlone) {
 
 // Rank 0 makes its calls far ahead of rank 1, for more batches than have turns at a time.
 TEST_P(NcclHostsTest, AHostMayBeFarAhead) {
-  constexpr std::uint32_t kTensors = 3 * nccl::TurnRecord::kRoom;
+  constexpr std::uint32_t kTensors = 3 * TurnRecord::kRoom;
   RunRanks(
       2,
       [](int rank, Engine& engine) {

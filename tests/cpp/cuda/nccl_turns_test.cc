@@ -25,7 +25,7 @@ namespace {
 struct Host {
   static constexpr std::size_t kLines = 3;
   nccl::Meeting meeting;
-  nccl::TurnRecord records[kLines];
+  TurnRecord records[kLines];
   std::atomic<std::uint64_t> counter;
   std::array<std::atomic<int>, kLines> made;  // batches, by all ranks together
 };
@@ -34,7 +34,7 @@ struct Host {
 // before its first batch.
 struct Row {
   Row(Host* host, int rank) : compute(rank), turns(&host->counter) {
-    for (nccl::TurnRecord& record : host->records) {
+    for (TurnRecord& record : host->records) {
       lines.push_back(std::make_unique<nccl::Turns::Line>(&turns, &record));
       streams.emplace_back();
       ExpectOk(compute.device->NewStream("turns", &streams.back()));
@@ -87,7 +87,7 @@ TEST(NcclTurns, AreTakenInOneOrderByAllRanks) {
 }
 
 TEST(NcclTurns, AreDrawnOnceForEachBatch) {
-  const auto record = std::make_unique<nccl::TurnRecord>();
+  const auto record = std::make_unique<TurnRecord>();
   std::atomic<std::uint64_t> counter{7};
   std::uint64_t turn = 0;
   EXPECT_FALSE(record->MayHaveBefore(/*turn=*/100, /*made=*/0));
@@ -110,9 +110,9 @@ TEST(NcclTurns, AreDrawnOnceForEachBatch) {
 
 // Where other hosts are ahead, several batches have turns; no more than there is room for.
 TEST(NcclTurns, AreKeptUntilTheBatchesAreDone) {
-  const auto record = std::make_unique<nccl::TurnRecord>();
+  const auto record = std::make_unique<TurnRecord>();
   std::atomic<std::uint64_t> counter{0};
-  constexpr std::uint64_t kRoom = nccl::TurnRecord::kRoom;
+  constexpr std::uint64_t kRoom = TurnRecord::kRoom;
   for (std::uint64_t batch = 0; batch < kRoom; ++batch) {
     EXPECT_TRUE(record->HasRoomFor(batch));
     ASSERT_TRUE(record->BeginToDraw(batch));
@@ -170,20 +170,31 @@ TEST(NcclTurns, ARecordThatIsMarkedHoldsUpTheOthers) {
 
 // A transfer of one rank, of which each batch is a sum of one tensor.
 struct OneRank {
-  OneRank(nccl::Turns* turns, Host* host)
-      : transfer("", {&host->meeting, MemberId(0), 1, turns, &host->records[0], nullptr, nullptr},
-                 {[](const std::string& text) { ADD_FAILURE() << text; }, [] { return Status(); },
-                  [](const std::string& text) { ADD_FAILURE() << text; }}) {
+  OneRank(nccl::Turns* turns, Host* host) : transfer(View(host), &host->meeting, turns) {
     request.call.operation.kind = CollectiveKind::kAllreduce;
     request.call.operation.dtype = DType::kFloat32;
     request.call.num_ranks = 1;
     request.call.num_rows = request.call.row_count = 1;
     request.self = ParticipantId(0);
-    request.way = ResolvedRequest::Way::kNccl;
+    request.on_devices = true;
     request.inputs = {data.Address()};
     request.outputs = {data.Address()};
     request.device_input = &input;
     request.device_output = &output;
+  }
+
+  static CommunicatorView View(Host* host) {
+    static const Config config;
+    static const Logger logger(LogLevel::kWarning, /*rank=*/0);
+    CommunicatorView view;
+    view.config = &config;
+    view.logger = &logger;
+    view.ranks = view.members = {0};
+    view.self = MemberId(0);
+    view.turn_record = &host->records[0];
+    view.fail_job = [](const std::string& text) { ADD_FAILURE() << text; };
+    view.job_error = [] { return Status(); };
+    return view;
   }
 
   void Plan() {

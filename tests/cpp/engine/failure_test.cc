@@ -517,7 +517,7 @@ TEST(ForkedChild, LeavesItsParentAlone) {
 TEST(ForkedChild, IsRefused) {
   Config config;
   std::unique_ptr<Engine> engine;
-  ASSERT_TRUE(Engine::Start(config, std::make_shared<MappingCache>(), &engine).ok());
+  ASSERT_TRUE(Engine::Start(config, std::make_shared<MappingCache>(), Backends(), &engine).ok());
   const pid_t child = ::fork();
   if (child == 0) {
     std::vector<float> data(4, 1.0f);

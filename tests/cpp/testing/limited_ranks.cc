@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "kernels/process/backends.h"
 #include "tests/cpp/testing/socket_wire.h"
 
 namespace tf_smddp::testing {
@@ -40,8 +41,8 @@ void Write(int fd, const std::string& text) {
 
 Status RunRank(const Config& config, const LimitedBody& body, int report, std::unique_ptr<Wire> wire) {
   std::unique_ptr<Engine> engine;
-  Status status =
-      Engine::Start(config, std::make_shared<MappingCache>(), &engine, /*arena=*/nullptr, std::move(wire));
+  Status status = Engine::Start(config, std::make_shared<MappingCache>(), AllBackends(), &engine,
+                                /*arena=*/nullptr, std::move(wire));
   if (!status.ok()) return status;
   Write(report, "+");
   status = body(*engine);

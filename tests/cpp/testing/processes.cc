@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/process/backends.h"
 #include "tests/cpp/testing/ranks.h"
 
 namespace tf_smddp::testing {
@@ -25,8 +26,8 @@ Child StartRank(int rank, int size, const std::string& directory, const ProcessB
     ::close(ends[0]);
     ::alarm(60);  // whatever happens
     std::unique_ptr<Engine> engine;
-    Status status =
-        Engine::Start(RankConfig(rank, size, directory), std::make_shared<MappingCache>(), &engine);
+    Status status = Engine::Start(RankConfig(rank, size, directory), std::make_shared<MappingCache>(),
+                                  AllBackends(), &engine);
     if (status.ok()) {
       [[maybe_unused]] const ssize_t met = ::write(ends[1], "+", 1);
       status = body(*engine);

@@ -55,7 +55,8 @@ std::vector<int> RanksOnHosts(int size) {
   return ranks_on;
 }
 
-void RunRanks(int size, const RankBody& body, const Tweak& tweak, bool orderly) {
+void RunRanks(int size, const RankBody& body, const Tweak& tweak, bool orderly,
+              const std::function<Backends()>& backends) {
   const TimeLimit limit(std::chrono::seconds(100));
   SocketMesh mesh(RanksOnHosts(size));
   const std::vector<PrivateDirectory> directories(mesh.hosts().size());
@@ -70,7 +71,7 @@ void RunRanks(int size, const RankBody& body, const Tweak& tweak, bool orderly) 
       if (tweak) tweak(rank, &config);
       std::unique_ptr<Engine> engine;
       const Status started =
-          Engine::Start(config, mappings[host], &engine, /*arena=*/nullptr, std::move(wire));
+          Engine::Start(config, mappings[host], backends(), &engine, /*arena=*/nullptr, std::move(wire));
       ASSERT_TRUE(started.ok()) << started.message();
       body(rank, *engine);
       const Status stopped = engine->Shutdown();

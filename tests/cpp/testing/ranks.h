@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/engine/engine.h"
+#include "kernels/process/backends.h"
 
 namespace tf_smddp::testing {
 
@@ -49,8 +50,9 @@ using Tweak = std::function<void(int rank, Config* config)>;
 std::vector<int> RanksOnHosts(int size);
 
 // Starts `size` engines in as many threads, runs `body` in each, shuts them down (expecting success if
-// `orderly`), and joins them. At most 100 s.
-void RunRanks(int size, const RankBody& body, const Tweak& tweak = {}, bool orderly = true);
+// `orderly`), and joins them. Each engine has backends of its own. At most 100 s.
+void RunRanks(int size, const RankBody& body, const Tweak& tweak = {}, bool orderly = true,
+              const std::function<Backends()>& backends = AllBackends);
 
 // Submits and waits for the outcome.
 Status Await(Engine& engine, Request request);

@@ -71,14 +71,16 @@ class NcclTransfer::Session {
   Status lost_;  // guarded by mu_
 };
 
-NcclTransfer::NcclTransfer(std::string library_path, Group group, DeviceJob job)
-    : library_path_(std::move(library_path)),
-      meeting_(group.meeting),
-      member_(group.member),
-      num_members_(group.num_members),
-      hosts_(std::move(group.hosts)),
-      job_(std::move(job)),
-      line_(group.turns, group.turn_record, std::move(group.ask_for_turn)) {}
+NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns)
+    : communicator_(std::move(communicator)),
+      meeting_(meeting),
+      member_(communicator_.self),
+      num_members_(communicator_.num_members()),
+      hosts_(communicator_.wire == nullptr
+                 ? nullptr
+                 : std::make_shared<HostsMeeting>(communicator_.wire, communicator_.id, communicator_.ranks,
+                                                  communicator_.rank())),
+      line_(turns, communicator_.turn_record, communicator_.ask_for_turn) {}
 
 NcclTransfer::~NcclTransfer() {
   if (session_ != nullptr) Retire();
@@ -89,7 +91,7 @@ NcclTransfer::~NcclTransfer() {
   const Status late = Internal("the GPUs did not come to the end of their work in time");
   // Other ranks may get garbage from here on.
   const bool ended = hosts_ != nullptr ? hosts_->AllEnded() : meeting_->AllEnded(num_members_, complete_);
-  if (!ended) job_.fail(late.message());
+  if (!ended) communicator_.fail_job(late.message());
   LoseRetired(late);
 }
 
@@ -122,7 +124,7 @@ bool NcclTransfer::Report(const Status& error) {
     error_since_ = now;
   }
   if (now - error_since_ < kNamePatience) return false;
-  job_.fail(error_.message());
+  communicator_.fail_job(error_.message());
   return true;
 }
 
@@ -160,7 +162,7 @@ Transfer::Progress NcclTransfer::Step() {
 // Begins to make the communicator, if its id is there.
 Status NcclTransfer::Meet() {
   Status status;
-  const Library* const library = SharedLibrary(library_path_, &status);
+  const Library* const library = SharedLibrary(communicator_.config->nccl_library, &status);
   if (library == nullptr) return status;
   bool met = false;
   HostsMeeting::Agreed agreed;
@@ -199,7 +201,8 @@ Status NcclTransfer::Open(cuda::Device* device) {
   if (packs.ok()) {
     meeting_->SayThatItPacks(member_);
   } else {
-    job_.log("small tensors of " + device->name() + " go to NCCL one by one: " + packs.message());
+    communicator_.logger->Log(LogLevel::kWarning, "small tensors of " + device->name() +
+                                                      " go to NCCL one by one: " + packs.message());
   }
   return device->NewStream("smddp-nccl", &stream_);
 }
@@ -228,11 +231,12 @@ void NcclTransfer::Complete() {
   enqueued_ = 0;
   if (uses_.empty()) return;
   const auto ended = [session = session_, uses = std::exchange(uses_, {}), meeting = meeting_,
-                      member = member_, job = job_](const Status& reached) {
+                      member = member_, fail_job = communicator_.fail_job,
+                      job_error = communicator_.job_error](const Status& reached) {
     Status outcome = session->OutcomeOf(reached);
-    if (!outcome.ok()) job.fail(outcome.message());
+    if (!outcome.ok()) fail_job(outcome.message());
     // Where another rank has aborted, its part may be garbage, and the calls still end well here.
-    if (outcome.ok()) outcome = job.error();
+    if (outcome.ok()) outcome = job_error();
     meeting->CountEnded(member);
     uses.End(outcome);
   };
@@ -276,12 +280,12 @@ void NcclTransfer::Retire() {
   enqueued_ = 0;
   stream_->Then([session = session_, uses = std::exchange(uses_, {}), stream = stream_.get(),
                  meeting = meeting_, num_members = num_members_, hosts = hosts_, complete = complete_,
-                 job = job_] {
+                 job_error = communicator_.job_error] {
     const auto all_ended = [&] {
       return hosts != nullptr ? hosts->AllEnded() : meeting->AllEnded(num_members, complete);
     };
     while (!all_ended() && !session->lost()) {
-      if (!job.error().ok()) {
+      if (!job_error().ok()) {
         if (hosts != nullptr) std::this_thread::sleep_for(kNewsPatience);
         break;
       }

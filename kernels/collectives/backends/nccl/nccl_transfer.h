@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/collectives/backends/device/device_job.h"
-#include "kernels/collectives/backends/device/device_uses.h"
+#include "kernels/collectives/backend.h"
+#include "kernels/collectives/backends/nccl/device_uses.h"
 #include "kernels/collectives/backends/nccl/hosts_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_library.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
@@ -40,19 +40,8 @@ namespace tf_smddp::nccl {
 
 class NcclTransfer : public Transfer {
  public:
-  // Who makes the calls together. All that is pointed to outlives the transfer.
-  struct Group {
-    Meeting* meeting;
-    MemberId member;  // this rank
-    int num_members;  // on this host
-    Turns* turns;     // which this rank's transfers share
-    TurnRecord* turn_record;
-    // Only if there are ranks on other hosts.
-    std::shared_ptr<HostsMeeting> hosts;
-    Turns::Line::Ask ask_for_turn;
-  };
-
-  NcclTransfer(std::string library_path, Group group, DeviceJob job);
+  // The members of the host share `meeting`, and the transfers of this rank `turns`. Both outlive it.
+  NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns);
   // Waits for the streams of all members to come past the batches that were complete; for some ten seconds at
   // most.
   ~NcclTransfer() override;
@@ -61,6 +50,7 @@ class NcclTransfer : public Transfer {
   // be used, and then *status says why. Any thread.
   static const Library* SharedLibrary(const std::string& path, Status* status);
 
+  bool Takes(const ResolvedRequest& request) const override { return request.on_devices; }
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
   bool done() const override { return done_; }
@@ -68,6 +58,7 @@ class NcclTransfer : public Transfer {
   void Complete() override;
   void Watch() override;
   void Abandon(const Status* job_end) override;
+  void Renew(MemberMask /*active*/) override { meeting_->Renew(); }
   void Reset() override;
 
  private:
@@ -82,12 +73,11 @@ class NcclTransfer : public Transfer {
   void Retire();
   void LoseRetired(const Status& why);
 
-  const std::string library_path_;
+  const CommunicatorView communicator_;
   Meeting* const meeting_;
   const MemberId member_;
   const int num_members_;
   const std::shared_ptr<HostsMeeting> hosts_;  // nullptr: all ranks are on this host
-  const DeviceJob job_;
 
   // The batch under way.
   std::vector<const ResolvedRequest*> requests_;

@@ -36,7 +36,7 @@
 #include <mutex>
 #include <set>
 
-#include "kernels/collectives/backends/nccl/turn_record.h"
+#include "kernels/collectives/turn_record.h"
 #include "kernels/common/status.h"
 #include "kernels/cuda/own_stream.h"
 

@@ -20,6 +20,9 @@ class ChunkTransfer : public Transfer {
   ChunkTransfer(int index, int size, std::uint64_t chunk_bytes)
       : from_back_(index % 2 == 1), size_(static_cast<std::uint64_t>(size)), chunk_bytes_(chunk_bytes) {}
 
+  bool Takes(const ResolvedRequest& request) const override {
+    return request.reachable && request.all_outputs();
+  }
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
   bool done() const override { return batch_ == nullptr; }

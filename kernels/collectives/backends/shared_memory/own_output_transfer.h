@@ -18,6 +18,7 @@ class OwnOutputTransfer : public Transfer {
  public:
   explicit OwnOutputTransfer(std::uint64_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
 
+  bool Takes(const ResolvedRequest& request) const override { return request.reachable; }
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
   bool done() const override { return done_; }

@@ -19,29 +19,39 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/collectives/backends/shared_memory/window.h"
+#include "kernels/collectives/backend.h"
 #include "kernels/collectives/chunk_plan.h"
 #include "kernels/collectives/transfer.h"
 
 namespace tf_smddp {
 
 // The progress that one rank publishes, in chunks since the start of the incarnation.
-struct StagedProgress {
-  std::atomic<std::uint64_t>* staged;
-  std::atomic<std::uint64_t>* combined;
-  std::atomic<std::uint64_t>* copied_out;
+struct alignas(64) StagedProgress {
+  void Store(std::uint64_t chunks) {
+    for (auto* each : {&staged, &combined, &copied_out}) each->store(chunks, std::memory_order_seq_cst);
+  }
+
+  std::atomic<std::uint64_t> staged;
+  std::atomic<std::uint64_t> combined;
+  std::atomic<std::uint64_t> copied_out;
 };
 
 class StagedTransfer : public Transfer {
  public:
-  // `windows` (each of WindowBytes) and `progress` are by member of the communicator; `index` is this rank's.
-  StagedTransfer(int index, std::vector<std::byte*> windows, std::vector<StagedProgress> progress,
-                 std::uint64_t chunk_bytes);
+  // What the members share: the progress of each, and then the windows of each.
+  static std::size_t SharedBytes(std::uint64_t chunk_bytes, int num_members);
 
+  // `shared` has SharedBytes; `index` is this rank's among the members.
+  StagedTransfer(std::byte* shared, int index, int num_members, std::uint64_t chunk_bytes);
+
+  bool Takes(const ResolvedRequest& request) const override { return !request.on_devices; }
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   // Does at most one chunk of each of the three kinds.
   Progress Step() override;
   bool done() const override { return done_; }
+  // Nobody waits for this rank's chunks any more.
+  void Leave() override { progress_[index_].Store(~std::uint64_t{0}); }
+  void Renew(MemberMask active) override;
   void Reset() override;
 
  private:
@@ -49,11 +59,11 @@ class StagedTransfer : public Transfer {
 
   std::uint64_t Capacity(const Call& call) const;
   void Run(Method method, std::uint64_t chunk) const;
-  std::uint64_t Slowest(std::atomic<std::uint64_t>* StagedProgress::* counter) const;
+  std::uint64_t Slowest(std::atomic<std::uint64_t> StagedProgress::* counter) const;
 
-  const int index_;
-  const std::vector<std::byte*> windows_;
-  const std::vector<StagedProgress> progress_;
+  StagedProgress* const progress_;  // by member, as the windows
+  std::byte* const windows_;
+  const int index_, num_members_;
   const std::uint64_t chunk_bytes_;
 
   std::vector<const ResolvedRequest*> requests_;

@@ -31,6 +31,7 @@ class GatherTransfer : public Transfer {
   GatherTransfer(Wire* wire, std::uint32_t communicator, std::vector<std::vector<int>> hosts, int rank,
                  std::shared_ptr<void> inputs, std::uint64_t chunk_bytes);
 
+  bool Takes(const ResolvedRequest& request) const override { return !request.on_devices; }
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
   bool done() const override { return joined_ && chunks_.done() && own_outputs_.done(); }

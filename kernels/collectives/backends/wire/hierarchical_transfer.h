@@ -51,9 +51,7 @@ class HierarchicalTransfer : public Transfer {
   HierarchicalTransfer(Wire* wire, std::uint32_t communicator, std::vector<std::vector<int>> hosts, int rank,
                        std::shared_ptr<void> inputs);
 
-  // Whether it can move the request. The same on all ranks of all hosts.
-  bool Takes(const ResolvedRequest& request) const;
-
+  bool Takes(const ResolvedRequest& request) const override;
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
   bool done() const override { return next_ >= pieces_ && slots_.empty(); }

@@ -1,4 +1,4 @@
-#include "kernels/collectives/backends/device/device_uses.h"
+#include "kernels/collectives/backends/nccl/device_uses.h"
 
 namespace tf_smddp {
 namespace {

@@ -1,17 +1,18 @@
 // TurnRecord: the turns of the batches of one communicator of ours on one host.
 //
-// Place in the stack: below nccl_turns.h, which says what turns are for; it lies in shared memory
+// Place in the stack: backends draw turns, and between hosts the relay does (kernels/engine/relay.h).
+// backends/nccl/nccl_turns.h says what turns are for. It lies in shared memory
 // (kernels/control/job_segment.h). Zeros are an empty one.
 //
 // Batches are counted from 0 in each incarnation. A batch has a turn from the draw until all members have
 // made its calls. There may be several such batches where other hosts are ahead of this one.
-#ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_TURN_RECORD_H_
-#define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_TURN_RECORD_H_
+#ifndef TF_SMDDP_KERNELS_COLLECTIVES_TURN_RECORD_H_
+#define TF_SMDDP_KERNELS_COLLECTIVES_TURN_RECORD_H_
 
 #include <atomic>
 #include <cstdint>
 
-namespace tf_smddp::nccl {
+namespace tf_smddp {
 
 class alignas(64) TurnRecord {
  public:
@@ -66,6 +67,6 @@ class alignas(64) TurnRecord {
   std::atomic<std::uint64_t> turns_[kRoom];
 };
 
-}  // namespace tf_smddp::nccl
+}  // namespace tf_smddp
 
-#endif  // TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_TURN_RECORD_H_
+#endif  // TF_SMDDP_KERNELS_COLLECTIVES_TURN_RECORD_H_

@@ -1,9 +1,9 @@
 // DeviceUses: the tensors on a GPU that a batch uses on a stream of ours.
 //
-// Place in the stack: below the transfers of GPUs. An order (kernels/cuda/device.h) says when a tensor may be
+// Place in the stack: below nccl_transfer.h. An order (kernels/cuda/device.h) says when a tensor may be
 // used, and is told in its `writes` when it is not used any more.
-#ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_DEVICE_DEVICE_USES_H_
-#define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_DEVICE_DEVICE_USES_H_
+#ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_DEVICE_USES_H_
+#define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_DEVICE_USES_H_
 
 #include <memory>
 #include <vector>
@@ -32,4 +32,4 @@ class DeviceUses {
 
 }  // namespace tf_smddp
 
-#endif  // TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_DEVICE_DEVICE_USES_H_
+#endif  // TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_DEVICE_USES_H_
