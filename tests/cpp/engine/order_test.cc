@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/cpp/testing/ranks.h"
 #include "tests/cpp/testing/sanitizers.h"
+#include "tests/cpp/testing/socket_wire.h"
 
 namespace tf_smddp::testing {
 namespace {
@@ -101,6 +103,31 @@ TEST(Order, HundredsOfGroupsOfOneTensorAtOnce) {
         RunGroupsAtOnce(engine, rank, size, kSanitized ? 100 : 500, 1, 3, round);
       }
     });
+  }
+}
+
+// A tensor that the head knows takes 16 bytes of a report at most, and 16 of a launch; also when a group's
+// ticket uses another key, every 16 steps, and after a step that has failed.
+TEST(Order, BetweenHostsItIsSmallFromTheSecondStepOn) {
+  const bool has_hosts = RanksOnHosts(3).size() > 1;
+  constexpr int kTensors = 10, kLaterSteps = 40;
+  const auto bytes_of = [](int steps, bool fails) {
+    const std::uint64_t before = SocketWire::OrderBytes();
+    RunRanks(3, [&](int rank, Engine& engine) {
+      if (fails) {
+        std::vector<float> unequal(rank == 0 ? 5 : 4);
+        EXPECT_FALSE(Await(engine, AllreduceFloats(unequal, &unequal)).ok());
+      }
+      for (int step = 0; step < steps; ++step) {
+        RunGroupsAtOnce(engine, rank, 3, /*tickets=*/1, kTensors, /*count=*/2000, /*seed=*/1);
+      }
+    });
+    return SocketWire::OrderBytes() - before;
+  };
+  for (const bool fails : {false, true}) {
+    const std::uint64_t first = bytes_of(1, fails), all = bytes_of(1 + kLaterSteps, fails);
+    EXPECT_EQ(first > kTensors * sizeof(Manifest), has_hosts) << first;
+    EXPECT_LE(all - first, kLaterSteps * kTensors * 2 * 16);
   }
 }
 

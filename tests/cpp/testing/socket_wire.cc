@@ -19,6 +19,7 @@ namespace {
 
 std::atomic<bool> block_sends{false};
 std::atomic<int> broken_peer{-1};
+std::atomic<std::uint64_t> order_bytes{0};
 std::atomic<Clock::rep> blocked_since{0};  // 0: no call is
 
 // Before the bytes of each message on a socket.
@@ -137,6 +138,7 @@ void SocketWire::Start(std::function<void(std::uint32_t communicator)> arrived) 
 }
 
 void SocketWire::BlockSends() { block_sends.store(true); }
+std::uint64_t SocketWire::OrderBytes() { return order_bytes.load(); }
 void SocketWire::BreakConnectionTo(int peer) { broken_peer.store(peer); }
 
 void SocketWire::Send(RankId to, Channel channel, std::string bytes) {
@@ -157,6 +159,7 @@ std::string SocketWire::Silent() {
 }
 
 void SocketWire::Post(RankId to, Channel channel, std::string bytes) {
+  if (channel.kind == Channel::kOrder) order_bytes.fetch_add(bytes.size());
   if (to.value() == broken_peer.load()) ::shutdown(ends_[to.index()].get(), SHUT_RDWR);
   std::lock_guard<std::mutex> lock(mu_);
   const auto most = static_cast<unsigned>(longest_delay_.count());

@@ -60,6 +60,9 @@ class SocketWire : public Wire {
   // After five seconds of that, Silent says so.
   static void BlockSends();
 
+  // The bytes of the messages about the order that this process has sent.
+  static std::uint64_t OrderBytes();
+
   // From now on, this process has no connection to `peer`; the next message to it breaks it.
   static void BreakConnectionTo(int peer);
 
