@@ -19,12 +19,9 @@ This module only re-exports; each concept has a module of its own.
 
 from typing import TYPE_CHECKING, Any, List
 
-from tf_smddp import (  # noqa: F401  (the order of ops; what init() and shutdown() do)
-    _last_look,
-    _metrics,
-    _program_order,
-    _reports,
-)
+from smddp import ReduceOp
+from smddprun.notebook import run
+from tf_smddp import _last_look, _program_order  # noqa: F401  (what shutdown() does; the order of ops)
 from tf_smddp._allgather import allgather, grouped_allgather
 from tf_smddp._allreduce import allreduce, grouped_allreduce
 from tf_smddp._alltoall import alltoall
@@ -48,9 +45,7 @@ from tf_smddp._process_sets import (
     remove_process_set,
 )
 from tf_smddp._profiler import start_profiler, stop_profiler
-from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._reducescatter import grouped_reducescatter, reducescatter
-from tf_smddp._run import run
 from tf_smddp._runtime import init, is_initialized, local_rank, local_size, rank, shutdown, size
 from tf_smddp._shard import shard
 from tf_smddp._stats import stats

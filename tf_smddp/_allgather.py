@@ -6,12 +6,12 @@ from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp import _gradients, _op_library, _tickets
 from tf_smddp._allreduce import check_list, grouped_allreduce_op, member_names
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._process_sets import ProcessSet, communicator_of, process_set_of
-from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._rows import to_rows
 
 

@@ -8,13 +8,13 @@ from typing import Any, List, Optional
 
 import tensorflow as tf
 
+from smddp import WORLD, ReduceOp
 from tf_smddp import _gradient_use, _gradients, _op_library, _runtime, _tickets
 from tf_smddp._allreduce import reduce_gradient
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._conversion import source_label, to_tensor, unwrapped
-from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of, ranks_of
-from tf_smddp._reduce_op import ReduceOp
+from tf_smddp._process_sets import ProcessSet, communicator_of, ranks_of
 
 
 @not_converted

@@ -20,6 +20,7 @@ from typing import Any, List, Sequence, Set
 import numpy as np
 import tensorflow as tf
 
+from smddp import WORLD, ReduceOp
 from tf_smddp import _periodic_check, _runtime
 from tf_smddp._allreduce import allreduce_group
 from tf_smddp._compression import Compression
@@ -27,8 +28,6 @@ from tf_smddp._conversion import source_label, unwrapped
 from tf_smddp._gradient_use import is_apart
 from tf_smddp._hashes import BYTES, number_of
 from tf_smddp._immediately import immediately
-from tf_smddp._process_sets import WORLD
-from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._start_weights import hash_with_kind, of_all_ranks
 
 # A check takes at most one part of this many of the time: if it takes longer, it leaves epochs out.

@@ -20,11 +20,11 @@ from typing import NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp import _tickets
 from tf_smddp._allreduce import allreduce_op
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
-from tf_smddp._reduce_op import ReduceOp
 
 
 class Moments(NamedTuple):

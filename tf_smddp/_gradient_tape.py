@@ -7,6 +7,8 @@ from typing import Any, Optional, Type
 
 import tensorflow as tf
 
+from smddp import WORLD
+from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._callbacks_beside import warn_within_fit
@@ -15,9 +17,8 @@ from tf_smddp._device_hints import warn_about_device_hints
 from tf_smddp._gradient_use import note_apart, note_tape
 from tf_smddp._loop_check import before_eager_reduction
 from tf_smddp._periodic_check import check
-from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
+from tf_smddp._process_sets import ProcessSet, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients
-from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._start_weights import make_equal
 
 

@@ -13,9 +13,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp import _runtime
 from tf_smddp._conversion import unwrapped
-from tf_smddp._reduce_op import ReduceOp
 
 _ById = weakref.WeakValueDictionary[int, Any]
 _FEW = 4  # of each broadcast, and small ones; or one of any size

@@ -11,8 +11,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp import _compiled_order, _op_library, _tickets
-from tf_smddp._reduce_op import ReduceOp
 from tf_smddp._scaling import NONE, Scaling
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Optional, Tuple, Type
 
-from tf_smddp import _loop_check, _periodic_check, _process_sets, _runtime
+from smddp import communicators
+from tf_smddp import _loop_check, _periodic_check, _process_sets
 from tf_smddp._autograph import not_converted
 from tf_smddp._broadcast import broadcast_variables
 from tf_smddp._immediately import check_can_act
@@ -104,6 +105,6 @@ def leave_and_return() -> int:
     Raises:
         RuntimeError: a rank has ended without calling it, or the job has ended; the text says which.
     """
-    last = _runtime.leave_and_return(_process_sets.joined_communicators())
+    last = communicators.leave_and_return(_process_sets.joined_communicators())
     _loop_check.after_join()
     return last

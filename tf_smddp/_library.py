@@ -1,8 +1,7 @@
 """Finds the op library, refuses one that was built for another TensorFlow, and loads it.
 
 Place in the stack: below everything else in the package but _tensorflow_private.py; the only module that
-knows where the library lies. Not here: making the ops (the module of each collective), and the calls of the C
-entry points (_runtime.py and others).
+knows where the library lies. Not here: making the ops (the module of each collective).
 
 TensorFlow's C++ ABI changes with its minor version, and a library built for another one crashes or misreads
 memory instead of failing. So the check comes before the library is loaded.
@@ -13,12 +12,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import importlib.util
 import pathlib
 from typing import Any, Dict, Tuple
 
 import tensorflow as tf
 
+from smddp import library, uncaught
 from tf_smddp import _tensorflow_private
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
@@ -28,7 +27,7 @@ def locate(package: pathlib.Path = _PACKAGE) -> pathlib.Path:
     """Returns the path of the op library in the folder `package`.
 
     Raises:
-        ImportError: It is not there; the message tells a source tree from a broken installation.
+        ImportError: It is not there; the message tells why.
     """
     path = package / "_smddp_ops.so"
     if path.is_file() and (package / "_build_info.py").is_file():
@@ -37,6 +36,11 @@ def locate(package: pathlib.Path = _PACKAGE) -> pathlib.Path:
         raise ImportError(
             f"tf_smddp was imported from its source tree, {package}, which holds no compiled op library. "
             f"Install it with `pip install {package.parent}` and start Python in another folder."
+        )
+    if not (package / "_build_info.py").is_file() and (package.parent / "smddp" / "libsmddp.so").is_file():
+        raise ImportError(
+            "tf_smddp was installed where PyTorch was, and no TensorFlow, so its ops were not built. "
+            "Install it again: pip install --force-reinstall --no-deps --no-cache-dir <source of tf_smddp>"
         )
     raise ImportError(
         f"the op library of tf_smddp is missing: {path}. The installation is incomplete. Reinstall it: "
@@ -67,27 +71,23 @@ def load() -> Tuple[Any, ctypes.CDLL]:
 
     Returns:
         The module with the ops as Python functions, and the same library for ctypes, with the functions of
-        kernels/process/smddp.h and kernels/tf/c_api.cc.
+        kernels/process/smddp.h and kernels/tf/c_api.cc. It is the engine's library of this process.
 
     Raises:
-        ImportError: There is no library, or it was built for another minor version of TensorFlow.
+        ImportError: There is no library, it was built for another minor version of TensorFlow, or this
+            process uses another one already.
     """
     path = locate()
     check(importlib.import_module("tf_smddp._build_info").TF_VERSION, tf.__version__)
     ops = tf.load_op_library(str(path))  # first: it finds the ops that are registered while it loads
-    library = ctypes.CDLL(str(path))
-    library.smddp_last_error.restype = ctypes.c_char_p
-    return ops, library
-
-
-def check_result(result: int) -> None:
-    """Raises what the last function of the C API in this thread has reported, unless `result` is 0.
-
-    Raises:
-        RuntimeError: It has failed; the text says why.
-    """
-    if result != 0:
-        raise RuntimeError(load()[1].smddp_last_error().decode("utf-8", errors="replace"))
+    try:
+        library.use_library(path, "tf_smddp")
+    except RuntimeError as error:
+        raise ImportError(str(error)) from error
+    uncaught.know_front_end(str(_PACKAGE), tf.errors.OpError)
+    engine = library.engine()
+    engine.tf_smddp_eager_ops.restype = engine.tf_smddp_next_ticket.restype = ctypes.c_uint64
+    return ops, engine
 
 
 @functools.cache
@@ -95,17 +95,6 @@ def op_definitions() -> Dict[str, Any]:
     """The definitions (OpDef) of the library's ops, by name."""
     names = [name for name in vars(load()[0]) if name.startswith("Smddp")]
     return {name: _tensorflow_private.op_definition(name) for name in names}
-
-
-def nccl_library() -> str:
-    """The path of NCCL in the package nvidia-nccl-cu*, if that is installed, else an empty text."""
-    try:
-        package = importlib.util.find_spec("nvidia.nccl")
-    except ModuleNotFoundError:
-        return ""
-    folders = package.submodule_search_locations if package else None
-    paths = [pathlib.Path(folder) / "lib" / "libnccl.so.2" for folder in folders or []]
-    return next((str(path) for path in paths if path.is_file()), "")
 
 
 def types_of(op: str, attribute: str) -> Tuple[tf.DType, ...]:

@@ -23,14 +23,13 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import tensorflow as tf
 
+from smddp import WORLD, ReduceOp
 from tf_smddp import _functions, _gradient_use, _op_library, _runtime, _tensorflow_private
 from tf_smddp._allgather import allgather
 from tf_smddp._allreduce import allreduce
 from tf_smddp._hashes import hash_of, hash_of_array
 from tf_smddp._immediately import immediately
 from tf_smddp._periodic_check import SETTING, warn_of_weights
-from tf_smddp._process_sets import WORLD
-from tf_smddp._reduce_op import ReduceOp
 
 _EVERY = 1000  # tickets
 _MOST_ELEMENTS = 1 << 14  # of a variable are compared; of a larger one these are other rows each time

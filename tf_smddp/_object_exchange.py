@@ -24,12 +24,12 @@ import cloudpickle
 import numpy as np
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp import _op_library
 from tf_smddp._broadcast import broadcast_op
 from tf_smddp._immediately import check_can_act, immediately
 from tf_smddp._oob_allreduce import oob_allreduce_op
 from tf_smddp._process_sets import ProcessSet, communicator_of, global_process_set
-from tf_smddp._reduce_op import ReduceOp
 
 
 class Pattern(enum.IntEnum):

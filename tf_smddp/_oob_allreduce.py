@@ -6,13 +6,13 @@ from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
+from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp import _op_library, _tickets
 from tf_smddp._allreduce import as_dense, check_reducible, grouped_allreduce_gradient, member_names
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._compression import Compression, compressor_around_op, hint_of
 from tf_smddp._process_sets import ProcessSet, communicator_of
-from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._scaling import NONE
 
 

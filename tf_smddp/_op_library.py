@@ -8,7 +8,6 @@ ticket an op carries (_tickets.py), checks of users' arguments (the module of ea
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import inspect
 import re
@@ -20,8 +19,6 @@ from tf_smddp import _compiled_order, _functions, _library, _tensorflow_private
 
 # The ops as Python functions: smddp_allreduce and so on.
 ops, _lib = _library.load()
-_lib.tf_smddp_eager_ops.restype = ctypes.c_uint64
-_lib.tf_smddp_next_ticket.restype = ctypes.c_uint64
 
 # Automatic control dependencies run stateful ops one after another, so that no two gradients would be under
 # way at once. They leave the ops named here unordered, which stay stateful: a constant input is not folded,

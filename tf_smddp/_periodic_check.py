@@ -18,6 +18,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp import _op_library, _runtime, _tickets
 from tf_smddp._allgather import allgather
 from tf_smddp._allreduce import allreduce
@@ -25,7 +26,6 @@ from tf_smddp._conversion import unwrapped
 from tf_smddp._gradient_use import broadcast_ones, is_apart
 from tf_smddp._hashes import BYTES, hash_of_array, number_of
 from tf_smddp._process_sets import ProcessSet, add_process_set
-from tf_smddp._reduce_op import ReduceOp
 
 SETTING = "SMDDP_CHECK_EVERY"
 _APART = bytes(BYTES)  # in place of the hash of what may differ

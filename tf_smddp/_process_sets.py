@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, Dict, List, Optional, Sequence, Union
 
+from smddp.communicators import WORLD, create_communicator, remove_communicator
 from tf_smddp import _runtime
 from tf_smddp._autograph import not_converted
 
@@ -104,10 +105,8 @@ class _GlobalProcessSet(ProcessSet):
 
 global_process_set: ProcessSet = _GlobalProcessSet()
 
-WORLD = 0  # the number of the set of all ranks
-
 # All sets that are added, by their number, which is an attribute of the ops.
-_added: Dict[int, ProcessSet] = {0: global_process_set}
+_added: Dict[int, ProcessSet] = {WORLD: global_process_set}
 
 
 def some_leave_ranks_out() -> bool:
@@ -153,7 +152,7 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
             raise ValueError(
                 f"add_process_set() needs ranks from 0 to size() - 1 = {size - 1}, but got {rank}."
             )
-    process_set.process_set_id = _runtime.create_communicator(process_set.ranks)
+    process_set.process_set_id = create_communicator(process_set.ranks)
     _added[process_set.process_set_id] = process_set
     return process_set
 
@@ -182,7 +181,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         raise ValueError("remove_process_set() cannot remove global_process_set: it is the job itself.")
     if process_set.process_set_id is None:
         return False
-    _runtime.remove_communicator(process_set.process_set_id)
+    remove_communicator(process_set.process_set_id)
     _added.pop(process_set.process_set_id).process_set_id = None
     return True
 

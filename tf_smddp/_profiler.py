@@ -1,19 +1,13 @@
-"""start_profiler, stop_profiler: a timeline of this rank's collectives (see docs/watching.md).
-
-kernels/engine/timeline.h writes the file.
-"""
+"""start_profiler, stop_profiler: a timeline of this rank's collectives (see docs/watching.md)."""
 
 from __future__ import annotations
 
 import os
-import pathlib
 from typing import Union
 
-from tf_smddp import _library
+from smddp.watching import of_this_rank, start_timeline, stop_timeline
 from tf_smddp._autograph import not_converted
-from tf_smddp._runtime import call, rank, require_initialized
-
-_lib = _library.load()[1]
+from tf_smddp._runtime import require_initialized
 
 
 @not_converted
@@ -38,14 +32,7 @@ def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> N
     Source: `smdistributed.dataparallel.start_profiler`.
     """
     require_initialized("start_profiler")
-    path = of_this_rank(file) if append_rank else pathlib.Path(os.fspath(file))
-    call(_lib.smddp_start_timeline, os.fsencode(path))
-
-
-def of_this_rank(file: Union[str, os.PathLike]) -> pathlib.Path:
-    """Returns the path with the rank in the file's name."""
-    path = pathlib.Path(os.fspath(file))
-    return path.with_name(f"{path.stem}.rank{rank()}{path.suffix}")
+    start_timeline(of_this_rank(file) if append_rank else file)
 
 
 @not_converted
@@ -57,4 +44,4 @@ def stop_profiler() -> None:
 
     Source: `smdistributed.dataparallel.stop_profiler`.
     """
-    call(_lib.smddp_stop_timeline)
+    stop_timeline()

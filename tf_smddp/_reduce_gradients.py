@@ -12,13 +12,13 @@ from typing import Any, List, Sequence
 
 import tensorflow as tf
 
+from smddp import WORLD, ReduceOp
 from tf_smddp import _gradient_use, _op_library, _tickets
 from tf_smddp._allgather import allgather_op
 from tf_smddp._allreduce import allreduce_group
 from tf_smddp._compression import compressor_around_op
 from tf_smddp._conversion import source_label
-from tf_smddp._process_sets import WORLD, process_set_of
-from tf_smddp._reduce_op import ReduceOp
+from tf_smddp._process_sets import process_set_of
 from tf_smddp._sparse_sums import can_choose, count_rows, sum_sparse
 from tf_smddp._start_weights import number_of_variable
 

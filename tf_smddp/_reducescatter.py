@@ -7,6 +7,7 @@ from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
+from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp import _gradient_use, _gradients, _op_library, _tickets
 from tf_smddp._allgather import allgather_op
 from tf_smddp._allreduce import (
@@ -19,7 +20,6 @@ from tf_smddp._allreduce import (
 from tf_smddp._autograph import not_converted
 from tf_smddp._call_site import check_call_site
 from tf_smddp._process_sets import ProcessSet, communicator_of, process_set_of
-from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._rows import to_rows
 from tf_smddp._scaling import scaling
 

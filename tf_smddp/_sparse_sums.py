@@ -18,12 +18,12 @@ from typing import Any, Sequence
 
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp import _op_library, _runtime, _tickets
 from tf_smddp._allgather import allgather_op
 from tf_smddp._allreduce import allreduce_group
 from tf_smddp._compression import Compression, compressor_around_op
 from tf_smddp._process_sets import process_set_of
-from tf_smddp._reduce_op import ReduceOp
 
 # A smaller table is always made dense: to agree on the way would take longer than it may save.
 LEAST_BYTES = 1 << 20

@@ -23,6 +23,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp import _gradient_use, _runtime, _tickets
 from tf_smddp._allgather import allgather
 from tf_smddp._allreduce import allreduce
@@ -30,7 +31,6 @@ from tf_smddp._broadcast import broadcast_variables
 from tf_smddp._conversion import source_label, unwrapped
 from tf_smddp._hashes import BYTES, hash_of, hash_of_array, number_of
 from tf_smddp._immediately import immediately
-from tf_smddp._reduce_op import ReduceOp
 
 SETTING = "SMDDP_UNEQUAL_WEIGHTS"
 _MOST_RANKS_NAMED = 8

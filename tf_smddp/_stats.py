@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
-from typing import Any, Dict
+from typing import Any
 
-from tf_smddp import _library
+import smddp
 from tf_smddp._autograph import not_converted
 from tf_smddp._objects import allgather_object
-from tf_smddp._runtime import call, require_initialized
-
-# Enough for the figures of the largest number of process sets.
-_TEXT_BYTES = 1 << 18
-
-_lib = _library.load()[1]
 
 
 @not_converted
@@ -59,8 +51,5 @@ def stats(reset: bool = False, all_ranks: bool = False) -> Any:
         RuntimeError: before `init`, after `shutdown`, or in a forked child; with `all_ranks`, also in a
             function that is traced.
     """
-    require_initialized("stats")
-    text = ctypes.create_string_buffer(_TEXT_BYTES)
-    call(_lib.smddp_stats, ctypes.c_int(bool(reset)), text, ctypes.c_size_t(_TEXT_BYTES))
-    figures: Dict[str, Any] = json.loads(text.value.decode("utf-8", errors="replace"))
+    figures = smddp.stats(reset)
     return allgather_object(figures, name="stats") if all_ranks else figures

@@ -28,8 +28,8 @@ from typing import Any, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp import _functions, _op_library, _tensorflow_private
-from tf_smddp._reduce_op import ReduceOp
 
 _GRAPH_STATE = "_tf_smddp_ticket_state"
 

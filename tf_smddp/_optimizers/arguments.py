@@ -10,6 +10,8 @@ from typing import Any, ClassVar, List, Optional, Sequence
 
 import tensorflow as tf
 
+from smddp import WORLD
+from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp._call_site import check_call_site
 from tf_smddp._callbacks_beside import warn_within_fit
 from tf_smddp._compression import compressor_around_op
@@ -17,9 +19,8 @@ from tf_smddp._gradient_use import note_apart, note_optimizer
 from tf_smddp._loop_check import before_eager_reduction
 from tf_smddp._optimizers.reclassing import is_distributed
 from tf_smddp._periodic_check import check
-from tf_smddp._process_sets import WORLD, ProcessSet, communicator_of
+from tf_smddp._process_sets import ProcessSet, communicator_of
 from tf_smddp._reduce_gradients import reduce_gradients
-from tf_smddp._reduce_op import ReduceOp, resolve_reduce_op
 from tf_smddp._start_weights import make_equal
 
 _CALLER = "DistributedOptimizer"

@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp._callbacks_beside import watch_fits
 from tf_smddp._compression import Compression
 from tf_smddp._device_hints import warn_about_device_hints
@@ -15,7 +16,6 @@ from tf_smddp._optimizers.accumulation import Accumulation
 from tf_smddp._optimizers.arguments import check_bucket_cap, check_passes, make_reduction
 from tf_smddp._optimizers.reclassing import has_ancestor, is_distributed, make_distributed
 from tf_smddp._process_sets import ProcessSet
-from tf_smddp._reduce_op import ReduceOp
 
 
 def DistributedOptimizer(

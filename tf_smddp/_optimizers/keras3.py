@@ -24,6 +24,7 @@ from typing import Any, Callable, Iterator, List, Optional
 
 import tensorflow as tf
 
+from smddp import ReduceOp
 from tf_smddp._autograph import not_converted
 from tf_smddp._optimizers.arguments import Reduction
 from tf_smddp._optimizers.reclassing import (
@@ -33,7 +34,6 @@ from tf_smddp._optimizers.reclassing import (
     make_distributed,
     state_of,
 )
-from tf_smddp._reduce_op import ReduceOp
 
 
 @dataclasses.dataclass

@@ -1,7 +1,7 @@
 """A process manager for MPI: the server that the ranks' MPI libraries ask, where the launcher brings none.
 
-Run as a program by the job's rank 0 (_process_manager.py): `python _pmi_server.py HOST PORT SIZE`, with the
-job's id as input. It imports neither TensorFlow nor this package, so that it starts at once.
+Run as a program by the job's rank 0 (process_manager.py): `python pmi_server.py HOST PORT SIZE`, with the
+job's id as input. It imports no framework and nothing of this package, so that it starts at once.
 
 While a rank initialises MPI, its library asks a process manager for its rank and size, and for the addresses
 of the others. `mpiexec` and Slurm's pmi2 are such managers; torchrun and a plain srun bring none. The
@@ -58,6 +58,7 @@ class Names(NamedTuple):
 
     @classmethod
     def of(cls, run_id: str, size: int) -> Names:
+        """The names of a job with so many ranks."""
         digest = hashlib.sha256(f"{run_id} {size}".encode()).digest()
         # MPI's library reads the number as an int.
         return cls(digest[:16].hex(), int.from_bytes(digest[16:20], "big") >> 1)
@@ -67,6 +68,7 @@ class ProcessManager:
     """The values that the ranks of one job have told, and their questions."""
 
     def __init__(self, size: int, names: Names) -> None:
+        """Makes a manager that nobody has asked."""
         self._size = size
         self._names = names
         # MPICH derives the names of files in /dev/shm from it.

@@ -1,7 +1,7 @@
 """run: starts ranks from a running Python process, such as a notebook, and returns their results.
 
 smddprun starts, watches and ends them, as always. A folder carries the call to the ranks, and each rank's
-result or traceback back; `_run_rank` is what the ranks run. The output of all comes through one pipe.
+result or traceback back; `notebook_rank` is what the ranks run. The output of all comes through one pipe.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Callable, List, Mapping, NamedTuple, NoReturn, Optional,
 
 import cloudpickle
 
+from smddp import library, runtime
 from smddprun import environment
 from smddprun.options import MAX_RANKS
-from tf_smddp import _runtime
 
 CALL = "call.pickle"
 _CHUNK_BYTES = 1 << 16
@@ -29,7 +29,8 @@ _LAUNCHER = (
     "import signal; from smddprun import __main__, signals; signals.end_with_parent(signal.SIGTERM); "
     "sys.exit(__main__.main())"
 )
-_RANK = "from tf_smddp import _run_rank; _run_rank.main({folder!r})"
+# First the front end, before anything of its framework is used.
+_RANK = "import {front_end}; from smddprun import notebook_rank; notebook_rank.main({folder!r})"
 
 
 class Failure(NamedTuple):
@@ -86,21 +87,22 @@ def run(
         call = cloudpickle.dumps((function, tuple(args), dict(kwargs or {})))
     except Exception as error:  # cloudpickle raises whatever an object's own methods raise
         raise TypeError(
-            f"tf_smddp.run() cannot send {_name_of(function)} or its arguments to the ranks: {error}. Create "
-            "what cannot be pickled (a model, a dataset, a lock) inside the function."
+            f"{library.front_end}.run() cannot send {_name_of(function)} or its arguments to the ranks: "
+            f"{error}. Create what cannot be pickled (a model, a dataset, a lock) inside the function."
         ) from error
     with tempfile.TemporaryDirectory(prefix="tf_smddp-run-") as name:
         folder = pathlib.Path(name)
         (folder / CALL).write_bytes(call)
-        rank_command = _python(_RANK.format(folder=name))
+        rank_command = _python(_RANK.format(front_end=library.front_end, folder=name))
         exit_code = _launch([*_python(_LAUNCHER), "-np", str(np), *rank_command])
         _raise_first_failure(folder, np)
         missing = [rank for rank in range(np) if not _result(folder, rank).exists()]
         if exit_code or missing:
             where = f" Without a result: rank {', '.join(map(str, missing))}." if missing else ""
             raise RuntimeError(
-                f"tf_smddp.run(): the job has ended with exit code {exit_code}, without an exception in "
-                f"{_name_of(function)}.{where} The output above says why: a signal, sys.exit() or os._exit()."
+                f"{library.front_end}.run(): the job has ended with exit code {exit_code}, without "
+                f"an exception in {_name_of(function)}.{where} The output above says why: a signal, "
+                "sys.exit() or os._exit()."
             )
         return [cloudpickle.loads(_result(folder, rank).read_bytes()) for rank in range(np)]
 
@@ -108,22 +110,26 @@ def run(
 def _check(function: Any, np: Any) -> None:
     """Raises unless ranks can be started with these arguments from this process."""
     launcher = environment.outer_launcher(os.environ)
-    if launcher is not None or (_runtime.is_initialized() and _runtime.size() > 1):
-        found = f"{launcher}={os.environ[launcher]}" if launcher else f"rank {_runtime.rank()}"
+    if launcher is not None or (runtime.is_initialized() and runtime.size() > 1):
+        found = f"{launcher}={os.environ[launcher]}" if launcher else f"rank {runtime.rank()}"
         raise RuntimeError(
-            f"tf_smddp.run() was called inside a rank of a job ({found}), which cannot start others. "
-            "Call it in a process that is no rank, such as a notebook; or call the function itself, since "
-            "the job has its ranks."
+            f"{library.front_end}.run() was called inside a rank of a job ({found}), which cannot start "
+            "others. Call it in a process that is no rank, such as a notebook; or call the function itself, "
+            "since the job has its ranks."
         )
     if not callable(function):
         raise TypeError(
-            f"tf_smddp.run() needs a function, but got {function!r}. Pass the function itself, and its "
-            "arguments in args=(...), as in run(train, args=(3,))."
+            f"{library.front_end}.run() needs a function, but got {function!r}. Pass the function itself, "
+            "and its arguments in args=(...), as in run(train, args=(3,))."
         )
     if isinstance(np, bool) or not isinstance(np, int):
-        raise TypeError(f"tf_smddp.run() needs an integer np, the number of ranks, but got {np!r}.")
+        raise TypeError(
+            f"{library.front_end}.run() needs an integer np, the number of ranks, but got {np!r}."
+        )
     if not 1 <= np <= MAX_RANKS:
-        raise ValueError(f"tf_smddp.run() needs np from 1 to {MAX_RANKS}, the number of ranks, but got {np}.")
+        raise ValueError(
+            f"{library.front_end}.run() needs np from 1 to {MAX_RANKS}, the number of ranks, but got {np}."
+        )
 
 
 def _python(program: str) -> List[str]:
@@ -180,7 +186,7 @@ def _raise_first_failure(folder: pathlib.Path, np: int) -> None:
 
 def _raise(failure: Failure, rank: int) -> NoReturn:
     raise RuntimeError(
-        f"tf_smddp.run(): rank {rank} has raised {failure.error}\n\nrank {rank}'s traceback:\n"
+        f"{library.front_end}.run(): rank {rank} has raised {failure.error}\n\nrank {rank}'s traceback:\n"
         f"{failure.traceback.rstrip()}"
     )
 

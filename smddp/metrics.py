@@ -17,8 +17,8 @@ import sys
 import threading
 from typing import Any, Dict, Iterator, Optional
 
-from tf_smddp import _runtime
-from tf_smddp._stats import stats
+from smddp import runtime
+from smddp.watching import stats
 
 PORT = "SMDDP_METRICS_PORT"
 _LAST_PORT = 65535
@@ -126,13 +126,13 @@ def _port() -> int:
     text = os.environ.get(PORT, "")
     if text in ("", "0"):
         return 0
-    last_first = _LAST_PORT - _runtime.local_size() + 1
+    last_first = _LAST_PORT - runtime.local_size() + 1
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= last_first:
         raise RuntimeError(
             f"{PORT}={text}: give a port from 1 to {last_first}, as each of the "
-            f"{_runtime.local_size()} ranks of this host has one, from this number on; or 0 for none."
+            f"{runtime.local_size()} ranks of this host has one, from this number on; or 0 for none."
         )
-    return int(text) + _runtime.local_rank()
+    return int(text) + runtime.local_rank()
 
 
 def _after_init() -> None:
@@ -144,8 +144,8 @@ def _after_init() -> None:
         _server = _Server(("127.0.0.1", port), _Page)
     except OSError as error:
         raise RuntimeError(
-            f"{PORT}={os.environ[PORT]}: rank {_runtime.rank()} cannot listen at 127.0.0.1:{port}: "
-            f"{error.strerror}. Choose a number from which {_runtime.local_size()} ports are free."
+            f"{PORT}={os.environ[PORT]}: rank {runtime.rank()} cannot listen at 127.0.0.1:{port}: "
+            f"{error.strerror}. Choose a number from which {runtime.local_size()} ports are free."
         ) from error
     threading.Thread(target=_server.serve_forever, name="smddp-metrics", daemon=True).start()
 
@@ -158,5 +158,5 @@ def _before_shutdown() -> None:
         _server = None
 
 
-_runtime.after_init.append(_after_init)
-_runtime.before_shutdown.append(_before_shutdown)
+runtime.after_init.append(_after_init)
+runtime.before_shutdown.append(_before_shutdown)

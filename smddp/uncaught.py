@@ -12,16 +12,14 @@ import re
 import sys
 import traceback
 from types import TracebackType
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional
-
-import tensorflow as tf
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 # The path of the FIFO in which the launcher reads what ranks tell it; smddprun/rank_notes.py has the lines.
 LAUNCHER = "SMDDP_LAUNCHER"
 _MAX_REASON_CHARACTERS = 1000
 _MAX_SHORT_CHARACTERS = 200
 
-# The text of the engine on a collective that has failed, in an error of TensorFlow's.
+# The text of the engine on a collective that has failed, also in an error of TensorFlow's.
 _FAILED = re.compile(
     r"(?:^|\}\} |\n)(?P<what>(?:allreduce|broadcast|barrier|allgather|reducescatter|alltoall|process set)\b"
     r"[^\n]*? failed: )"
@@ -33,7 +31,10 @@ _RANK = re.compile(r"\brank (\d+)\b")
 # Text that TensorFlow appends.
 _APPENDED = re.compile(r"\n\s*\[\[| \[Op:")
 _LIBRARIES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<")
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# The folders of this package and of the front ends.
+_OURS: Tuple[str, ...] = (os.path.dirname(os.path.abspath(__file__)) + os.sep,)
+# The classes of errors in which frameworks hand on the engine's.
+_OF_FRAMEWORKS: Tuple[type, ...] = ()
 
 
 class Cause(NamedTuple):
@@ -60,10 +61,17 @@ class Verdict(NamedTuple):
 _verdict: Optional[Verdict] = None
 
 
+def know_front_end(folder: str, errors: type) -> None:
+    """Tells where the code of a front end lies, and in which errors its framework hands on the engine's."""
+    global _OURS, _OF_FRAMEWORKS
+    _OURS += (os.path.join(os.path.abspath(folder), ""),)
+    _OF_FRAMEWORKS += (errors,)
+
+
 def cause_of(error: BaseException) -> Optional[Cause]:
     """Returns what the engine says in an error that it has raised; None for any other error."""
-    if isinstance(error, tf.errors.OpError):
-        text = str(error.message)
+    if isinstance(error, _OF_FRAMEWORKS):
+        text = str(getattr(error, "message", error))
         found = _FAILED.search(text) or (_NOT_BEGUN.search(text) if _OP in text else None)
     elif isinstance(error, RuntimeError) and _raised_by_us(error.__traceback__):
         text = str(error)

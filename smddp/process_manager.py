@@ -1,6 +1,6 @@
 """Starts a process manager for MPI on rank 0, and has MPI ask it, where the launcher brings none.
 
-Place in the stack: below _runtime.py, whose init() it goes around. _pmi_server.py is the process manager.
+Place in the stack: below runtime.py, whose init() it goes around. pmi_server.py is the process manager.
 `mpiexec` and Slurm's pmi2 and pmix bring one; torchrun, horovodrun and a plain srun do not. On one host none
 is needed, since MPI is not used there.
 """
@@ -17,9 +17,10 @@ import sys
 import time
 from typing import Dict, Iterator, List, NamedTuple
 
-from tf_smddp._pmi_server import Names
+from smddp.library import check, engine
+from smddp.pmi_server import Names
 
-_SERVER = pathlib.Path(__file__).with_name("_pmi_server.py")
+_SERVER = pathlib.Path(__file__).with_name("pmi_server.py")
 _TEXT_BYTES = 16384
 _POLL_SECONDS = 0.1
 _ANSWER_SECONDS = 5.0
@@ -53,11 +54,12 @@ class Place(NamedTuple):
 
     @property
     def names(self) -> Names:
+        """The names that follow from the job's id."""
         return Names.of(self.run_id, self.size)
 
 
 @contextlib.contextmanager
-def running(library: ctypes.CDLL) -> Iterator[None]:
+def running() -> Iterator[None]:
     """While MPI is initialised in this context, it finds a process manager, if one of ours is needed.
 
     Raises:
@@ -65,7 +67,7 @@ def running(library: ctypes.CDLL) -> Iterator[None]:
           variables are wrong.
     """
     global _asked
-    place = None if _asked else _place(library)
+    place = None if _asked else _place()
     if place is None:
         yield
         return
@@ -86,10 +88,9 @@ def running(library: ctypes.CDLL) -> Iterator[None]:
         _started.append(server)
 
 
-def _place(library: ctypes.CDLL) -> Place | None:
+def _place() -> Place | None:
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    if library.smddp_process_manager(text, ctypes.c_size_t(_TEXT_BYTES)) != 0:
-        raise RuntimeError(library.smddp_last_error().decode("utf-8", errors="replace"))
+    check(engine().smddp_process_manager(text, _TEXT_BYTES))
     lines = text.value.decode()
     if not lines:
         return None
@@ -137,7 +138,7 @@ def _wait_for_answer(place: Place) -> None:
     raise RuntimeError(
         f"rank {place.rank} has not found rank 0's process manager for MPI at {place.host}:{place.port} "
         f"within {place.seconds} s (SMDDP_BOOTSTRAP_TIMEOUT): {answer or 'no answer'}. Either rank 0 has not "
-        "called tf_smddp.init(), or MASTER_ADDR is not its host, or the hosts cannot reach each other"
+        "called init(), or MASTER_ADDR is not its host, or the hosts cannot reach each other"
     )
 
 

@@ -1,14 +1,13 @@
 """Mistakes in the environment variables of a job.
 
-A setting whose name has a typing error would change nothing, without a word. TF_CONFIG, which tf.distribute
-and tf.estimator read, would make an estimator do what its user does not expect.
+A setting whose name has a typing error would change nothing, without a word.
 """
 
 from __future__ import annotations
 
 import difflib
 import warnings
-from typing import Iterable, Mapping
+from typing import Iterable
 
 PREFIX = "SMDDP_"
 # Those of docs/configuration.md. `SMDDP_TEST_...` are for tests.
@@ -62,19 +61,3 @@ def warn_about_unknown(names: Iterable[str]) -> None:
         warnings.warn(
             f"tf_smddp knows no environment variable {name}, so it changes nothing. {remedy}", stacklevel=3
         )
-
-
-def warn_about_tf_config(variables: Mapping[str, str]) -> None:
-    """Warns if TF_CONFIG describes another job.
-
-    Args:
-        variables: the environment.
-    """
-    if not variables.get("TF_CONFIG"):
-        return
-    warnings.warn(
-        "TF_CONFIG is set. tf_smddp does not read it, since the launcher says which ranks there are. "
-        "tf.distribute and tf.estimator do: an estimator then starts servers of its own, or waits for "
-        "other workers. Unset it for this job.",
-        stacklevel=3,
-    )

@@ -10,8 +10,8 @@ import traceback
 
 import cloudpickle
 
-from tf_smddp import _uncaught
-from tf_smddp._run import CALL, Failure
+from smddp import uncaught
+from smddprun.notebook import CALL, Failure
 
 
 def main(name: str) -> None:
@@ -29,7 +29,7 @@ def main(name: str) -> None:
             ) from error
     except Exception as error:
         text = "".join(traceback.format_exception_only(type(error), error)).rstrip()
-        follows = _uncaught.blamed(error, int(rank)) is not None
+        follows = uncaught.blamed(error, int(rank)) is not None
         failure = Failure(follows, time.time_ns(), text, traceback.format_exc())
         _write(folder / f"failure.{rank}", pickle.dumps(tuple(failure)))
         raise  # the other ranks get its text, as of any script
