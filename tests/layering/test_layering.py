@@ -105,7 +105,7 @@ def test_the_small_tree_is_clean(tree, rule):
         (layering.environment, "ops/o.cc", "extern char** environ;", "o.cc:1"),
         (layering.python_imports, "smddp/a.py", "def f():\n    import numpy.linalg", "a.py:2: imports numpy"),
         (layering.python_imports, "smddp/b/a.py", "from torch import nn\n", "imports torch"),
-        (layering.python_imports, "smddp/a.py", "import os, tf_smddp._library as x\n", "tf_smddp._library"),
+        (layering.python_imports, "smddp/a.py", "import os, tf_smddp.keras as x\n", "tf_smddp.keras"),
         (layering.outside_paths, "docs/a.md", "text\nsee ../" + "shared/DESIGN.md", "a.md:2"),
         (layering.outside_paths, "tools/a.sh", "cp /work/" + "shared/x .", "a.sh:1"),
     ],

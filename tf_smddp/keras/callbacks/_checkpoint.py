@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_smddp._runtime import rank
+from tf_smddp._base.runtime import rank
 
 
 class RankZeroCheckpoint(tf.keras.callbacks.ModelCheckpoint):
