@@ -24,7 +24,6 @@ DONE = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 # The arguments of each function. It returns an int, unless it is named below.
 _ARGUMENTS: Dict[str, List[Any]] = {
     "last_error": [],
-    "version": [],
     "init": [c_char_p, c_char_p],
     "shutdown": [],
     "is_initialized": [],
@@ -63,7 +62,6 @@ _ARGUMENTS: Dict[str, List[Any]] = {
 }
 _RESULTS: Dict[str, Any] = {
     "last_error": c_char_p,
-    "version": c_char_p,
     "allocate": c_void_p,
     **dict.fromkeys(
         ("free", "request_init", "release", "fail", "abort", "abort_text", "stop_watching_interrupts")

@@ -7,6 +7,9 @@ import sys
 import pytest
 from conftest import ROOT
 
+sys.path.insert(0, str(ROOT))
+import smddp
+
 BEGIN = """
 import array, ctypes, os, signal, sys, threading
 
@@ -38,6 +41,16 @@ def job(library, run, tmp_path):
         return run(sys.executable, "-m", "smddprun", "-np", str(num_ranks), *words)
 
     return run_script
+
+
+def test_the_functions_are_those_of_the_header():
+    text = re.sub(r"/\*.*?\*/", "", (ROOT / "kernels" / "process" / "smddp.h").read_text(), flags=re.DOTALL)
+    for name, arguments in smddp.library._ARGUMENTS.items():
+        (found,) = re.findall(rf"\bsmddp_{name}\(([^)]*)\);", text)
+        assert len(arguments) == (0 if found == "void" else found.count(",") + 1), name
+    fields = re.search(r"typedef struct smddp_request \{(.*?)\}", text, re.DOTALL)[1]
+    declared = re.findall(r"(\w+);", fields)
+    assert [name for name, _ in smddp.Request._fields_] == declared
 
 
 def test_the_job_and_sums(job):
@@ -222,16 +235,17 @@ def test_an_exception_ends_the_job(job):
         2,
         """
 smddp.init()
-memory = smddp.allocate(4)
+memory, other = smddp.allocate(4), smddp.create_communicator([0, 1])
 if smddp.rank() == 1:
     a_request(smddp.Collective.ALLREDUCE, memory, 1).submit(lambda error: print("ended with", error))
     raise ValueError("no data")
-smddp.create_communicator([0, 1])
+smddp.barrier(other)
 """,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "ended with allreduce" in done.stdout, done.stdout + done.stderr
-    assert "rank 1 ended with an uncaught ValueError: no data" in done.stderr, done.stdout + done.stderr
+    assert re.search(r"rank 0 error\] .*\brank 1\b", done.stderr), done.stdout + done.stderr
+    assert "rank 1 failed first" in done.stderr, done.stderr
 
 
 def test_without_the_library(run):
