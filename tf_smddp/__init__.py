@@ -20,7 +20,7 @@ top down. What they need of a job lies in the package smddp.
 
 from typing import TYPE_CHECKING, Any, List
 
-from smddp import ReduceOp
+from smddp import ReduceOp, init, is_initialized, local_rank, local_size, rank, shutdown, size
 from smddprun.notebook import run
 from tf_smddp._base.process_sets import (
     ProcessSet,
@@ -28,7 +28,6 @@ from tf_smddp._base.process_sets import (
     global_process_set,
     remove_process_set,
 )
-from tf_smddp._base.runtime import init, is_initialized, local_rank, local_size, rank, shutdown, size
 from tf_smddp._collectives.allgather import allgather, grouped_allgather
 from tf_smddp._collectives.allreduce import allreduce, grouped_allreduce
 from tf_smddp._collectives.alltoall import alltoall

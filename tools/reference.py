@@ -38,9 +38,6 @@ def find(name: str) -> Definition:
                 return node
             if isinstance(node, ast.ImportFrom) and name in (each.name for each in node.names):
                 imported = node.module or ""
-            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-                # rank = not_converted(smddp.rank)
-                imported = ast.unparse(node.value).partition("(")[2].rpartition(".")[0]
         if not imported:
             raise LookupError(f"{path} neither defines nor imports {name}")
         module = imported

@@ -1,4 +1,4 @@
-"""Finds the op library, refuses one that was built for another TensorFlow, and loads it.
+"""Finds the op library, refuses one that was built for another TensorFlow, loads it, and has smddp use it.
 
 Place in the stack: below everything else in the package but tensorflow_private.py; the only module that
 knows where the library lies. Not here: making the ops (the module of each collective).
@@ -12,12 +12,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import os
 import pathlib
+import warnings
 from typing import Any, Dict, Tuple
 
 import tensorflow as tf
 
-from smddp import library, uncaught
+from smddp import library, runtime, uncaught
 from tf_smddp._base import tensorflow_private
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
@@ -85,9 +87,23 @@ def load() -> Tuple[Any, ctypes.CDLL]:
         raise ImportError(str(error)) from error
     ops = tf.load_op_library(str(path))  # first: it finds the ops that are registered while it loads
     uncaught.know_front_end(str(_PACKAGE), tf.errors.OpError)
+    tensorflow_private.never_convert("smddp", "tf_smddp")
     engine = library.engine()
     engine.tf_smddp_eager_ops.restype = engine.tf_smddp_next_ticket.restype = ctypes.c_uint64
+    runtime.after_init.append(_after_init)
+    runtime.at_shutdown.append(engine.tf_smddp_after_shutdown)
     return ops, engine
+
+
+def _after_init() -> None:
+    load()[1].tf_smddp_after_init()
+    if runtime.rank() == 0 and os.environ.get("TF_CONFIG"):
+        warnings.warn(
+            "TF_CONFIG is set. tf_smddp does not read it, since the launcher says which ranks there are. "
+            "tf.distribute and tf.estimator do: an estimator then starts servers of its own, or waits for "
+            "other workers. Unset it for this job.",
+            stacklevel=3,
+        )
 
 
 @functools.cache

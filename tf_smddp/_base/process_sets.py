@@ -5,9 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any, Dict, List, Optional, Sequence, Union
 
+from smddp import runtime
 from smddp.communicators import WORLD, create_communicator, remove_communicator
-from tf_smddp._base import runtime
-from tf_smddp._base.autograph import not_converted
 
 
 class ProcessSet:
@@ -49,7 +48,6 @@ class ProcessSet:
         """The ranks in it, ascending; a rank's index in this list is its `rank()` in the set."""
         return list(self._ranks)
 
-    @not_converted
     def included(self) -> bool:
         """Returns whether this process is in the set.
 
@@ -58,7 +56,6 @@ class ProcessSet:
         """
         return runtime.rank() in self.ranks
 
-    @not_converted
     def rank(self) -> int:
         """Returns the index of this process in the set.
 
@@ -69,7 +66,6 @@ class ProcessSet:
         self.check_included("ProcessSet.rank")
         return self.ranks.index(runtime.rank())
 
-    @not_converted
     def size(self) -> int:
         """The number of ranks in it."""
         return len(self.ranks)

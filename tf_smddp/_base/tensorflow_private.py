@@ -11,6 +11,7 @@ import functools
 from typing import Any, Callable, ContextManager, Iterable, List, Optional
 
 import tensorflow as tf
+from tensorflow.python.autograph.core import config as autograph_config
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import auto_control_deps, func_graph, op_def_registry
@@ -136,6 +137,17 @@ def wrap_python_function(op: tf.Operation, wrap: Callable[[Callable[..., Any]], 
 
 
 # Graphs
+
+
+def never_convert(*packages: str) -> None:
+    """Has AutoGraph run the functions of these packages as they are.
+
+    Ours decide in Python alone. To convert them would slow down each first trace, and would leave a file for
+    each in the temporary directory when the process is killed. The public way,
+    `tf.autograph.experimental.do_not_convert`, is a decorator for each function.
+    """
+    rules = tuple(map(autograph_config.DoNotConvert, packages))
+    autograph_config.CONVERSION_RULES = (*rules, *autograph_config.CONVERSION_RULES)
 
 
 def not_clustered(graph: Any) -> ContextManager[None]:

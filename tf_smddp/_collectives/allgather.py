@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from smddp import ReduceOp
 from tf_smddp._base.arguments import to_rows
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import ProcessSet, communicator_of, process_set_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._collectives.allreduce import check_list, grouped_allreduce_op, member_names
@@ -16,7 +15,6 @@ from tf_smddp._graphs import op_parts, tickets
 from tf_smddp._graphs.call_site import check_call_site
 
 
-@not_converted
 def allgather(tensor: Any, name: Optional[str] = None, process_set: Optional[ProcessSet] = None) -> tf.Tensor:
     """Puts the tensors of all ranks together along the first dimension, in the order of the ranks.
 
@@ -49,7 +47,6 @@ def allgather(tensor: Any, name: Optional[str] = None, process_set: Optional[Pro
     return allgather_op([rows], tickets.draw_ticket(communicator), [tensor_name], node_name, communicator)[0]
 
 
-@not_converted
 def grouped_allgather(
     tensors: Sequence[Any], name: Optional[str] = None, process_set: Optional[ProcessSet] = None
 ) -> List[tf.Tensor]:

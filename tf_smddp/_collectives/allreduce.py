@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp._base.arguments import check_dtype, to_tensor
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import ProcessSet, communicator_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._collectives.compression import Compression, compressor_around_op, hint_of
@@ -21,7 +20,6 @@ from tf_smddp._graphs.call_site import check_call_site
 from tf_smddp._guards import gradient_use
 
 
-@not_converted
 def allreduce(
     tensor: Any = None,
     param_index: int = 0,
@@ -101,7 +99,6 @@ def allreduce(
     return compressor.decompress(reduced, context)
 
 
-@not_converted
 def grouped_allreduce(
     tensors: Sequence[Any],
     compression: Any = Compression.none,

@@ -9,14 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from tf_smddp._base.arguments import to_rows, to_tensor
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import ProcessSet, communicator_of, ranks_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._graphs import op_parts, tickets
 from tf_smddp._graphs.call_site import check_call_site
 
 
-@not_converted
 def alltoall(
     tensor: Any,
     splits: Any = None,

@@ -6,13 +6,11 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import ProcessSet, communicator_of
 from tf_smddp._graphs import op_parts, tickets
 from tf_smddp._graphs.call_site import check_call_site
 
 
-@not_converted
 def barrier(name: Optional[str] = None, process_set: Optional[ProcessSet] = None) -> Optional[tf.Operation]:
     """Waits until every rank has come to this barrier.
 

@@ -8,10 +8,8 @@ from typing import Any, List, Optional
 
 import tensorflow as tf
 
-from smddp import WORLD, ReduceOp
-from tf_smddp._base import runtime
+from smddp import WORLD, ReduceOp, runtime
 from tf_smddp._base.arguments import check_dtype, source_label, to_tensor, unwrapped
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import ProcessSet, communicator_of, ranks_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._collectives.allreduce import reduce_gradient
@@ -20,7 +18,6 @@ from tf_smddp._graphs.call_site import check_call_site
 from tf_smddp._guards import gradient_use
 
 
-@not_converted
 def broadcast(
     tensor: Any, root_rank: int, name: Optional[str] = None, process_set: Optional[ProcessSet] = None
 ) -> tf.Tensor:
@@ -56,7 +53,6 @@ def broadcast(
     return broadcast_op(value, root_rank, tensor_name, tickets.pairs_by_name(), node_name, communicator)
 
 
-@not_converted
 def broadcast_variables(
     variables: Iterable[Any], root_rank: int, process_set: Optional[ProcessSet] = None
 ) -> Optional[tf.Operation]:
@@ -86,7 +82,6 @@ def broadcast_variables(
     return broadcast_with_name(variables, root_rank, process_set, None)
 
 
-@not_converted
 def broadcast_with_name(
     variables: Iterable[Any], root_rank: int, process_set: Optional[ProcessSet], name: Optional[str]
 ) -> Optional[tf.Operation]:

@@ -24,9 +24,7 @@ import cloudpickle
 import numpy as np
 import tensorflow as tf
 
-from smddp import ReduceOp
-from tf_smddp._base import runtime
-from tf_smddp._base.autograph import not_converted
+from smddp import ReduceOp, runtime
 from tf_smddp._base.process_sets import ProcessSet, communicator_of, global_process_set
 from tf_smddp._collectives.broadcast import broadcast_op, check_root
 from tf_smddp._collectives.oob_allreduce import oob_allreduce_op
@@ -191,7 +189,6 @@ def _described(call: Tuple[int, int]) -> str:
     return f"{Pattern(pattern).name.lower()} of objects{about_root}"
 
 
-@not_converted
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: Optional[str] = None, process_set: Optional[ProcessSet] = None
 ) -> Any:
@@ -223,7 +220,6 @@ def broadcast_object(
     return exchange(obj, Pattern.BROADCAST, root_rank, "broadcast_object", name, process_set)[root_rank]
 
 
-@not_converted
 def allgather_object(
     obj: Any, name: Optional[str] = None, process_set: Optional[ProcessSet] = None
 ) -> List[Any]:

@@ -7,7 +7,6 @@ from typing import Any, List, Optional, Sequence
 import tensorflow as tf
 
 from smddp.requests import ReduceOp, resolve_reduce_op
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import ProcessSet, communicator_of
 from tf_smddp._collectives.allreduce import (
     as_dense,
@@ -21,7 +20,6 @@ from tf_smddp._graphs import op_parts, tickets
 from tf_smddp._graphs.call_site import check_call_site
 
 
-@not_converted
 def oob_allreduce(
     tensor: Any,
     compression: Any = Compression.none,

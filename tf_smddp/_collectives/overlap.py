@@ -8,11 +8,9 @@ import tensorflow as tf
 
 from tf_smddp._base import tensorflow_private
 from tf_smddp._base.arguments import to_tensor
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._graphs import op_parts
 
 
-@not_converted
 def overlap(tensor: Any) -> tf.Tensor:
     """Returns the tensor; so does its gradient.
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp._base.arguments import to_rows
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import ProcessSet, communicator_of, process_set_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._collectives.allgather import allgather_op
@@ -28,7 +27,6 @@ from tf_smddp._guards import gradient_use
 reducescatter_op = functools.partial(reduction_op, op_parts.ops.smddp_reducescatter)
 
 
-@not_converted
 def reducescatter(
     tensor: Any,
     op: Optional[ReduceOp] = ReduceOp.AVERAGE,
@@ -78,7 +76,6 @@ def reducescatter(
     )[0]
 
 
-@not_converted
 def grouped_reducescatter(
     tensors: Sequence[Any],
     op: Optional[ReduceOp] = ReduceOp.AVERAGE,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List, NoReturn, Optional
 
-from tf_smddp._base import runtime
-from tf_smddp._base.autograph import not_converted
+from smddp import runtime
 from tf_smddp._collectives.barrier import barrier_op
 from tf_smddp._collectives.broadcast import check_root
 from tf_smddp._collectives.objects import NO_ROOT, Pattern, exchange
@@ -37,14 +36,12 @@ class WorkerComm:
         """The number of ranks in the job."""
         return runtime.size()
 
-    @not_converted
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Collective: returns the root's object, on every rank."""
         caller = "get_worker_comm().bcast"
         root = check_root(root, None, caller)
         return exchange(obj, Pattern.BROADCAST, root, caller, None, None)[root]
 
-    @not_converted
     def gather(self, obj: Any, root: int = 0) -> Optional[List[Any]]:
         """Collective: returns all ranks' objects, by rank, on the root; None on the others."""
         caller = "get_worker_comm().gather"
@@ -52,13 +49,11 @@ class WorkerComm:
         gathered = exchange(obj, Pattern.GATHER, root, caller, None, None)
         return list(gathered.values()) if runtime.rank() == root else None
 
-    @not_converted
     def allgather(self, obj: Any) -> List[Any]:
         """Collective: returns all ranks' objects, by rank, on every rank."""
         caller = "get_worker_comm().allgather"
         return list(exchange(obj, Pattern.ALLGATHER, NO_ROOT, caller, None, None).values())
 
-    @not_converted
     def barrier(self) -> None:
         """Collective: returns when every rank has come here; at once, in a v1 script too."""
         with immediately("get_worker_comm().barrier"):
@@ -78,7 +73,6 @@ class WorkerComm:
 _worker_comm = WorkerComm()
 
 
-@not_converted
 def get_worker_comm() -> WorkerComm:
     """All ranks of the job, as what scripts expect of an mpi4py communicator; MPI is not involved.
 

@@ -21,7 +21,8 @@ from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
 
-from tf_smddp._base import runtime, tensorflow_private
+from smddp import runtime
+from tf_smddp._base import tensorflow_private
 from tf_smddp._graphs import function_graphs
 
 # tf.data names the graphs of the functions that it is given "Dataset_map_<name>" and so on. A loop over a

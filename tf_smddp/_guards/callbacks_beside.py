@@ -24,7 +24,7 @@ import warnings
 import weakref
 from typing import Any, Callable, Iterator, List, Optional
 
-from tf_smddp._base.runtime import rank, size
+from smddp import rank, size
 
 _DECIDES = {
     "EarlyStopping": "ranks would stop in different epochs",

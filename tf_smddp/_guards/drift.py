@@ -20,8 +20,7 @@ from typing import Any, List, Sequence, Set
 import numpy as np
 import tensorflow as tf
 
-from smddp import WORLD, ReduceOp
-from tf_smddp._base import runtime
+from smddp import WORLD, ReduceOp, runtime
 from tf_smddp._base.arguments import source_label, unwrapped
 from tf_smddp._collectives.allreduce import allreduce_group
 from tf_smddp._collectives.compression import Compression

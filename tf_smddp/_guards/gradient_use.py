@@ -13,8 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from smddp import ReduceOp
-from tf_smddp._base import runtime
+from smddp import ReduceOp, runtime
 from tf_smddp._base.arguments import unwrapped
 
 _ById = weakref.WeakValueDictionary[int, Any]

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List
 import numpy as np
 import tensorflow as tf
 
-from tf_smddp._base import runtime
+from smddp import runtime
 from tf_smddp._base.arguments import unwrapped
 from tf_smddp._guards import gradient_use
 from tf_smddp._guards.periodic_check import is_on, warn_of_weights

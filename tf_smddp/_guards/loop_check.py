@@ -23,8 +23,8 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import tensorflow as tf
 
-from smddp import WORLD, ReduceOp
-from tf_smddp._base import runtime, tensorflow_private
+from smddp import WORLD, ReduceOp, runtime
+from tf_smddp._base import tensorflow_private
 from tf_smddp._collectives.allgather import allgather
 from tf_smddp._collectives.allreduce import allreduce
 from tf_smddp._graphs import function_graphs, op_parts

@@ -18,8 +18,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from smddp import ReduceOp
-from tf_smddp._base import runtime
+from smddp import ReduceOp, runtime
 from tf_smddp._base.arguments import unwrapped
 from tf_smddp._base.process_sets import ProcessSet, add_process_set
 from tf_smddp._collectives.allgather import allgather

@@ -24,8 +24,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from smddp import ReduceOp
-from tf_smddp._base import runtime
+from smddp import ReduceOp, runtime
 from tf_smddp._base.arguments import source_label, unwrapped
 from tf_smddp._collectives.allgather import allgather
 from tf_smddp._collectives.allreduce import allreduce

@@ -26,7 +26,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import tensorflow as tf
 
-from tf_smddp._base import runtime
+from smddp import runtime
 from tf_smddp._collectives.objects import allgather_object, broadcast_object
 from tf_smddp._graphs.call_site import check_can_act
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 from smddp import WORLD
 from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp._base.arguments import warn_about_device_hints
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import ProcessSet, communicator_of
 from tf_smddp._collectives.compression import Compression, compressor_around_op
 from tf_smddp._graphs.call_site import check_call_site
@@ -88,7 +87,6 @@ class DistributedGradientTape(tf.GradientTape):
         self._reduce_op = resolve_reduce_op(op)
         self._process_set = process_set
 
-    @not_converted
     def gradient(
         self,
         target: Any,

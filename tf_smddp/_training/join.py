@@ -14,7 +14,6 @@ from typing import Any, Optional, Tuple, Type
 
 from smddp import communicators
 from tf_smddp._base import process_sets
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._collectives.broadcast import broadcast_variables
 from tf_smddp._graphs.call_site import check_can_act
 from tf_smddp._guards import loop_check, periodic_check
@@ -96,7 +95,6 @@ class join:
             note_equal(variables)
 
 
-@not_converted
 def leave_and_return() -> int:
     """Waits until all ranks have called this; meanwhile the collectives of the others are without this rank.
 

@@ -8,16 +8,13 @@ from typing import Any, List, Optional, Tuple
 
 import tensorflow as tf
 
-from tf_smddp._base import runtime
+from smddp import rank, runtime, size
 from tf_smddp._base.arguments import warn_about_device_hint
-from tf_smddp._base.autograph import not_converted
-from tf_smddp._base.runtime import rank, size
 from tf_smddp._collectives.broadcast import broadcast, broadcast_variables
 from tf_smddp._graphs.call_site import immediately
 from tf_smddp._training.join import leave_and_return
 
 
-@not_converted
 def broadcast_global_variables(root_rank: int) -> tf.Operation:
     """Returns the operation that gives all global variables of the default graph the root's values.
 

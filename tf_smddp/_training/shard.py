@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from tf_smddp._base import runtime
+from smddp import runtime
 
 
 def shard(dataset: Any, batch_size: Optional[int] = None, *, equal: bool = True) -> Any:

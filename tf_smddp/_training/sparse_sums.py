@@ -18,8 +18,7 @@ from typing import Any, Sequence
 
 import tensorflow as tf
 
-from smddp import ReduceOp
-from tf_smddp._base import runtime
+from smddp import ReduceOp, runtime
 from tf_smddp._base.process_sets import process_set_of
 from tf_smddp._collectives.allgather import allgather_op
 from tf_smddp._collectives.allreduce import allreduce_group

@@ -32,9 +32,8 @@ from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from smddp import ReduceOp
-from tf_smddp._base import runtime, tensorflow_private
-from tf_smddp._base.autograph import not_converted
+from smddp import ReduceOp, runtime
+from tf_smddp._base import tensorflow_private
 from tf_smddp._collectives.allreduce import allreduce_op
 from tf_smddp._graphs import tickets
 from tf_smddp._graphs.call_site import check_call_site
@@ -93,7 +92,6 @@ def global_moments(
     )
 
 
-@not_converted
 def _sums(tensor: tf.Tensor, name: Optional[str]) -> tf.Tensor:
     """Collective: the sums over all ranks. `allreduce` would count them as what a script reduces."""
     check_call_site("SyncBatchNormalization")

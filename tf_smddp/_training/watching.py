@@ -6,13 +6,11 @@ import os
 from typing import Any, Union
 
 import smddp
+from smddp.runtime import require_initialized
 from smddp.watching import of_this_rank, start_timeline, stop_timeline
-from tf_smddp._base.autograph import not_converted
-from tf_smddp._base.runtime import require_initialized
 from tf_smddp._collectives.objects import allgather_object
 
 
-@not_converted
 def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> None:
     """Writes a timeline of this rank's collectives to a file, until `stop_profiler` or the end of the job.
 
@@ -37,7 +35,6 @@ def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> N
     start_timeline(of_this_rank(file) if append_rank else file)
 
 
-@not_converted
 def stop_profiler() -> None:
     """Ends the timeline that `start_profiler` has begun, if there is one. `shutdown` calls it, too.
 
@@ -49,7 +46,6 @@ def stop_profiler() -> None:
     stop_timeline()
 
 
-@not_converted
 def stats(reset: bool = False, all_ranks: bool = False) -> Any:
     """Returns the cost of the collectives since `init` or the last reset, of this rank or of all ranks.
 

@@ -19,7 +19,6 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import tensorflow as tf
 
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._training.optimizers.accumulation import Accumulation
 from tf_smddp._training.optimizers.arguments import Reduction
 from tf_smddp._training.optimizers.reclassing import Distributed, make_distributed, state_of
@@ -85,7 +84,6 @@ def apply_if(is_step: tf.Tensor, apply: Callable[[], Any]) -> Any:
 class _ReducesFirst(Distributed):
     """Reduces before the plain optimizer's `apply_gradients`, also if a subclass has overridden that."""
 
-    @not_converted
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As the plain optimizer's, with the gradients reduced over all ranks. Collective.
 
@@ -120,7 +118,6 @@ class _ReducesFirst(Distributed):
 class Keras2(_ReducesFirst):
     """The mixin for classes that have `aggregate_gradients`."""
 
-    @not_converted
     def aggregate_gradients(self, grads_and_vars: Any) -> Any:
         """As the plain optimizer's, and reduced over all ranks. Collective."""
         state = state_of(self)
@@ -146,7 +143,6 @@ class Keras2(_ReducesFirst):
 class Legacy(_ReducesFirst):
     """The mixin for classes that have `_aggregate_gradients`."""
 
-    @not_converted
     def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
         """As the plain optimizer's, and reduced over all ranks. Collective."""
         state = state_of(self)

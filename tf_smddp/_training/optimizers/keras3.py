@@ -25,7 +25,6 @@ from typing import Any, Callable, Iterator, List, Optional
 import tensorflow as tf
 
 from smddp import ReduceOp
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._training.optimizers.arguments import Reduction
 from tf_smddp._training.optimizers.reclassing import (
     Distributed,
@@ -67,7 +66,6 @@ def distribute(optimizer: Any, reduction: Reduction) -> None:
 class _ReducesFirst(Distributed):
     """Reduces in `apply_gradients`, and makes copies distributed, which Keras makes by saving a plain one."""
 
-    @not_converted
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As the plain optimizer's, with the gradients reduced over all ranks. Collective."""
         plain_apply, pairs = super().apply_gradients, list(grads_and_vars)  # type: ignore[misc]
@@ -99,7 +97,6 @@ def _make_copy(make: Callable[..., Any], arguments: Any, reduction: Reduction) -
 class Keras3(_ReducesFirst):
     """The mixin for classes that have `apply`."""
 
-    @not_converted
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """As the plain optimizer's, with the gradients reduced over all ranks. Collective."""
         plain_apply = super().apply  # type: ignore[misc]
@@ -119,7 +116,6 @@ class Keras3(_ReducesFirst):
         finally:
             state.accumulates, state.means = False, None
 
-    @not_converted
     def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> Any:
         """Like the plain optimizer's; with accumulation, reduces the mean in the step that applies it."""
         state = state_of(self)
@@ -137,7 +133,6 @@ class Keras3(_ReducesFirst):
             )
         return super()._backend_apply_gradients(grads, trainable_variables)  # type: ignore[misc]
 
-    @not_converted
     def _clip_gradients(self, grads: Any) -> Any:
         """Like the plain optimizer's; with accumulation, clips the reduced means."""
         means = state_of(self).means
@@ -150,7 +145,6 @@ class Keras3(_ReducesFirst):
 class LossScale(_ReducesFirst):
     """The mixin for LossScaleOptimizer whose inner optimizer is plain."""
 
-    @not_converted
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """As the plain optimizer's, with the gradients reduced over all ranks first. Collective."""
         grads, variables = list(grads), _variables(self, trainable_variables)
@@ -167,7 +161,6 @@ def _extend_loss_scale_optimizer() -> None:
     plain_apply = kind.apply
 
     @functools.wraps(plain_apply)
-    @not_converted
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         inner = self.inner_optimizer
         if not is_distributed(inner):

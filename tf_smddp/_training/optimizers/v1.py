@@ -10,7 +10,6 @@ from typing import Any, List, Tuple
 
 import tensorflow as tf
 
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._training.optimizers.keras2 import apply_if
 from tf_smddp._training.optimizers.reclassing import Distributed, state_of
 
@@ -18,13 +17,11 @@ from tf_smddp._training.optimizers.reclassing import Distributed, state_of
 class V1(Distributed):
     """The mixin for `tf.compat.v1.train.Optimizer`."""
 
-    @not_converted
     def compute_gradients(self, *args: Any, **kwargs: Any) -> List[Tuple[Any, Any]]:
         """As the plain optimizer's, and reduced over all ranks. Collective."""
         local = super().compute_gradients(*args, **kwargs)  # type: ignore[misc]
         return state_of(self).reduce(local, self)
 
-    @not_converted
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """As the plain optimizer's; with several backward passes per step, only in the last one."""
         plain_apply = super().apply_gradients  # type: ignore[misc]

@@ -13,7 +13,6 @@ import tensorflow as tf
 import tf_smddp as sdp
 from smddp import WORLD
 from tf_smddp import Compression, ReduceOp, global_process_set
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import communicator_of
 from tf_smddp._graphs.call_site import check_call_site
 from tf_smddp._guards.gradient_use import note_apart, note_tape
@@ -95,7 +94,6 @@ class PartialDistributedGradientTape(sdp.DistributedGradientTape):
         local = [pair for pair in pairs if pair[0] in self._local]
         return local, [pair for pair in pairs if pair[0] not in self._local]
 
-    @not_converted
     def gradient(
         self,
         target: Any,

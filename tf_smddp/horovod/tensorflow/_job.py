@@ -9,7 +9,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 import tensorflow as tf
 
 import tf_smddp as sdp
-from tf_smddp._base import runtime
+from smddp import runtime
 from tf_smddp._training.join import leave_and_return
 from tf_smddp.horovod.tensorflow._environment import apply_settings, timeline, warn_about_others
 

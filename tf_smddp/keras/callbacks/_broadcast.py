@@ -20,7 +20,6 @@ from typing import Any, Callable, List
 import tensorflow as tf
 
 from tf_smddp._base.arguments import warn_about_device_hint
-from tf_smddp._base.autograph import not_converted
 from tf_smddp._base.process_sets import some_leave_ranks_out
 from tf_smddp._collectives.broadcast import broadcast_variables
 from tf_smddp._guards.callbacks_beside import warn_within_fit
@@ -150,7 +149,6 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
                     layer.finalize_state()
 
     def _build_and_broadcast_before(self, model: Any, train_step: Callable[..., Any]) -> Callable[..., Any]:
-        @not_converted
         def first_train_step(data: Any) -> Any:
             if model.__dict__.get("train_step") is first_train_step:
                 del model.train_step

@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 
 import tensorflow as tf
 
-from tf_smddp._base.runtime import rank
+from smddp import rank
 from tf_smddp._collectives.objects import allgather_object
 from tf_smddp._training.watching import stats
 
