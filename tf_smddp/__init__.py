@@ -21,13 +21,13 @@ top down. What they need of a job lies in the package smddp.
 from typing import TYPE_CHECKING, Any, List
 
 from smddp import ReduceOp, init, is_initialized, local_rank, local_size, rank, shutdown, size
-from smddprun.notebook import run
-from tf_smddp._base.process_sets import (
+from smddp.process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,
     remove_process_set,
 )
+from smddprun.notebook import run
 from tf_smddp._collectives.allgather import allgather, grouped_allgather
 from tf_smddp._collectives.allreduce import allreduce, grouped_allreduce
 from tf_smddp._collectives.alltoall import alltoall

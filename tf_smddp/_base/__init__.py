@@ -1,1 +1,1 @@
-"""What the rest of tf_smddp builds on: the op library, TensorFlow's private parts, the job, arguments."""
+"""What the rest of tf_smddp builds on: the op library, TensorFlow's private parts, users' arguments."""

@@ -7,8 +7,8 @@ from typing import Any, List, Optional, Sequence
 import tensorflow as tf
 
 from smddp import ReduceOp
+from smddp.process_sets import ProcessSet, communicator_of, process_set_of
 from tf_smddp._base.arguments import to_rows
-from tf_smddp._base.process_sets import ProcessSet, communicator_of, process_set_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._collectives.allreduce import check_list, grouped_allreduce_op, member_names
 from tf_smddp._graphs import op_parts, tickets

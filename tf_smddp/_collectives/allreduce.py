@@ -9,9 +9,9 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from smddp.process_sets import ProcessSet, communicator_of
 from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp._base.arguments import check_dtype, to_tensor
-from tf_smddp._base.process_sets import ProcessSet, communicator_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._collectives.compression import Compression, compressor_around_op, hint_of
 from tf_smddp._collectives.scaling import NONE, Scaling, scaling

@@ -8,8 +8,8 @@ from typing import Any, List, Optional, Tuple, Union
 import numpy as np
 import tensorflow as tf
 
+from smddp.process_sets import ProcessSet, communicator_of, ranks_of
 from tf_smddp._base.arguments import to_rows, to_tensor
-from tf_smddp._base.process_sets import ProcessSet, communicator_of, ranks_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._graphs import op_parts, tickets
 from tf_smddp._graphs.call_site import check_call_site

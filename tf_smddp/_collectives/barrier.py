@@ -6,7 +6,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from tf_smddp._base.process_sets import ProcessSet, communicator_of
+from smddp.process_sets import ProcessSet, communicator_of
 from tf_smddp._graphs import op_parts, tickets
 from tf_smddp._graphs.call_site import check_call_site
 

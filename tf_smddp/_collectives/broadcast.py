@@ -9,8 +9,8 @@ from typing import Any, List, Optional
 import tensorflow as tf
 
 from smddp import WORLD, ReduceOp, runtime
+from smddp.process_sets import ProcessSet, communicator_of, ranks_of
 from tf_smddp._base.arguments import check_dtype, source_label, to_tensor, unwrapped
-from tf_smddp._base.process_sets import ProcessSet, communicator_of, ranks_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._collectives.allreduce import reduce_gradient
 from tf_smddp._graphs import op_parts, tickets

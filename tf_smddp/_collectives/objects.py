@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from smddp import ReduceOp, runtime
-from tf_smddp._base.process_sets import ProcessSet, communicator_of, global_process_set
+from smddp.process_sets import ProcessSet, communicator_of, global_process_set
 from tf_smddp._collectives.broadcast import broadcast_op, check_root
 from tf_smddp._collectives.oob_allreduce import oob_allreduce_op
 from tf_smddp._graphs import op_parts

@@ -6,8 +6,8 @@ from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
+from smddp.process_sets import ProcessSet, communicator_of
 from smddp.requests import ReduceOp, resolve_reduce_op
-from tf_smddp._base.process_sets import ProcessSet, communicator_of
 from tf_smddp._collectives.allreduce import (
     as_dense,
     check_reducible,

@@ -7,9 +7,9 @@ from typing import Any, List, Optional, Sequence
 
 import tensorflow as tf
 
+from smddp.process_sets import ProcessSet, communicator_of, process_set_of
 from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp._base.arguments import to_rows
-from tf_smddp._base.process_sets import ProcessSet, communicator_of, process_set_of
 from tf_smddp._collectives import op_gradients
 from tf_smddp._collectives.allgather import allgather_op
 from tf_smddp._collectives.allreduce import (

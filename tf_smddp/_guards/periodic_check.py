@@ -19,8 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from smddp import ReduceOp, runtime
+from smddp.process_sets import ProcessSet, add_process_set
 from tf_smddp._base.arguments import unwrapped
-from tf_smddp._base.process_sets import ProcessSet, add_process_set
 from tf_smddp._collectives.allgather import allgather
 from tf_smddp._collectives.allreduce import allreduce
 from tf_smddp._graphs import op_parts, tickets

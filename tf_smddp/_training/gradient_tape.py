@@ -8,9 +8,9 @@ from typing import Any, Optional, Type
 import tensorflow as tf
 
 from smddp import WORLD
+from smddp.process_sets import ProcessSet, communicator_of
 from smddp.requests import ReduceOp, resolve_reduce_op
 from tf_smddp._base.arguments import warn_about_device_hints
-from tf_smddp._base.process_sets import ProcessSet, communicator_of
 from tf_smddp._collectives.compression import Compression, compressor_around_op
 from tf_smddp._graphs.call_site import check_call_site
 from tf_smddp._guards.callbacks_beside import warn_within_fit

@@ -12,8 +12,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Optional, Tuple, Type
 
-from smddp import communicators
-from tf_smddp._base import process_sets
+from smddp import communicators, process_sets
 from tf_smddp._collectives.broadcast import broadcast_variables
 from tf_smddp._graphs.call_site import check_can_act
 from tf_smddp._guards import loop_check, periodic_check

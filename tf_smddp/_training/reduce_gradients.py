@@ -13,8 +13,8 @@ from typing import Any, List, Sequence
 import tensorflow as tf
 
 from smddp import WORLD, ReduceOp
+from smddp.process_sets import process_set_of
 from tf_smddp._base.arguments import check_dtype, source_label
-from tf_smddp._base.process_sets import process_set_of
 from tf_smddp._collectives.allgather import allgather_op
 from tf_smddp._collectives.allreduce import allreduce_group
 from tf_smddp._collectives.compression import compressor_around_op

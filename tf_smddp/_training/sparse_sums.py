@@ -19,7 +19,7 @@ from typing import Any, Sequence
 import tensorflow as tf
 
 from smddp import ReduceOp, runtime
-from tf_smddp._base.process_sets import process_set_of
+from smddp.process_sets import process_set_of
 from tf_smddp._collectives.allgather import allgather_op
 from tf_smddp._collectives.allreduce import allreduce_group
 from tf_smddp._collectives.compression import Compression, compressor_around_op

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, List, Optional, Sequence
 import tensorflow as tf
 
 from smddp import WORLD
+from smddp.process_sets import ProcessSet, communicator_of
 from smddp.requests import ReduceOp, resolve_reduce_op
-from tf_smddp._base.process_sets import ProcessSet, communicator_of
 from tf_smddp._collectives.compression import compressor_around_op
 from tf_smddp._graphs.call_site import check_call_site
 from tf_smddp._guards.callbacks_beside import warn_within_fit

@@ -8,8 +8,8 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from smddp import ReduceOp
+from smddp.process_sets import ProcessSet
 from tf_smddp._base.arguments import warn_about_device_hints
-from tf_smddp._base.process_sets import ProcessSet
 from tf_smddp._collectives.compression import Compression
 from tf_smddp._guards.callbacks_beside import watch_fits
 from tf_smddp._training.optimizers import keras2, keras3, v1

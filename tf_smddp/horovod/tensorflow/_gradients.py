@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 from smddp import WORLD
+from smddp.process_sets import communicator_of
 from tf_smddp import Compression, ReduceOp, global_process_set
-from tf_smddp._base.process_sets import communicator_of
 from tf_smddp._graphs.call_site import check_call_site
 from tf_smddp._guards.gradient_use import note_apart, note_tape
 from tf_smddp._guards.start_weights import make_equal

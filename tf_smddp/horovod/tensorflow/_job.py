@@ -132,14 +132,14 @@ def local_size_op(name: Optional[str] = None) -> tf.Tensor:
 
 def size_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
     """The number of ranks of a process set, likewise."""
-    from tf_smddp._base.process_sets import process_set_of
+    from smddp.process_sets import process_set_of
 
     return tf.constant(process_set_of(process_set_id).size(), tf.int32, name=name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
     """1 if this rank is in a process set, else 0, likewise."""
-    from tf_smddp._base.process_sets import process_set_of
+    from smddp.process_sets import process_set_of
 
     return tf.constant(int(process_set_of(process_set_id).included()), tf.int32, name=name)
 

@@ -19,8 +19,8 @@ from typing import Any, Callable, List
 
 import tensorflow as tf
 
+from smddp.process_sets import some_leave_ranks_out
 from tf_smddp._base.arguments import warn_about_device_hint
-from tf_smddp._base.process_sets import some_leave_ranks_out
 from tf_smddp._collectives.broadcast import broadcast_variables
 from tf_smddp._guards.callbacks_beside import warn_within_fit
 from tf_smddp._guards.drift import EpochCheck

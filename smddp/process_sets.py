@@ -79,6 +79,7 @@ class ProcessSet:
             )
 
     def __repr__(self) -> str:
+        """Its ranks and its number."""
         return f"ProcessSet(ranks={self._ranks}, process_set_id={self.process_set_id})"
 
 
