@@ -5,6 +5,7 @@
     eager     the op in eager mode
     sets      the gradients of ResNet50 and BERT-base in one step
     hosts     the engine and the op on several hosts (network namespaces of this machine; needs root)
+    order     the order of requests between up to 2,048 made-up hosts: the time and the bytes at their head
     training  a step with the plugin loaded, against stock TensorFlow; no communication
     scaling   one rank with one thread against N ranks with one thread each
     whole     training with all cores: one process, tf_smddp, Horovod, MultiWorkerMirroredStrategy, torch
@@ -21,6 +22,7 @@ import fnmatch
 import itertools
 import json
 import pathlib
+import subprocess
 import sys
 from typing import Dict, List
 
@@ -33,7 +35,7 @@ from training import scaling, steps, whole
 
 ALLREDUCE_KINDS = ("engine", "graph", "eager", "sets", "hosts")
 WHOLE_KINDS = ("whole", "whole-busy", "whole-hosts")
-KINDS = (*ALLREDUCE_KINDS, "training", "scaling", *WHOLE_KINDS)
+KINDS = (*ALLREDUCE_KINDS, "order", "training", "scaling", *WHOLE_KINDS)
 NEEDED_BY = {
     "engine": {"engine", "sets", "hosts"},
     "graph": {"graph", "eager", "sets", "hosts", "training", "scaling", *WHOLE_KINDS},
@@ -138,6 +140,8 @@ def main() -> int:
         records += run_suite(suite, ours, present, arguments.rounds, folder, progress)
         print(report.suite_text(records, suite.name), flush=True)
         _write(folder, records)
+    if "order" in arguments.kind:
+        _measure_order(arguments.quick)
     if "training" in arguments.kind:
         variants = dict(map(steps.parse_variant, arguments.variant or ["tf_smddp"]))
         records += steps.run(folder, arguments.processes, arguments.quick, progress, variants)
@@ -163,6 +167,13 @@ def main() -> int:
     for record in broken:
         print(f"{record['title']}: {record['error']}; logs are in {folder}", file=sys.stderr)
     return 1 if broken else 0
+
+
+def _measure_order(quick: bool) -> None:
+    bazel = [sys.executable, str(ROOT / "tools" / "run_bazel.py")]
+    words = ["run", "--noshow_progress", "--ui_event_filters=-info", "//benchmarks/cpp:order_benchmark"]
+    limit = ["--", "--benchmark_min_time=0.001"] if quick else []
+    subprocess.run([*bazel, *words, *limit], check=True, cwd=ROOT)
 
 
 def _write(folder: pathlib.Path, records: List[Dict]) -> None:

@@ -42,7 +42,6 @@ _OF_COLLECTIVES = {
     "nccl_bytes": "The part of the bytes that NCCL has moved between GPUs.",
     "in_place_bytes": "The part of the bytes whose result has replaced the input.",
     "small_calls": "Calls without a batch.",
-    "express_calls": "The part of the small calls that was in the express lane.",
     "waiting_seconds": "The sum of the waiting times of all calls, which overlap.",
     "moving_seconds": "The time spent reading, combining and writing data.",
 }

@@ -48,7 +48,7 @@ COLLECTIVES = ["-k", " or ".join(f"test_{name}.py" for name in _FILES) + " or th
 # Ranks that leave one after the other: with four, two leave before the last two are alone.
 WITH_FOUR_RANKS = ["-k", "test_join.py"]
 # In sets, all of ours run: the engine, graphs and eager mode.
-BENCH_KINDS = ("engine", "sets")
+BENCH_KINDS = ("engine", "order", "sets")
 LONG_BENCH_KINDS = ("graph", "eager", "training", "scaling", "whole", "whole-busy")
 FUZZ = ROOT / "tests" / "fuzz"
 FUZZ_SECONDS = 20

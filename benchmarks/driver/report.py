@@ -8,7 +8,7 @@ python benchmarks/report.py RESULTS.jsonl --document docs/performance.md     # f
 from __future__ import annotations
 
 import pathlib
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from training import scaling, steps, whole
 
@@ -20,8 +20,8 @@ END = "<!-- end of the results -->"
 WHOLE_BEGIN = "<!-- whole training: written by `benchmarks/report.py`; changes by hand are lost -->"
 WHOLE_END = "<!-- end of whole training -->"
 # The document has the suites whose names end like this, and these sizes of a sweep; report.md has all.
-IN_DOCUMENT = ("-engine-2", "graph-2")
-SIZES_IN_DOCUMENT = (4, 4 << 10, 64 << 10, 1 << 20, 25 << 20, 256 << 20)
+IN_DOCUMENT = "graph-2"
+SIZES_IN_DOCUMENT = (4, 64 << 10, 1 << 20, 25 << 20, 256 << 20)
 
 
 def suite_text(records: Sequence[Record], name: str) -> str:
@@ -36,7 +36,7 @@ def suite_text(records: Sequence[Record], name: str) -> str:
 def write(records: List[Record], folder: pathlib.Path, document: Optional[pathlib.Path]) -> None:
     """Writes report.md to `folder`, the plots, and the results into the document, if there is one.
 
-    The plots lie beside the document, or in the folder: performance.svg, and in-graphs.svg, of graphs alone.
+    performance.svg has all sweeps. in-graphs.svg, of graphs alone, lies beside the document, if there is one.
     """
     names = [record["suite"] for record in records if "suite_title" in record]
     sweeps = []
@@ -45,27 +45,27 @@ def write(records: List[Record], folder: pathlib.Path, document: Optional[pathli
         title = next(record["suite_title"] for record in records if record.get("suite") == name)
         if own:
             sweeps.append((title, own))
-    plot = (document.parent if document else folder) / "performance.svg"
+    plot = folder / "performance.svg"
     if sweeps:
         from driver import plots  # imported late: the tests of this module run without matplotlib
 
         plots.plot_sweeps(sweeps, plot)
         in_graphs = [sweep for sweep in sweeps if sweep[0].startswith("TensorFlow, graph")][:1]
         if in_graphs:
-            plots.plot_sweeps(in_graphs, plot.with_name("in-graphs.svg"))
-    image = plot.name if sweeps else ""
-    parts = _results(records, names, image)
+            plots.plot_sweeps(in_graphs, (document.parent if document else folder) / "in-graphs.svg")
+    image = f"![Time of an allreduce by size]({plot.name})" if sweeps else ""
+    parts = [summary.text(records), image, *_results(records, names)]
     text = "\n\n".join(part for part in (_origin(records[0]), *parts, whole.text(records)) if part)
     (folder / "report.md").write_text(text + "\n")
     print(f"The report is in {folder / 'report.md'}, the plot in {plot}", flush=True)
     if document:
         some = [name for name in names if name.endswith(IN_DOCUMENT)]
-        short = _results(records, some, image, is_in_document)
+        short = _results(list(filter(is_in_document, records)), some)
         document.write_text(update(document.read_text(), short, records))
 
 
 def is_in_document(record: Record) -> bool:
-    """Whether a record is of a size that the document has; all sizes count in its summary."""
+    """Whether a record is of a size that the document has."""
     return record.get("work") != "sweep" or record.get("bytes", 4) in SIZES_IN_DOCUMENT
 
 
@@ -89,15 +89,9 @@ def insert(document: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
-def _results(
-    records: Sequence[Record],
-    names: Sequence[str],
-    plot: str,
-    is_shown: Callable[[Record], bool] = lambda _: True,
-) -> List[str]:
-    """Returns the parts of the results, without whole training; tables have the records that are shown."""
-    parts = [summary.text(records), f"![Time of an allreduce by size]({plot})" if plot else ""]
-    parts += [suite_text(list(filter(is_shown, records)), name) for name in names]
+def _results(records: Sequence[Record], names: Sequence[str]) -> List[str]:
+    """Returns the tables of the results, without whole training."""
+    parts = [suite_text(records, name) for name in names]
     return [text for text in (*parts, steps.text(records), scaling.text(records)) if text]
 
 

@@ -49,11 +49,6 @@ class Allreduce final : public Collective {
            from.data(), call.num_ranks, to, num_outputs, count);
   }
 
-  void DirectOwn(const Call& call, const void* const* inputs, void* output) const override {
-    Reduce({call.operation.dtype, call.operation.op, call.operation.prescale, call.operation.postscale},
-           inputs, call.num_ranks, &output, 1, call.count());
-  }
-
   std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const override {
     return (call.count() + capacity - 1) / capacity;
   }

@@ -26,11 +26,6 @@ class Broadcast final : public Collective {
     }
   }
 
-  void DirectOwn(const Call& call, const void* const* inputs, void* output) const override {
-    const void* const from = inputs[call.root.index()];
-    if (output != from) std::memcpy(output, from, call.count() * DTypeBytes(call.operation.dtype));
-  }
-
   std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const override {
     return (call.count() + capacity - 1) / capacity;
   }

@@ -14,8 +14,6 @@ std::vector<std::int64_t> Collective::OutputRows(const Call& call, ParticipantId
   return {static_cast<std::int64_t>(call.num_rows)};
 }
 
-void Collective::DirectOwn(const Call&, const void* const*, void*) const { __builtin_unreachable(); }
-
 const Collective& FindCollective(CollectiveKind kind) {
   switch (kind) {
 #define TF_SMDDP_CASE(enumerator, name, data_plane, ...) \

@@ -101,10 +101,6 @@ class Collective {
   virtual void Direct(const Call& call, ParticipantId self, const void* const* inputs, void* const* outputs,
                       std::uint64_t begin, std::uint64_t count) const = 0;
 
-  // The direct path for little data: makes all of one participant's output from all inputs. `output` may be
-  // one of them. For kAllOutputs only, and only if there are bytes.
-  virtual void DirectOwn(const Call& call, const void* const* inputs, void* output) const;
-
   // The staged path has three steps, which every participant does for every chunk. Each step follows when all
   // participants have done the one before for this chunk.
   //   StageIn   writes to the own window what others need

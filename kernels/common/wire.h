@@ -22,7 +22,7 @@ class Wire {
  public:
   // The stream of messages to which a message belongs.
   struct Channel {
-    enum Kind : std::uint32_t { kOrder, kData, kNccl };
+    enum Kind : std::uint32_t { kOrder, kNccl };
     std::uint32_t communicator;
     Kind kind;
   };
@@ -76,7 +76,7 @@ class Wire {
   // Any thread.
   virtual Clock::duration CallLasts() const = 0;
 
-  // Memory that moves between two ranks of different hosts, in no message. The n-th send of a rank to another
+  // Memory that moves between two ranks, in no message. The n-th send of a rank to another
   // one in a stream meets the n-th receive there from it, and has as many bytes. BeginSend and BeginReceive
   // wait for no other rank; they may wait for another thread of this process that is in the network's
   // library. `owner` keeps the memory alive until the movement has ended, also when nobody asks any more. Any
@@ -84,7 +84,7 @@ class Wire {
   static constexpr int kStreams = 32'000;
   // The stream of a communicator for one use. Communicators whose numbers are far apart share streams, which
   // is right as long as they have no work at the same time.
-  enum StreamUse { kExchange, kDistribute, kReducescatter, kStreamUses };
+  enum StreamUse { kExchange, kDistribute, kGather, kStreamUses };
   static constexpr int StreamOf(std::uint32_t communicator, StreamUse use) {
     return static_cast<int>(communicator % (kStreams / kStreamUses)) * kStreamUses + use;
   }

@@ -22,8 +22,8 @@ TableShape CommunicatorSegment::Layout::Table() const {
 }
 
 std::size_t CommunicatorSegment::Layout::Bytes() const {
-  const std::size_t bytes = sizeof(Fixed) + ExpressLane::Bytes(num_ranks) +
-                            LaunchLog::Bytes(LogEntries(Table())) + ReadinessTable::Bytes(Table()) +
+  const std::size_t bytes = sizeof(Fixed) + LaunchLog::Bytes(LogEntries(Table())) +
+                            ReadinessTable::Bytes(Table()) +
                             static_cast<std::size_t>(num_ranks) * window_bytes +
                             (wired ? LaunchLog::Bytes(LogEntries(Table())) : 0);
   return (bytes + kPage - 1) / kPage * kPage;
@@ -35,12 +35,9 @@ CommunicatorSegment::CommunicatorSegment(std::shared_ptr<Mapping> mapping, const
                                          const AbortRecord* abort)
     : mapping_(std::move(mapping)),
       layout_(layout),
-      abort_(abort),
       fixed_(reinterpret_cast<Fixed*>(mapping_->data())),
-      lane_(mapping_->data() + sizeof(Fixed)),
-      launch_memory_(lane_ + ExpressLane::Bytes(layout.num_ranks)),
-      table_memory_(launch_memory_ + LaunchLog::Bytes(LogEntries(layout.Table()))),
-      launch_log_(launch_memory_, LogEntries(layout.Table())),
+      launch_log_(mapping_->data() + sizeof(Fixed), LogEntries(layout.Table())),
+      table_memory_(mapping_->data() + sizeof(Fixed) + LaunchLog::Bytes(LogEntries(layout.Table()))),
       table_(table_memory_, layout.Table(), &fixed_->active, abort),
       windows_(table_memory_ + ReadinessTable::Bytes(layout.Table())),
       ready_log_(windows_ + static_cast<std::size_t>(layout.num_ranks) * layout.window_bytes,

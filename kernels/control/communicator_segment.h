@@ -1,10 +1,10 @@
-// CommunicatorSegment: the shared memory of one communicator, namely its readiness table, its launch log, its
-// express lane and its staging windows.
+// CommunicatorSegment: the shared memory of one communicator, namely its readiness table, its launch log and
+// its staging windows.
 //
 // Place in the stack: above the data structures of control/ and below job_segment.h, which assigns its place
 // in the control segment.
 //
-//   [ header | member records | express lane | launch log | readiness table | windows | ready log ]
+//   [ header | member records | launch log | readiness table | windows | ready log ]
 //
 // Members are the communicator's ranks on this host, numbered from 0 to num_ranks - 1. Each member's windows
 // are used by its own progress thread alone (doorbell.h), so no rank ever waits for another to free a window.
@@ -22,7 +22,6 @@
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/common/rank_mask.h"
 #include "kernels/control/abort_record.h"
-#include "kernels/control/express_lane.h"
 #include "kernels/control/failure_record.h"
 #include "kernels/control/launch_log.h"
 #include "kernels/control/readiness_table.h"
@@ -104,8 +103,6 @@ class CommunicatorSegment {
   std::atomic<std::uint32_t>& relay_waits() { return fixed_->relay_waits; }
   MemberRecord& member(int index) { return fixed_->members[index]; }
   nccl::Meeting& nccl_meeting() { return fixed_->nccl_meeting; }
-  // Opens the express lane for member `index`. Each member calls it once.
-  ExpressLane OpenLane(int index) { return {lane_, layout_.num_ranks, index, abort_}; }
   LaunchLog& launch_log() { return launch_log_; }
   // Only when there are ranks on other hosts.
   LaunchLog& ready_log() { return ready_log_; }
@@ -131,12 +128,9 @@ class CommunicatorSegment {
 
   const std::shared_ptr<Mapping> mapping_;
   const Layout layout_;
-  const AbortRecord* const abort_;
   Fixed* const fixed_;
-  std::byte* const lane_;
-  std::byte* const launch_memory_;
-  std::byte* const table_memory_;
   LaunchLog launch_log_;
+  std::byte* const table_memory_;
   ReadinessTable table_;
   std::byte* const windows_;
   LaunchLog ready_log_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "kernels/common/decimal_text.h"
 #include "kernels/common/utf8.h"
@@ -58,6 +59,12 @@ Manifest MakeManifest(const Operation& operation, std::uint32_t param_index, std
 bool SameManifest(const Manifest& a, const Manifest& b) {
   return SameTensor(a, b) && a.meaning.name == b.meaning.name && a.meaning.gradient == b.meaning.gradient &&
          SameVariable(a.meaning, b.meaning);
+}
+
+bool IdenticalManifests(const Manifest& a, const Manifest& b) {
+  return SameManifest(a, b) && a.meaning.variable == b.meaning.variable &&
+         std::equal(std::begin(a.dims), std::end(a.dims), std::begin(b.dims)) &&
+         std::equal(std::begin(a.label), std::end(a.label), std::begin(b.label));
 }
 
 std::string DescribeCause(const Manifest& a, const Manifest& b) {

@@ -50,6 +50,9 @@ Manifest MakeManifest(const Operation& operation, std::uint32_t param_index, std
 // Tells whether two requests may meet, since their manifests are equal apart from the label.
 bool SameManifest(const Manifest& a, const Manifest& b);
 
+// Tells whether they are equal in everything, the label included.
+bool IdenticalManifests(const Manifest& a, const Manifest& b);
+
 // Returns the likely cause and the remedy if SameManifest is false, for messages that show both manifests.
 std::string DescribeCause(const Manifest& a, const Manifest& b);
 

@@ -71,6 +71,12 @@ struct Cell {
 // Names one generation of one slot. index() fits into an item of the launch log.
 struct Place {
   static constexpr std::uint32_t kMostGenerations = 16;
+  // The places of one tensor of groups between hosts: those of the first tensors are 4,096, those of the n-th
+  // an n-th as many, but at least kMostGenerations (Note [Places between hosts] in kernels/engine/pending.h).
+  static constexpr std::uint64_t NumOfGroups(std::uint32_t param_index) {
+    const std::uint64_t slots = 4096 / kMostGenerations / (std::uint64_t{param_index} + 1);
+    return kMostGenerations * (slots > 1 ? slots : 1);
+  }
 
   std::uint32_t slot;
   std::uint32_t generation;

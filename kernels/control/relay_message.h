@@ -1,16 +1,20 @@
 // RelayMessage: what the hosts of a job tell each other about one communicator.
 //
-// Place in the stack: above manifest.h. The relay of each host (kernels/engine/relay.h) sends these over the
-// wire. All hosts run the same build, so a manifest travels as its bytes.
+// Place in the stack: above descriptions.h. The relay of each host (kernels/engine/relay.h) sends these over
+// the wire. All hosts run the same build, so a manifest travels as its bytes.
+//
+// On the wire a field takes bytes only if it has another value than at the beginning, and a number as many as
+// it needs. So a report of a tensor that the head knows has some 6 bytes.
 #ifndef TF_SMDDP_KERNELS_CONTROL_RELAY_MESSAGE_H_
 #define TF_SMDDP_KERNELS_CONTROL_RELAY_MESSAGE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "kernels/common/rank_id.h"
-#include "kernels/control/manifest.h"
+#include "kernels/control/descriptions.h"
 
 namespace tf_smddp {
 
@@ -46,11 +50,14 @@ struct RelayMessage {
   };
   Kind kind = kReady;
   std::uint64_t ticket = 0;       // kReady, kLaunch; kTurn: the batch's number in its incarnation
-  std::uint64_t key_hash = 0;     // kReady, kLaunch
-  std::string key;                // kReady, kLaunch: the text that the readiness table keeps
-  Manifest manifest{};            // kReady, kLaunch
-  std::vector<RelayPart> parts;   // kReady: of the host; kLaunch: of all hosts
-  std::uint64_t incarnation = 0;  // kFailed, kFail
+  SharedDescription description;  // kReady, kLaunch
+  // kReady, kLaunch: the number of `description`, from SentNumbers, and whether the description goes along.
+  std::uint32_t number = 0;
+  bool describes = false;
+  // kReady: of the host; kLaunch: of all hosts. It is empty if all ranks take part, and their rows are known
+  // from the manifest.
+  std::vector<RelayPart> parts;
+  std::uint64_t incarnation = 0;  // kReady, kFailed, kFail
   std::uint64_t origin = 0;       // kFailed, kFail
   std::string text;               // kFailed, kFail, kAbort
   // kLeft, kShutDown; kReady, kLaunch: because of which `nccl` is kNoNccl; kFail: the rank that
@@ -64,8 +71,7 @@ struct RelayMessage {
   // partial result, unless one of its tensors is on a GPU. kLaunch: from HostOrder, the partial results of
   // all hosts that take part, in their order; when it is sent, the result. Otherwise empty.
   std::vector<std::string> data;
-  // kReady: the first of `parts`; kLaunch: the first one of the host that was the last to report.
-  RankId last;
+  RankId last;         // kLaunch: the first rank that takes part of the host that was the last to report
   bool seals = false;  // kLaunch: it ends its batch
 };
 
@@ -76,11 +82,17 @@ bool HasSplits(const RelayMessage& message);
 // indices `receivers` among these.
 RelayMessage WithSplitsFor(const std::vector<std::size_t>& receivers, RelayMessage message);
 
+// Gives the numbers of descriptions to messages that are about to be sent, in this order, to receivers that
+// get nothing else numbered.
+void Number(std::vector<RelayMessage>* messages, SentNumbers* numbers);
+
 // Makes one message of the wire of them.
 std::string Encode(const std::vector<RelayMessage>& messages);
 
-// False when `bytes` is no such message.
-bool Decode(const std::string& bytes, std::vector<RelayMessage>* messages);
+// Calls `take` with each message in `bytes`. `known` is the sender's. False when `bytes` is no such message;
+// then those before the damage have been taken.
+bool Decode(const std::string& bytes, Descriptions* descriptions, KnownNumbers* known,
+            const std::function<void(const RelayMessage&)>& take);
 
 }  // namespace tf_smddp
 

@@ -65,15 +65,13 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
       nccl_(communicator_->config().nccl_library, NcclGroup(communicator_), JobOf(*state)),
       transfers_{&nccl_, &chunks_, &own_outputs_, &staged_} {
   if (!communicator_->wired()) return;
+  Job& job = communicator_->job();
+  hierarchical_ = std::make_unique<HierarchicalTransfer>(
+      &communicator_->wire(), communicator_->id(), communicator_->hosts(), job.rank(), job.shared_arena());
   gather_ =
       std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), communicator_->hosts(),
-                                       communicator_->job().rank(), ChunkBytes(*communicator_));
-  hierarchical_ = std::make_unique<HierarchicalTransfer>(&communicator_->wire(), communicator_->id(),
-                                                         communicator_->hosts(), communicator_->job().rank(),
-                                                         communicator_->job().shared_arena());
-  reducescatter_ = std::make_unique<ReducescatterTransfer>(
-      &communicator_->wire(), communicator_->id(), communicator_->hosts(), communicator_->job().rank());
-  transfers_ = {&nccl_, hierarchical_.get(), reducescatter_.get(), gather_.get()};
+                                       job.rank(), job.shared_arena(), ChunkBytes(*communicator_));
+  transfers_ = {&nccl_, hierarchical_.get(), gather_.get()};
 }
 
 void BatchRunner::Start(LogReader::Batch batch) {
@@ -126,7 +124,6 @@ Transfer* BatchRunner::TransferOf(const ResolvedRequest& resolved) {
   if (resolved.way == ResolvedRequest::Way::kNccl) return &nccl_;
   if (gather_ != nullptr) {
     if (hierarchical_->Takes(resolved)) return hierarchical_.get();
-    if (reducescatter_->Takes(resolved)) return reducescatter_.get();
     return gather_.get();
   }
   if (!resolved.reachable) return &staged_;

@@ -22,7 +22,6 @@
 #include "kernels/collectives/backends/shared_memory/staged_transfer.h"
 #include "kernels/collectives/backends/wire/gather_transfer.h"
 #include "kernels/collectives/backends/wire/hierarchical_transfer.h"
-#include "kernels/collectives/backends/wire/reducescatter_transfer.h"
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/failures.h"
 #include "kernels/engine/log_reader.h"
@@ -108,7 +107,6 @@ class BatchRunner {
   // Only where the communicator has ranks on other hosts.
   std::unique_ptr<GatherTransfer> gather_;
   std::unique_ptr<HierarchicalTransfer> hierarchical_;
-  std::unique_ptr<ReducescatterTransfer> reducescatter_;
   std::vector<Transfer*> transfers_;  // in the order in which they run
 
   // The batch under way.

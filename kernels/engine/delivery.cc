@@ -6,7 +6,6 @@
 
 #include "kernels/collectives/collective.h"
 #include "kernels/common/rank_set.h"
-#include "kernels/engine/own_callbacks.h"
 
 namespace tf_smddp {
 namespace {
@@ -35,7 +34,7 @@ void Delivery::Complete(const std::vector<PendingTable::Shared>& done, bool smal
     state_->completions->Push(std::move(ended.completions));
   }
   if (ended.retired) RingDeferring();
-  for (const DoneCallback& callback : ended.trivial) OwnCallbacks::Call(callback, Status());
+  for (const DoneCallback& callback : ended.trivial) callback(Status());
 }
 
 // Brings the result from the arena to the output, if it is not there. When a device does not take its rank's

@@ -101,8 +101,7 @@ class Engine {
   //   Completion: `request.done` is called exactly once: with OK when whoever comes next on the output's
   //     stream sees the result there (in host memory: when the output holds it), and on every other rank
   //     will; with an error otherwise, and then the output's content is undefined. The completion thread
-  //     calls it; or this call does, if the engine refuses the request, the job has one rank, or an
-  //     `caller_progresses` request is done at once.
+  //     calls it; or this call does, if the engine refuses the request, or the job has one rank.
   //   Ownership: input and output stay valid and are not touched by others until then. A buffer that has a
   //     stream may be used or freed afterwards in the order of that stream.
   //   Errors: InvalidArgument (op not defined for the type, root, splits or index out of range, not a member,

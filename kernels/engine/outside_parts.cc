@@ -40,7 +40,12 @@ void* StoreOutsideParts(Communicator* communicator, const std::vector<RelayPart>
 
 bool ReadOutsideParts(Communicator* communicator, const Cell& cell, std::vector<RelayPart>* parts) {
   constexpr std::uint64_t kMostWords = 1 + std::uint64_t{kMaxRanks} * (3 + kMaxLocalRanks);
-  if (cell.rows == 0 || cell.rows > kMostWords) return false;
+  if (cell.rows == 0) {
+    const std::uint64_t outside = MemberMask::Of(communicator->group().segment().outside()).bits();
+    for (const RankId rank : communicator->ToRanks(outside).ranks()) parts->push_back({rank, 0, {}});
+    return true;
+  }
+  if (cell.rows > kMostWords) return false;
   Words words(cell.rows);
   const std::size_t bytes = words.size() * sizeof words[0];
   const std::byte* const memory = communicator->group().view(0).Resolve(cell.splits_offset, bytes);

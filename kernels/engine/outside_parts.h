@@ -1,6 +1,7 @@
 // OutsideParts: what the ranks of other hosts bring to a request, in the arena of this host's relay.
 //
-// Place in the stack: between relay.h, which writes it, and resolve.h, which reads it on every rank.
+// Place in the stack: between relay.h, which writes it, and resolve.h, which reads it on every rank. Nothing
+// is written if all ranks of other hosts take part and their rows are known from the manifest.
 #ifndef TF_SMDDP_KERNELS_ENGINE_OUTSIDE_PARTS_H_
 #define TF_SMDDP_KERNELS_ENGINE_OUTSIDE_PARTS_H_
 
@@ -16,7 +17,8 @@ namespace tf_smddp {
 // On the relay.
 void* StoreOutsideParts(Communicator* communicator, const std::vector<RelayPart>& parts, Cell* cell);
 
-// Reads what `cell` points to. False when it is damaged.
+// Reads what `cell` points to; if it points to nothing, all ranks of other hosts take part. False when it is
+// damaged.
 bool ReadOutsideParts(Communicator* communicator, const Cell& cell, std::vector<RelayPart>* parts);
 
 }  // namespace tf_smddp

@@ -1,12 +1,14 @@
 #include "kernels/engine/progress_thread.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
 
 #include "kernels/common/thread.h"
-#include "kernels/engine/spin_time.h"
 
 namespace tf_smddp {
 namespace {
@@ -45,6 +47,27 @@ constexpr int kLastSteps = 3;
 // A caller that has other work does not begin to drive while more bytes than this are pending.
 constexpr std::uint64_t kMostInPassing = 8 << 20;
 
+// How many callbacks this thread is in. A callback may submit the next request and drive the progress, and so
+// call the next callback: a user's loop would become a recursion. So beyond a depth of kDeepest the
+// completion thread calls them.
+thread_local int depth = 0;
+constexpr int kDeepest = 8;
+
+// Returns `time`, or 0 if the ranks of this host together have fewer than `cores_needed` cores. Spinning
+// saves the few microseconds of a wake-up, but only where no other thread needs the core.
+Clock::duration SpinTime(const Job& job, int cores_needed, Clock::duration time) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return Clock::duration::zero();
+  int usable = CPU_COUNT(&cores);
+  // Launchers other than smddprun bind each rank to cores of its own.
+  const std::string& launcher = job.config().launcher;
+  if (!launcher.empty() && launcher != kSmddprun && usable < ::sysconf(_SC_NPROCESSORS_ONLN)) {
+    usable *= job.local_size();
+  }
+  return usable >= cores_needed ? time : Clock::duration::zero();
+}
+
 }  // namespace
 
 // The right to drive the progress in the place of the sleeping thread, for as long as this lives.
@@ -81,7 +104,7 @@ class ProgressThread::Guard {
 
   bool Step() {
     heard_ = thread_->bell().Listen();
-    moved_ = thread_->progress_.Step(OwnCallbacks::TooDeep() ? nullptr : held_);
+    moved_ = thread_->progress_.Step(depth < kDeepest ? held_ : nullptr);
     return moved_;
   }
 
@@ -219,7 +242,9 @@ bool ProgressThread::DriveUntil(const std::atomic<bool>& ended, Clock::duration 
         more = now < until;
       }
     }
-    for (const auto& [done, status] : held) OwnCallbacks::Call(done, status);
+    ++depth;
+    for (const auto& [done, status] : held) done(status);
+    --depth;
     if (ended.load(std::memory_order_acquire)) return true;
   }
   return false;

@@ -14,7 +14,6 @@
 
 #include "kernels/engine/communicator.h"
 #include "kernels/engine/member_state.h"
-#include "kernels/engine/own_callbacks.h"
 #include "kernels/engine/progress.h"
 #include "kernels/engine/spin_budget.h"
 

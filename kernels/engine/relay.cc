@@ -18,6 +18,17 @@ namespace {
 // wire's thread wakes this one when the answer comes, some hundred microseconds later.
 constexpr std::chrono::milliseconds kAnswersSoon{2};
 
+// The pause between two reports, for each host: twice the time that the head's thread needs for a message. Up
+// to kFewHosts hosts the head has time for all. Its own host sends it none.
+constexpr std::chrono::microseconds kPauseForEachHost{6};
+constexpr std::size_t kFewHosts = 64;
+
+Clock::duration PauseOf(Communicator& communicator) {
+  const auto hosts = communicator.hosts().size();
+  const bool is_head = communicator.head().value() == communicator.job().rank();
+  return hosts > kFewHosts && !is_head ? hosts * kPauseForEachHost : Clock::duration::zero();
+}
+
 }  // namespace
 
 Relay::Relay(MemberState* state, Submission* submission)
@@ -26,16 +37,18 @@ Relay::Relay(MemberState* state, Submission* submission)
       communicator_(state->communicator),
       group_(state->group),
       channel_{communicator_->id(), Wire::Channel::kOrder},
+      pause_(PauseOf(*communicator_)),
       active_(MemberMask::FirstN(group_->size())) {
   if (communicator_->head().value() == communicator_->job().rank()) {
     RelayHead::Relay own;
     own.obey = [this](const RelayMessage& decision) { Obey(decision); };
     own.own_bytes = [this](const RelayMessage& decision) { return OwnBytes(decision); };
-    head_ = std::make_unique<RelayHead>(state, std::move(own));
+    head_ = std::make_unique<RelayHead>(state, &descriptions_, std::move(own));
   }
 }
 
 bool Relay::Step() {
+  holds_back_ = false;
   bool moved = Receive();
   moved |= DrawTurns();
   CheckConnections();
@@ -64,6 +77,12 @@ bool Relay::ReportReady() {
   for (;; ++position_, moved = true) {
     const LaunchLog::View view = log.Read(position_);
     if (view.state == LaunchLog::View::kUnpublished) return moved;
+    if (!moved) {
+      const Clock::time_point now = Clock::now();
+      holds_back_ = now < next_report_;
+      if (holds_back_) return false;
+      next_report_ = now + pause_;
+    }
     const Place place = Place::FromIndex(view.item);
     ReadinessTable::HostReady ready;
     // An entry may be left from an incarnation that has failed.
@@ -77,25 +96,31 @@ void Relay::Report(const ReadinessTable::HostReady& ready) {
   message.kind = RelayMessage::kReady;
   message.incarnation = incarnation_;
   message.ticket = ready.ticket;
-  message.key_hash = table.KeyHash(ready.place.slot);
-  message.key = table.KeyText(ready.place.slot);
-  const auto [reported, is_new] = reported_.try_emplace(Key{message.key_hash, message.key, message.ticket});
-  if (!is_new) return;
-  reported->second = ready.place;
-  message.manifest = table.ManifestAt(ready.place);
+  const Manifest manifest = table.ManifestAt(ready.place);
+  message.description = Describe(ready.place.slot, manifest);
+  if (!reported_.try_emplace(KeyOf(message), ready.place).second) return;
+  const bool all_of_host = ready.arrived.size() == group_->size() && !RowsMayDiffer(manifest.operation.kind);
   int kept = 0;  // so many have kept their tensors on GPUs
   for (const MemberId member : ready.arrived) {
-    message.parts.push_back(PartOf(ready, member, message.manifest));
+    if (!all_of_host) message.parts.push_back(PartOf(ready, member, manifest));
     kept += table.CellOf(ready.place, member.value()).input_offset == kOnDevice ? 1 : 0;
   }
-  message.last = message.parts.front().rank;
   message.nccl = NcclUse::VersionOf(group_, &message.rank);
   if (message.nccl != kNoNccl && kept != ready.arrived.size()) message.nccl = kNotKept;
-  if (kept == 0 && GoesWithReport(*communicator_, message.manifest)) {
-    message.data.push_back(PartialResult(communicator_, ready.place, message.manifest, ready.arrived));
+  if (kept == 0 && GoesWithReport(*communicator_, manifest)) {
+    message.data.push_back(PartialResult(communicator_, ready.place, manifest, ready.arrived));
   }
   reports_.push_back(std::move(message));
   answer_expected_until_ = Clock::now() + kAnswersSoon;
+}
+
+SharedDescription Relay::Describe(std::uint32_t slot, const Manifest& manifest) {
+  Description description;
+  const std::string key = group_->table().KeyText(slot);
+  description.key = Sequencer::KeyBetweenHosts(key);
+  if (description.key == key) description.key_hash = group_->table().KeyHash(slot);
+  description.manifest = manifest;
+  return descriptions_.Share(std::move(description));
 }
 
 void Relay::SendToHead() {
@@ -106,6 +131,7 @@ void Relay::SendToHead() {
     }
     return;
   }
+  Number(&reports_, &numbers_);
   communicator_->wire().Send(communicator_->head(), channel_, Encode(reports_));
   reports_.clear();
 }
@@ -133,10 +159,9 @@ bool Relay::ReportMembers() {
   const MemberMask active = MemberMask(group_->segment().active().load(std::memory_order_seq_cst)) & here;
   const MemberMask shut_down = MemberMask(communicator_->ShutDownMask()) & here;
   if (active == active_ && shut_down == shut_down_) return false;
-  if (active != active_) {
-    // Requests that waited on this host for nobody but who has left. They had its part, or never will.
-    for (const ReadinessTable::HostReady& ready : group_->table().AllHostReady()) Report(ready);
-  }
+  // Requests that are held back, or waited on this host for nobody but who has left. They had its part, or
+  // never will.
+  for (const ReadinessTable::HostReady& ready : group_->table().AllHostReady()) Report(ready);
   const auto report = [&](RelayMessage::Kind kind, MemberMask members) {
     for (const MemberId member : members) {
       RelayMessage message;
@@ -157,13 +182,11 @@ bool Relay::ReportMembers() {
 bool Relay::Receive() {
   Wire::Message received;
   if (!communicator_->wire().Receive(channel_, &received)) return false;
-  std::vector<RelayMessage> messages;
-  if (!Decode(received.bytes, &messages)) {
+  const auto take = [&](const RelayMessage& message) { Take(message, received.from); };
+  if (!Decode(received.bytes, &descriptions_, &known_[received.from.value()], take)) {
     communicator_->job().Abort("rank " + std::to_string(received.from.value()) +
                                " sent a message that this version does not understand");
-    return true;
   }
-  for (const RelayMessage& message : messages) Take(message, received.from);
   return true;
 }
 
@@ -188,7 +211,7 @@ void Relay::Take(const RelayMessage& message, RankId from) {
 
 // The bytes of this rank's part of a request; 0 if it has none, as when it has left.
 std::uint64_t Relay::OwnBytes(const RelayMessage& launch) {
-  const auto found = reported_.find(Key{launch.key_hash, launch.key, launch.ticket});
+  const auto found = reported_.find(KeyOf(launch));
   if (found == reported_.end()) return 0;
   const PendingTable::Shared own = state_->pending.Find(found->second);
   return own != nullptr ? own->bytes : 0;
@@ -250,7 +273,7 @@ void Relay::Launch(const RelayMessage& message) {
   if (message.nccl == kNoNccl) {
     group_->segment().without_nccl().store(message.rank.index() + 1, std::memory_order_seq_cst);
   }
-  const auto found = reported_.find(Key{message.key_hash, message.key, message.ticket});
+  const auto found = reported_.find(KeyOf(message));
   if (found == reported_.end()) {  // no member of this host takes part
     if (message.seals) submission_->SealOpen();
     return;
@@ -265,8 +288,9 @@ void Relay::Launch(const RelayMessage& message) {
   Cell cell = {on_devices ? kOnDevice : kNotInArena, here_last ? kThisHostLast : kNotInArena, 0, kNotInArena};
   // With the result at hand, nobody asks what the other hosts have brought.
   const bool done = !message.data.empty();
-  void* const parts = done ? nullptr : StoreOutsideParts(communicator_, message.parts, &cell);
-  if (!done && parts == nullptr) return;  // the job was aborted
+  const bool has_parts = !done && !message.parts.empty();
+  void* const parts = has_parts ? StoreOutsideParts(communicator_, message.parts, &cell) : nullptr;
+  if (has_parts && parts == nullptr) return;  // the job was aborted
   Manifest other_manifest;
   int other_member = -1;
   const Arrival arrival = table.Arrive(place.slot, message.ticket, outside.value(), manifest, cell,

@@ -11,6 +11,9 @@
 //
 // relay_head.h says what the head decides, and how it cuts batches.
 //
+// Between many hosts, a relay makes a pause between two reports, and what becomes ready meanwhile goes into
+// one message: the head's time is mostly that of the messages of all hosts (docs/cluster-model.md).
+//
 // Whether NCCL moves a request is decided on the way: a report says whether all members have kept their
 // tensors on GPUs, and the launch whether all hosts have said so. Relays then say it at outside().
 //
@@ -28,8 +31,8 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <string>
-#include <tuple>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/common/clock.h"
@@ -53,22 +56,25 @@ class Relay {
   // something. Progress thread.
   bool SealOpen();
 
-  // Whether the head's answer may come soon, or there is soon room for a turn. Progress thread.
+  // Whether the head's answer may come soon, or there is soon room for a turn, or it is soon time to report.
+  // Progress thread.
   bool polls() const {
-    return (!reported_.empty() && Clock::now() < answer_expected_until_) || !turns_.empty();
+    return (!reported_.empty() && Clock::now() < answer_expected_until_) || !turns_.empty() || holds_back_;
   }
 
  private:
-  using Key = std::tuple<std::uint64_t, std::string, std::uint64_t>;  // hash, text, ticket
+  using Key = std::pair<std::uint32_t, std::uint64_t>;  // the key's number, ticket
   // A request that was launched, until its generation is retired.
   struct Launched {
     Place place;
     std::uint64_t ticket;
-    void* parts;  // in the arena: what the other hosts' ranks bring; nullptr if the result has come
+    void* parts;  // in the arena: what the other hosts' ranks bring; nullptr if nobody need know
   };
 
   bool ReportReady();
   void Report(const ReadinessTable::HostReady& ready);
+  static Key KeyOf(const RelayMessage& message) { return {message.description->key_number, message.ticket}; }
+  SharedDescription Describe(std::uint32_t slot, const Manifest& manifest);
   RelayPart PartOf(const ReadinessTable::HostReady& ready, MemberId member, const Manifest& manifest);
   bool ReportMembers();
   bool Receive();
@@ -88,11 +94,17 @@ class Relay {
   Communicator* const communicator_;
   LocalGroup* const group_;
   const Wire::Channel channel_;
-  std::unique_ptr<RelayHead> head_;    // if this is the head's host
-  std::vector<RelayMessage> reports_;  // to be sent to the head
+  Descriptions descriptions_;
+  SentNumbers numbers_;                          // in reports
+  std::unordered_map<int, KnownNumbers> known_;  // by the rank that sends them
+  std::unique_ptr<RelayHead> head_;              // if this is the head's host
+  std::vector<RelayMessage> reports_;            // to be sent to the head
 
   std::uint64_t incarnation_ = 0;
   std::uint64_t position_ = 0;     // in the ready log
+  const Clock::duration pause_;    // at least so long between two reports
+  Clock::time_point next_report_;  // not before
+  bool holds_back_ = false;        // there is something to report then
   std::map<Key, Place> reported_;  // not launched yet
   Clock::time_point answer_expected_until_;
   std::deque<Launched> launched_;

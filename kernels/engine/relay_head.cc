@@ -8,18 +8,21 @@
 
 namespace tf_smddp {
 
-RelayHead::RelayHead(MemberState* state, Relay relay)
+RelayHead::RelayHead(MemberState* state, Descriptions* descriptions, Relay relay)
     : state_(state),
+      descriptions_(descriptions),
       communicator_(state->communicator),
       channel_{communicator_->id(), Wire::Channel::kOrder},
       relay_(std::move(relay)),
-      order_(communicator_->hosts()) {
+      order_(communicator_->hosts()),
+      host_of_(static_cast<std::size_t>(communicator_->job().size()), -1) {
   std::vector<int> all;
   for (const std::vector<int>& host : communicator_->hosts()) all.insert(all.end(), host.begin(), host.end());
   std::sort(all.begin(), all.end());
   for (const std::vector<int>& host : communicator_->hosts()) {
     std::vector<std::size_t>& places = places_.emplace_back();
     for (const int rank : host) {
+      host_of_[static_cast<std::size_t>(rank)] = static_cast<int>(places_.size() - 1);
       places.push_back(
           static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin()));
     }
@@ -27,14 +30,10 @@ RelayHead::RelayHead(MemberState* state, Relay relay)
 }
 
 void RelayHead::Take(const RelayMessage& message, RankId from) {
-  const std::vector<std::vector<int>>& hosts = communicator_->hosts();
-  std::size_t host = 0;
-  while (host < hosts.size() && !std::binary_search(hosts[host].begin(), hosts[host].end(), from.value())) {
-    ++host;
-  }
-  if (host == hosts.size()) return;
+  const int host = host_of_[from.index()];
+  if (host < 0) return;
   std::vector<RelayMessage> decisions;
-  order_.Take(host, message, &decisions);
+  order_.Take(static_cast<std::size_t>(host), message, &decisions);
   for (RelayMessage& decision : decisions) Decide(std::move(decision));
 }
 
@@ -46,8 +45,12 @@ void RelayHead::Decide(RelayMessage decision) {
     }
     return Publish(decision);
   }
+  const SharedDescription whole =
+      std::exchange(decision.description, descriptions_->KeyOf(*decision.description));
   if (!decision.data.empty()) {
-    decision.data = {ResultOf(decision.manifest, static_cast<int>(decision.parts.size()), decision.data)};
+    const int num_ranks =
+        decision.parts.empty() ? communicator_->size() : static_cast<int>(decision.parts.size());
+    decision.data = {ResultOf(whole->manifest, num_ranks, decision.data)};
     // It is in no batch. Requests that all have reached before it are launched before it, since a
     // cancellation that comes after its end must not undo these.
     open_ |= !held_.empty();
@@ -69,7 +72,8 @@ bool RelayHead::SealOpen() {
   return true;
 }
 
-void RelayHead::Publish(const std::vector<RelayMessage>& decisions) {
+void RelayHead::Publish(std::vector<RelayMessage> decisions) {
+  Number(&decisions, &numbers_);
   const std::vector<std::vector<int>>& hosts = communicator_->hosts();
   const bool differ = std::any_of(decisions.begin(), decisions.end(), &HasSplits);
   std::string bytes;

@@ -30,8 +30,8 @@ class RelayHead {
     std::function<std::uint64_t(const RelayMessage&)> own_bytes;
   };
 
-  // `state` outlives it.
-  RelayHead(MemberState* state, Relay relay);
+  // Both outlive it.
+  RelayHead(MemberState* state, Descriptions* descriptions, Relay relay);
 
   // Takes what a rank's relay reports, and decides. A rank of no host of the communicator is ignored.
   void Take(const RelayMessage& message, RankId from);
@@ -44,14 +44,17 @@ class RelayHead {
 
  private:
   void Decide(RelayMessage decision);
-  void Publish(const std::vector<RelayMessage>& decisions);
+  void Publish(std::vector<RelayMessage> decisions);
   std::vector<RelayMessage> ForHost(std::size_t host, std::vector<RelayMessage> decisions) const;
 
   MemberState* const state_;
+  Descriptions* const descriptions_;
   Communicator* const communicator_;
   const Wire::Channel channel_;
   const Relay relay_;
   HostOrder order_;
+  SentNumbers numbers_;       // all hosts get the same ones
+  std::vector<int> host_of_;  // by rank of the job; -1: none
   // By host: where its ranks stand among those of the communicator.
   std::vector<std::vector<std::size_t>> places_;
   std::vector<RelayMessage> held_;  // launches of the open batch

@@ -1,13 +1,6 @@
 #include "kernels/engine/sequencer.h"
 
 namespace tf_smddp {
-namespace {
-
-// The places of the first tensors of groups between hosts; those of the n-th are an n-th as many, but at
-// least Place::kMostGenerations (Note [Places between hosts] in pending.h).
-constexpr std::uint64_t kGroupPlaces = 4096;
-
-}  // namespace
 
 Status Sequencer::CheckOwed(StepId step) {
   while (!owed_.empty() && memory_->WasDelivered(owed_.front().origin))
@@ -139,7 +132,7 @@ std::string Sequencer::KeyOf(const Pairing& pairing, bool wired) {
   switch (pairing.kind) {
     case Pairing::kGroup: {
       const std::string key = "group/" + std::to_string(pairing.param_index);
-      const std::uint64_t keys = kGroupPlaces / Place::kMostGenerations / (pairing.param_index + 1);
+      const std::uint64_t keys = Place::NumOfGroups(pairing.param_index) / Place::kMostGenerations;
       if (!wired || keys < 2) return key;
       return key + '/' + std::to_string(NumberOf(pairing.ticket) / Place::kMostGenerations % keys);
     }
@@ -151,6 +144,12 @@ std::string Sequencer::KeyOf(const Pairing& pairing, bool wired) {
       return "name/" + pairing.name;
   }
   __builtin_unreachable();
+}
+
+std::string Sequencer::KeyBetweenHosts(const std::string& key) {
+  const std::string group = "group/";
+  if (key.compare(0, group.size(), group) != 0) return key;
+  return key.substr(0, key.find('/', group.size()));
 }
 
 void Sequencer::NameEnded(const std::string& name, std::uint64_t incarnation) {

@@ -57,8 +57,7 @@ class Sequencer {
   Status DrawTicket(StepId step, std::uint64_t* ticket);
 
   // Gives `request` its position. May wait (Note [Turns]). On OK the caller is *inside* the incarnation until
-  // it calls Exit, and must not wait for another rank there. An exception is the express lane: it waits for
-  // peers that have begun to meet, up to the end of the job. Errors: Internal as above; InvalidArgument when
+  // it calls Exit, and must not wait for another rank there. Errors: Internal as above; InvalidArgument when
   // a request of the same name is under way. After an error, *tell says whether the step must fail on the
   // other ranks, which may wait for this request. Any thread but the engine's own.
   Status Enter(const Request& request, Position* position, bool* tell);
@@ -103,6 +102,10 @@ class Sequencer {
   // Returns the key of requests with this pairing. `wired`: there are several hosts; a group's tickets then
   // use several keys in turn (Note [Places between hosts] in pending.h).
   static std::string KeyOf(const Pairing& pairing, bool wired);
+
+  // Returns the name that `key` has between hosts: there a group's tensor has one key, since its ticket says
+  // which of the several was meant.
+  static std::string KeyBetweenHosts(const std::string& key);
 
   // Progress thread only: the end of an incarnation, in this order.
 

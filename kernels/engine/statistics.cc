@@ -29,7 +29,6 @@ void CombineAll(CollectiveStats* to, const CollectiveStats& other, Combine combi
   to->nccl_bytes = combine(to->nccl_bytes, other.nccl_bytes);
   to->in_place_bytes = combine(to->in_place_bytes, other.in_place_bytes);
   to->small_calls = combine(to->small_calls, other.small_calls);
-  to->express_calls = combine(to->express_calls, other.express_calls);
   to->waiting_seconds = combine(to->waiting_seconds, other.waiting_seconds);
   to->moving_seconds = combine(to->moving_seconds, other.moving_seconds);
 }
@@ -54,8 +53,7 @@ std::string KindsToJson(const StatsByKind& kinds) {
             Field("errors", stats.errors) + ", " + Field("bytes", stats.bytes) + ", " +
             Field("staged_bytes", stats.staged_bytes) + ", " + Field("nccl_bytes", stats.nccl_bytes) + ", " +
             Field("in_place_bytes", stats.in_place_bytes) + ", " + Field("small_calls", stats.small_calls) +
-            ", " + Field("express_calls", stats.express_calls) + ", " +
-            Field("waiting_seconds", stats.waiting_seconds) + ", " +
+            ", " + Field("waiting_seconds", stats.waiting_seconds) + ", " +
             Field("moving_seconds", stats.moving_seconds) + "}";
   }
   return text + "}";
@@ -72,7 +70,7 @@ void AddByKind(const StatsByKind& from, StatsByKind* to) {
 }
 
 void CommunicatorCounters::Completed(CollectiveKind kind, std::uint64_t bytes, const Cost& cost) {
-  OfKind& of = Of(usual_, kind);
+  OfKind& of = Of(kind);
   Add(&of.calls, 1);
   Add(&of.bytes, bytes);
   if (cost.staged) Add(&of.staged_bytes, bytes);
@@ -83,21 +81,10 @@ void CommunicatorCounters::Completed(CollectiveKind kind, std::uint64_t bytes, c
   Add(&of.moving_ns, Nanoseconds(cost.moving));
 }
 
-void CommunicatorCounters::CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost,
-                                            bool of_group) {
-  OfKind& of = Of(express_, kind);
-  AddAlone(&of.calls, 1);
-  AddAlone(&of.bytes, bytes);
-  if (cost.in_place) AddAlone(&of.in_place_bytes, bytes);
-  AddAlone(&of.waiting_ns, Nanoseconds(cost.waiting));
-  AddAlone(&of.moving_ns, Nanoseconds(cost.moving));
-  if (!of_group) AddAlone(&express_blocked_ns_, Nanoseconds(cost.waiting + cost.moving));
-}
-
-void CommunicatorCounters::Failed(CollectiveKind kind) { Add(&Of(usual_, kind).errors, 1); }
+void CommunicatorCounters::Failed(CollectiveKind kind) { Add(&Of(kind).errors, 1); }
 
 void CommunicatorCounters::Moved(CollectiveKind kind, Clock::duration time) {
-  Add(&Of(usual_, kind).moving_ns, Nanoseconds(time));
+  Add(&Of(kind).moving_ns, Nanoseconds(time));
 }
 
 void CommunicatorCounters::RanBatch(std::uint64_t bytes) {
@@ -148,11 +135,8 @@ CollectiveStats CommunicatorCounters::Read(const OfKind& of) {
 void CommunicatorCounters::Take(bool reset, CommunicatorStats* stats) {
   std::lock_guard<std::mutex> lock(mu_);
   CommunicatorStats now;
-  for (std::size_t kind = 0; kind < usual_.size(); ++kind) {
-    now.collectives[kind] = Read(usual_[kind]);
-    CollectiveStats express = Read(express_[kind]);
-    express.small_calls = express.express_calls = express.calls;
-    now.collectives[kind].Add(express);
+  for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+    now.collectives[kind] = Read(kinds_[kind]);
     stats->collectives[kind] = now.collectives[kind];
     stats->collectives[kind].Subtract(before_.collectives[kind]);
   }
@@ -162,7 +146,7 @@ void CommunicatorCounters::Take(bool reset, CommunicatorStats* stats) {
   now.failures = failures_.load(std::memory_order_relaxed);
   now.steps = steps_.load(std::memory_order_relaxed);
   now.last_steps = last_steps_.load(std::memory_order_relaxed);
-  now.blocked_seconds = Seconds(blocked_ns_) + Seconds(express_blocked_ns_);
+  now.blocked_seconds = Seconds(blocked_ns_);
   stats->batches = now.batches - before_.batches;
   stats->batch_bytes = now.batch_bytes - before_.batch_bytes;
   stats->deferred = now.deferred - before_.deferred;

@@ -26,8 +26,7 @@ struct Cost {
   Clock::duration moving{};   // reading, combining and writing data
   bool staged = false;        // through windows, since some rank's tensor lay in private memory
   bool in_place = false;      // the result took the place of the input
-  bool small = false;         // without a batch: by the rank that arrived last,
-  bool express = false;       // or in the express lane
+  bool small = false;         // without a batch, by the rank that arrived last
   bool nccl = false;          // by NCCL, in the memory of GPUs
   Clock::time_point begun{};  // when this rank began with its batch; not set when it had nothing to do
 };
@@ -41,7 +40,6 @@ struct CollectiveStats {
   std::uint64_t nccl_bytes = 0;      // of those that NCCL moved
   std::uint64_t in_place_bytes = 0;  // of those whose result took the place of the input
   std::uint64_t small_calls = 0;     // without a batch
-  std::uint64_t express_calls = 0;   // of those, in the express lane
   double waiting_seconds = 0;
   double moving_seconds = 0;
 
@@ -84,9 +82,6 @@ struct EngineStats {
 class CommunicatorCounters {
  public:
   void Completed(CollectiveKind kind, std::uint64_t bytes, const Cost& cost);
-  // Counts a request that ended in the express lane; one thread at a time. If it is not one of several
-  // tensors of a group, it counts as blocked, too.
-  void CompletedExpress(CollectiveKind kind, std::uint64_t bytes, const Cost& cost, bool of_group);
   void Failed(CollectiveKind kind);
   // Counts the time in which this rank reduced a small request for all ranks.
   void Moved(CollectiveKind kind, Clock::duration time);
@@ -98,7 +93,7 @@ class CommunicatorCounters {
   // last tensor of a group to the end of the group, since a step has nothing else to compute by then; and
   // from the submission of any other request to its end. Times that overlap count once. `arrived_last`: all
   // other ranks had submitted it before this one. In a group the first tensor counts, since exactly one rank
-  // is the last to arrive there, in whatever order each submits the tensors. (None is, in the express lane.)
+  // is the last to arrive there, in whatever order each submits the tensors.
   // Returns the number of the step that has ended with it, from 1 on since the communicator was made, or 0.
   std::uint64_t Blocked(const Pairing& pairing, Clock::time_point submitted, Clock::time_point now,
                         bool arrived_last = false);
@@ -117,23 +112,16 @@ class CommunicatorCounters {
     Counter calls{0}, errors{0}, bytes{0}, staged_bytes{0}, nccl_bytes{0}, in_place_bytes{0}, small_calls{0},
         waiting_ns{0}, moving_ns{0};
   };
-  using OfKinds = std::array<OfKind, kNumCollectiveKinds>;
 
   static void Add(Counter* counter, std::uint64_t value) {
     counter->fetch_add(value, std::memory_order_relaxed);
   }
-  // For a counter that only one thread adds to. It takes a tenth of the time.
-  static void AddAlone(Counter* counter, std::uint64_t value) {
-    counter->store(counter->load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
-  }
   static CollectiveStats Read(const OfKind& of);
-  static OfKind& Of(OfKinds& kinds, CollectiveKind kind) { return kinds[static_cast<std::size_t>(kind)]; }
+  OfKind& Of(CollectiveKind kind) { return kinds_[static_cast<std::size_t>(kind)]; }
 
   // Since the communicator was made.
-  OfKinds usual_;    // requests that ended elsewhere than in the express lane
-  OfKinds express_;  // requests that ended in the express lane
-  Counter batches_{0}, batch_bytes_{0}, deferred_{0}, failures_{0}, steps_{0}, last_steps_{0};
-  Counter blocked_ns_{0}, express_blocked_ns_{0};
+  std::array<OfKind, kNumCollectiveKinds> kinds_;
+  Counter batches_{0}, batch_bytes_{0}, deferred_{0}, failures_{0}, steps_{0}, last_steps_{0}, blocked_ns_{0};
 
   struct Group {
     std::uint32_t completed = 0;

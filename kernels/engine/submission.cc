@@ -2,10 +2,8 @@
 
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <utility>
 
-#include "kernels/engine/own_callbacks.h"
 #include "kernels/engine/resolve.h"
 
 namespace tf_smddp {
@@ -24,7 +22,6 @@ Submission::Submission(MemberState* state, Failures* failures, Delivery* deliver
       delivery_(delivery),
       order_(&state->group->segment().launch_log(), &state->group->segment().ready_log(),
              static_cast<std::uint64_t>(state->communicator->config().bucket_cap_bytes)),
-      express_(state->communicator),
       nccl_use_(state->communicator) {}
 
 void Submission::Refuse(const Status& reason) {
@@ -50,23 +47,17 @@ std::uint64_t Submission::Submit(Request&& request) {
   // thread naps and looks for messages.
   const bool computes = state_->communicator->wired() && request.input.on_host() && !request.seals_at_once;
   last_group_.store(computes ? position.group : Sequencer::GroupState::kNoGroup, std::memory_order_relaxed);
-  const std::uint64_t incarnation = position.incarnation;
-  Clock::time_point submitted;
-  if (RunExpress(request, manifest, position, &submitted)) {
-    state_->sequencer.Exit(incarnation);
-    OwnCallbacks::Call(request.done, Status());  // only now: it may do anything
-    return 0;
-  }
+  state_->stalls->Submitted(manifest, state_->communicator->id());
   const auto pending = std::make_shared<PendingRequest>();
   const std::uint64_t id = next_id_.fetch_add(1);
   pending->id = id;
   pending->request = std::move(request);
   pending->manifest = manifest;
   pending->ticket = position.ticket;
-  pending->incarnation = incarnation;
+  pending->incarnation = position.incarnation;
   pending->open = position.open;
   pending->bytes = InputBytes(pending->request);
-  pending->submitted = submitted;
+  pending->submitted = Clock::now();
   PendingTable::Added added = PendingTable::Added::kClosed;
   const std::string key = Sequencer::KeyOf(pending->request.pairing, state_->communicator->wired());
   status = state_->group->table().FindSlot(key, &pending->slot);
@@ -80,7 +71,7 @@ std::uint64_t Submission::Submit(Request&& request) {
       added = PendingTable::Added::kDeferred;
     }
   }
-  state_->sequencer.Exit(incarnation);
+  state_->sequencer.Exit(position.incarnation);
   if (added == PendingTable::Added::kEntered) {
     // The next request of its key may have waited for this one (Note [Places between hosts] in pending.h).
     if (state_->communicator->wired() && state_->pending.has_deferred()) state_->group->RingSelf();
@@ -97,57 +88,23 @@ std::uint64_t Submission::Submit(Request&& request) {
     if (status.code() == StatusCode::kDeviceLost) {
       state_->communicator->job().Abort(text);
     } else {
-      failures_->Fail(incarnation, pending->request.step, text);
+      failures_->Fail(pending->incarnation, pending->request.step, text);
     }
   } else if (added == PendingTable::Added::kTwin) {
     status = InvalidArgument(DescribeManifest(pending->manifest) +
                              " was submitted twice in one execution of its group; give each tensor its own "
                              "param_index below num_params");
     // The other ranks may have taken theirs, and would wait for a second one from here.
-    failures_->Fail(incarnation, pending->request.step, "on " + state_->RankName() + ", " + status.message());
+    failures_->Fail(pending->incarnation, pending->request.step,
+                    "on " + state_->RankName() + ", " + status.message());
   } else {
     status = state_->pending.refusal();
   }
   delivery_->FreeSpans(pending.get());
   state_->stalls->Ended(1);
-  delivery_->CountFailed(pending->request, submitted, pending->cost);
+  delivery_->CountFailed(pending->request, pending->submitted, pending->cost);
   pending->request.done(status);
   return 0;
-}
-
-// Announces the submission, sets *submitted, and tries the express lane, in the incarnation of `position`,
-// which this thread is inside. True when the request is done, but for its callback.
-bool Submission::RunExpress(const Request& request, const Manifest& manifest,
-                            const Sequencer::Position& position, Clock::time_point* submitted) {
-  const std::uint64_t bytes = InputBytes(request);
-  std::optional<Express::Try> express;
-  if (position.open && !OwnCallbacks::TooDeep()) {
-    express.emplace(&express_, request, manifest, position.ticket, bytes);
-    express->Post();
-  }
-  state_->stalls->Submitted(manifest, state_->communicator->id());  // while the other ranks' posts come
-  Cost cost;
-  const bool done = express.has_value() && express->Finish(&cost);
-  // The clock is read afterwards, since reading it takes a tenth of the time that the lane takes.
-  const bool timed = state_->timeline->running();
-  if (!done || timed) *submitted = Clock::now() - cost.waiting - cost.moving;
-  if (!done) return false;
-  cost.express = true;
-  cost.in_place = bytes > 0 && request.output.data == request.input.data;
-  state_->stalls->Ended(1);
-  const bool of_group = request.pairing.kind == Pairing::kGroup && request.pairing.num_params > 1;
-  state_->counters->CompletedExpress(request.operation.kind, bytes, cost, of_group);  // in this thread's turn
-  std::uint64_t step = 0;  // that has ended with it
-  if (of_group) {
-    const Clock::time_point now = Clock::now();
-    step = state_->counters->Blocked(request.pairing, now - cost.waiting - cost.moving, now);
-  }
-  if (timed) {
-    const Clock::time_point now = Clock::now();
-    state_->timeline->Add(request, bytes, *submitted, cost, now);
-    if (step > 0) state_->timeline->AddStep(request.communicator, step, now);
-  }
-  return true;
 }
 
 // Fills the cell: where the tensor lies in shared memory. A small tensor in private memory is copied into a
@@ -340,26 +297,20 @@ std::uint64_t Submission::Missing(const PendingRequest& pending, bool entered) {
 }
 
 void Submission::CollectWaiting(Clock::time_point before, std::vector<WaitingRequest>* waiting) {
-  const auto add = [&](const Manifest& manifest, Clock::time_point since, std::uint64_t missing, bool ready,
-                       const std::string& device) {
-    if (since > before) return;
-    WaitingRequest each;
-    each.missing = state_->communicator->ToRanks(missing);
-    if (each.missing.empty()) return;
-    each.members = state_->communicator->ToRanks(~std::uint64_t{0});
-    each.submitted = since;
-    each.request = {manifest, state_->communicator->id(), ready, device};
-    waiting->push_back(each);
-  };
   state_->pending.ForEach([&](const PendingRequest& pending, bool entered) {
-    if (pending.submitted > before) return;  // Missing takes its time
+    if (pending.submitted > before) return;
     const std::uint64_t missing = Missing(pending, entered);
     const bool on_device = missing == 0 && !entered && !pending.placed();
-    add(pending.manifest, pending.submitted, on_device ? std::uint64_t{1} << state_->group->index() : missing,
-        entered && state_->IsReady(pending), on_device ? pending.request.input.kind->name() : "");
+    WaitingRequest each;
+    each.missing =
+        state_->communicator->ToRanks(on_device ? std::uint64_t{1} << state_->group->index() : missing);
+    if (each.missing.empty()) return;
+    each.members = state_->communicator->ToRanks(~std::uint64_t{0});
+    each.submitted = pending.submitted;
+    each.request = {pending.manifest, state_->communicator->id(), entered && state_->IsReady(pending),
+                    on_device ? pending.request.input.kind->name() : ""};
+    waiting->push_back(each);
   });
-  const Express::Late late = express_.late();
-  add(late.manifest, late.since, late.behind, /*ready=*/true, "");
 }
 
 }  // namespace tf_smddp

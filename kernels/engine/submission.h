@@ -1,9 +1,8 @@
 // Submission: takes a request of one communicator until it is launched.
 //
-// Place in the stack: between Engine (any thread submits) and Progress (reads the launch log). A request
-// tries the express lane first. Otherwise it is entered in the readiness table; the rank that arrives last
-// launches it. It reduces a small request on the spot, for all ranks, and the launch log then says that it is
-// done.
+// Place in the stack: between Engine (any thread submits) and Progress (reads the launch log). A request is
+// entered in the readiness table; the rank that arrives last launches it. It reduces a small request on the
+// spot, for all ranks, and the launch log then says that it is done.
 #ifndef TF_SMDDP_KERNELS_ENGINE_SUBMISSION_H_
 #define TF_SMDDP_KERNELS_ENGINE_SUBMISSION_H_
 
@@ -12,7 +11,6 @@
 #include <vector>
 
 #include "kernels/engine/delivery.h"
-#include "kernels/engine/express.h"
 #include "kernels/engine/failures.h"
 #include "kernels/engine/gradient_check.h"
 #include "kernels/engine/member_state.h"
@@ -28,7 +26,7 @@ class Submission {
   Submission(MemberState* state, Failures* failures, Delivery* delivery);
 
   // Takes a valid request. Its callback is called later with the outcome, or at once, in this thread, when
-  // the engine refuses it, or it is done. Returns its id, or 0. Any thread.
+  // the engine refuses it. Returns its id, or 0 when it was refused. Any thread.
   std::uint64_t Submit(Request&& request);
 
   // Ends waits in here, and refuses what is submitted from now on: the communicator is being removed. Any
@@ -71,8 +69,6 @@ class Submission {
   void CollectWaiting(Clock::time_point before, std::vector<WaitingRequest>* waiting);
 
  private:
-  bool RunExpress(const Request& request, const Manifest& manifest, const Sequencer::Position& position,
-                  Clock::time_point* submitted);
   Status PlaceData(PendingRequest* pending);
   Status Bounce(PendingRequest* pending);
   bool Enter(PendingRequest* pending);
@@ -83,7 +79,6 @@ class Submission {
   Failures* const failures_;
   Delivery* const delivery_;
   LaunchOrder order_;
-  Express express_;
   NcclUse nccl_use_;
   GradientCheck gradient_check_;
   std::atomic<std::uint64_t> next_id_{1};

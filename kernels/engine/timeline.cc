@@ -93,7 +93,6 @@ void Timeline::Add(const Request& request, std::uint64_t bytes, Clock::time_poin
   std::string way = "direct";
   if (cost.staged) way = "staged";
   if (cost.small) way = "small";
-  if (cost.express) way = "express";
   if (failed) way = "failed";
   add('b', submitted, name,
       R"(,"args":{"bytes":)" + std::to_string(bytes) + R"(,"dtype":")" + DTypeName(request.operation.dtype) +

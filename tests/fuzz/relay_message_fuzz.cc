@@ -3,15 +3,28 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-#include <vector>
 
 #include "kernels/control/relay_message.h"
 
+namespace {
+
+struct Receiver {
+  tf_smddp::Descriptions descriptions;
+  tf_smddp::KnownNumbers known;
+};
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  std::vector<tf_smddp::RelayMessage> messages, again;
-  if (!tf_smddp::Decode(bytes, &messages)) return 0;
-  const std::string written = tf_smddp::Encode(messages);
-  if (!tf_smddp::Decode(written, &again) || tf_smddp::Encode(again) != written) std::abort();
+  Receiver first, second;
+  tf_smddp::Decode(bytes, &first.descriptions, &first.known, [&](const tf_smddp::RelayMessage& message) {
+    const std::string written = tf_smddp::Encode({message});
+    std::string again;
+    const auto write = [&](const tf_smddp::RelayMessage& read) { again += tf_smddp::Encode({read}); };
+    if (!tf_smddp::Decode(written, &second.descriptions, &second.known, write) || again != written) {
+      std::abort();
+    }
+  });
   return 0;
 }

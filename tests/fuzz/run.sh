@@ -26,7 +26,7 @@ texts="kernels/common/utf8.cc"
 manifest="kernels/control/manifest.cc kernels/common/types.cc kernels/common/decimal_text.cc $texts"
 # shellcheck disable=SC2086
 {
-  run relay_message_fuzz kernels/control/relay_message.cc $manifest
+  run relay_message_fuzz kernels/control/relay_message.cc kernels/control/descriptions.cc $manifest
   run manifest_fuzz $manifest
   run bootstrap_messages_fuzz kernels/control/bootstrap_messages.cc $texts
   run launch_log_fuzz kernels/control/launch_log.cc

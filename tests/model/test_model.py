@@ -58,7 +58,6 @@ ALWAYS_FOUND = {
     "FINISHES_AHEAD",
     "NOT_EXCUSED",
     "OWED_RING_TAKEN_LATE",
-    "WITHDRAWS_UNASKED",
     "FAILS_AT_ONCE",
 }
 
@@ -111,20 +110,6 @@ THREAD_MUTATIONS: Dict[str, Tuple[str, ...]] = {
     "OWED_BEFORE_PUBLISHED": ("PEERS=1", "CALLERS=1"),
 }
 
-# ... and express_lane.pml.
-LANE_SCENARIOS: Dict[str, Tuple[str, ...]] = {
-    "lane_of_two": ("MEMBERS=2", "OPERATIONS=3"),
-    "lane_of_three": ("MEMBERS=3", "OPERATIONS=1"),
-}
-LANE_MUTATIONS: Dict[str, Tuple[str, ...]] = {
-    "ONE_LOOK": ("MEMBERS=3", "OPERATIONS=1"),
-    "WITHDRAWS_UNASKED": ("MEMBERS=2", "OPERATIONS=1"),
-    "LOOKS_BEFORE_LEAVING": ("MEMBERS=2", "OPERATIONS=1"),
-    "LEAVING_COUNTS": ("MEMBERS=2", "OPERATIONS=1"),
-    "ONE_LINE": ("MEMBERS=2", "OPERATIONS=2"),
-    "OLD_FORGOTTEN": ("MEMBERS=2", "OPERATIONS=2"),
-}
-
 # ... and hosts.pml.
 HOST_SCENARIOS: Dict[str, Tuple[str, ...]] = {
     "hosts_fail": ("REQUESTS=3", "FAILURES=1"),
@@ -152,11 +137,10 @@ HOST_MUTATIONS: Dict[str, Tuple[str, ...]] = {
 
 SOURCES = {
     **dict.fromkeys([*THREAD_SCENARIOS, *THREAD_MUTATIONS], "progress_thread"),
-    **dict.fromkeys([*LANE_SCENARIOS, *LANE_MUTATIONS], "express_lane"),
     **dict.fromkeys([*HOST_SCENARIOS, *HOST_MUTATIONS], "hosts"),
 }
-ALL_SCENARIOS = {**SCENARIOS, **THREAD_SCENARIOS, **LANE_SCENARIOS, **HOST_SCENARIOS}
-ALL_MUTATIONS = {**MUTATIONS, **THREAD_MUTATIONS, **LANE_MUTATIONS, **HOST_MUTATIONS}
+ALL_SCENARIOS = {**SCENARIOS, **THREAD_SCENARIOS, **HOST_SCENARIOS}
+ALL_MUTATIONS = {**MUTATIONS, **THREAD_MUTATIONS, **HOST_MUTATIONS}
 
 
 @pytest.fixture(scope="module")

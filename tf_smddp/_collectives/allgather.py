@@ -26,19 +26,11 @@ def allgather(tensor: Any, name: Optional[str] = None, process_set: Optional[Pro
         tensor: this rank's rows: a tensor or what becomes one, of a floating, complex or integer type, or
             bool. Type and shape are the same on all ranks, but for the first dimension, which may be
             anything, 0 too. A scalar counts as one row.
-        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
-            graph tensors meet by it; there the default is the node's name.
+        name: as in `allreduce`.
         process_set: the ranks that take part; None is all.
 
     Returns:
         All rows, the same on all ranks.
-
-    Raises:
-        RuntimeError: before `init`, or in a function that tf.data runs.
-        TypeError: the tensor's type is not supported.
-        ValueError: this rank is not in `process_set`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
-            the text says which, and what to do.
     """
     check_call_site("allgather")
     communicator = communicator_of(process_set, "allgather")
@@ -61,10 +53,6 @@ def grouped_allgather(
 
     Returns:
         All rows of each, in the same order.
-
-    Raises:
-        RuntimeError, TypeError, ValueError, tf.errors.InternalError, tf.errors.FailedPreconditionError: as in
-            `allgather`.
     """
     check_call_site("grouped_allgather")
     communicator = communicator_of(process_set, "grouped_allgather")

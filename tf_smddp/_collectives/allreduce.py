@@ -126,10 +126,6 @@ def grouped_allreduce(
 
     Returns:
         The reductions, in the same order.
-
-    Raises:
-        RuntimeError, TypeError, ValueError, tf.errors.InternalError, tf.errors.FailedPreconditionError: as in
-            `allreduce`.
     """
     check_call_site("grouped_allreduce")
     tensors = check_list(tensors, "grouped_allreduce")

@@ -34,8 +34,7 @@ def alltoall(
         splits: how many rows go to each rank: a vector of integers, one for each rank that takes part, which
             add up to the tensor's rows; 0 is allowed. None splits evenly, and then the number of rows must be
             a multiple of the number of ranks.
-        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
-            graph tensors meet by it; there the default is the node's name.
+        name: as in `allreduce`.
         process_set: the ranks that take part; None is all.
 
     Returns:
@@ -43,12 +42,9 @@ def alltoall(
         those, and a vector of how many came from each rank (int64).
 
     Raises:
-        RuntimeError: before `init`, or in a function that tf.data runs.
         TypeError: an argument is of a wrong type, or the tensor's type is not supported.
         ValueError: the tensor is a scalar, the splits don't fit, or this rank is not in `process_set`.
         tf.errors.InvalidArgumentError: the splits don't fit, where that is not known before.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
-            the text says which, and what to do.
     """
     check_call_site("alltoall")
     communicator = communicator_of(process_set, "alltoall")

@@ -17,19 +17,12 @@ def barrier(name: Optional[str] = None, process_set: Optional[ProcessSet] = None
     Collective: every rank must call this, in the same order as its other collectives.
 
     Args:
-        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
-            graph barriers meet by it; there the default is the node's name.
+        name: as in `allreduce`.
         process_set: the ranks that take part; None is all.
 
     Returns:
         In a v1 graph the operation, to be run in a session. Else None: in eager mode all ranks have come
         then, and a `tf.function` waits at this place among its other stateful operations.
-
-    Raises:
-        RuntimeError: before `init`, or in a function that tf.data runs.
-        ValueError: this rank is not in `process_set`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
-            the text says which, and what to do.
     """
     check_call_site("barrier")
     communicator = communicator_of(process_set, "barrier")

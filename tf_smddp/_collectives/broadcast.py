@@ -30,19 +30,15 @@ def broadcast(
         tensor: the value on the root; on the others something of the same shape and type. A tensor or what
             becomes one, of a floating, complex or integer type, or bool.
         root_rank: the rank whose values all get: a rank of the job, also with a process set.
-        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
-            graph tensors meet by it; there the default is the node's name.
+        name: as in `allreduce`.
         process_set: the ranks that take part; None is all.
 
     Returns:
         A tensor of the same shape and type.
 
     Raises:
-        RuntimeError: before `init`, or in a function that tf.data runs.
         TypeError: the tensor's type is not supported, or `root_rank` is not an integer.
         ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
-            the text says which, and what to do.
     """
     check_call_site("broadcast")
     communicator = communicator_of(process_set, "broadcast")
@@ -72,12 +68,9 @@ def broadcast_variables(
         has assigned them then, and a `tf.function` does it at this place.
 
     Raises:
-        RuntimeError: before `init`, or in a function that tf.data runs.
         TypeError: something is not a variable, a variable's type is not supported, or `root_rank` is not an
             integer.
         ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, also in the number of
-            variables, or one is gone; the text says which, and what to do.
     """
     return broadcast_with_name(variables, root_rank, process_set, None)
 

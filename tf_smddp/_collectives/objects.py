@@ -212,8 +212,6 @@ def broadcast_object(
             all ranks: they call different things, or one could not unpickle the object (the text says which).
         TypeError: `root_rank` is not an integer. On all ranks: the root could not pickle the object.
         ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
-            the text says which, and what to do.
     """
     runtime.require_initialized("broadcast_object")
     root_rank = check_root(root_rank, process_set, "broadcast_object")
@@ -240,7 +238,5 @@ def allgather_object(
             all ranks: they call different things, or one could not unpickle an object (the text says which).
         TypeError: on all ranks: one could not pickle its object (the text says which).
         ValueError: this rank is not in `process_set`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
-            the text says which, and what to do.
     """
     return list(exchange(obj, Pattern.ALLGATHER, NO_ROOT, "allgather_object", name, process_set).values())

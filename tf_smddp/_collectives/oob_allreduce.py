@@ -41,20 +41,12 @@ def oob_allreduce(
         compression: one of `Compression`'s, as in `allreduce`, or your own compressor,
             which is applied around the op.
         op: how to combine; None is AVERAGE. The original had AVERAGE only.
-        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
-            graph tensors meet by it; there the default is the node's name.
+        name: as in `allreduce`.
         process_set: the ranks that take part; None is all.
 
     Returns:
         A dense tensor of the same shape and type: integers stay integers, and their average is cut towards
         zero. For a structure, the same structure of tensors.
-
-    Raises:
-        RuntimeError: before `init`, or in a function that tf.data runs.
-        TypeError: a type is not supported.
-        ValueError: `op` is not defined for a type, or this rank is not in `process_set`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
-            the text says which, and what to do.
     """
     check_call_site("oob_allreduce")
     reduce_op = resolve_reduce_op(op)

@@ -30,8 +30,6 @@ def overlap(tensor: Any) -> tf.Tensor:
 
     Raises:
         TypeError: it is no tensor, and cannot become one.
-
-    Source: `smdistributed.dataparallel.tensorflow.overlap`, SageMaker Python SDK documentation.
     """
     return _marked(to_tensor(tensor, "overlap"))
 

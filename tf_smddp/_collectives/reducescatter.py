@@ -45,8 +45,7 @@ def reducescatter(
         tensor: what to combine: a tensor or what becomes one, with at least one dimension, of the same type
             and shape on all ranks.
         op: how to combine; None is AVERAGE. Not all are defined for bool and complex types, see `ReduceOp`.
-        name: a name for error messages and for the node, the same on all ranks, which compare it. In a v1
-            graph tensors meet by it; there the default is the node's name.
+        name: as in `allreduce`.
         prescale_factor: every rank's tensor is multiplied by it first; only floating and complex types.
         postscale_factor: the result is multiplied by it.
         process_set: the ranks that take part; None is all.
@@ -56,12 +55,7 @@ def reducescatter(
         rows over n ranks, the first r mod n ranks get one more.
 
     Raises:
-        RuntimeError: before `init`, or in a function that tf.data runs.
-        TypeError: an argument is of a wrong type, or the tensor's type is not supported.
-        ValueError: the tensor is a scalar, `op` or a factor is not defined for the type, or this rank is
-            not in `process_set`.
-        tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks disagree, or one is gone;
-            the text says which, and what to do.
+        ValueError: the tensor is a scalar.
     """
     check_call_site("reducescatter")
     reduce_op = resolve_reduce_op(op)
@@ -98,10 +92,6 @@ def grouped_reducescatter(
 
     Returns:
         This rank's rows of each result, in the same order.
-
-    Raises:
-        RuntimeError, TypeError, ValueError, tf.errors.InternalError, tf.errors.FailedPreconditionError: as in
-            `reducescatter`.
     """
     check_call_site("grouped_reducescatter")
     reduce_op = resolve_reduce_op(op)

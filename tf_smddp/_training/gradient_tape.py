@@ -60,9 +60,7 @@ class DistributedGradientTape(tf.GradientTape):
                 them by the number of ranks), which is better if a step uses few of many rows. True needs
                 memory for one table; False for the rows of all ranks, which grow with the number of ranks.
                 With True, large tables travel between hosts as rows, too, where all ranks together use less
-                than about half as many rows as the table has; this needs memory for these rows. (The
-                documentation of SMDDP gives False as the default, but its change log says that gradients are
-                made dense since 1.2.1.)
+                than about half as many rows as the table has; this needs memory for these rows.
             op: how to combine the gradients; None is AVERAGE.
             process_set: the ranks that take part; None is all. Only with all, ranks compare their weights
                 before the first gradients.
@@ -111,11 +109,8 @@ class DistributedGradientTape(tf.GradientTape):
             are dense, except for sparse gradients with `sparse_as_dense=False`.
 
         Raises:
-            RuntimeError: before `init`, or in a function that tf.data runs.
             ValueError: a gradient is sparse, `sparse_as_dense` is False, and the op neither SUM nor AVERAGE;
                 or this rank is not in the process set.
-            tf.errors.InternalError, tf.errors.FailedPreconditionError: the ranks run different collectives,
-                or a rank has ended; the text names the rank and the remedy.
         """
         check_call_site("DistributedGradientTape.gradient")
         warn_within_fit()

@@ -28,8 +28,6 @@ def start_profiler(file: Union[str, os.PathLike], append_rank: bool = True) -> N
         TypeError: `file` is not a path.
         RuntimeError: before `init` or after `shutdown`, a timeline is being written already, or the file
             cannot be written (the text says why).
-
-    Source: `smdistributed.dataparallel.start_profiler`.
     """
     require_initialized("start_profiler")
     start_timeline(of_this_rank(file) if append_rank else file)
@@ -40,8 +38,6 @@ def stop_profiler() -> None:
 
     Raises:
         RuntimeError: a part of the file could not be written.
-
-    Source: `smdistributed.dataparallel.stop_profiler`.
     """
     stop_timeline()
 
@@ -69,10 +65,9 @@ def stats(reset: bool = False, all_ranks: bool = False) -> Any:
           (completed calls), "errors" (calls that have ended with an error), "bytes" (of this rank's inputs),
           "staged_bytes" (the part of "bytes" that was copied through windows, because some rank's tensor was
           in private memory), "nccl_bytes" (the part that NCCL moved between GPUs), "in_place_bytes" (the part
-          whose result replaced the input), "small_calls" (calls without a batch), "express_calls" (the part
-          of "small_calls" in the express lane), "waiting_seconds" (the sum of all calls' waiting times for
-          other ranks), "moving_seconds" (the time spent reading, combining and writing data; on GPUs,
-          starting that).
+          whose result replaced the input), "small_calls" (calls without a batch), "waiting_seconds" (the
+          sum of all calls' waiting times for other ranks), "moving_seconds" (the time spent reading,
+          combining and writing data; on GPUs, starting that).
         - "process_sets": a list with a dict for each set that this rank is in: "id", "ranks", "batches"
           (groups of requests that ran together), "batch_bytes" (of this rank's inputs in them), "deferred"
           (requests that had to wait until an earlier use of the same key had ended), "failures" (steps that

@@ -1,7 +1,10 @@
-// How the tensors of a batch are cut into pieces for the other hosts.
+// How the tensors of a batch are cut into pieces for the other hosts, and who sends what of a piece.
 #include "kernels/collectives/backends/wire/piece_plan.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -71,6 +74,61 @@ TEST(PiecePlan, ManySmallTensorsShareAPiece) {
   plan.Clear();
   plan.Cut(1 << 20);
   EXPECT_EQ(plan.pieces(), 0u);
+}
+
+// What each host has of each part, as the hosts whose partial results are in it. Both by their numbers.
+using Holdings = std::vector<std::vector<std::multiset<std::size_t>>>;
+
+// Does what HierarchicalTransfer does with an exchange; returns what the hosts have after the reduction, and
+// after the distribution.
+std::pair<Holdings, Holdings> RunExchange(const HostExchange& exchange, std::size_t hosts) {
+  Holdings has(hosts, std::vector<std::multiset<std::size_t>>(exchange.parts));
+  for (std::size_t host = 0; host < hosts; ++host) {
+    for (auto& part : has[host]) part = {host};
+  }
+  const auto part_of = [&](std::size_t host, std::size_t number) { return (host + number) % exchange.parts; };
+  for (const HostExchange::Round& round : exchange.rounds) {
+    const Holdings before = has;
+    for (std::size_t host = 0; host < hosts; ++host) {
+      for (const std::size_t distance : round.distances) {
+        EXPECT_LE(exchange.First(distance) + round.parts, exchange.parts);
+        for (std::size_t i = 0; i < round.parts; ++i) {
+          const std::size_t to = (host + distance) % hosts;
+          const std::size_t part = part_of(host, exchange.First(distance) + i);
+          EXPECT_EQ(part, part_of(to, i));
+          has[to][part].insert(before[host][part].begin(), before[host][part].end());
+        }
+      }
+    }
+  }
+  const Holdings reduced = has;
+  for (auto round = exchange.rounds.rbegin(); round != exchange.rounds.rend(); ++round) {
+    const Holdings before = has;
+    for (std::size_t host = 0; host < hosts; ++host) {
+      for (const std::size_t distance : round->distances) {
+        for (std::size_t i = 0; i < round->parts; ++i) {
+          const std::size_t part = part_of(host, i);
+          has[(host + hosts - distance) % hosts][part] = before[host][part];
+        }
+      }
+    }
+  }
+  return {reduced, has};
+}
+
+TEST(HostExchange, EachPartialResultIsAddedOnce) {
+  for (std::size_t hosts = 2; hosts <= 40; ++hosts) {
+    std::multiset<std::size_t> all;
+    for (std::size_t host = 0; host < hosts; ++host) all.insert(host);
+    for (const HostExchange& exchange : {HostExchange::Whole(hosts), HostExchange::Direct(hosts)}) {
+      const auto [reduced, distributed] = RunExchange(exchange, hosts);
+      for (std::size_t host = 0; host < hosts; ++host) {
+        EXPECT_EQ(reduced[host][host % exchange.parts], all);
+        if (exchange.parts == 1) continue;  // done
+        for (const auto& part : distributed[host]) EXPECT_EQ(part, all);
+      }
+    }
+  }
 }
 
 }  // namespace

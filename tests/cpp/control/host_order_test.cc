@@ -1,12 +1,11 @@
 #include "kernels/control/host_order.h"
 
 #include <cstdint>
-#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/common/launch_environment.h"
 #include "kernels/control/readiness_table.h"
 
 namespace tf_smddp {
@@ -17,22 +16,27 @@ using Messages = std::vector<RelayMessage>;
 // Host 0 has ranks 0 and 2, host 1 has rank 1.
 class HostOrderTest : public ::testing::Test {
  protected:
-  static RelayMessage Ready(std::uint64_t ticket, std::vector<int> ranks,
-                            const Operation& operation = {CollectiveKind::kAllreduce},
-                            std::uint64_t incarnation = 0) {
+  SharedDescription Describe(const Manifest& manifest, const std::string& key = "step") {
+    Description description;
+    description.key_hash = 7;
+    description.key = key;
+    description.manifest = manifest;
+    return descriptions_.Share(std::move(description));
+  }
+
+  RelayMessage Ready(std::uint64_t ticket, std::vector<int> ranks,
+                     const Operation& operation = {CollectiveKind::kAllreduce},
+                     std::uint64_t incarnation = 0) {
     RelayMessage message;
     message.kind = RelayMessage::kReady;
     message.ticket = ticket;
-    message.key_hash = 7;
-    message.key = "step";
     message.incarnation = incarnation;
-    message.manifest = MakeManifest(operation, 0, 0, {4}, "w");
+    message.description = Describe(MakeManifest(operation, 0, 0, {4}, "w"));
     for (const int rank : ranks) {
       RelayPart part;
       part.rank = RankId(rank);
       message.parts.push_back(part);
     }
-    message.last = message.parts.front().rank;
     return message;
   }
 
@@ -49,6 +53,7 @@ class HostOrderTest : public ::testing::Test {
     return out;
   }
 
+  Descriptions descriptions_;
   HostOrder order_{{{0, 2}, {1}}};
 };
 
@@ -176,7 +181,9 @@ TEST_F(HostOrderTest, HostsThatDisagreeFailTheIncarnationAndWhatElseWaitedInIt) 
 
 TEST_F(HostOrderTest, HostsWhoseTensorsMeanDifferentThingsDisagree) {
   RelayMessage named = Ready(1, {1});
-  named.manifest.meaning.name = HashOfName("b");
+  Meaning meaning;
+  meaning.name = HashOfName("b");
+  named.description = Describe(MakeManifest({CollectiveKind::kAllreduce}, 0, 0, {4}, "w", meaning));
   Take(0, Ready(1, {0, 2}));
   const Messages out = Take(1, named);
   ASSERT_EQ(out.size(), 1u);
@@ -242,6 +249,72 @@ TEST_F(HostOrderTest, HostsThatWaitForEachOtherInOnePlaceFail) {
   }
 }
 
+// Groups have more places, since they have no order; the first tensors have the most.
+TEST_F(HostOrderTest, GroupsWaitForEachOtherInOnePlaceLater) {
+  const auto ready = [&](std::uint64_t ticket, int rank, std::uint32_t index) {
+    RelayMessage message = Ready(ticket, {rank});
+    message.description = Describe(MakeManifest({CollectiveKind::kAllreduce}, index, 200, {4}, "w"),
+                                   "group/" + std::to_string(index));
+    return message;
+  };
+  for (const std::uint32_t index : {0u, 1u, 150u}) {
+    const std::uint64_t places = Place::NumOfGroups(index);
+    EXPECT_EQ(places, index == 150 ? 16u : 4096u / (index + 1));
+    EXPECT_TRUE(Take(0, ready(3, 0, index)).empty());
+    EXPECT_TRUE(Take(1, ready(3 + places - 1, 1, index)).empty());
+  }
+  const Messages out = Take(1, ready(3 + Place::NumOfGroups(1), 1, 1));
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].kind, RelayMessage::kFail);
+}
+
+TEST_F(HostOrderTest, WhereAllTakePartNobodyIsNamed) {
+  Take(0, Ready(1, {}));
+  const RelayMessage launch = Take(1, Ready(1, {})).at(0);
+  EXPECT_EQ(launch.kind, RelayMessage::kLaunch);
+  EXPECT_TRUE(launch.parts.empty());
+  EXPECT_EQ(launch.last, RankId(1));
+  // Where one names its own, all are named.
+  Take(1, Ready(2, {}));
+  const std::vector<RelayPart> parts = Take(0, Ready(2, {0})).at(0).parts;
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].rank, RankId(0));
+  EXPECT_EQ(parts[1].rank, RankId(1));
+  // A host without members is no part of it.
+  Take(1, Left(1));
+  const std::vector<RelayPart> of_first = Take(0, Ready(3, {})).at(0).parts;
+  ASSERT_EQ(of_first.size(), 2u);
+  EXPECT_EQ(of_first[1].rank, RankId(2));
+}
+
+TEST_F(HostOrderTest, DisagreementsNameRanksAlsoWhereReportsDoNot) {
+  Take(1, Ready(1, {}));
+  const Messages out = Take(0, Ready(1, {}, {CollectiveKind::kBarrier}));
+  ASSERT_EQ(out.size(), 1u);
+  for (const char* text : {"rank 0 has barrier", "rank 1 has allreduce 'w' sum float32 [4]"}) {
+    EXPECT_NE(out[0].text.find(text), std::string::npos) << out[0].text;
+  }
+}
+
+// Labels and numbers of variables that are not known may differ.
+TEST_F(HostOrderTest, DescriptionsThatDifferInNothingThatCountsMeet) {
+  Meaning meaning;
+  meaning.gradient = 1;
+  RelayMessage mine = Ready(1, {}), other = Ready(1, {});
+  mine.description = Describe(MakeManifest({CollectiveKind::kAllreduce}, 0, 0, {4}, "w", meaning));
+  meaning.variable = 5;
+  other.description = Describe(MakeManifest({CollectiveKind::kAllreduce}, 0, 0, {4}, "v", meaning));
+  EXPECT_NE(mine.description, other.description);
+  Take(0, mine);
+  EXPECT_EQ(Take(1, other).at(0).kind, RelayMessage::kLaunch);
+}
+
+TEST_F(HostOrderTest, AHostIsCountedOnce) {
+  EXPECT_TRUE(Take(0, Ready(1, {})).empty());
+  EXPECT_TRUE(Take(0, Ready(1, {})).empty());
+  EXPECT_EQ(Take(1, Ready(1, {})).size(), 1u);
+}
+
 TEST_F(HostOrderTest, AHostWhoseMembersHaveLeftKeepsNoPlace) {
   Take(1, Ready(1, {1}));
   Take(1, Left(1));
@@ -276,113 +349,6 @@ TEST_F(HostOrderTest, WhereARankHasLeftNoReductionIsMadeOfPartialResults) {
   const Operation broadcast{CollectiveKind::kBroadcast, DType::kFloat32, ReduceOp::kSum, RankId(1)};
   Take(1, with_data(Ready(3, {1}, broadcast)));
   EXPECT_EQ(Take(0, with_data(Ready(3, {0}, broadcast))).at(0).data.size(), 2u);
-}
-
-TEST(RelayMessage, IsTheSameAfterItsWay) {
-  RelayMessage message;
-  message.kind = RelayMessage::kLaunch;
-  message.ticket = 3;
-  message.key_hash = 4;
-  message.key = "a key";
-  message.manifest = MakeManifest({CollectiveKind::kAlltoall}, 1, 2, {5, 6}, "label");
-  message.parts = {{RankId(7), 8, {9, 10}}, {RankId(1), 2, {}}};
-  message.incarnation = 11;
-  message.origin = 12;
-  message.text = "a text";
-  message.rank = RankId(13);
-  message.seals = true;
-  message.data = {"partial", "", std::string(3, '\0')};
-  const std::string bytes = Encode({RelayMessage(), message});
-  std::vector<RelayMessage> all;
-  ASSERT_TRUE(Decode(bytes, &all));
-  EXPECT_EQ(Encode(all), bytes);
-  ASSERT_EQ(all.size(), 2u);
-  const RelayMessage& decoded = all[1];
-  EXPECT_EQ(decoded.kind, message.kind);
-  EXPECT_EQ(decoded.key, "a key");
-  EXPECT_TRUE(SameManifest(decoded.manifest, message.manifest));
-  ASSERT_EQ(decoded.parts.size(), 2u);
-  EXPECT_EQ(decoded.parts[0].splits, (std::vector<std::uint64_t>{9, 10}));
-  EXPECT_EQ(decoded.text, "a text");
-  EXPECT_EQ(decoded.rank, RankId(13));
-  EXPECT_TRUE(decoded.seals);
-  EXPECT_EQ(decoded.data, message.data);
-}
-
-TEST(RelayMessage, AHostGetsTheSplitsForItsOwnRanks) {
-  RelayMessage message;
-  message.parts = {{RankId(1), 6, {1, 2, 3}}, {RankId(4), 15, {4, 5, 6}}, {RankId(7), 2, {}}};
-  EXPECT_TRUE(HasSplits(message));
-  const RelayMessage narrowed = WithSplitsFor({0, 2}, message);
-  EXPECT_EQ(narrowed.parts[0].splits, (std::vector<std::uint64_t>{1, 3}));
-  EXPECT_EQ(narrowed.parts[1].splits, (std::vector<std::uint64_t>{4, 6}));
-  EXPECT_TRUE(narrowed.parts[2].splits.empty());
-  EXPECT_TRUE(WithSplitsFor({0, 3}, message).parts[0].splits.empty());  // they are damaged
-  message.parts = {message.parts[2]};
-  EXPECT_FALSE(HasSplits(message));
-}
-
-// Equal parts of ranks at equal distances take no more bytes for more ranks.
-TEST(RelayMessage, KeepsThePartsOfManyRanksInFewBytes) {
-  const auto sizes = [](int ranks, int step) {
-    RelayMessage message;
-    for (int i = 0; i < ranks; ++i) message.parts.push_back({RankId(3 + i * step), 5, {}});
-    const std::string bytes = Encode({message});
-    std::vector<RelayMessage> decoded;
-    EXPECT_TRUE(Decode(bytes, &decoded));
-    EXPECT_EQ(decoded[0].parts.size(), static_cast<std::size_t>(ranks));
-    EXPECT_EQ(decoded[0].parts.back().rank, RankId(3 + (ranks - 1) * step));
-    EXPECT_EQ(decoded[0].parts.back().rows, 5u);
-    return bytes.size();
-  };
-  EXPECT_EQ(sizes(1000, 1), sizes(2, 1));
-  EXPECT_EQ(sizes(1000, 16), sizes(2, 1));
-}
-
-TEST(RelayMessage, PartsThatDifferComeAsTheyWere) {
-  std::mt19937 random(1);
-  for (int round = 0; round < 100; ++round) {
-    RelayMessage message;
-    for (int rank = 0; rank < 40; ++rank) {
-      if (random() % 4 == 0) continue;
-      RelayPart part{RankId(rank), random() % 3 == 0 ? 7u : 5u, {}};
-      if (random() % 8 == 0) part.splits.resize(random() % 3 + 1, rank);
-      message.parts.push_back(part);
-    }
-    std::vector<RelayMessage> decoded;
-    ASSERT_TRUE(Decode(Encode({message}), &decoded));
-    ASSERT_EQ(decoded[0].parts.size(), message.parts.size());
-    for (std::size_t i = 0; i < message.parts.size(); ++i) {
-      EXPECT_EQ(decoded[0].parts[i].rank, message.parts[i].rank);
-      EXPECT_EQ(decoded[0].parts[i].rows, message.parts[i].rows);
-      EXPECT_EQ(decoded[0].parts[i].splits, message.parts[i].splits);
-    }
-  }
-}
-
-TEST(RelayMessage, ARankThatNoJobHasIsNone) {
-  for (const auto kind : {RelayMessage::kShutDown, RelayMessage::kLeft, RelayMessage::kReady}) {
-    for (const int rank : {-2, -1, 0, kMaxRanks - 1, kMaxRanks}) {
-      RelayMessage message;
-      message.kind = kind;
-      message.rank = RankId(rank);
-      const bool has_no_rank = rank == -1 && kind == RelayMessage::kReady;
-      std::vector<RelayMessage> decoded;
-      EXPECT_EQ(Decode(Encode({message}), &decoded), has_no_rank || (rank >= 0 && rank < kMaxRanks)) << rank;
-    }
-  }
-}
-
-TEST(RelayMessage, CutOrLongerBytesAreNone) {
-  RelayMessage message;
-  message.key = "a key";
-  message.parts = {{RankId(1), 2, {3}}};
-  const std::string bytes = Encode({message, message});
-  std::vector<RelayMessage> decoded;
-  for (std::size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_FALSE(Decode(bytes.substr(0, size), &decoded)) << size;
-  }
-  EXPECT_FALSE(Decode(bytes + "x", &decoded));
 }
 
 }  // namespace

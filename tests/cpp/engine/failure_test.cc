@@ -115,7 +115,7 @@ TEST(Mismatch, ScaleFactors) {
                           {"prescale 0.5"});
 }
 
-// Equal shapes do not make tensors the same. Small ones may meet in the express lane.
+// Equal shapes do not make tensors the same.
 TEST(Mismatch, Meanings) {
   const Meaning a{HashOfName("a")}, b{HashOfName("b")}, first{0, 1, 1}, third{0, 3, 3},
       third_variable{0, 1, 3};

@@ -68,7 +68,7 @@ std::string LogOf(std::uint64_t groups, std::uint64_t broken, bool is_gradient, 
 }
 
 TEST(GradientCheck, NamesTheRankAndTheTensorOnce) {
-  // Small ones go through the express lane or are reduced on the spot.
+  // Small ones are reduced on the spot.
   for (const std::size_t count : {3, 5000}) {
     const std::string log = LogOf(4, 1, true, count);
     EXPECT_NE(log.find("[tf_smddp rank 1 warning] this rank's gradient has a NaN or an infinity"),

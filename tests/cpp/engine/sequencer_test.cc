@@ -99,6 +99,19 @@ TEST_F(SequencerTest, KeysOfDifferentPairingsDiffer) {
   EXPECT_EQ(keys.size(), 6u);
 }
 
+TEST_F(SequencerTest, BetweenHostsATensorOfGroupsHasOneKey) {
+  Pairing pairing;
+  pairing.kind = Pairing::kGroup;
+  pairing.param_index = 2;
+  for (const std::uint64_t number : {0, 16, 1000}) {
+    pairing.ticket = TicketOf(0, number);
+    EXPECT_EQ(Sequencer::KeyBetweenHosts(Sequencer::KeyOf(pairing, /*wired=*/true)), "group/2");
+  }
+  for (const char* key : {"group/2", "sequence", "name/group/2/3"}) {
+    EXPECT_EQ(Sequencer::KeyBetweenHosts(key), key);
+  }
+}
+
 // Note [Places between hosts] in pending.h.
 TEST_F(SequencerTest, BetweenHostsAGroupsTensorsHaveSoManyPlaces) {
   const auto places = [](std::uint32_t param_index) {

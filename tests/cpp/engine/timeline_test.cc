@@ -111,24 +111,6 @@ TEST(Timeline, HasABarForEachStep) {
   });
 }
 
-TEST(Timeline, TellsOfTheExpressLane) {
-  const Files files;
-  RunRanks(
-      2,
-      [&files](int rank, Engine& engine) {
-        ASSERT_TRUE(engine.StartTimeline(files.of(rank)).ok());
-        std::vector<float> data(10, 1.0f);
-        Request request = AllreduceFloats(data, &data);
-        request.caller_progresses = true;
-        request.done = [](const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); };
-        engine.Submit(std::move(request));  // done in there, as both wait for each other
-        ASSERT_TRUE(engine.StopTimeline().ok());
-        const std::string text = Read(files.of(rank));
-        EXPECT_EQ(Count(text, R"("bytes":40,"dtype":"float32","process_set":0,"way":"express")"), 1) << text;
-      },
-      [](int, Config* config) { config->test_patience_us = 20'000'000; });
-}
-
 TEST(Timeline, StartsOnceAtATimeAndEndsWithTheEngine) {
   const Files files;
   RunRanks(2, [&files](int rank, Engine& engine) {

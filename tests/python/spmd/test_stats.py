@@ -18,7 +18,6 @@ OF_A_KIND = {
     "nccl_bytes",
     "in_place_bytes",
     "small_calls",
-    "express_calls",
     "waiting_seconds",
     "moving_seconds",
 }

@@ -2,20 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <utility>
+
+#include "kernels/common/rank_mask.h"
 
 namespace tf_smddp {
 namespace {
 
-// Before the data of a message. Its size keeps them aligned.
-struct alignas(16) Header {
-  std::uint64_t incarnation;
-  std::uint64_t number;
-  std::uint64_t
-      others;  // ranks of the receiver's host that need the message, too: bits of their places there
-  std::uint64_t source;  // the rank whose input it is
-};
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a movement: MPI counts in int
 
 // The part of `sender`'s input that `receiver` reads.
 Shard PartFor(const ResolvedRequest& request, ParticipantId sender, ParticipantId receiver) {
@@ -30,41 +24,42 @@ const std::vector<int>& HostOf(const std::vector<std::vector<int>>& hosts, int r
   return hosts[host];
 }
 
-int PlaceOf(const std::vector<int>& ranks, RankId rank) {
-  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank.value()) - ranks.begin());
+int PlaceOf(const std::vector<int>& ranks, int rank) {
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
 }  // namespace
 
 GatherTransfer::GatherTransfer(Wire* wire, std::uint32_t communicator, std::vector<std::vector<int>> hosts,
-                               int rank, std::uint64_t chunk_bytes)
+                               int rank, std::shared_ptr<void> inputs, std::uint64_t chunk_bytes)
     : wire_(wire),
-      channel_{communicator, Wire::Channel::kData},
+      stream_(Wire::StreamOf(communicator, Wire::kGather)),
       hosts_(std::move(hosts)),
-      rank_(rank),
+      memory_of_inputs_(std::move(inputs)),
       here_(HostOf(hosts_, rank)),
-      chunks_(PlaceOf(here_, RankId(rank)), static_cast<int>(here_.size()), chunk_bytes),
+      chunks_(PlaceOf(here_, rank), static_cast<int>(here_.size()), chunk_bytes),
       own_outputs_(chunk_bytes) {}
 
-void GatherTransfer::Reset() {
-  ++incarnation_;
-  next_number_ = first_number_ = 0;
-  chunks_.Reset();
-  own_outputs_.Reset();
-  wanted_.clear();
-  early_.erase(early_.begin(), early_.lower_bound(Source{incarnation_, 0, 0}));
-  messages_.clear();
+// The wire keeps the memory of what is still under way.
+void GatherTransfer::Abandon(const Status*) {
+  joined_ = true;
+  sends_.clear();
+  coming_.clear();
+  inputs_.clear();
   requests_.clear();
 }
 
+void GatherTransfer::Reset() {
+  Abandon(nullptr);
+  chunks_.Reset();
+  own_outputs_.Reset();
+}
+
+// A unit is a chunk, or that a rank of this host has joined.
 std::uint64_t GatherTransfer::Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) {
-  requests_.clear();
-  wanted_.clear();
-  messages_.clear();
-  first_number_ = next_number_;
-  next_number_ += requests.size();
+  Abandon(nullptr);
   batch_ = batch;
-  joined_ = false;
+  joined_ = requests.empty();
   MemberMask participants;
   for (const ResolvedRequest* request : requests) {
     requests_.push_back(*request);
@@ -72,134 +67,115 @@ std::uint64_t GatherTransfer::Plan(std::vector<const ResolvedRequest*> requests,
   }
   participants_ = static_cast<std::uint32_t>(participants.size());
   std::vector<const ResolvedRequest*> chunked, own;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    (requests_[i].all_outputs() ? chunked : own).push_back(&requests_[i]);
-    if (requests_[i].ranks.empty()) continue;  // all others have left
-    Send(requests_[i], first_number_ + i);
-    Expect(i, first_number_ + i);
+  for (ResolvedRequest& request : requests_) {
+    (request.all_outputs() ? chunked : own).push_back(&request);
+    if (request.ranks.empty()) continue;  // all others have left
+    Send(request);
+    for (const ParticipantId each : FirstIds<ParticipantId>(request.call.num_ranks)) {
+      if (!request.members[each.index()].valid()) Receive(&request, each);
+    }
   }
-  std::uint64_t units = chunks_.Plan(std::move(chunked), batch);
-  units += own_outputs_.Plan(std::move(own), batch);
-  return units;
+  const std::uint64_t units =
+      chunks_.Plan(std::move(chunked), batch) + own_outputs_.Plan(std::move(own), batch);
+  return units + participants_;
 }
 
-// Sends each participant on another host its part; but what all of a host need, once.
-void GatherTransfer::Send(const ResolvedRequest& request, std::uint64_t number) {
+// Where there are splits, a rank knows those for itself only; they go to each rank apart.
+GatherTransfer::Routes GatherTransfer::RoutesOf(const ResolvedRequest& request, ParticipantId sender,
+                                                const std::vector<int>& host) {
+  Routes routes;
+  bool the_same = !InfoOf(request.call.operation.kind).Is(kHasSplits);
+  for (const ParticipantId each : FirstIds<ParticipantId>(request.call.num_ranks)) {
+    const RankId rank = request.ranks[each.index()];
+    if (!std::binary_search(host.begin(), host.end(), rank.value())) continue;
+    const Shard part = PartFor(request, sender, each);
+    if (part.count == 0) continue;
+    routes.receivers.push_back(rank);
+    routes.parts.push_back(part);
+    the_same = the_same && part.begin == routes.parts[0].begin && part.count == routes.parts[0].count;
+  }
+  // The senders take turns in whom they choose.
+  const std::size_t receivers = routes.receivers.size();
+  routes.chosen = the_same && receivers > 0 ? sender.index() % receivers : receivers;
+  return routes;
+}
+
+// Sends this rank's input to the other hosts.
+void GatherTransfer::Send(const ResolvedRequest& request) {
+  const std::uint64_t element_bytes = DTypeBytes(request.call.operation.dtype);
   for (const std::vector<int>& host : hosts_) {
     if (&host == &here_) continue;
-    MemberMask needing;  // by their places on that host
-    std::vector<ParticipantId> receivers;
-    std::vector<Shard> parts;
-    for (const ParticipantId each : FirstIds<ParticipantId>(request.call.num_ranks)) {
-      const RankId rank = request.ranks[each.index()];
-      if (!std::binary_search(host.begin(), host.end(), rank.value())) continue;
-      const Shard part = PartFor(request, request.self, each);
-      if (part.count == 0) continue;
-      needing |= MemberMask::Of(MemberId(PlaceOf(host, rank)));
-      receivers.push_back(each);
-      parts.push_back(part);
-    }
-    const bool all_the_same = std::all_of(parts.begin(), parts.end(), [&parts](const Shard& part) {
-      return part.begin == parts.front().begin && part.count == parts.front().count;
-    });
-    if (receivers.empty()) continue;
-    if (all_the_same) {
-      // The senders take turns in whom they choose.
-      const ParticipantId chosen = receivers[request.self.index() % receivers.size()];
-      const RankId to = request.ranks[chosen.index()];
-      SendPart(request, number, to, parts.front(), needing.Without(MemberId(PlaceOf(host, to))));
-      continue;
-    }
-    for (std::size_t i = 0; i < receivers.size(); ++i) {
-      SendPart(request, number, request.ranks[receivers[i].index()], parts[i], MemberMask());
+    const Routes routes = RoutesOf(request, request.self, host);
+    for (std::size_t i = 0; i < routes.receivers.size(); ++i) {
+      if (routes.chosen < routes.receivers.size() && i != routes.chosen) continue;
+      const auto* const input = static_cast<const std::byte*>(request.inputs[request.self.index()]);
+      BeginSend(routes.receivers[i], input + routes.parts[i].begin * element_bytes,
+                routes.parts[i].count * element_bytes, memory_of_inputs_);
     }
   }
 }
 
-void GatherTransfer::SendPart(const ResolvedRequest& request, std::uint64_t number, RankId to, Shard part,
-                              MemberMask others) {
-  const std::uint64_t element_bytes = DTypeBytes(request.call.operation.dtype);
-  const Header header = {incarnation_, number, others.bits(), static_cast<std::uint64_t>(rank_)};
-  std::string message(sizeof header + part.count * element_bytes, '\0');
-  std::memcpy(message.data(), &header, sizeof header);
-  std::memcpy(
-      message.data() + sizeof header,
-      static_cast<const std::byte*>(request.inputs[request.self.index()]) + part.begin * element_bytes,
-      part.count * element_bytes);
-  wire_->Send(to, channel_, std::move(message));
-}
-
-// Sends a message on to the ranks of this host that it names.
-void GatherTransfer::Forward(const Wire::Message& message) {
-  Header header;
-  if (message.bytes.size() < sizeof header) return;
-  std::memcpy(&header, message.bytes.data(), sizeof header);
-  const MemberMask all = MemberMask::FirstN(static_cast<int>(here_.size()));
-  const MemberMask others = all & MemberMask(std::exchange(header.others, 0));
-  for (const MemberId each : others) {
-    std::string copy = message.bytes;
-    std::memcpy(copy.data(), &header, sizeof header);
-    wire_->Send(RankId(here_[static_cast<std::size_t>(each.value())]), channel_, std::move(copy));
-  }
-}
-
-void GatherTransfer::Expect(std::size_t index, std::uint64_t number) {
-  const ResolvedRequest& request = requests_[index];
-  for (const ParticipantId each : FirstIds<ParticipantId>(request.call.num_ranks)) {
-    const Shard part = PartFor(request, each, request.self);
-    if (request.members[each.index()].valid() || part.count == 0) continue;
-    const std::uint64_t element_bytes = DTypeBytes(request.call.operation.dtype);
-    const Source source{incarnation_, number, request.ranks[each.index()].value()};
-    wanted_[source] = {index, each, part.begin * element_bytes, part.count * element_bytes};
-    if (const auto early = early_.find(source); early != early_.end()) {
-      Take({request.ranks[each.index()], std::move(early->second)});
-      early_.erase(early);
+// Begins to receive what this rank needs of another host's input.
+void GatherTransfer::Receive(ResolvedRequest* request, ParticipantId sender) {
+  const Shard part = PartFor(*request, sender, request->self);
+  if (part.count == 0) return;
+  const std::uint64_t element_bytes = DTypeBytes(request->call.operation.dtype);
+  const RankId self = request->ranks[request->self.index()];
+  Coming& coming = coming_.emplace_back();
+  RankId from = request->ranks[sender.index()];
+  Routes routes = RoutesOf(*request, sender, here_);
+  if (routes.chosen < routes.receivers.size()) {
+    if (const RankId chosen = routes.receivers[routes.chosen]; chosen != self) {
+      from = chosen;
+    } else {
+      routes.receivers.erase(routes.receivers.begin() + static_cast<std::ptrdiff_t>(routes.chosen));
+      coming.others = std::move(routes.receivers);
     }
   }
-}
-
-// True when it was wanted.
-bool GatherTransfer::Take(Wire::Message message) {
-  Header header;
-  if (message.bytes.size() < sizeof header) return false;
-  std::memcpy(&header, message.bytes.data(), sizeof header);
-  const Source source{header.incarnation, header.number, static_cast<int>(header.source)};
-  // Data that comes after its batch has ended is not needed any more: other ranks of this host have done it.
-  if (source < Source{incarnation_, first_number_, 0}) return false;
-  const auto wanted = wanted_.find(source);
-  if (wanted == wanted_.end()) {
-    early_[source] = std::move(message.bytes);
-    return false;
+  coming.bytes = part.count * element_bytes;
+  coming.memory.reset(new std::byte[coming.bytes], [](const std::byte* memory) { delete[] memory; });
+  for (std::uint64_t begin = 0; begin < coming.bytes; begin += kMostBytes) {
+    coming.receives.push_back(wire_->BeginReceive(from, stream_, coming.memory.get() + begin,
+                                                  std::min(kMostBytes, coming.bytes - begin), coming.memory));
   }
-  if (message.bytes.size() != sizeof header + wanted->second.bytes) return false;
-  messages_.push_back(std::move(message.bytes));
   // Where the whole input would begin. Only the part is read.
-  const auto part = reinterpret_cast<std::uintptr_t>(messages_.back().data() + sizeof header);
-  requests_[wanted->second.request].inputs[wanted->second.participant.index()] =
-      reinterpret_cast<const void*>(part - wanted->second.begin);
-  wanted_.erase(wanted);
-  return true;
+  const auto address = reinterpret_cast<std::uintptr_t>(coming.memory.get());
+  request->inputs[sender.index()] = reinterpret_cast<const void*>(address - part.begin * element_bytes);
+  inputs_.push_back(coming.memory);
 }
 
-bool GatherTransfer::Receive() {
-  bool moved = false;
-  Wire::Message message;
-  while (!wanted_.empty() && wire_->Receive(channel_, &message)) {
-    Forward(message);
-    moved |= Take(std::move(message));
+void GatherTransfer::BeginSend(RankId to, const std::byte* data, std::uint64_t bytes,
+                               const std::shared_ptr<void>& owner) {
+  for (std::uint64_t begin = 0; begin < bytes; begin += kMostBytes) {
+    sends_.push_back(wire_->BeginSend(to, stream_, data + begin, std::min(kMostBytes, bytes - begin), owner));
   }
-  return moved;
+}
+
+// Forwards what has come. True when something has come.
+bool GatherTransfer::Move() {
+  bool moved = false;
+  wire_->Poll();
+  const auto all_ended = [this](std::vector<Wire::Movement>* movements) {
+    while (!movements->empty() && wire_->Ended(movements->back())) movements->pop_back();
+    return movements->empty();
+  };
+  for (; !coming_.empty() && all_ended(&coming_.front().receives); moved = true) {
+    const Coming& first = coming_.front();
+    for (const RankId other : first.others) BeginSend(other, first.memory.get(), first.bytes, first.memory);
+    coming_.pop_front();
+  }
+  return (all_ended(&sends_) && coming_.empty()) || moved;
 }
 
 Transfer::Progress GatherTransfer::Step() {
   if (!joined_) {
-    // Plan has sent this rank's inputs. An output may take an input's place from now on.
-    batch_->Join();
-    joined_ = true;
-    return {/*moved=*/true, /*unit_done=*/false, /*peers_wait=*/true};
+    const bool moved = Move();
+    joined_ = coming_.empty() && sends_.empty();
+    // When all have joined, an output may take an input's place.
+    if (joined_) batch_->Join();
+    return {moved, /*unit_done=*/joined_, /*peers_wait=*/joined_};
   }
   if (batch_->joined() < participants_) return {};
-  if (!wanted_.empty()) return {Receive(), /*unit_done=*/false, /*peers_wait=*/false};
   if (!chunks_.done()) {
     const Progress progress = chunks_.Step();
     if (progress.moved || own_outputs_.done()) return progress;

@@ -1,7 +1,7 @@
 #include "kernels/collectives/backends/wire/hierarchical_transfer.h"
 
 #include <algorithm>
-#include <cstring>
+#include <limits>
 #include <utility>
 
 #include "kernels/collectives/backends/wire/host_reduction.h"
@@ -53,8 +53,13 @@ constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-bool IsBroadcast(const ResolvedRequest& request) {
-  return request.call.operation.kind == CollectiveKind::kBroadcast;
+// What goes to one rank of each host in a piece of reduce-scatters.
+std::uint64_t ShardBytes(std::size_t hosts) {
+  return hosts == 2 ? kPieceBytesOfTwo : RoundUp(MostPieceBytes(hosts) / hosts, PiecePlan::kGranule);
+}
+
+bool Scatters(const ResolvedRequest& request) {
+  return request.call.operation.kind == CollectiveKind::kReducescatter;
 }
 
 }  // namespace
@@ -64,10 +69,14 @@ HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicato
                                            std::shared_ptr<void> inputs)
     : wire_(wire),
       inputs_(std::move(inputs)),
-      communicator_(communicator),
+      exchange_stream_(Wire::StreamOf(communicator, Wire::kExchange)),
+      distribute_stream_(Wire::StreamOf(communicator, Wire::kDistribute)),
       hosts_(std::move(hosts)),
+      whole_(HostExchange::Whole(hosts_.size())),
+      direct_(HostExchange::Direct(hosts_.size())),
       least_piece_bytes_(LeastPieceBytes(hosts_.size())),
       most_piece_bytes_(MostPieceBytes(hosts_.size())),
+      shard_bytes_(ShardBytes(hosts_.size())),
       most_slots_(MostSlots(hosts_.size(), most_piece_bytes_)) {
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     const std::vector<int>& ranks = hosts_[host];
@@ -78,108 +87,155 @@ HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicato
     host_ = host;
     index_ = static_cast<std::uint64_t>(place - ranks.begin());
   }
-  partials_.resize(hosts_.size());
-  // A partial result, a result, and the parts that come from all hosts; or, in one round, their wholes.
-  const std::uint64_t parts = most_piece_bytes_ + hosts_.size() * PiecePlan::kGranule;
-  memory_bytes_ = 2 * most_piece_bytes_ + std::max<std::uint64_t>(parts, hosts_.size() * kWholeBytes);
+  // A piece, and as much for the parts that come from all hosts; or, in one round, for their wholes.
+  const std::uint64_t piece = std::max(most_piece_bytes_, hosts_.size() * shard_bytes_);
+  const std::uint64_t parts = piece + hosts_.size() * PiecePlan::kGranule;
+  memory_bytes_ = 2 * std::max<std::uint64_t>(parts, hosts_.size() * kWholeBytes);
 }
 
 bool HierarchicalTransfer::Takes(const ResolvedRequest& request) const {
-  return request.ranks.size() == num_ranks_ && ReducesByHosts(request.call.operation);
+  const Operation& operation = request.call.operation;
+  return request.ranks.size() == num_ranks_ &&
+         (ReducesByHosts(operation) || (Scatters(request) && HasPartialResults(operation)));
 }
 
 std::uint64_t HierarchicalTransfer::Plan(std::vector<const ResolvedRequest*> requests, BatchState*) {
   requests_ = std::move(requests);
   plan_.Clear();
+  bool scatters = false;
   for (const ResolvedRequest* request : requests_) {
-    plan_.Add(request->call.count(), DTypeBytes(TypeOnWire(request->call.operation)));
+    scatters |= Scatters(*request);
+    plan_.Add(Scatters(*request) ? 0 : request->call.count(),
+              DTypeBytes(TypeOnWire(request->call.operation)));
   }
   // So many that the links of all ranks are busy from the beginning.
   const std::uint64_t even = RoundUp(plan_.bytes() / (most_ranks_ * most_slots_), PiecePlan::kGranule);
   plan_.Cut(std::clamp(even, least_piece_bytes_, most_piece_bytes_));
   past_cache_ = plan_.bytes() >= kPastCacheBytes;
-  next_ = index_;
-  open_ = 0;
-  return plan_.pieces();
+  std::uint64_t of_shard = 0;
+  for (const ParticipantId each : FirstIds<ParticipantId>(scatters ? static_cast<int>(num_ranks_) : 0)) {
+    of_shard = std::max(of_shard, PlanOf(each).pieces());
+  }
+  pieces_ = plan_.pieces() + of_shard * most_ranks_;
+  next_ = 0;
+  Skip();
+  return pieces_;
 }
 
-RankId HierarchicalTransfer::CarrierOn(std::size_t host, std::uint64_t piece) const {
-  return RankId(hosts_[host][piece % hosts_[host].size()]);
+// The plan of what a rank gets of the reduce-scatters.
+PiecePlan HierarchicalTransfer::PlanOf(ParticipantId receiver) const {
+  PiecePlan plan;
+  for (const ResolvedRequest* request : requests_) {
+    const Shard shard = Scatters(*request)
+                            ? request->collective->PartFor(request->call, request->self, receiver)
+                            : Shard{0, 0};
+    plan.Add(shard.count, DTypeBytes(TypeOnWire(request->call.operation)), shard.begin);
+  }
+  plan.Cut(shard_bytes_);
+  return plan;
 }
 
-PiecePlan::Part HierarchicalTransfer::OwnPart(const Slot& slot) const {
-  if (slot.whole) return {0, slot.bytes};
-  return PiecePlan::PartOf(slot.bytes, hosts_.size(), host_);
+std::uint64_t HierarchicalTransfer::TurnOf(std::uint64_t piece) const {
+  return piece < plan_.pieces() ? piece : (piece - plan_.pieces()) % most_ranks_;
+}
+
+// To the next piece that this rank carries.
+void HierarchicalTransfer::Skip() {
+  while (next_ < pieces_ && TurnOf(next_) % hosts_[host_].size() != index_) ++next_;
 }
 
 Transfer::Progress HierarchicalTransfer::Step() {
   Progress progress;
   wire_->Poll();
-  bool first_of_round = true;  // no earlier piece is in its first round
+  std::size_t first = std::numeric_limits<std::size_t>::max();  // the first round that an earlier piece is in
   for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
-    const bool was_open = slot->state != Slot::kDraining;
-    if (Advance(&*slot, first_of_round)) {
+    if (slot->round < first && AllEnded(&slot->receives) && AllEnded(&slot->sends)) {
       progress.moved = true;
-      progress.unit_done = was_open && slot->state == Slot::kDraining;
-      if (progress.unit_done) --open_;
-      break;
+      progress.unit_done = EndRound(&*slot);
+      if (progress.unit_done) {
+        free_memory_.push_back(std::move(slot->memory));
+        slots_.erase(slot);
+      }
+      return progress;
     }
-    first_of_round &= slot->state != Slot::kExchanging;
+    first = std::min(first, slot->round);
   }
-  while (!slots_.empty() && slots_.front().state == Slot::kDraining && slots_.front().sends.empty()) {
-    free_memory_.push_back(std::move(slots_.front().memory));
-    slots_.pop_front();
-  }
-  if (progress.moved || next_ >= plan_.pieces() || slots_.size() >= most_slots_) return progress;
-  Begin(next_);
-  next_ += hosts_[host_].size();
+  if (next_ >= pieces_ || slots_.size() >= most_slots_) return progress;
+  Begin(next_++);
+  Skip();
   progress.moved = true;
   return progress;
 }
 
-std::shared_ptr<std::byte> HierarchicalTransfer::TakeMemory() {
-  if (free_memory_.empty()) {
-    return {new std::byte[memory_bytes_](), [](const std::byte* memory) { delete[] memory; }};
-  }
-  std::shared_ptr<std::byte> memory = std::move(free_memory_.back());
-  free_memory_.pop_back();
-  return memory;
-}
-
-// Reduces what this host has of the piece, and sends it.
 void HierarchicalTransfer::Begin(std::uint64_t piece) {
   Slot& slot = slots_.emplace_back();
-  ++open_;
-  slot.piece = piece;
-  slot.bytes = plan_.BytesOf(piece);
-  slot.whole = slot.bytes <= kWholeBytes || hosts_.size() == 2;
-  slot.memory = TakeMemory();
-  slot.result = slot.memory.get() + most_piece_bytes_;
-  std::byte* next = slot.result + most_piece_bytes_;
-  const PiecePlan::Part own = OwnPart(slot);
-  slot.others.assign(hosts_.size(), nullptr);
-  for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    if (host == host_ || own.bytes == 0) continue;
-    slot.others[host] = next;
-    slot.receives.push_back(wire_->BeginReceive(CarrierOn(host, piece),
-                                                Wire::StreamOf(communicator_, Wire::kExchange), next,
-                                                own.bytes, slot.memory));
-    next += RoundUp(own.bytes, PiecePlan::kGranule);
+  if (free_memory_.empty()) {
+    slot.memory.reset(new std::byte[memory_bytes_](), [](const std::byte* memory) { delete[] memory; });
+  } else {
+    slot.memory = std::move(free_memory_.back());
+    free_memory_.pop_back();
   }
-  slot.partial = LoneInput(piece);
-  slot.lent = slot.partial != nullptr;
-  if (!slot.lent) {
-    ReduceHere(piece, slot.bytes, slot.memory.get());
-    slot.partial = slot.memory.get();
+  slot.turn = TurnOf(piece);
+  slot.scatters = piece >= plan_.pieces();
+  LayOut(piece, &slot);
+  BeginRound(&slot);
+}
+
+// Finds the parts of a piece, and their places in memory.
+void HierarchicalTransfer::LayOut(std::uint64_t piece, Slot* slot) const {
+  const std::uint64_t bytes = slot->scatters ? 0 : plan_.BytesOf(piece);
+  const bool whole = !slot->scatters && (bytes <= kWholeBytes || hosts_.size() == 2);
+  slot->exchange = whole ? &whole_ : &direct_;
+  std::uint64_t offset = 0;
+  for (std::size_t i = 0; i < slot->exchange->parts; ++i) {
+    const std::size_t host = (host_ + i) % hosts_.size();
+    PiecePlan::Part range = {0, 0};
+    Part part = {};
+    if (!slot->scatters) {
+      range = PiecePlan::PartOf(bytes, slot->exchange->parts, whole ? 0 : host);
+      part.segments = plan_.SegmentsOf(piece, range);
+    } else if (slot->turn < hosts_[host].size()) {
+      const std::vector<RankId>& ranks = requests_.front()->ranks;
+      const auto receiver = std::find(ranks.begin(), ranks.end(), RankId(hosts_[host][slot->turn]));
+      const PiecePlan plan = PlanOf(ParticipantId(static_cast<int>(receiver - ranks.begin())));
+      const std::uint64_t of_shard = (piece - plan_.pieces()) / most_ranks_;
+      if (of_shard < plan.pieces()) range.bytes = plan.BytesOf(of_shard);
+      if (of_shard < plan.pieces()) part.segments = plan.SegmentsOf(of_shard, range);
+    }
+    for (PiecePlan::Segment& segment : part.segments) segment.offset -= range.begin;
+    part.bytes = range.bytes;
+    part.offset = offset;
+    part.here = slot->memory.get() + offset;
+    offset += RoundUp(part.bytes, PiecePlan::kGranule);
+    slot->parts.push_back(std::move(part));
   }
-  // Each begins with the host behind its own, so that not all send to one at a time.
-  for (std::size_t step = 1; step < hosts_.size(); ++step) {
-    const std::size_t host = (host_ + step) % hosts_.size();
-    const PiecePlan::Part part = slot.whole ? own : PiecePlan::PartOf(slot.bytes, hosts_.size(), host);
-    if (part.bytes == 0) continue;
-    slot.sends.push_back(
-        wire_->BeginSend(CarrierOn(host, piece), Wire::StreamOf(communicator_, Wire::kExchange),
-                         slot.partial + part.begin, part.bytes, slot.lent ? inputs_ : slot.memory));
+}
+
+void HierarchicalTransfer::BeginRound(Slot* slot) {
+  const std::vector<HostExchange::Round>& rounds = slot->exchange->rounds;
+  const std::size_t hosts = hosts_.size();
+  slot->partials.clear();
+  if (slot->round >= rounds.size()) {
+    const HostExchange::Round& round = rounds[2 * rounds.size() - 1 - slot->round];
+    for (const std::size_t distance : round.distances) {
+      const std::size_t first = slot->exchange->First(distance);
+      Receive(slot, distance, distribute_stream_, first, round.parts,
+              slot->memory.get() + slot->parts[first].offset);
+      Send(slot, hosts - distance, distribute_stream_, 0, round.parts);
+    }
+    return;
+  }
+  const HostExchange::Round& round = rounds[slot->round];
+  std::byte* next = slot->memory.get() + memory_bytes_ / 2;
+  slot->partials.emplace_back(host_, nullptr);
+  for (const std::size_t distance : round.distances) {
+    slot->partials.emplace_back((host_ + hosts - distance) % hosts, next);
+    next = Receive(slot, hosts - distance, exchange_stream_, 0, round.parts, next);
+  }
+  std::sort(slot->partials.begin(), slot->partials.end());
+  if (slot->round == 0) ReduceHere(slot);
+  for (const std::size_t distance : round.distances) {
+    Send(slot, distance, exchange_stream_, slot->exchange->First(distance), round.parts);
   }
 }
 
@@ -188,55 +244,65 @@ bool HierarchicalTransfer::AllEnded(std::vector<Wire::Movement>* movements) {
   return movements->empty();
 }
 
-// True when it has come into another state, or its sends have ended.
-bool HierarchicalTransfer::Advance(Slot* slot, bool first_of_round) {
-  switch (slot->state) {
-    case Slot::kExchanging: {
-      if (!first_of_round || !AllEnded(&slot->receives)) return false;
-      if (slot->whole) {
-        if (slot->lent && !AllEnded(&slot->sends)) return false;
-        ReduceAndWriteOut(*slot);
-        slot->state = Slot::kDraining;
-        return true;
-      }
-      ReduceHosts(slot);
-      const PiecePlan::Part own = OwnPart(*slot);
-      for (std::size_t step = 1; step < hosts_.size(); ++step) {
-        const std::size_t host = (host_ + step) % hosts_.size();
-        const RankId peer = CarrierOn(host, slot->piece);
-        const PiecePlan::Part part = PiecePlan::PartOf(slot->bytes, hosts_.size(), host);
-        if (part.bytes > 0) {
-          slot->receives.push_back(wire_->BeginReceive(peer, Wire::StreamOf(communicator_, Wire::kDistribute),
-                                                       slot->result + part.begin, part.bytes, slot->memory));
-        }
-        if (own.bytes > 0) {
-          slot->sends.push_back(wire_->BeginSend(peer, Wire::StreamOf(communicator_, Wire::kDistribute),
-                                                 slot->result + own.begin, own.bytes, slot->memory));
-        }
-      }
-      slot->state = Slot::kDistributing;
-      return true;
-    }
-    case Slot::kDistributing:
-      if (!AllEnded(&slot->receives) || (slot->lent && !AllEnded(&slot->sends))) return false;
-      WriteOut(*slot);
-      slot->state = Slot::kDraining;
-      return true;
-    case Slot::kDraining:
-      return !slot->sends.empty() && AllEnded(&slot->sends);
+// True when it was the last.
+bool HierarchicalTransfer::EndRound(Slot* slot) {
+  const std::size_t reducing = slot->exchange->rounds.size();
+  const bool distributes = slot->exchange->parts > 1 && !slot->scatters;
+  if (slot->round < reducing) ReduceHosts(slot, /*writes=*/!distributes);
+  if (++slot->round == (distributes ? 2 : 1) * reducing) {
+    if (distributes) WriteOut(*slot);
+    return true;
   }
+  BeginRound(slot);
   return false;
 }
 
-// Returns where an input has what this host contributes to the piece, if it need not be reduced or packed.
-const std::byte* HierarchicalTransfer::LoneInput(std::uint64_t piece) const {
-  if (hosts_[host_].size() > 1) return nullptr;
-  const std::vector<PiecePlan::Segment> segments = plan_.SegmentsOf(piece, {0, plan_.BytesOf(piece)});
-  const ResolvedRequest& request = *requests_[segments.front().item];
-  if (segments.size() > 1 || !IsPartialResult(request.call.operation)) return nullptr;
+RankId HierarchicalTransfer::CarrierAt(const Slot& slot, std::size_t distance) const {
+  const std::vector<int>& ranks = hosts_[(host_ + distance) % hosts_.size()];
+  return RankId(ranks[slot.turn % ranks.size()]);
+}
+
+// The bytes of `count` parts from number `first` on, as they lie in memory.
+std::uint64_t HierarchicalTransfer::BytesOf(const Slot& slot, std::size_t first, std::size_t count) {
+  const Part& last = slot.parts[first + count - 1];
+  return last.offset + last.bytes - slot.parts[first].offset;
+}
+
+void HierarchicalTransfer::Send(Slot* slot, std::size_t distance, int stream, std::size_t first,
+                                std::size_t count) {
+  const std::uint64_t bytes = BytesOf(*slot, first, count);
+  if (bytes == 0) return;
+  const std::byte* const from = slot->parts[first].here;
+  const bool lent = from != slot->memory.get() + slot->parts[first].offset;
+  slot->sends.push_back(
+      wire_->BeginSend(CarrierAt(*slot, distance), stream, from, bytes, lent ? inputs_ : slot->memory));
+}
+
+// Returns where there is room for the next ones.
+std::byte* HierarchicalTransfer::Receive(Slot* slot, std::size_t distance, int stream, std::size_t first,
+                                         std::size_t count, std::byte* to) {
+  const std::uint64_t bytes = BytesOf(*slot, first, count);
+  if (bytes == 0) return to;
+  slot->receives.push_back(wire_->BeginReceive(CarrierAt(*slot, distance), stream, to, bytes, slot->memory));
+  return to + RoundUp(bytes, PiecePlan::kGranule);
+}
+
+// Makes the partial result of this host. A part that lies in one input as it is to be sent stays there.
+void HierarchicalTransfer::ReduceHere(Slot* slot) {
   const void* from[kMaxLocalRanks];
-  if (InputsOf(segments.front(), from) == 0) return nullptr;
-  return static_cast<const std::byte*>(from[0]);
+  for (Part& part : slot->parts) {
+    for (const PiecePlan::Segment& segment : part.segments) {
+      const Operation& operation = requests_[segment.item]->call.operation;
+      const int inputs = InputsOf(segment, from);
+      if (part.segments.size() == 1 && hosts_[host_].size() == 1 && inputs == 1 &&
+          IsPartialResult(operation)) {
+        part.here = static_cast<const std::byte*>(from[0]);
+        break;
+      }
+      ReduceOnHost(operation, static_cast<int>(num_ranks_), from, inputs,
+                   slot->memory.get() + part.offset + segment.offset, segment.count);
+    }
+  }
 }
 
 // Finds where the inputs that count of this host have a segment; returns how many there are.
@@ -245,31 +311,9 @@ int HierarchicalTransfer::InputsOf(const PiecePlan::Segment& segment, const void
   const std::uint64_t offset = segment.begin * DTypeBytes(request.call.operation.dtype);
   int count = 0;
   for (std::size_t i = 0; i < request.inputs.size(); ++i) {
-    if (request.inputs[i] == nullptr || (IsBroadcast(request) && i != request.call.root.index())) continue;
+    if (request.inputs[i] == nullptr || (request.call.root.valid() && i != request.call.root.index()))
+      continue;
     from[count++] = static_cast<const std::byte*>(request.inputs[i]) + offset;
-  }
-  return count;
-}
-
-void HierarchicalTransfer::ReduceHere(std::uint64_t piece, std::uint64_t bytes, std::byte* partial) {
-  const void* from[kMaxLocalRanks];
-  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(piece, {0, bytes})) {
-    const int inputs = InputsOf(segment, from);
-    if (inputs == 0) continue;  // the root is on another host
-    ReduceOnHost(requests_[segment.item]->call.operation, static_cast<int>(num_ranks_), from, inputs,
-                 partial + segment.offset, segment.count);
-  }
-}
-
-// Finds the partial results of a segment of the own part, in the order of the hosts; returns how many.
-int HierarchicalTransfer::PartialsOf(const Slot& slot, const PiecePlan::Segment& segment,
-                                     const void** from) const {
-  const ResolvedRequest& request = *requests_[segment.item];
-  const std::uint64_t in_part = segment.offset - OwnPart(slot).begin;
-  int count = 0;
-  for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    if (IsBroadcast(request) && !IsOn(host, request.ranks[request.call.root.index()])) continue;
-    from[count++] = host == host_ ? slot.partial + segment.offset : slot.others[host] + in_part;
   }
   return count;
 }
@@ -277,45 +321,52 @@ int HierarchicalTransfer::PartialsOf(const Slot& slot, const PiecePlan::Segment&
 // Finds where the outputs of this host have a segment; returns how many there are.
 int HierarchicalTransfer::OutputsOf(const PiecePlan::Segment& segment, void** to) const {
   const ResolvedRequest& request = *requests_[segment.item];
-  const std::uint64_t offset = segment.begin * DTypeBytes(request.call.operation.dtype);
+  std::uint64_t begin = segment.begin;
+  if (Scatters(request)) begin -= request.collective->PartFor(request.call, request.self, request.self).begin;
   int count = 0;
   for (void* const output : request.outputs) {
-    if (output != nullptr) to[count++] = static_cast<std::byte*>(output) + offset;
+    if (output == nullptr) continue;
+    to[count++] = static_cast<std::byte*>(output) + begin * DTypeBytes(request.call.operation.dtype);
   }
   return count;
 }
 
-bool HierarchicalTransfer::IsOn(std::size_t host, RankId rank) const {
-  return std::binary_search(hosts_[host].begin(), hosts_[host].end(), rank.value());
-}
-
-// Reduces the partial results of the own part.
-void HierarchicalTransfer::ReduceHosts(Slot* slot) {
-  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot->piece, OwnPart(*slot))) {
-    const int partials = PartialsOf(*slot, segment, partials_.data());
-    ReducePartials(requests_[segment.item]->call.operation, static_cast<int>(num_ranks_), partials_.data(),
-                   partials, slot->result + segment.offset, segment.count);
+// Reduces the partial results of the first parts. `writes`: straight into the outputs of this host.
+void HierarchicalTransfer::ReduceHosts(Slot* slot, bool writes) {
+  std::vector<const void*> from(slot->partials.size());
+  void* to[kMaxLocalRanks];
+  for (std::size_t i = 0; i < slot->exchange->rounds[slot->round].parts; ++i) {
+    Part& part = slot->parts[i];
+    std::byte* const result = slot->memory.get() + part.offset;
+    for (const PiecePlan::Segment& segment : part.segments) {
+      const Operation& operation = requests_[segment.item]->call.operation;
+      for (std::size_t k = 0; k < from.size(); ++k) {
+        const std::byte* const partial = slot->partials[k].second;
+        from[k] = (partial == nullptr ? part.here : partial + part.offset) + segment.offset;
+      }
+      const auto ranks = static_cast<int>(num_ranks_), partials = static_cast<int>(from.size());
+      std::byte* const reduced = result + segment.offset;
+      if (writes) {
+        const int outputs = OutputsOf(segment, to);
+        WriteReduced(operation, ranks, from.data(), partials, reduced, to, outputs, segment.count,
+                     past_cache_);
+      } else {
+        ReducePartials(operation, ranks, from.data(), partials, reduced, segment.count);
+      }
+    }
+    part.here = result;
   }
 }
 
 // Copies the result into all outputs of this host.
 void HierarchicalTransfer::WriteOut(const Slot& slot) {
   void* to[kMaxLocalRanks];
-  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot.piece, {0, slot.bytes})) {
-    const int outputs = OutputsOf(segment, to);
-    WriteResult(requests_[segment.item]->call.operation, slot.result + segment.offset, to, outputs,
-                segment.count, past_cache_);
-  }
-}
-
-// Both, of a piece that went in one round.
-void HierarchicalTransfer::ReduceAndWriteOut(const Slot& slot) {
-  void* to[kMaxLocalRanks];
-  for (const PiecePlan::Segment& segment : plan_.SegmentsOf(slot.piece, {0, slot.bytes})) {
-    const int partials = PartialsOf(slot, segment, partials_.data());
-    const int outputs = OutputsOf(segment, to);
-    WriteReduced(requests_[segment.item]->call.operation, static_cast<int>(num_ranks_), partials_.data(),
-                 partials, slot.result + segment.offset, to, outputs, segment.count, past_cache_);
+  for (const Part& part : slot.parts) {
+    for (const PiecePlan::Segment& segment : part.segments) {
+      const int outputs = OutputsOf(segment, to);
+      WriteResult(requests_[segment.item]->call.operation, slot.memory.get() + part.offset + segment.offset,
+                  to, outputs, segment.count, past_cache_);
+    }
   }
 }
 
@@ -324,9 +375,7 @@ void HierarchicalTransfer::Abandon(const Status*) {
   requests_.clear();
   plan_.Clear();
   slots_.clear();
-  open_ = 0;
+  pieces_ = next_ = 0;
 }
-
-void HierarchicalTransfer::Reset() { Abandon(nullptr); }
 
 }  // namespace tf_smddp

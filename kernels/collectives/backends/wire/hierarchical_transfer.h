@@ -1,4 +1,5 @@
-// HierarchicalTransfer: moves allreduces and broadcasts between hosts, each byte as often as it must.
+// HierarchicalTransfer: moves allreduces, broadcasts and reduce-scatters between hosts, each byte as often as
+// it must.
 //
 // The tensors of a batch are cut into pieces. On each host one rank *carries* a piece: they take turns, so
 // all links of a host are in use at a time. The carriers of a piece on the H hosts do this:
@@ -12,17 +13,19 @@
 // A host sends 2 (H - 1) / H of the bytes of a tensor, however many ranks it has, which is the least that is
 // possible. Small pieces go in one round, not two: each carrier sends all of its partial result to all
 // others. So does everything between two hosts, since it is as many bytes. All add the partial results in the
-// order of the hosts, so the result is bitwise the same on all ranks, and from run to run. In a
-// broadcast, only the root's host counts in 3.
+// order of the hosts, so the result is bitwise the same on all ranks, and from run to run.
 //
-// A host with one rank has nothing to reduce in 1, and sends out of the input where it can. It writes the
-// output, which may be the same memory, when that has been sent.
+// A reduce-scatter is 1 to 3. Its parts are the shards of one rank of each host, the carrier there, which
+// writes its output in 3. A host that has fewer ranks than others carries pieces without a part of its own.
+// So a host with n of N ranks sends N - n shards, and a shard is bitwise what an allreduce gives there.
 //
-// The computations of 1, 3 and 5 are in host_reduction.h, which also says what crosses in 16 bits.
+// HostExchange (piece_plan.h) says who sends what in 2 and 4, and host_reduction.h has the computations, and
+// what crosses in 16 bits. A host with one rank has nothing to reduce in 1, and sends out of the input where
+// it can.
 //
 // Some pieces of a rank, 64 between two hosts, are under way at a time: while one crosses, the next is
-// reduced. Two streams of the wire carry rounds 2 and 4. Pieces enter each round in their order, so sends and
-// receives meet.
+// reduced. Two streams of the wire carry steps 2 and 4. Pieces enter each round in their order, so sends and
+// receives meet. A round ends when all has come and all has gone, so memory that was sent can be written.
 //
 // A request of which a rank has left the communicator goes by GatherTransfer.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_WIRE_HIERARCHICAL_TRANSFER_H_
@@ -32,6 +35,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/collectives/backends/wire/piece_plan.h"
@@ -52,52 +56,55 @@ class HierarchicalTransfer : public Transfer {
 
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
-  bool done() const override { return next_ >= plan_.pieces() && open_ == 0; }
+  bool done() const override { return next_ >= pieces_ && slots_.empty(); }
   bool polls() const override { return !done(); }
   void Abandon(const Status* job_end) override;
-  void Reset() override;
+  void Reset() override { Abandon(nullptr); }
 
  private:
+  struct Part {
+    std::vector<PiecePlan::Segment> segments;  // their offsets are in the part
+    std::uint64_t bytes;
+    std::uint64_t offset;   // in the slot's memory
+    const std::byte* here;  // what this host has of it: in the slot's memory, or an input
+  };
   // A piece under way.
   struct Slot {
-    enum State {
-      kExchanging,    // partial results cross
-      kDistributing,  // results cross
-      kDraining,      // the outputs are written, and the wire still reads what was sent
-    };
-    State state = kExchanging;
-    std::uint64_t piece = 0;
-    std::uint64_t bytes = 0;
-    bool whole = false;  // in one round
+    std::uint64_t turn;  // says who carries it
+    bool scatters;       // it is of reduce-scatters
+    const HostExchange* exchange;
+    std::vector<Part> parts;  // from the own one on
     std::shared_ptr<std::byte> memory;
-    const std::byte* partial = nullptr;
-    bool lent = false;  // `partial` is an input; the output may be the same memory
-    std::byte* result = nullptr;
-    std::vector<std::byte*> others;  // partial results of the own part, or of all, by host
-    std::vector<Wire::Movement> receives, sends;
+    std::size_t round = 0;
+    std::vector<std::pair<std::size_t, const std::byte*>> partials;  // of the round, by host
+    std::vector<Wire::Movement> receives, sends;                     // likewise
   };
 
+  PiecePlan PlanOf(ParticipantId receiver) const;
+  std::uint64_t TurnOf(std::uint64_t piece) const;
+  void Skip();
   void Begin(std::uint64_t piece);
-  bool Advance(Slot* slot, bool first_of_round);
-  const std::byte* LoneInput(std::uint64_t piece) const;
-  void ReduceHere(std::uint64_t piece, std::uint64_t bytes, std::byte* partial);
-  int InputsOf(const PiecePlan::Segment& segment, const void** from) const;
-  int PartialsOf(const Slot& slot, const PiecePlan::Segment& segment, const void** from) const;
-  int OutputsOf(const PiecePlan::Segment& segment, void** to) const;
-  void ReduceHosts(Slot* slot);
-  void WriteOut(const Slot& slot);
-  void ReduceAndWriteOut(const Slot& slot);
-  bool IsOn(std::size_t host, RankId rank) const;
-  PiecePlan::Part OwnPart(const Slot& slot) const;
-  RankId CarrierOn(std::size_t host, std::uint64_t piece) const;
+  void LayOut(std::uint64_t piece, Slot* slot) const;
+  void BeginRound(Slot* slot);
   bool AllEnded(std::vector<Wire::Movement>* movements);
-  std::shared_ptr<std::byte> TakeMemory();
+  bool EndRound(Slot* slot);
+  RankId CarrierAt(const Slot& slot, std::size_t distance) const;
+  static std::uint64_t BytesOf(const Slot& slot, std::size_t first, std::size_t count);
+  void Send(Slot* slot, std::size_t distance, int stream, std::size_t first, std::size_t count);
+  std::byte* Receive(Slot* slot, std::size_t distance, int stream, std::size_t first, std::size_t count,
+                     std::byte* to);
+  void ReduceHere(Slot* slot);
+  void ReduceHosts(Slot* slot, bool writes);
+  void WriteOut(const Slot& slot);
+  int InputsOf(const PiecePlan::Segment& segment, const void** from) const;
+  int OutputsOf(const PiecePlan::Segment& segment, void** to) const;
 
   Wire* const wire_;
   const std::shared_ptr<void> inputs_;
-  const std::uint32_t communicator_;
+  const int exchange_stream_, distribute_stream_;
   const std::vector<std::vector<int>> hosts_;
-  const std::uint64_t least_piece_bytes_, most_piece_bytes_;
+  const HostExchange whole_, direct_;
+  const std::uint64_t least_piece_bytes_, most_piece_bytes_, shard_bytes_;
   const std::size_t most_slots_;
   std::size_t host_ = 0;          // this one
   std::uint64_t index_ = 0;       // of this rank among those of its host
@@ -105,14 +112,12 @@ class HierarchicalTransfer : public Transfer {
   std::uint64_t num_ranks_ = 0;
   std::uint64_t memory_bytes_ = 0;
 
-  // The batch under way.
+  // The batch under way. First come the pieces of allreduces and broadcasts.
   std::vector<const ResolvedRequest*> requests_;
-  PiecePlan plan_;
+  PiecePlan plan_;  // of those
+  std::uint64_t pieces_ = 0;
   bool past_cache_ = false;
-  std::uint64_t next_ = 0;  // piece for this rank
-  std::size_t open_ = 0;    // slots that are not draining
-
-  std::vector<const void*> partials_;                    // scratch
+  std::uint64_t next_ = 0;                               // piece for this rank
   std::deque<Slot> slots_;                               // in the order of the pieces
   std::vector<std::shared_ptr<std::byte>> free_memory_;  // of slots
 };

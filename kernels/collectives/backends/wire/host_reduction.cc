@@ -28,7 +28,12 @@ void ReduceCompressed(const Reduction& reduction, const void** inputs, int num_i
   }
 }
 
-Reduction OfPartials(const Operation& operation, int num_ranks) {
+// How partial results are combined. `count` becomes that of what is added: of a broadcast, bytes.
+Reduction OfPartials(const Operation& operation, int num_ranks, std::uint64_t* count) {
+  if (IsBroadcast(operation)) {
+    *count *= DTypeBytes(operation.dtype);
+    return {DType::kUInt8, ReduceOp::kSum};
+  }
   if (IsCompressed(operation)) return {TypeOnWire(operation), ReduceOp::kSum};
   return {operation.dtype, operation.op, 1.0, operation.postscale, /*past_cache=*/false, num_ranks};
 }
@@ -65,7 +70,8 @@ bool IsPartialResult(const Operation& operation) {
 void ReduceOnHost(const Operation& operation, int num_ranks, const void** inputs, int num_inputs,
                   void* partial, std::uint64_t count) {
   if (IsBroadcast(operation)) {
-    std::memcpy(partial, inputs[0], count * DTypeBytes(operation.dtype));
+    const std::uint64_t bytes = count * DTypeBytes(operation.dtype);
+    num_inputs > 0 ? std::memcpy(partial, inputs[0], bytes) : std::memset(partial, 0, bytes);
     return;
   }
   if (IsCompressed(operation)) {
@@ -79,25 +85,19 @@ void ReduceOnHost(const Operation& operation, int num_ranks, const void** inputs
 
 void ReducePartials(const Operation& operation, int num_ranks, const void* const* partials, int num_partials,
                     void* result, std::uint64_t count) {
-  if (IsBroadcast(operation)) {
-    std::memmove(result, partials[0], count * DTypeBytes(operation.dtype));
-    return;
-  }
-  Reduce(OfPartials(operation, num_ranks), partials, num_partials, &result, 1, count);
+  const Reduction reduction = OfPartials(operation, num_ranks, &count);
+  Reduce(reduction, partials, num_partials, &result, 1, count);
 }
 
 void WriteReduced(const Operation& operation, int num_ranks, const void* const* partials, int num_partials,
                   void* scratch, void* const* outputs, int num_outputs, std::uint64_t count,
                   bool past_cache) {
-  if (IsBroadcast(operation)) {
-    return WriteResult(operation, partials[0], outputs, num_outputs, count, past_cache);
-  }
   if (IsCompressed(operation)) {
     ReducePartials(operation, num_ranks, partials, num_partials, scratch, count);
     return WriteResult(operation, scratch, outputs, num_outputs, count, past_cache);
   }
   if (num_outputs == 0) return;
-  Reduction reduction = OfPartials(operation, num_ranks);
+  Reduction reduction = OfPartials(operation, num_ranks, &count);
   reduction.past_cache = past_cache;
   Reduce(reduction, partials, num_partials, outputs, num_outputs, count);
 }

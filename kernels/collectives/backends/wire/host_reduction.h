@@ -4,12 +4,11 @@
 //
 // Place in the stack: above reduce/. HierarchicalTransfer (hierarchical_transfer.h) does this with the pieces
 // of large tensors, and the relay (kernels/engine/relay.h) with small tensors as a whole.
-// ReducescatterTransfer does the first two steps with the shards of reduce-scatters.
 //
 // Partial results and results lie and cross in the type of TypeOnWire. In an allreduce, the inputs of a host
 // are combined in the order of the ranks, and the partial results in the order of the hosts. So a result is
-// bitwise the same wherever it is made. In a broadcast, the root's input is the partial result of its host,
-// and the result; the other hosts have none.
+// bitwise the same wherever it is made. In a broadcast, the root's input is the partial result of its host.
+// Those of the other hosts are zeros, or left out, and the result is the sum of the bytes.
 //
 // Compression: float32 crosses in 16 bits if the request says so, and if it is a sum or an average. Factors
 // and divisor are applied in float32 before that, so what crosses is in the range of the result. The partial
@@ -39,12 +38,12 @@ DType TypeOnWire(const Operation& operation);
 bool IsPartialResult(const Operation& operation);
 
 // Makes the partial result of one host out of the inputs of its ranks, in the order of the ranks; of a
-// broadcast, out of the root's. `num_ranks` ranks of all hosts take part. Changes the pointers in `inputs`.
+// broadcast, out of the root's, or out of no input. `num_ranks` ranks of all hosts take part. Changes the
+// pointers in `inputs`.
 void ReduceOnHost(const Operation& operation, int num_ranks, const void** inputs, int num_inputs,
                   void* partial, std::uint64_t count);
 
-// Makes the result out of the partial results, in the order of the hosts; of a broadcast, out of the one that
-// there is. `result` may be one of them.
+// Makes the result out of the partial results, in the order of the hosts. `result` may be one of them.
 void ReducePartials(const Operation& operation, int num_ranks, const void* const* partials, int num_partials,
                     void* result, std::uint64_t count);
 

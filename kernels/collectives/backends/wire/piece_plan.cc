@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace tf_smddp {
 
@@ -10,8 +11,8 @@ void PiecePlan::Clear() {
   bytes_ = 0;
 }
 
-void PiecePlan::Add(std::uint64_t count, std::uint64_t element_bytes) {
-  items_.push_back({bytes_, count, element_bytes});
+void PiecePlan::Add(std::uint64_t count, std::uint64_t element_bytes, std::uint64_t begin) {
+  items_.push_back({bytes_, count, element_bytes, begin});
   bytes_ += (count * element_bytes + kGranule - 1) / kGranule * kGranule;
 }
 
@@ -37,8 +38,8 @@ std::vector<PiecePlan::Segment> PiecePlan::SegmentsOf(std::uint64_t piece, Part 
     const std::uint64_t from = std::max(begin, item->first_byte), to = std::min(end, last);
     if (from >= to) continue;  // empty, or its gap
     segments.push_back({static_cast<std::size_t>(item - items_.begin()),
-                        (from - item->first_byte) / item->element_bytes, (to - from) / item->element_bytes,
-                        from - base});
+                        item->begin + (from - item->first_byte) / item->element_bytes,
+                        (to - from) / item->element_bytes, from - base});
   }
   return segments;
 }
@@ -48,6 +49,18 @@ PiecePlan::Part PiecePlan::PartOf(std::uint64_t bytes, std::size_t parts, std::s
   const std::uint64_t begin = granules * index / parts * kGranule;
   const std::uint64_t end = std::min(granules * (index + 1) / parts * kGranule, bytes);
   return {begin, end - begin};
+}
+
+HostExchange HostExchange::Whole(std::size_t hosts) {
+  HostExchange exchange = Direct(hosts);
+  exchange.parts = 1;
+  return exchange;
+}
+
+HostExchange HostExchange::Direct(std::size_t hosts) {
+  Round round = {{}, 1};
+  for (std::size_t distance = 1; distance < hosts; ++distance) round.distances.push_back(distance);
+  return {hosts, {std::move(round)}};
 }
 
 }  // namespace tf_smddp
