@@ -30,7 +30,7 @@ in_venv = PATH="$(CURDIR)/$(call venv_bin,$(ONE_TF)):$$PATH" TF_CPP_MIN_LOG_LEVE
 bench = TF_SMDDP_BENCH_PYTHON="$(CURDIR)/$(call venv_bin,$(ONE_TF))/python" .venv/bench/bin/python
 
 # What the installed package is made of.
-SOURCES := $(shell find kernels ops tf_smddp smddprun smdistributed smddpcommon.py third_party \
+SOURCES := $(shell find kernels ops smddp tf_smddp smddprun smdistributed smddpcommon.py third_party \
 	BUILD WORKSPACE .bazelrc setup.py pyproject.toml README.md tools/run_bazel.py \
 	-type f ! -path '*/__pycache__/*' ! -name '_build_info.py' ! -name '*.so')
 

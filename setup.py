@@ -1,11 +1,15 @@
-"""Builds tf_smddp: Bazel compiles the op library, setuptools packs it.
+"""Builds tf_smddp: Bazel compiles the libraries, setuptools packs them.
 
-    pip install .   TensorFlow is in the environment: the library is built against exactly that one.
-                    It is not: DEFAULT_TF is fetched for the build, and pip then installs it too.
+    pip install .   TensorFlow is in the environment: the op library is built against exactly that one.
+                    PyTorch is, and TensorFlow is not: only the engine is built, and nothing is required.
+                    Neither is: DEFAULT_TF is fetched for the build, and pip then installs it too.
     pip wheel .     The same, as a wheel. It requires the TensorFlow distribution and the minor
                     version that it was built against, since the C++ ABI changes between them.
 
-Environment: TF_SMDDP_DEFAULT_TF, and what tools/run_bazel.py reads.
+The engine (libsmddp.so) is built in each case: PyTorch may come into the environment later.
+
+Environment: TF_SMDDP_DEFAULT_TF, which also has TensorFlow fetched where PyTorch is, and what
+tools/run_bazel.py reads.
 """
 
 import os
@@ -30,7 +34,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 from run_bazel import bazel_command  # noqa: E402
 
 VERSION = re.search(r'kVersion\[\] = "(.*)"', (ROOT / "kernels/common/version.h").read_text()).group(1)
-TARGET = "//tf_smddp:_smddp_ops.so"
+OP_LIBRARY = "//tf_smddp:_smddp_ops.so"
+ENGINE = "//kernels/process:libsmddp.so"
 DEFAULT_TF = os.environ.get("TF_SMDDP_DEFAULT_TF") or (
     "tensorflow==2.15.1" if sys.version_info < (3, 12) else "tensorflow==2.21.0"
 )
@@ -41,9 +46,12 @@ HOW_LONG = (
     "[n / m] below counts the files."
 )
 
-# Asks a Python which TensorFlow it has, without importing it. All of these bring the package `tensorflow`.
-FIND_TF = """
+# Asks a Python which TensorFlow it has, and whether it has PyTorch, without importing them. All of these
+# bring the package `tensorflow`.
+FIND = """
 import importlib.metadata, importlib.util
+if importlib.util.find_spec("torch"):
+    print("torch")
 if importlib.util.find_spec("tensorflow"):
     for name in ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm", "intel-tensorflow",
                  "tf-nightly", "tf-nightly-cpu"):
@@ -55,20 +63,26 @@ if importlib.util.find_spec("tensorflow"):
 """
 
 
-def find_tf():
-    """Returns (distribution, version, environment to run Python in) of TensorFlow; None if there is none.
+def find():
+    """Returns (distribution, version, environment to run Python in) of TensorFlow; and if PyTorch is there.
 
-    pip isolates a build through PYTHONPATH, so without it the interpreter sees the environment that is
-    installed into. With it, it sees what was fetched for the build.
+    None is in place of a TensorFlow that is not there. pip isolates a build through PYTHONPATH, so without it
+    the interpreter sees the environment that is installed into. With it, it sees what was fetched for the
+    build.
     """
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    torch = False
     for env in (outside, dict(os.environ)):
         probe = subprocess.run(
-            [sys.executable, "-c", FIND_TF], env=env, cwd="/", capture_output=True, text=True, check=False
+            [sys.executable, "-c", FIND], env=env, cwd="/", capture_output=True, text=True, check=False
         )
-        if probe.stdout.strip():
-            return (*probe.stdout.split(), env)
-    return None
+        found = probe.stdout.split()
+        if "torch" in found:
+            torch = True
+            found.remove("torch")
+        if found:
+            return (*found, env), torch
+    return None, torch
 
 
 def tf_requirement(found):
@@ -81,7 +95,8 @@ def tf_requirement(found):
     return f"{name}=={major}.{minor}.*" if rest.replace(".post", "").isdigit() else f"{name}=={version}"
 
 
-FOUND_TF = find_tf()
+FOUND_TF, FOUND_TORCH = find()
+ENGINE_ALONE = FOUND_TORCH and not FOUND_TF and "TF_SMDDP_DEFAULT_TF" not in os.environ
 TF_REQUIREMENT = tf_requirement(FOUND_TF)
 # With later ones, a process that has used s3:// aborts when it ends (tensorflow/io issue 1912). None loads
 # with TensorFlow 2.21.
@@ -97,21 +112,23 @@ class CleanBuild(build):
 
 
 class BazelBuild(build_ext):
-    """Runs Bazel and puts the library where setuptools would put an extension."""
+    """Runs Bazel and puts the libraries where setuptools would put extensions."""
 
     def run(self):
-        if not FOUND_TF:
-            raise SystemExit(
-                f"tf_smddp: {sys.executable} has no TensorFlow to build against. "
-                "Install it first, or leave out --no-build-isolation."
-            )
-        name, version, env = FOUND_TF
-        arguments = [
-            f"--repo_env=PYTHON_BIN_PATH={sys.executable}",
-            f"--repo_env=TF_SMDDP_TF={name}=={version}",
-        ]
-        line = bazel_command("build", [*arguments, TARGET])
-        print(f"tf_smddp: building against {name} {version}: {shlex.join(line)}", flush=True)
+        arguments, targets, env = [f"--repo_env=PYTHON_BIN_PATH={sys.executable}"], [ENGINE], None
+        against = "without TensorFlow"
+        if not ENGINE_ALONE:
+            if not FOUND_TF:
+                raise SystemExit(
+                    f"tf_smddp: {sys.executable} has no TensorFlow to build against. "
+                    "Install it first, or leave out --no-build-isolation."
+                )
+            name, version, env = FOUND_TF
+            arguments.append(f"--repo_env=TF_SMDDP_TF={name}=={version}")
+            targets.append(OP_LIBRARY)
+            against = f"against {name} {version}"
+        line = bazel_command("build", [*arguments, *targets])
+        print(f"tf_smddp: building {against}: {shlex.join(line)}", flush=True)
         print(f"tf_smddp: {HOW_LONG}", flush=True)
         subprocess.run(line, cwd=ROOT, env=env, check=True)
         bin_dir = subprocess.run(
@@ -123,21 +140,28 @@ class BazelBuild(build_ext):
             text=True,
         ).stdout.strip()
 
-        package = (ROOT if self.inplace else pathlib.Path(self.build_lib)) / "tf_smddp"
-        package.mkdir(parents=True, exist_ok=True)
-        library = package / "_smddp_ops.so"
-        # Replaced, never overwritten: a process may have the old one mapped.
-        library.unlink(missing_ok=True)
-        shutil.copyfile(pathlib.Path(bin_dir) / "tf_smddp" / "_smddp_ops.so", library)
-        library.chmod(0o755)
-        (package / "_build_info.py").write_text(
-            '"""The TensorFlow that the op library was built against. Written by setup.py."""\n\n'
-            f'TF_VERSION = "{version}"\n'
-        )
+        for built, library in zip(targets, self.libraries_in(ROOT if self.inplace else self.build_lib)):
+            library.parent.mkdir(parents=True, exist_ok=True)
+            # Replaced, never overwritten: a process may have the old one mapped.
+            library.unlink(missing_ok=True)
+            shutil.copyfile(pathlib.Path(bin_dir, built.lstrip("/").replace(":", "/")), library)
+            library.chmod(0o755)
+        if not ENGINE_ALONE:
+            library.with_name("_build_info.py").write_text(
+                '"""The TensorFlow that the op library was built against. Written by setup.py."""\n\n'
+                f'TF_VERSION = "{version}"\n'
+            )
+
+    def libraries_in(self, folder):
+        """Returns the paths of the libraries, in the order of their targets."""
+        engine = pathlib.Path(folder, "smddp", "libsmddp.so")
+        return [engine] if ENGINE_ALONE else [engine, pathlib.Path(folder, "tf_smddp", "_smddp_ops.so")]
 
     def get_outputs(self):
-        package = pathlib.Path(self.build_lib) / "tf_smddp"
-        return [str(package / "_smddp_ops.so"), str(package / "_build_info.py")]
+        libraries = self.libraries_in(self.build_lib)
+        return [
+            str(path) for path in (*libraries, *(each.with_name("_build_info.py") for each in libraries[1:]))
+        ]
 
     def get_output_mapping(self):
         return {}
@@ -151,7 +175,7 @@ class BinaryDistribution(Distribution):
 
 
 class Wheel(bdist_wheel):
-    """Any Python 3 of this platform: the library uses TensorFlow's C++ ABI, not CPython's."""
+    """Any Python 3 of this platform: the libraries use TensorFlow's C++ ABI or none, not CPython's."""
 
     def get_tag(self):
         return ("py3", "none", super().get_tag()[2])
@@ -172,15 +196,15 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
     packages=[
-        *find_packages(include=["tf_smddp", "tf_smddp.*", "smddprun", "smddprun.*"]),
+        *find_packages(include=["smddp", "smddprun*", "tf_smddp*"]),
         # `smdistributed` itself is a namespace, which other distributions share: it is no package of ours.
         *(f"smdistributed.{name}" for name in find_packages("smdistributed")),
     ],
     py_modules=["smddpcommon"],
-    package_data={"tf_smddp": ["py.typed"]},
+    package_data={"smddp": ["py.typed"], "tf_smddp": ["py.typed"]},
     python_requires=">=3.9",
-    setup_requires=[] if FOUND_TF else [DEFAULT_TF],
-    install_requires=[TF_REQUIREMENT, "cloudpickle>=2.0", "psutil>=5.9"],
+    setup_requires=[] if FOUND_TF or ENGINE_ALONE else [DEFAULT_TF],
+    install_requires=[*([] if ENGINE_ALONE else [TF_REQUIREMENT]), "cloudpickle>=2.0", "psutil>=5.9"],
     extras_require={
         "examples": ["rich>=13", "scikit-learn>=1.3"],
         "io": TF_IO,

@@ -2,7 +2,7 @@
 
 A rank says that it joins the job, in `init()`, and that it leaves, when its script is over: long before its
 process ends, since TensorFlow takes seconds for that. So the launcher knows the order in which the ranks
-have failed. A rank that fails because another has, says which one. tf_smddp/_uncaught.py writes the lines.
+have failed. A rank that fails because another has, says which one. smddp/uncaught.py writes the lines.
 
 A rank that is killed says nothing: then the end of its process counts.
 """

@@ -14,50 +14,43 @@ averaged over all ranks:
     gradients = tape.gradient(loss, model.trainable_variables)
 
 Start it with `smddprun -np 2 python train.py`; a plain `python train.py` is rank 0 of 1.
-This module only re-exports; each concept has a module of its own.
+This module only re-exports. The modules are in _training, _guards, _collectives, _graphs and _base, from the
+top down. What they need of a job lies in the package smddp.
 """
 
 from typing import TYPE_CHECKING, Any, List
 
-from tf_smddp import (  # noqa: F401  (the order of ops; what init() and shutdown() do)
-    _last_look,
-    _metrics,
-    _program_order,
-    _reports,
-)
-from tf_smddp._allgather import allgather, grouped_allgather
-from tf_smddp._allreduce import allreduce, grouped_allreduce
-from tf_smddp._alltoall import alltoall
-from tf_smddp._barrier import barrier
-from tf_smddp._broadcast import broadcast, broadcast_variables
-from tf_smddp._broadcast_global_variables import broadcast_global_variables
-from tf_smddp._broadcast_hook import BroadcastGlobalVariablesHook
-from tf_smddp._checkpoint import Checkpoint
-from tf_smddp._compression import Compression
-from tf_smddp._gradient_tape import DistributedGradientTape
-from tf_smddp._join import join
-from tf_smddp._join_hook import JoinHook
-from tf_smddp._objects import allgather_object, broadcast_object
-from tf_smddp._oob_allreduce import oob_allreduce
-from tf_smddp._optimizers import DistributedOptimizer
-from tf_smddp._overlap import overlap
-from tf_smddp._process_sets import (
+from smddp import ReduceOp, init, is_initialized, local_rank, local_size, rank, shutdown, size
+from smddp.process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,
     remove_process_set,
 )
-from tf_smddp._profiler import start_profiler, stop_profiler
-from tf_smddp._reduce_op import ReduceOp
-from tf_smddp._reducescatter import grouped_reducescatter, reducescatter
-from tf_smddp._run import run
-from tf_smddp._runtime import init, is_initialized, local_rank, local_size, rank, shutdown, size
-from tf_smddp._shard import shard
-from tf_smddp._stats import stats
-from tf_smddp._worker_comm import get_worker_comm
+from smddprun.notebook import run
+from tf_smddp._collectives.allgather import allgather, grouped_allgather
+from tf_smddp._collectives.allreduce import allreduce, grouped_allreduce
+from tf_smddp._collectives.alltoall import alltoall
+from tf_smddp._collectives.barrier import barrier
+from tf_smddp._collectives.broadcast import broadcast, broadcast_variables
+from tf_smddp._collectives.compression import Compression
+from tf_smddp._collectives.objects import allgather_object, broadcast_object
+from tf_smddp._collectives.oob_allreduce import oob_allreduce
+from tf_smddp._collectives.overlap import overlap
+from tf_smddp._collectives.reducescatter import grouped_reducescatter, reducescatter
+from tf_smddp._collectives.worker_comm import get_worker_comm
+from tf_smddp._graphs import program_order as _program_order  # noqa: F401  (the order of ops)
+from tf_smddp._guards import last_look as _last_look  # noqa: F401  (what shutdown() does)
+from tf_smddp._training.checkpoint import Checkpoint
+from tf_smddp._training.gradient_tape import DistributedGradientTape
+from tf_smddp._training.join import join
+from tf_smddp._training.optimizers import DistributedOptimizer
+from tf_smddp._training.sessions import BroadcastGlobalVariablesHook, JoinHook, broadcast_global_variables
+from tf_smddp._training.shard import shard
+from tf_smddp._training.watching import start_profiler, stats, stop_profiler
 
 if TYPE_CHECKING:
-    from tf_smddp._sync_batch_normalization import SyncBatchNormalization
+    from tf_smddp._training.sync_batch_normalization import SyncBatchNormalization
 
 __all__ = [
     "BroadcastGlobalVariablesHook",
@@ -115,7 +108,7 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module("tf_smddp.keras")
     if name == "SyncBatchNormalization":
-        from tf_smddp._sync_batch_normalization import SyncBatchNormalization
+        from tf_smddp._training.sync_batch_normalization import SyncBatchNormalization
 
         return SyncBatchNormalization
     if name == "__version__":

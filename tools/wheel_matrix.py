@@ -7,11 +7,11 @@
 A wheel is for one minor version of TensorFlow and any Python, since the library uses no part of CPython. It
 is built in an environment with TensorFlow. Then it is tried in an empty one, without a compiler or Bazel on
 the path: README.md's words install it, and README.md's script trains with two ranks. The table has the time
-of that, from an empty environment on. Two ranks more must have equal weights after some steps. auditwheel
-(from PyPI) finds the oldest manylinux tag that the library allows, and renames the wheel; it changes nothing
-else. The wheels are left in dist/; the table is printed as Markdown. TensorFlow comes from PyPI
-(tensorflow-cpu on x86-64), Python from the path or from pyenv. A Python that is not there is named in the
-table, and does not fail the run.
+of that, from an empty environment on. Two ranks more must have equal weights after some steps, and two must
+sum by the engine alone. auditwheel (from PyPI) finds the oldest manylinux tag that the libraries allow, and
+renames the wheel; it changes nothing else. The wheels are left in dist/; the table is printed as Markdown.
+TensorFlow comes from PyPI (tensorflow-cpu on x86-64), Python from the path or from pyenv. A Python that is
+not there is named in the table, and does not fail the run.
 """
 
 import argparse
@@ -43,6 +43,7 @@ LIMIT_S = 900
 TRAINING = """
 import numpy as np
 import tensorflow as tf
+import smddp
 import tf_smddp as sdp
 
 sdp.init()
@@ -59,9 +60,23 @@ def step():
 
 for _ in range(20):
     step()
+sums = np.ones(3)
+smddp.allreduce(sums)
+assert list(sums) == [2.0, 2.0, 2.0]
 roots = sdp.broadcast(weight, 0)
 assert sdp.size() == 2 and np.array_equal(roots, weight) and float(tf.norm(weight)) > 0
 print("trained with TensorFlow", tf.__version__)
+"""
+
+WITHOUT_TENSORFLOW = """
+import sys
+import numpy as np
+import smddp
+
+smddp.init()
+sums = np.ones(3)
+smddp.allreduce(sums)
+assert smddp.size() == 2 and list(sums) == [2.0, 2.0, 2.0] and "tensorflow" not in sys.modules
 """
 
 
@@ -156,6 +171,7 @@ def try_wheel(wheel: pathlib.Path, python: str, work: pathlib.Path, log: pathlib
     shutil.copy(wheel, folder)
     (folder / "train.py").write_text(SCRIPT)
     (folder / "check.py").write_text(TRAINING)
+    (folder / "engine.py").write_text(WITHOUT_TENSORFLOW)
     start = time.monotonic()
     try:
         if not run([python, "-m", "venv", str(venv)], log):
@@ -166,8 +182,8 @@ def try_wheel(wheel: pathlib.Path, python: str, work: pathlib.Path, log: pathlib
         if not run(["/bin/sh", "-c", START], log, env=environment, cwd=folder):
             return "FAILS to train"
         seconds = time.monotonic() - start
-        check = START.replace("train.py", "check.py")
-        same = run(["/bin/sh", "-c", check], log, env=environment, cwd=folder)
+        checks = [START.replace("train.py", name) for name in ("check.py", "engine.py")]
+        same = all(run(["/bin/sh", "-c", each], log, env=environment, cwd=folder) for each in checks)
         return f"trains, {seconds:.0f} s" if same else "FAILS to train alike"
     finally:
         shutil.rmtree(folder, ignore_errors=True)

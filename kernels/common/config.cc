@@ -165,7 +165,7 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) {
     status = ReadInteger(lookup, "SMDDP_TEST_TRANSFER_DELAY_MS", &config->test_transfer_delay_ms);
   }
-  // With it, Python's check looks at gradients, too (tf_smddp/_periodic_check.py), or the user wants none.
+  // With it, Python's check looks at gradients, too (periodic_check.py), or the user wants none.
   config->check_gradients = lookup("SMDDP_CHECK_EVERY") == nullptr;
   if (lookup("SMDDP_TEST_STRICT") != nullptr) config->test_strict = true;
   if (status.ok()) status = ValidateConfig(*config);

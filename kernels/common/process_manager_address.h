@@ -1,7 +1,7 @@
 // ProcessManagerAddress: where rank 0 starts a process manager for MPI, when the launcher brings none.
 //
 // Place in the stack: the bottom, pure. launch_environment.cc calls it. Not here: the process manager itself
-// (tf_smddp/_process_manager.py).
+// (smddp/process_manager.py).
 #ifndef TF_SMDDP_KERNELS_COMMON_PROCESS_MANAGER_ADDRESS_H_
 #define TF_SMDDP_KERNELS_COMMON_PROCESS_MANAGER_ADDRESS_H_
 

@@ -4,7 +4,7 @@
 // Place in the stack: above TensorFlow alone; nothing of the engine. No other file of kernels/ or ops/ reads
 // a private member of a class of TensorFlow's, or includes a header that TensorFlow calls internal. Compiles
 // with TensorFlow 2.15 to 2.21. Not here: the private parts that the Python package uses
-// (tf_smddp/_tensorflow_private.py).
+// (tf_smddp/_base/tensorflow_private.py).
 #ifndef TF_SMDDP_KERNELS_TF_TENSORFLOW_PRIVATE_H_
 #define TF_SMDDP_KERNELS_TF_TENSORFLOW_PRIVATE_H_
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,15 +25,18 @@ def launcher(environ: Mapping[str, str]) -> Finding:
 def find(environ: Mapping[str, str], several_hosts: bool) -> tuple[list[Finding], dict[str, str]]:
     """Returns what there is to say of the libraries, and the versions that must be the same on all hosts.
 
-    It imports TensorFlow.
+    It imports TensorFlow, if there is one.
 
     Args:
       environ: the environment of the ranks.
       several_hosts: whether MPI's launcher has started this process, as it starts the ranks.
     """
     try:
-        # It refuses a TensorFlow for which it was not built; the text says what to do.
-        from tf_smddp._found_libraries import found_libraries
+        from smddp import found_libraries
+
+        if importlib.util.find_spec("tensorflow") is not None:
+            # It refuses a TensorFlow for which it was not built; the text says what to do.
+            import tf_smddp  # noqa: F401
 
         libraries = {name: (each.found, each.text) for name, each in found_libraries().items()}
     except Exception as error:  # whatever it is, it is what the user has to know

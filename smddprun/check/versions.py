@@ -17,6 +17,7 @@ _TENSORFLOWS = (
     *("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm", "intel-tensorflow"),
     *("tf-nightly", "tf-nightly-cpu"),
 )
+_UNKNOWN = "of an unknown version"
 _REINSTALL = f"{sys.executable} -m pip install --force-reinstall --no-deps <source or wheel of tf_smddp>"
 
 
@@ -27,9 +28,13 @@ def find() -> tuple[list[Finding], dict[str, str]]:
     installed = _version("tf_smddp")
     built = None if package is None else built_for(package)
     tensorflow = _tensorflow()
-    findings = [_tf_smddp(package, installed, built)]
-    findings.append(Finding("Python", f"{platform.python_version()} ({sys.executable})"))
-    findings.append(_fit(built, tensorflow))
+    findings = [Finding("Python", f"{platform.python_version()} ({sys.executable})")]
+    engine = _package("smddp")
+    if built is None and tensorflow is None and engine is not None and (engine / "libsmddp.so").is_file():
+        findings.insert(0, Finding("tf_smddp", f"{installed or _UNKNOWN}, without TensorFlow ({engine})"))
+    else:
+        findings.insert(0, _tf_smddp(package, installed, built))
+        findings.append(_fit(built, tensorflow))
     if installed is not None:
         versions["tf_smddp"] = installed
     if tensorflow is not None:
@@ -62,7 +67,7 @@ def _tf_smddp(package: pathlib.Path | None, installed: str | None, built: str | 
         )
     if built is None:
         return Finding("tf_smddp", f"has no compiled library in {package}", f"install it: {_REINSTALL}")
-    text = f"{installed or 'of an unknown version'}, built for TensorFlow {built} ({package})"
+    text = f"{installed or _UNKNOWN}, built for TensorFlow {built} ({package})"
     if installed is not None and installed != smddprun.__version__:
         return Finding(
             "tf_smddp",

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
-FOLDERS = {"tf_smddp": ("*.py",), "smddprun": ("*.py",), "kernels": ("*.cc", "*.h")}
+FOLDERS = {"smddp": ("*.py",), "tf_smddp": ("*.py",), "smddprun": ("*.py",), "kernels": ("*.cc", "*.h")}
 PATHS = [
     path for folder, ends in FOLDERS.items() for end in ends for path in sorted((ROOT / folder).rglob(end))
 ]
@@ -18,6 +18,7 @@ VALUE = "\x00"
 
 def texts_of(source):
     """The strings of a file as they are put together, with VALUE for what is not in them."""
+    source = re.sub(r"\{(?:library\.front_end|us)\}", "tf_smddp", source)
     source = re.sub(r'\\"', "'", source)
     source = re.sub(r'"\s*\n?\s*f?"', "", source)  # neighbours are one string
     source = re.sub(r"\{[^{}\n]*\}", VALUE, source)  # f"{value}"

@@ -4,6 +4,7 @@ A violation is one line of text, `file:line: what is wrong and what to do`. test
 to this tree, and shows for each rule that it finds what it is there to find. Standard library only.
 """
 
+import ast
 import os
 import pathlib
 import re
@@ -43,6 +44,10 @@ WITHOUT_BACKENDS = ("kernels/engine/", "kernels/fusion/", "kernels/control/")
 BACKENDS = ("kernels/collectives/backends/", "kernels/cuda/", "kernels/mpi/")
 # It computes, and moves nothing.
 NO_BACKEND = "kernels/collectives/backends/wire/host_reduction.h"
+ABOVE_SMDDP = {
+    *("numpy", "tensorflow", "torch"),
+    *("smddpcommon", "smddprun", "smdistributed", "tf_smddp", "torch_smddp"),
+}
 # The one header of kernels/ that ops/ includes.
 DTYPE_TABLE = "kernels/common/dtype_table.h"
 CPP_FOLDERS = ("kernels", "ops", "tests/cpp", "tests/pretend_gpu", "tests/gpu", "benchmarks")
@@ -224,6 +229,26 @@ def outside_paths(root: pathlib.Path) -> List[str]:
     return found
 
 
+def python_imports(root: pathlib.Path) -> List[str]:
+    """The package smddp imports no framework and no NumPy, and nothing that builds on it."""
+    found = []
+    for path in sorted((root / "smddp").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            else:
+                continue
+            found += [
+                f"{path.relative_to(root)}:{node.lineno}: imports {name}; smddp/ is below all packages, and "
+                "without a framework"
+                for name in names
+                if name.partition(".")[0] in ABOVE_SMDDP
+            ]
+    return found
+
+
 def class_names(root: pathlib.Path) -> List[str]:
     """A class of a named namespace is defined once: two of one name have one destructor for the linker."""
     found = []
@@ -249,4 +274,12 @@ def class_names(root: pathlib.Path) -> List[str]:
     return found
 
 
-RULES = [tensorflow_headers, layer_order, backends_by_name, environment, outside_paths, class_names]
+RULES = [
+    tensorflow_headers,
+    layer_order,
+    backends_by_name,
+    environment,
+    outside_paths,
+    python_imports,
+    class_names,
+]

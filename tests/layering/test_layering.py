@@ -34,6 +34,8 @@ def tree(tmp_path):
     )
     write(tmp_path, "kernels/collectives/backends/ring/ring.h", "class Ring : public Transfer {};\n")
     write(tmp_path, "kernels/engine/runner.cc", "// Ring takes all.\nTransfer* transfer;\n")
+    write(tmp_path, "smddp/library.py", "import ctypes\nfrom smddp.requests import Request\n")
+    write(tmp_path, "tf_smddp/__init__.py", "import numpy\nimport smddp\n")
     write(tmp_path, "ops/ops.cc", '#include "tensorflow/core/framework/op.h"\n')
     write(tmp_path, "tests/cpp/engine_test.cc", '#include "kernels/engine/engine.h"\n')
     return tmp_path
@@ -113,6 +115,9 @@ def test_the_small_tree_is_clean(tree, rule):
         (layering.environment, "kernels/engine/e.cc", 'int a;\nauto v = getenv("HOME");', "e.cc:2"),
         (layering.environment, "kernels/tf/k.cc", 'auto v = secure_getenv("HOME");', "k.cc:1"),
         (layering.environment, "ops/o.cc", "extern char** environ;", "o.cc:1"),
+        (layering.python_imports, "smddp/a.py", "def f():\n    import numpy.linalg", "a.py:2: imports numpy"),
+        (layering.python_imports, "smddp/b/a.py", "from torch import nn\n", "imports torch"),
+        (layering.python_imports, "smddp/a.py", "import os, tf_smddp.keras as x\n", "tf_smddp.keras"),
         (layering.outside_paths, "docs/a.md", "text\nsee ../" + "shared/DESIGN.md", "a.md:2"),
         (layering.outside_paths, "tools/a.sh", "cp /work/" + "shared/x .", "a.sh:1"),
     ],

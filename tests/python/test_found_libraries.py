@@ -7,7 +7,7 @@ pytestmark = pytest.mark.one_tensorflow
 
 # One process for all: NCCL is opened once.
 SCRIPT = """
-from tf_smddp._found_libraries import found_libraries
+from smddp import found_libraries
 
 os.environ["SMDDP_NCCL_LIBRARY"] = "/nowhere/libnccl.so.2"
 os.environ["SMDDP_MPI_LIBRARY"] = "/nowhere/libmpi.so"

@@ -6,7 +6,7 @@ import re
 import pytest
 from harness import run_job
 
-from tf_smddp import _settings
+from smddp import settings
 
 pytestmark = pytest.mark.one_tensorflow
 
@@ -35,10 +35,10 @@ def test_tf_config_is_a_warning_of_one_rank():
 
 def test_all_names_are_listed_where_there_is_no_near_one():
     with pytest.warns(UserWarning, match="SMDDP_ZYX.* There are SMDDP_ARENA_BYTES, .*, SMDDP_TMPDIR"):
-        _settings.warn_about_unknown(["SMDDP_ZYX", "SMDDP_RANK", "HOME"])
+        settings.warn_about_unknown(["SMDDP_ZYX", "SMDDP_RANK", "HOME"])
 
 
 def test_the_names_are_those_of_the_page():
     page = (ROOT / "docs" / "configuration.md").read_text()
     rows = re.findall(r"^\| (`SMDDP_[^|]*) \|", page, re.MULTILINE)
-    assert {name for row in rows for name in re.findall("SMDDP_[A-Z_]+", row)} == _settings.KNOWN
+    assert {name for row in rows for name in re.findall("SMDDP_[A-Z_]+", row)} == settings.KNOWN

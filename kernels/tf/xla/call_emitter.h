@@ -5,14 +5,14 @@
 // Note [The chain]: XLA runs calls that do not depend on each other in any order, and newer versions run them
 // concurrently. The order differs from run to run and from rank to rank. So all of our calls in one
 // computation form a chain: each takes a token as an operand and returns one. The order of the chain is the
-// order of compilation, which follows data and control edges. tf_smddp/_compiled_order.py adds control edges
+// order of compilation, which follows data and control edges. compiled_order.py adds control edges
 // in program order, so the order is the same on all ranks. At most one of XLA's threads is blocked in our
 // calls, and all ranks block in the same order.
 //
 // The body of a loop, and each branch, is a computation of its own, which continues the chain of the
 // computation around it. The last token of a chain is the value of a resource. TensorFlow's bridge treats
 // this resource as it treats a variable, but no variable exists behind it: a loop or a branch that takes it
-// as an input begins with its value and returns a new one (SmddpChain, tf_smddp/_compiled_order.py). The
+// as an input begins with its value and returns a new one (SmddpChain, compiled_order.py). The
 // condition of a loop takes the resource and must not change it. So where only the condition has calls, the
 // token that the loop returns is the one that it was given, and XLA may run what follows before the loop.
 // Therefore a call that has a result of the loop as its operand passes on the token (Pass).

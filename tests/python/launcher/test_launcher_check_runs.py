@@ -35,10 +35,9 @@ def made_up(tmp_path):
         (folder / "_build_info.py").write_text('TF_VERSION = "2.15.1"\n')
         (folder / "_smddp_ops.so").write_bytes(b"")
         # The self test imports TensorFlow before it imports tf_smddp.
-        for name, text in (("tensorflow", package), ("tf_smddp", "")):
+        for name, text in (("tensorflow", package), ("tf_smddp", ""), ("smddp", found)):
             (folder.parent / name).mkdir(exist_ok=True)
             (folder.parent / name / "__init__.py").write_text(text)
-        (folder / "_found_libraries.py").write_text(found)
         # Its version is in the metadata of distributions.
         for name, version in (("tensorflow", "2.15.0"), ("tf_smddp", smddprun.__version__)):
             info = folder.parent / f"{name}-{version}.dist-info"

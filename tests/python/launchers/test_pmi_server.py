@@ -11,7 +11,7 @@ import time
 import pytest
 from foreign_jobs import ROOT
 
-SERVER = ROOT / "tf_smddp" / "_pmi_server.py"
+SERVER = ROOT / "smddp" / "pmi_server.py"
 PROGRAM = runpy.run_path(str(SERVER))  # imported, it would bring TensorFlow
 Names = PROGRAM["Names"]
 SIZE = 2

@@ -28,7 +28,8 @@ import tensorflow as tf  # noqa: E402
 import values  # noqa: E402
 
 import tf_smddp as sdp  # noqa: E402
-from tf_smddp import _loop_check, _op_library  # noqa: E402
+from tf_smddp._graphs import op_parts  # noqa: E402
+from tf_smddp._guards import loop_check  # noqa: E402
 
 LIMIT_SECONDS = 60.0
 
@@ -85,7 +86,7 @@ def put_collectives_on_gpu():
     values.roundings = sdp.size() + 2 if 1 < sdp.size() <= len(gpus) else 0
     tf.Graph.__init__, threading.Thread.run = make_graph_on_cpu, run_thread_on_cpu
     modes.compiled_for = "/device:GPU:0"
-    _op_library.placement = lambda: tf.device("/device:GPU:0")
+    op_parts.placement = lambda: tf.device("/device:GPU:0")
 
 
 def on_several_hosts():
@@ -148,7 +149,7 @@ def device_scope(request):
 @pytest.fixture(autouse=True)
 def no_comparison_in_loops(monkeypatch):
     """Other tests have left variables that differ, and some tests count what is sent (test_loop_check.py)."""
-    monkeypatch.setattr(_loop_check, "_period", lambda count: 0)
+    monkeypatch.setattr(loop_check, "_period", lambda count: 0)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import op_def_registry
 
-from tf_smddp import _functions
+from tf_smddp._graphs import function_graphs
 
 # Ops that hand a resource on, or ask for what no write changes.
 _HANDS_ON = ("Identity", "Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "_Retval")
@@ -113,8 +113,8 @@ class _Graph:
         """The uses of each resource by the graph's ops, by the name of the node or argument that has it."""
         found = collections.defaultdict(list)
         for node in self._nodes.values():
-            if node.op in _functions.DRAWS or _can_end_step(node.op):
-                found[_TICKETS].append(_Use(node.name, node.op, node.op in _functions.DRAWS))
+            if node.op in function_graphs.DRAWS or _can_end_step(node.op):
+                found[_TICKETS].append(_Use(node.name, node.op, node.op in function_graphs.DRAWS))
             if node.op in _HANDS_ON or node.op in _ASKS:
                 continue
             for resource, writes in self._resources(node):

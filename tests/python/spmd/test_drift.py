@@ -13,7 +13,7 @@ from optimizer_families import ALL, array, each_and_tf_keras
 
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
-from tf_smddp import _drift, _gradient_use, _periodic_check
+from tf_smddp._guards import drift, gradient_use, periodic_check
 from tf_smddp.keras import callbacks
 
 FAMILIES = [family for family in ALL if not family.is_beside_keras3]
@@ -24,9 +24,9 @@ NOT_REDUCED = "has applied gradients that were not reduced"
 @pytest.fixture
 def told(monkeypatch):
     """Returns the warnings that have a text. Weights are compared after each epoch, however short it is."""
-    monkeypatch.setattr(_drift, "_PARTS_OF_TIME", 0)
-    monkeypatch.setattr(_periodic_check._state, "told_of_weights", False)
-    monkeypatch.setattr(_gradient_use, "_seen", _gradient_use._Seen())
+    monkeypatch.setattr(drift, "_PARTS_OF_TIME", 0)
+    monkeypatch.setattr(periodic_check._state, "told_of_weights", False)
+    monkeypatch.setattr(gradient_use, "_seen", gradient_use._Seen())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield lambda text: [str(each.message) for each in caught if text in str(each.message)]
@@ -182,13 +182,13 @@ def test_it_can_be_turned_off(rank, monkeypatch, told):
 
 def test_epochs_are_left_out_where_it_takes_long(rank, size, monkeypatch):
     """By the slowest rank's time: each looks at the clock when a check begins, and when it has hashes."""
-    check = _drift.EpochCheck("the test")
+    check = drift.EpochCheck("the test")
     checked = []
     monkeypatch.setattr(
         check, "_hashes_of", lambda variables: checked.append(len(ended)) or ([b"12345678"], {})
     )
     now, ended = [0.0], []
-    monkeypatch.setattr(_drift.time, "monotonic", lambda: now.append(now[-1] + 0.001 * (rank + 1)) or now[-1])
+    monkeypatch.setattr(drift.time, "monotonic", lambda: now.append(now[-1] + 0.001 * (rank + 1)) or now[-1])
     check.begin()
     for _ in range(10):
         ended.append(None)
@@ -286,7 +286,7 @@ def test_what_each_rank_has_for_itself(rank, told):
 
 def test_a_variable_that_another_rank_leaves_out(rank, size, told):
     variables = [tf.Variable([1.0]), tf.Variable([float(rank)], trainable=rank > 0), tf.Variable([2.0])]
-    check = _drift.EpochCheck("the test")
+    check = drift.EpochCheck("the test")
     for epoch in (1, 2):
         check.run(variables, epoch)
     assert not told(DIFFER)

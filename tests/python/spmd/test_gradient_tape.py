@@ -7,7 +7,7 @@ import tensorflow as tf
 from values import sum_of_ranks
 
 import tf_smddp as sdp
-from tf_smddp import _device_hints
+from tf_smddp._base import arguments
 
 pytestmark = [pytest.mark.one_rank, pytest.mark.gpu]
 
@@ -151,7 +151,7 @@ def test_gradient_in_a_v1_session(rank, size):
 
 
 def test_device_hints_warn_once(monkeypatch, recwarn):
-    monkeypatch.setattr(_device_hints, "_warned", False)
+    monkeypatch.setattr(arguments, "_warned_of_device", False)
     for _ in range(2):
         sdp.DistributedGradientTape(tf.GradientTape(), device_dense="/gpu:0", device_sparse="/cpu:0")
     assert len(recwarn) == 1

@@ -16,8 +16,8 @@ from optimizer_families import ALL, each_and_tf_keras
 
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
-from tf_smddp import _gradient_use, _last_look, _periodic_check
-from tf_smddp._optimizers.arguments import reduces
+from tf_smddp._guards import gradient_use, last_look, periodic_check
+from tf_smddp._training.optimizers.arguments import reduces
 from tf_smddp.keras import callbacks
 
 TWICE = "reduces gradients that DistributedGradientTape has reduced"
@@ -27,7 +27,7 @@ NEVER = "but no gradient was reduced"
 @pytest.fixture
 def told(monkeypatch):
     """Returns the warnings that have a text, as in a new process."""
-    monkeypatch.setattr(_gradient_use, "_seen", _gradient_use._Seen())
+    monkeypatch.setattr(gradient_use, "_seen", gradient_use._Seen())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield lambda text: [str(each.message) for each in caught if text in str(each.message)]
@@ -207,7 +207,7 @@ def test_a_loop_that_broadcasts(rank, size, told, what):
     weight = tf.Variable([1.0])
     sdp.broadcast_variables([weight], 0)
     reduce(weight)
-    _gradient_use._at_shutdown()
+    gradient_use._at_shutdown()
     assert len(told(NEVER)) == (rank == 0 and size > 1 and not may_be_gradients), told(NEVER)
 
 
@@ -219,7 +219,7 @@ def test_a_loop_in_join(rank, size, told, reduced):
             if reduced:
                 reduced_gradients(weight)
             weight.assign_add([float(rank)])
-    _gradient_use._at_shutdown()
+    gradient_use._at_shutdown()
     assert len(told(NEVER)) == (rank == 0 and size > 1 and not reduced), told(NEVER)
 
 
@@ -229,13 +229,13 @@ def test_rows_that_a_tape_gathers_are_gradients(told):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.gather(table, [0, 2]))
     sdp.DistributedGradientTape(tape, sparse_as_dense=False).gradient(loss, table)
-    _gradient_use._at_shutdown()
+    gradient_use._at_shutdown()
     assert told(NEVER) == []
 
 
 @pytest.mark.parametrize("what", ["trained", "not yet", "reduced", "loaded"])
 def test_a_minute_after_a_broadcast(rank, size, told, what, monkeypatch):
-    monkeypatch.setattr(_gradient_use, "_SECONDS", 0.1)
+    monkeypatch.setattr(gradient_use, "_SECONDS", 0.1)
     weight = tf.Variable([1.0])
     sdp.broadcast_variables([weight], 0)
     if what == "reduced":
@@ -246,7 +246,7 @@ def test_a_minute_after_a_broadcast(rank, size, told, what, monkeypatch):
         time.sleep(0.05)
     wanted = rank == 0 and size > 1 and what == "trained"
     assert len(told("get new values again and again, " + NEVER)) == wanted, told(NEVER)
-    _gradient_use._stop_timer()
+    gradient_use._stop_timer()
 
 
 @pytest.mark.parametrize("second", ["plain", "distributed", "with a tape", "unused"])
@@ -267,7 +267,7 @@ def test_the_second_optimizer_of_a_loop(rank, size, family, second, told):
     if second != "unused":
         two.apply_gradients([(gradient, other)])
     copied.assign(tf.convert_to_tensor(mine))  # as the weights of a target network
-    _last_look._look()
+    last_look._look()
     gc.freeze()
     found = told("has applied gradients that were not reduced")
     assert len(found) == (rank == 0 and size > 1 and second == "plain"), found
@@ -285,7 +285,7 @@ def test_an_optimizer_that_came_with_a_loaded_model(rank, family, told):
     sdp.broadcast_variables([mine], 0)
     sdp.broadcast_variables([teachers], 0)
     one.apply_gradients([(tf.constant([1.0]), mine)])
-    _last_look._look()
+    last_look._look()
     gc.freeze()
     assert not told("has applied gradients that were not reduced")
 
@@ -299,12 +299,12 @@ def test_a_v1_optimizer_in_a_v1_graph_of_keras():
 
 
 def test_weights_of_a_loop_that_are_not_finite(rank, size, told, monkeypatch):
-    monkeypatch.setattr(_periodic_check._state, "told_of_weights", False)
+    monkeypatch.setattr(periodic_check._state, "told_of_weights", False)
     weight = tf.Variable([1.0, 2.0], name="weight")
     sdp.broadcast_variables([weight], 0)
     for value in (1.0, float("nan"), 1.0):
         gradient = reduced_gradients(weight)[0] * (value if rank == size - 1 else 1.0)
         weight.assign_sub(sdp.allreduce(gradient))
-    _last_look._look()
+    last_look._look()
     found = told("the weights are not finite: 'weight:0' has a NaN or an infinity")
     assert len(found) == (rank == 0 and size > 1), found

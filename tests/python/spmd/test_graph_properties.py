@@ -1,5 +1,7 @@
 """The changes that TensorFlow's graph optimisers may make to the ops, and those that they must not."""
 
+import re
+import tempfile
 import time
 
 import tensorflow as tf
@@ -88,3 +90,24 @@ def test_a_group_has_one_ticket(rank):
         return [sdp.allreduce(x, i, 4) for i in range(4)]
 
     assert ops_that_run(function, tf.constant(1.0)).count("SmddpTicket") == 1
+
+
+def test_autograph_leaves_our_functions_alone(tmp_path, monkeypatch):
+    """It writes each function that it converts into a file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    weight = tf.Variable([1.0, 2.0])
+    pairs = sdp.global_process_set
+
+    @tf.function
+    def step(x):
+        sdp.barrier()
+        with sdp.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = tf.reduce_sum(sdp.allreduce(weight * x, 0, 1))
+        if pairs.included() and tf.reduce_sum(x) > 0:
+            (gradient,) = tape.gradient(loss, [weight])
+            return gradient * float(sdp.size()) + sdp.oob_allreduce(loss)
+        return x
+
+    step(tf.ones([2]))
+    converted = [re.findall(r"def tf__(\w+)", path.read_text()) for path in tmp_path.glob("__autograph*.py")]
+    assert converted == [["step"]]

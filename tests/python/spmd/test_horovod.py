@@ -12,7 +12,7 @@ from values import assert_equal
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
 import tf_smddp.horovod.tensorflow.keras as hvd_keras
-from tf_smddp import _gradient_use
+from tf_smddp._guards import gradient_use
 from tf_smddp.horovod.tensorflow import _environment
 
 # The names of Horovod 0.28 that scripts use. docs/horovod.md says what else there is, and why it is not here.
@@ -367,7 +367,7 @@ def test_an_average_in_a_metric(rank, size):
 @pytest.mark.parametrize("broadcasts", [True, False])
 def test_weights_that_are_broadcast_after_the_first_batch(rank, size, wrapped, broadcasts, monkeypatch):
     """As Horovod's own loops do. There is a warning that ranks had other weights only if they do not."""
-    monkeypatch.setattr(_gradient_use, "_seen", _gradient_use._Seen())
+    monkeypatch.setattr(gradient_use, "_seen", gradient_use._Seen())
     weight = tf.Variable([float(rank)])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -382,6 +382,6 @@ def test_weights_that_are_broadcast_after_the_first_batch(rank, size, wrapped, b
             hvd.broadcast_variables([weight], root_rank=0)
         differ = [each for each in caught if "the ranks' weights differ" in str(each.message)]
         assert not differ
-        _gradient_use._at_shutdown()
+        gradient_use._at_shutdown()
         differ = [each for each in caught if "the ranks' weights differ" in str(each.message)]
         assert len(differ) == (rank == 0 and size > 1 and not broadcasts)

@@ -8,9 +8,11 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+import smddp
 import smddpcommon
 import smdistributed.dataparallel
 import smdistributed.dataparallel.tensorflow
@@ -39,6 +41,12 @@ def test_the_same_objects(path):
     for name in ours.__all__:
         if name != "callbacks":  # that is a module here, too
             assert getattr(module, name) is getattr(ours, name), name
+
+
+def test_smddp_is_in_the_same_job(rank, size):
+    numbers = np.full([2, 3], rank + 1.0, np.float32)
+    smddp.allreduce(numbers, label="of NumPy")
+    assert (smddp.rank(), smddp.size()) == (rank, size) and (numbers == size * (size + 1) / 2).all()
 
 
 def test_callbacks():

@@ -326,7 +326,7 @@ def test_estimator(rank, size, tmp_path):
 
 @pytest.mark.min_ranks(2)
 def test_the_check_of_weights_goes_on(rank, size, monkeypatch):
-    from tf_smddp._periodic_check import _state
+    from tf_smddp._guards.periodic_check import _state
 
     monkeypatch.setenv("SMDDP_CHECK_EVERY", "2")
     training = Training(tf.function)

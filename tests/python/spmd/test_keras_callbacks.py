@@ -471,9 +471,9 @@ def test_checkpoint(rank, size, tmp_path, save_freq):
 
 
 def test_device_is_ignored_with_a_warning():
-    from tf_smddp import _device_hints
+    from tf_smddp._base import arguments
 
-    _device_hints._warned = False
+    arguments._warned_of_device = False
     with pytest.warns(UserWarning, match="device='/gpu:0' is ignored"):
         BroadcastGlobalVariablesCallback(0, device="/gpu:0")
 

@@ -9,12 +9,12 @@ from values import assert_equal
 
 import tf_smddp as sdp
 import tf_smddp.horovod.tensorflow as hvd
-from tf_smddp import _sparse_sums
-from tf_smddp._reduce_gradients import reduce_gradients
+from tf_smddp._training import sparse_sums
+from tf_smddp._training.reduce_gradients import reduce_gradients
 
 SUM, AVERAGE = sdp.ReduceOp.SUM, sdp.ReduceOp.AVERAGE
 WIDTH = 64
-LENGTH = _sparse_sums.LEAST_BYTES // (4 * WIDTH)  # of a table of float32
+LENGTH = sparse_sums.LEAST_BYTES // (4 * WIDTH)  # of a table of float32
 # The rows of all ranks together, as a part of the table's.
 FEW, MANY = 0.1, 0.9
 BOTH_WAYS = pytest.mark.parametrize("part", [FEW, MANY], ids=["gathered", "dense"])
@@ -23,7 +23,7 @@ BOTH_WAYS = pytest.mark.parametrize("part", [FEW, MANY], ids=["gathered", "dense
 @pytest.fixture
 def hosts(monkeypatch):
     """As if the ranks were on several hosts."""
-    monkeypatch.setattr(_sparse_sums, "on_several_hosts", lambda: True)
+    monkeypatch.setattr(sparse_sums, "on_several_hosts", lambda: True)
 
 
 def gathered():
@@ -190,7 +190,7 @@ def test_tables_that_always_become_dense(rank, hosts, mode, length, options):
 
 @pytest.mark.min_ranks(2)
 def test_large_tables_on_one_host(rank, size, monkeypatch):
-    monkeypatch.setattr(_sparse_sums, "on_several_hosts", lambda: False)
+    monkeypatch.setattr(sparse_sums, "on_several_hosts", lambda: False)
     before = gathered()
     gradient, _ = Lookup(op=SUM).gradients(tf.constant([7, 7]))
     assert gathered() == before
@@ -217,7 +217,7 @@ def test_fit_with_a_large_table(rank, size, monkeypatch, family, part):
     words = np.random.default_rng(rank).integers(0, LENGTH, [steps, length])
 
     def train(several_hosts):
-        monkeypatch.setattr(_sparse_sums, "on_several_hosts", lambda: several_hosts)
+        monkeypatch.setattr(sparse_sums, "on_several_hosts", lambda: several_hosts)
         embedding = layers.Embedding(LENGTH, WIDTH, embeddings_initializer="ones")
         inputs = family.keras.Input(shape=(length,), dtype="int32")
         model = family.keras.Model(inputs, layers.GlobalAveragePooling1D()(embedding(inputs)))

@@ -9,23 +9,24 @@ import tensorflow as tf
 from modes import compiled, eager, meet, modes
 
 import tf_smddp as sdp
-from tf_smddp import _gradient_use, _last_look, _loop_check, _op_library
+from tf_smddp._graphs import op_parts
+from tf_smddp._guards import gradient_use, last_look, loop_check
 
 pytestmark = pytest.mark.min_ranks(2)
-PERIOD = _loop_check._period
+PERIOD = loop_check._period
 
 
 @pytest.fixture
 def told(monkeypatch):
     """Each step is compared. Returns what was told of weights that differ."""
     monkeypatch.delenv("SMDDP_CHECK_EVERY", raising=False)
-    monkeypatch.setattr(_loop_check, "_period", lambda count: count)
-    monkeypatch.setattr(_gradient_use, "_seen", _gradient_use._Seen())
-    _loop_check._state.forget()
+    monkeypatch.setattr(loop_check, "_period", lambda count: count)
+    monkeypatch.setattr(gradient_use, "_seen", gradient_use._Seen())
+    loop_check._state.forget()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield lambda: [str(each.message) for each in caught if "ranks' weights differ: " in str(each.message)]
-    _loop_check._state.forget()
+    loop_check._state.forget()
 
 
 def make_weights(*names):
@@ -84,7 +85,7 @@ def test_what_may_differ(rank, told):
     (apart,) = make_weights("apart")
     frozen = tf.Variable([1.0], trainable=False)
     sdp.broadcast_variables([frozen], 0)
-    _gradient_use.note_apart([apart])
+    gradient_use.note_apart([apart])
     apart.assign([float(rank), 0.0])
     frozen.assign([float(rank)])
     del kept[rank]  # of the same names, so only their places tell them apart
@@ -162,7 +163,7 @@ def test_a_step_that_fails_on_one_rank(rank, size, repeats, told):
                 step(X)
         step(X)
     assert not told()
-    incarnations = sdp.allgather(tf.constant([_op_library.next_ticket()], tf.int64)).numpy()
+    incarnations = sdp.allgather(tf.constant([op_parts.next_ticket()], tf.int64)).numpy()
     assert len(set(map(tuple, incarnations.tolist()))) == 1, incarnations
 
 
@@ -287,7 +288,7 @@ def test_a_step_of_a_saved_model(rank, told, tmp_path):
 @pytest.mark.parametrize("mode", [eager, tf.function])
 def test_what_one_rank_missed_while_it_had_left(rank, mode, told, monkeypatch):
     """The ranks have compared while rank 1 was not there, and join() itself draws tickets."""
-    monkeypatch.setattr(_loop_check, "_period", lambda count: count // 7)
+    monkeypatch.setattr(loop_check, "_period", lambda count: count // 7)
     weights = make_weights()
     step = make_step(mode, weights, rate=0.0)
     for epoch in range(4):
@@ -326,7 +327,7 @@ def test_when(rank):
 
 
 def test_a_weight_that_is_not_finite(rank, told):
-    from tf_smddp._periodic_check import _state
+    from tf_smddp._guards.periodic_check import _state
 
     _state.told_of_weights = False
     weights = make_weights()
@@ -334,7 +335,7 @@ def test_a_weight_that_is_not_finite(rank, told):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         make_step(tf.function, weights)(X)
-        _last_look._look()
+        last_look._look()
     texts = [str(each.message) for each in caught if "not finite" in str(each.message)]
     assert len(texts) == (rank == 0) and all("'second:0'" in text for text in texts), texts
     assert not told()

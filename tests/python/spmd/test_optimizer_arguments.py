@@ -8,7 +8,7 @@ import tensorflow as tf
 from optimizer_families import ALL, each
 
 import tf_smddp as sdp
-from tf_smddp import _device_hints
+from tf_smddp._base import arguments
 
 
 def sgd():
@@ -74,7 +74,7 @@ def test_twice(family):
 
 
 def test_device_hints_warn_once(monkeypatch, recwarn):
-    monkeypatch.setattr(_device_hints, "_warned", False)
+    monkeypatch.setattr(arguments, "_warned_of_device", False)
     for _ in range(2):
         sdp.DistributedOptimizer(sgd(), device_dense="/gpu:0")
     messages = [warning for warning in recwarn if "device_dense='/gpu:0'" in str(warning.message)]

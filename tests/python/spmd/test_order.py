@@ -8,7 +8,7 @@ from delays import delayed
 from values import sum_of_ranks
 
 import tf_smddp as sdp
-from tf_smddp import _op_library
+from tf_smddp._graphs import op_parts
 
 SUM = sdp.ReduceOp.SUM
 
@@ -99,7 +99,7 @@ def test_tickets_of_a_while_loop_are_in_iteration_order():
 
         def body(i, tickets):
             tf.py_function(lambda i: time.sleep(0.004 if int(i) % 2 == 0 else 0.0), [i], [])
-            return i + 1, tickets.write(i, _op_library.ticket())
+            return i + 1, tickets.write(i, op_parts.ticket())
 
         return tf.while_loop(lambda i, _: i < count, body, (0, tickets), parallel_iterations=10)[1].stack()
 
@@ -130,14 +130,14 @@ def test_a_window_of_iterations_whose_collectives_start_in_another_order_on_each
 def test_tickets_are_in_program_order_through_nested_functions_and_branches():
     @tf.function
     def pair():
-        return [_op_library.ticket(), _op_library.ticket()]
+        return [op_parts.ticket(), op_parts.ticket()]
 
     @tf.function
     def function(predicate):
         tickets = pair()
-        tickets += tf.cond(predicate, pair, lambda: [_op_library.ticket(), _op_library.ticket()])
-        tickets += [_op_library.ticket()]
-        tickets += tf.cond(predicate, lambda: [_op_library.ticket()], lambda: [_op_library.ticket() + 0])
+        tickets += tf.cond(predicate, pair, lambda: [op_parts.ticket(), op_parts.ticket()])
+        tickets += [op_parts.ticket()]
+        tickets += tf.cond(predicate, lambda: [op_parts.ticket()], lambda: [op_parts.ticket() + 0])
         return tf.stack(tickets + pair())
 
     for predicate in (True, False):

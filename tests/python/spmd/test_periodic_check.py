@@ -9,7 +9,7 @@ from modes import compiled, eager, meet, modes
 from optimizer_families import ALL, each_and_tf_keras
 
 import tf_smddp as sdp
-from tf_smddp import _gradient_use
+from tf_smddp._guards import gradient_use
 
 EVERY = 3
 
@@ -17,10 +17,10 @@ EVERY = 3
 @pytest.fixture
 def caught(monkeypatch):
     monkeypatch.setenv("SMDDP_CHECK_EVERY", str(EVERY))
-    from tf_smddp._periodic_check import _state
+    from tf_smddp._guards.periodic_check import _state
 
     monkeypatch.setattr(_state, "warned", False)
-    monkeypatch.setattr(_gradient_use, "_seen", _gradient_use._Seen())
+    monkeypatch.setattr(gradient_use, "_seen", gradient_use._Seen())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield caught

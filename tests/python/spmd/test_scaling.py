@@ -7,8 +7,8 @@ from modes import MODES
 from values import COMPLEX_TYPES, FLOAT_TYPES, INTEGER_TYPES, assert_equal, offset_of, own_rows, sum_of_ranks
 
 import tf_smddp as sdp
-from tf_smddp._allreduce import allreduce_op
-from tf_smddp._scaling import Scaling
+from tf_smddp._collectives.allreduce import allreduce_op
+from tf_smddp._collectives.scaling import Scaling
 
 pytestmark = pytest.mark.one_rank
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import tf_smddp as sdp
-from tf_smddp._shard import part_of
+from tf_smddp._training.shard import part_of
 
 
 def records(count, known):

@@ -7,7 +7,7 @@ from modes import ALL_MODES, DYNAMIC_MODES, MODES, eager, modes
 from values import sum_of_ranks
 
 import tf_smddp as sdp
-from tf_smddp._reduce_gradients import reduce_gradients
+from tf_smddp._training.reduce_gradients import reduce_gradients
 
 SUM, AVERAGE = sdp.ReduceOp.SUM, sdp.ReduceOp.AVERAGE
 

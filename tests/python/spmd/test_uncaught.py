@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tf_smddp as sdp
-from tf_smddp import _library, _runtime, _uncaught
+from smddp import library, uncaught
 
 pytestmark = pytest.mark.one_tensorflow
 
@@ -44,7 +44,7 @@ def internal(text):
     ],
 )
 def test_the_engines_errors(text, what, why, rank):
-    assert _uncaught.cause_of(internal(text)) == (what, why, rank)
+    assert uncaught.cause_of(internal(text)) == (what, why, rank)
 
 
 @pytest.mark.parametrize(
@@ -59,29 +59,27 @@ def test_the_engines_errors(text, what, why, rank):
     ids=str,
 )
 def test_other_errors(error):
-    assert _uncaught.cause_of(error) is None
+    assert uncaught.cause_of(error) is None
 
 
 def test_an_error_of_a_call(monkeypatch):
     lib = types.SimpleNamespace(smddp_last_error=lambda: b"rank 1 failed in init(): no memory")
-    monkeypatch.setattr(_library, "load", lambda: (None, lib))
+    monkeypatch.setattr(library, "engine", lambda: lib)
     with pytest.raises(RuntimeError) as raised:
-        _runtime.call(lambda: 3)
-    assert _uncaught.cause_of(raised.value) == ("", "rank 1 failed in init(): no memory", 1)
+        library.check(3)
+    assert uncaught.cause_of(raised.value) == ("", "rank 1 failed in init(): no memory", 1)
 
 
 def test_who_is_to_blame():
     error = internal(WHAT + KILLED)
-    assert _uncaught.blamed(error, 0) == 1
-    assert _uncaught.blamed(error, 1) is None
-    assert (
-        _uncaught.blamed(internal(WHAT + DISAGREE), 0) is None
-    )  # all are alike, until one has ended the job
+    assert uncaught.blamed(error, 0) == 1
+    assert uncaught.blamed(error, 1) is None
+    assert uncaught.blamed(internal(WHAT + DISAGREE), 0) is None  # all are alike, until one has ended the job
     wrapper = ValueError("training failed")
     wrapper.__cause__ = error
-    assert _uncaught.blamed(wrapper, 0) == 1
+    assert uncaught.blamed(wrapper, 0) == 1
     error.__context__ = wrapper  # a circle
-    assert _uncaught.blamed(ValueError(), 0) is None and _uncaught.blamed(None, 0) is None
+    assert uncaught.blamed(ValueError(), 0) is None and uncaught.blamed(None, 0) is None
 
 
 STALL = "no progress for 4.0 s (SMDDP_STALL_TIMEOUT): rank 2 has waited 4.5 s for rank 1 at allreduce 'w'."
@@ -101,7 +99,7 @@ STALL = "no progress for 4.0 s (SMDDP_STALL_TIMEOUT): rank 2 has waited 4.5 s fo
 )
 def test_who_writes_the_cause(text, job_ended_with, culprit, is_known):
     error = internal(WHAT + text)
-    verdict = _uncaught._judge(error, _uncaught.cause_of(error), 0, job_ended_with)
+    verdict = uncaught._judge(error, uncaught.cause_of(error), 0, job_ended_with)
     assert (verdict.culprit, verdict.is_known) == (culprit, is_known)
 
 
@@ -113,9 +111,9 @@ def test_an_error_of_this_package_that_all_ranks_have():
         (f"rank 2 ended with an uncaught ValueError: {error}", 2, True),
         ("rank 2 ended with an uncaught ValueError: another one", None, False),
     ):
-        verdict = _uncaught._judge(error, None, 0, text)
+        verdict = uncaught._judge(error, None, 0, text)
         assert verdict == (error, culprit, is_known)
-        written = _uncaught._text(verdict, None, 0)
+        written = uncaught._text(verdict, None, 0)
         assert written == ("[tf_smddp rank 0 error] stopped, because of rank 2" if is_known else None)
 
 
@@ -124,10 +122,10 @@ def test_what_is_written_in_place_of_a_traceback():
         raise internal(WHAT + KILLED)
     except tf.errors.InternalError as failure:
         error = failure
-    cause = _uncaught.cause_of(error)
+    cause = uncaught.cause_of(error)
 
     def text(culprit, is_known):
-        return _uncaught._text(_uncaught.Verdict(error, culprit, is_known), cause, 0)
+        return uncaught._text(uncaught.Verdict(error, culprit, is_known), cause, 0)
 
     begin = "[tf_smddp rank 0 error] stopped in test_uncaught.py, line "
     assert text(1, True).startswith(begin) and text(1, True).endswith(", because of rank 1")
@@ -140,5 +138,5 @@ def test_what_is_written_in_place_of_a_traceback():
 
 def test_the_launcher_may_have_gone(tmp_path, monkeypatch):
     for path in (tmp_path / "nowhere", tmp_path):
-        monkeypatch.setenv(_uncaught.LAUNCHER, str(path))
-        _uncaught.tell_launcher("leaves", sdp.rank())
+        monkeypatch.setenv(uncaught.LAUNCHER, str(path))
+        uncaught.tell_launcher("leaves", sdp.rank())

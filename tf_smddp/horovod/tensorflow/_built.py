@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tf_smddp import _library, local_size, size
+from tf_smddp import local_size, size
+from tf_smddp._base import op_library
 
 
 def mpi_built() -> bool:
@@ -37,7 +38,7 @@ def gloo_enabled() -> bool:
 
 def cuda_built() -> bool:
     """Whether there are kernels for NVIDIA's GPUs."""
-    return bool(_library.load()[1].tf_smddp_has_gpu_kernels())
+    return bool(op_library.load()[1].tf_smddp_has_gpu_kernels())
 
 
 def ccl_built() -> bool:

@@ -7,9 +7,10 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 import tensorflow as tf
 
 import tf_smddp as sdp
-from tf_smddp import Compression, ReduceOp, _gradient_use, global_process_set
-from tf_smddp._broadcast import broadcast_with_name
-from tf_smddp._scaling import scaling
+from tf_smddp import Compression, ReduceOp, global_process_set
+from tf_smddp._collectives.broadcast import broadcast_with_name
+from tf_smddp._collectives.scaling import scaling
+from tf_smddp._guards import gradient_use
 from tf_smddp.horovod.tensorflow._arguments import op_of, set_of
 
 
@@ -92,7 +93,7 @@ def allreduce(
             "hvd.allreduce() of tf.IndexedSlices gathers the rows, so it has only Sum and Average, without "
             "factors. Make the tensor dense first: tf.convert_to_tensor(slices)."
         )
-    _gradient_use.note_users([tensor.values], reduce_op)
+    gradient_use.note_users([tensor.values], reduce_op)
     values, indices = (
         allgather(part, f"{name}/{kind}" if name else None, process_set=process_set)
         for kind, part in (("values", tensor.values), ("indices", tensor.indices))

@@ -11,13 +11,13 @@ from typing import Any, Optional
 import tensorflow as tf
 
 import tf_smddp as sdp
+from smddp import WORLD
+from smddp.process_sets import communicator_of
 from tf_smddp import Compression, ReduceOp, global_process_set
-from tf_smddp._autograph import not_converted
-from tf_smddp._call_site import check_call_site
-from tf_smddp._gradient_use import note_apart, note_tape
-from tf_smddp._process_sets import WORLD, communicator_of
-from tf_smddp._reduce_gradients import reduce_gradients
-from tf_smddp._start_weights import make_equal
+from tf_smddp._graphs.call_site import check_call_site
+from tf_smddp._guards.gradient_use import note_apart, note_tape
+from tf_smddp._guards.start_weights import make_equal
+from tf_smddp._training.reduce_gradients import reduce_gradients
 from tf_smddp.horovod.tensorflow._arguments import op_of, set_of
 from tf_smddp.horovod.tensorflow._local import LocalVariables, divided, keep_local
 
@@ -94,7 +94,6 @@ class PartialDistributedGradientTape(sdp.DistributedGradientTape):
         local = [pair for pair in pairs if pair[0] in self._local]
         return local, [pair for pair in pairs if pair[0] not in self._local]
 
-    @not_converted
     def gradient(
         self,
         target: Any,

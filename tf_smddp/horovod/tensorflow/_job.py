@@ -9,13 +9,13 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 import tensorflow as tf
 
 import tf_smddp as sdp
-from tf_smddp import _runtime
-from tf_smddp._join import leave_and_return
+from smddp import runtime
+from tf_smddp._training.join import leave_and_return
 from tf_smddp.horovod.tensorflow._environment import apply_settings, timeline, warn_about_others
 
 # (host, local rank) of each rank, since the layer's init() in a job of several hosts; empty on one host.
 _places: List[Tuple[str, int]] = []
-_runtime.at_shutdown.append(_places.clear)
+runtime.at_shutdown.append(_places.clear)
 
 
 def init(comm: Any = None, process_sets: Union[str, Sequence[sdp.ProcessSet], None] = None) -> None:
@@ -88,19 +88,19 @@ def join() -> int:
     Raises:
         RuntimeError: before `init`; a rank has ended without joining, or the job has ended.
     """
-    _runtime.require_initialized("horovod.tensorflow.join")
+    runtime.require_initialized("horovod.tensorflow.join")
     return leave_and_return()
 
 
 def cross_size() -> int:
     """The number of hosts that have a rank with this one's local rank."""
-    _runtime.require_initialized("horovod.tensorflow.cross_size")
+    runtime.require_initialized("horovod.tensorflow.cross_size")
     return max(1, len(_peers()))
 
 
 def cross_rank() -> int:
     """The index of this rank's host among those that have a rank with its local rank."""
-    _runtime.require_initialized("horovod.tensorflow.cross_rank")
+    runtime.require_initialized("horovod.tensorflow.cross_rank")
     return _peers().index(sdp.rank()) if _places else 0
 
 
@@ -110,7 +110,7 @@ def _peers() -> List[int]:
 
 def is_homogeneous() -> bool:
     """Whether all hosts have the same number of ranks."""
-    _runtime.require_initialized("horovod.tensorflow.is_homogeneous")
+    runtime.require_initialized("horovod.tensorflow.is_homogeneous")
     hosts = [host for host, _ in _places]
     return len({hosts.count(host) for host in hosts}) <= 1
 
@@ -132,14 +132,14 @@ def local_size_op(name: Optional[str] = None) -> tf.Tensor:
 
 def size_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
     """The number of ranks of a process set, likewise."""
-    from tf_smddp._process_sets import process_set_of
+    from smddp.process_sets import process_set_of
 
     return tf.constant(process_set_of(process_set_id).size(), tf.int32, name=name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
     """1 if this rank is in a process set, else 0, likewise."""
-    from tf_smddp._process_sets import process_set_of
+    from smddp.process_sets import process_set_of
 
     return tf.constant(int(process_set_of(process_set_id).included()), tf.int32, name=name)
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Dict, List, Optional, Sequence
 import tensorflow as tf
 
 from tf_smddp import ProcessSet, ReduceOp
-from tf_smddp._gradient_use import note_apart
-from tf_smddp._optimizers.arguments import Reduction
-from tf_smddp._optimizers.reclassing import is_distributed, state_of
+from tf_smddp._guards.gradient_use import note_apart
+from tf_smddp._training.optimizers.arguments import Reduction
+from tf_smddp._training.optimizers.reclassing import is_distributed, state_of
 
 
 class LocalVariables:

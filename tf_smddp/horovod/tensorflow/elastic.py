@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 import tensorflow as tf
 
 import tf_smddp as sdp
-from tf_smddp._model_variables import variables_of
+from tf_smddp._training.model_variables import variables_of
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 

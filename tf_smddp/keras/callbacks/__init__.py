@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tf_smddp._callbacks_beside import watch_fits
+from tf_smddp._guards.callbacks_beside import watch_fits
 from tf_smddp.keras.callbacks._broadcast import BroadcastGlobalVariablesCallback
 from tf_smddp.keras.callbacks._checkpoint import RankZeroCheckpoint
 from tf_smddp.keras.callbacks._join import Join

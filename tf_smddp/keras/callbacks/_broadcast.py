@@ -19,14 +19,14 @@ from typing import Any, Callable, List
 
 import tensorflow as tf
 
-from tf_smddp._autograph import not_converted
-from tf_smddp._broadcast import broadcast_variables
-from tf_smddp._callbacks_beside import warn_within_fit
-from tf_smddp._device_hints import warn_about_device_hint
-from tf_smddp._drift import EpochCheck
-from tf_smddp._gradient_use import warn_if_never_reduced, warn_if_optimizer_never_reduces
-from tf_smddp._join import join
-from tf_smddp._model_variables import (
+from smddp.process_sets import some_leave_ranks_out
+from tf_smddp._base.arguments import warn_about_device_hint
+from tf_smddp._collectives.broadcast import broadcast_variables
+from tf_smddp._guards.callbacks_beside import warn_within_fit
+from tf_smddp._guards.drift import EpochCheck
+from tf_smddp._guards.gradient_use import warn_if_never_reduced, warn_if_optimizer_never_reduces
+from tf_smddp._training.join import join
+from tf_smddp._training.model_variables import (
     build_from,
     is_built,
     optimizers_of,
@@ -35,8 +35,7 @@ from tf_smddp._model_variables import (
     variables_of,
     weights_of,
 )
-from tf_smddp._optimizers.arguments import reduces
-from tf_smddp._process_sets import some_leave_ranks_out
+from tf_smddp._training.optimizers.arguments import reduces
 
 
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
@@ -150,7 +149,6 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
                     layer.finalize_state()
 
     def _build_and_broadcast_before(self, model: Any, train_step: Callable[..., Any]) -> Callable[..., Any]:
-        @not_converted
         def first_train_step(data: Any) -> Any:
             if model.__dict__.get("train_step") is first_train_step:
                 del model.train_step

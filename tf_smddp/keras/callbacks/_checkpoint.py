@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_smddp._runtime import rank
+from smddp import rank
 
 
 class RankZeroCheckpoint(tf.keras.callbacks.ModelCheckpoint):

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_smddp._broadcast import broadcast_variables
-from tf_smddp._callbacks_beside import callbacks_of_fit
-from tf_smddp._gradient_use import warn_if_never_reduced
-from tf_smddp._join import leave_and_return
-from tf_smddp._model_variables import variables_of
+from tf_smddp._collectives.broadcast import broadcast_variables
+from tf_smddp._guards.callbacks_beside import callbacks_of_fit
+from tf_smddp._guards.gradient_use import warn_if_never_reduced
+from tf_smddp._training.join import leave_and_return
+from tf_smddp._training.model_variables import variables_of
 
 # Callbacks of ours that are collective at the end of an epoch, where a rank may still be in the middle of it.
 _AFTER_JOIN = {"MetricAverageCallback", "TensorBoardStats"}

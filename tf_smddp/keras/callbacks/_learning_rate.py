@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Optional, Union
 
 import tensorflow as tf
 
-from tf_smddp._model_variables import trainable_of, value_of
-from tf_smddp._runtime import size
+from smddp import size
+from tf_smddp._training.model_variables import trainable_of, value_of
 from tf_smddp.keras.callbacks._momentum import MomentumCorrection
 
 

@@ -7,11 +7,11 @@ from typing import Any, Dict, List, Optional, Set
 import numpy as np
 import tensorflow as tf
 
-from tf_smddp._allgather import allgather
-from tf_smddp._gradient_use import warn_if_never_reduced
-from tf_smddp._immediately import immediately
-from tf_smddp._oob_allreduce import oob_allreduce_op
-from tf_smddp._reduce_op import ReduceOp
+from smddp import ReduceOp
+from tf_smddp._collectives.allgather import allgather
+from tf_smddp._collectives.oob_allreduce import oob_allreduce_op
+from tf_smddp._graphs.call_site import immediately
+from tf_smddp._guards.gradient_use import warn_if_never_reduced
 
 _END_OF_KEYS = "\0"
 

@@ -8,9 +8,9 @@ from typing import Any, Dict, List
 
 import tensorflow as tf
 
-from tf_smddp._objects import allgather_object
-from tf_smddp._runtime import rank
-from tf_smddp._stats import stats
+from smddp import rank
+from tf_smddp._collectives.objects import allgather_object
+from tf_smddp._training.watching import stats
 
 _OF_KINDS = ("calls", "bytes", "staged_bytes", "waiting_seconds")
 _OF_SETS = ("blocked_seconds", "steps", "last_steps")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List
 
-from tf_smddp import _gradient_use
+from tf_smddp._guards import gradient_use
 from tf_smddp.horovod.tensorflow._local import LocalVariables
 from tf_smddp.keras import callbacks
 from tf_smddp.keras.callbacks import (
@@ -46,7 +46,7 @@ class BroadcastGlobalVariablesCallback(callbacks.BroadcastGlobalVariablesCallbac
         self._local.add(var)
 
     def _broadcast(self, variables: List[Any]) -> None:
-        _gradient_use.note_apart([variable for variable in variables if variable in self._local])
+        gradient_use.note_apart([variable for variable in variables if variable in self._local])
         super()._broadcast([variable for variable in variables if variable not in self._local])
         self._num_broadcast = len(variables)  # of all, by which it sees that the first batch has made more
 

@@ -1,0 +1,1 @@
+"""What the rest of tf_smddp builds on: the op library, TensorFlow's private parts, users' arguments."""

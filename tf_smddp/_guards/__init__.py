@@ -1,0 +1,1 @@
+"""What notices mistakes that give wrong or slow training, and no error."""
