@@ -1,6 +1,6 @@
 """start_profiler, stop_profiler: a timeline of this rank's collectives (see docs/watching.md).
 
-kernels/engine/timeline.h writes the file.
+kernels/engine/watch/timeline.h writes the file.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ inline Launched(t) {
   fi
 }
 
-/* Note [Places between hosts] in kernels/engine/pending.h. */
+/* Note [Places between hosts] in kernels/engine/core/pending.h. */
 #define USES(h, t) (S(h, t) >= ARRIVED && S(h, t) <= LAUNCHED)
 #define SAME(t, u) ((t) != (u) && (t) % PLACES == (u) % PLACES)
 #if REQUESTS == 2
