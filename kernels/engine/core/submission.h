@@ -14,7 +14,7 @@
 #include "kernels/engine/core/failures.h"
 #include "kernels/engine/core/gradient_check.h"
 #include "kernels/engine/core/member_state.h"
-#include "kernels/engine/watch/waiting_request.h"
+#include "kernels/engine/watch/stall_report.h"
 #include "kernels/fusion/launch_order.h"
 
 namespace tf_smddp {

@@ -15,7 +15,7 @@
 #include "kernels/common/logging.h"
 #include "kernels/common/status.h"
 #include "kernels/common/wire.h"
-#include "kernels/control/bootstrap_result.h"
+#include "kernels/control/bootstrap.h"
 #include "kernels/control/job_segment.h"
 #include "kernels/engine/devices/bounce_pool.h"
 #include "kernels/memory/arena.h"

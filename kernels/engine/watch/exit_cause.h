@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "kernels/control/bootstrap_result.h"
+#include "kernels/control/bootstrap.h"
 
 namespace tf_smddp {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "kernels/common/decimal_text.h"
+#include "kernels/common/number_text.h"
 
 namespace tf_smddp {
 namespace {

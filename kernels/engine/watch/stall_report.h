@@ -8,9 +8,11 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "kernels/common/clock.h"
 #include "kernels/common/rank_set.h"
 #include "kernels/control/manifest.h"
 #include "kernels/engine/request.h"
@@ -53,6 +55,23 @@ std::string DescribeSeconds(double seconds);
 
 // One line.
 std::string DescribeStall(const StallReport& report);
+
+// A request that has not ended, and for whom it waits.
+struct WaitingRequest {
+  StalledRequest request;
+  Clock::time_point submitted;
+  RankSet members;  // the ranks of its communicator
+  RankSet missing;  // the ranks that it waits for, or may; itself: for its device
+};
+
+// Returns the requests of this rank that were submitted at `before` or earlier.
+using CollectWaitingRequests = std::function<std::vector<WaitingRequest>(Clock::time_point before)>;
+
+inline RankSet MissingOf(const std::vector<WaitingRequest>& waiting) {
+  RankSet missing;
+  for (const WaitingRequest& each : waiting) missing |= each.missing;
+  return missing;
+}
 
 }  // namespace tf_smddp
 

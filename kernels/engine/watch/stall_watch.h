@@ -36,7 +36,6 @@
 #include "kernels/control/progress_record.h"
 #include "kernels/engine/job/job.h"
 #include "kernels/engine/watch/stall_report.h"
-#include "kernels/engine/watch/waiting_request.h"
 
 namespace tf_smddp {
 

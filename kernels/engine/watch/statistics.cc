@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "kernels/common/decimal_text.h"
+#include "kernels/common/number_text.h"
 
 namespace tf_smddp {
 namespace {
