@@ -10,7 +10,8 @@ flags=(-std=c++17 -O2 -DNDEBUG -I. -ffp-contract=off)
 case $compiler in *smpicxx) flags+=(-DTF_SMDDP_SIMULATED) ;; esac
 sources=(
   benchmarks/cluster/{cluster_model,exchanges,port}.cc
-  kernels/collectives/backends/wire/{hierarchical_transfer,host_reduction,piece_plan}.cc
+  kernels/collectives/backends/wire/{hierarchical_transfer,piece_plan}.cc
+  kernels/collectives/host_reduction.cc
   kernels/reduce/*.cc
   kernels/common/types.cc
 )

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernels/collectives/collective.h"
-#include "kernels/common/decimal_text.h"
+#include "kernels/common/number_text.h"
 
 namespace tf_smddp {
 namespace {

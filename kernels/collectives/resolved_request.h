@@ -1,6 +1,6 @@
 // ResolvedRequest: a ready request as the data plane needs it, with its participants, sizes and addresses.
 //
-// Place in the stack: the engine makes it (kernels/engine/resolve.h), and a Transfer moves it.
+// Place in the stack: the engine makes it (kernels/engine/core/resolve.h), and a Transfer moves it.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_RESOLVED_REQUEST_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_RESOLVED_REQUEST_H_
 

@@ -1,8 +1,8 @@
 // Transfer: one way to move the data of a batch. A backend (backend.h) has one or more.
 //
-// Place in the stack: the interface between the engine's batch runner (kernels/engine/batch_runner.h) and
-// backends/. A transfer never waits: Step does what can be done now, so any thread may drive it, and an abort
-// is noticed between two steps.
+// Place in the stack: the interface between the engine's batch runner (kernels/engine/core/batch_runner.h)
+// and backends/. A transfer never waits: Step does what can be done now, so any thread may drive it, and an
+// abort is noticed between two steps.
 //
 // Life, once for each batch that has requests for it: Plan -> Step, until done() -> Complete, when all ranks
 // have done their part -> Plan for the next batch. Abandon and then Reset, between batches or in the middle

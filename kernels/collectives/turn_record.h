@@ -1,6 +1,6 @@
 // TurnRecord: the turns of the batches of one communicator of ours on one host.
 //
-// Place in the stack: backends draw turns, and between hosts the relay does (kernels/engine/relay.h).
+// Place in the stack: backends draw turns, and between hosts the relay does (kernels/engine/hosts/relay.h).
 // backends/nccl/nccl_turns.h says what turns are for. It lies in shared memory
 // (kernels/control/job_segment.h). Zeros are an empty one.
 //

@@ -5,8 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/common/decimal_text.h"
-#include "kernels/common/integer_text.h"
+#include "kernels/common/number_text.h"
 
 namespace tf_smddp {
 namespace {

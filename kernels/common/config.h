@@ -58,8 +58,8 @@ struct Config {
   std::string nccl_library;                 // its path; empty for what the system finds
   std::string mpi_library;                  // likewise, where the ranks are on several hosts
   int log_level = 2;                        // a LogLevel
-  bool check_gradients = true;              // now and then, for what is not finite (engine/gradient_check.h)
-  bool test_strict = kDebugBuild;           // for tests: a lost wake-up, which only costs time, is an error
+  bool check_gradients = true;     // now and then, for what is not finite (engine/core/gradient_check.h)
+  bool test_strict = kDebugBuild;  // for tests: a lost wake-up, which only costs time, is an error
   std::int64_t test_transfer_delay_ms = 0;  // for tests: each tensor of a batch takes so much longer
 };
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/common/integer_text.h"
 #include "kernels/common/launch_families.h"
+#include "kernels/common/number_text.h"
 #include "kernels/common/slurm_tasks.h"
 
 namespace tf_smddp {

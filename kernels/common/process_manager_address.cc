@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/common/integer_text.h"
+#include "kernels/common/number_text.h"
 
 namespace tf_smddp {
 namespace {

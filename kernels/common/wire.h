@@ -1,7 +1,7 @@
 // Wire: carries messages between the ranks of a job that has several hosts.
 //
 // Place in the stack: an interface, below everything that uses it. The engine's relay
-// (kernels/engine/relay.h) sends what the hosts must agree on, and transfers of
+// (kernels/engine/hosts/relay.h) sends what the hosts must agree on, and transfers of
 // kernels/collectives/backends/wire send tensors. On one host there is no wire. There is one over MPI
 // (kernels/mpi/mpi_wire.h); tests also have one of socket pairs.
 #ifndef TF_SMDDP_KERNELS_COMMON_WIRE_H_

@@ -2,8 +2,7 @@
 
 #include <chrono>
 
-#include "kernels/control/bootstrap_client.h"
-#include "kernels/control/bootstrap_server.h"
+#include "kernels/control/bootstrap_roles.h"
 
 namespace tf_smddp {
 namespace {

@@ -1,5 +1,3 @@
-#include "kernels/control/bootstrap_client.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +8,7 @@
 
 #include "kernels/common/unique_fd.h"
 #include "kernels/control/bootstrap_messages.h"
-#include "kernels/control/bootstrap_notice.h"
+#include "kernels/control/bootstrap_roles.h"
 #include "kernels/control/rendezvous.h"
 #include "kernels/control/unix_socket.h"
 

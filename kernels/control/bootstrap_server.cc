@@ -1,5 +1,3 @@
-#include "kernels/control/bootstrap_server.h"
-
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -18,7 +16,7 @@
 #include "kernels/common/system_call.h"
 #include "kernels/common/unique_fd.h"
 #include "kernels/control/bootstrap_messages.h"
-#include "kernels/control/bootstrap_notice.h"
+#include "kernels/control/bootstrap_roles.h"
 #include "kernels/control/rendezvous.h"
 #include "kernels/control/unix_socket.h"
 

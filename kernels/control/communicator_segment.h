@@ -9,7 +9,7 @@
 // Members are the communicator's ranks on this host, numbered from 0 to num_ranks - 1.
 // When the communicator has ranks on other hosts, one more place in the table, behind the members, arrives
 // for all of them, and the ready log names the requests at which all members have arrived. The relay
-// (kernels/engine/relay.h) reads the one and fills the other.
+// (kernels/engine/hosts/relay.h) reads the one and fills the other.
 #ifndef TF_SMDDP_KERNELS_CONTROL_COMMUNICATOR_SEGMENT_H_
 #define TF_SMDDP_KERNELS_CONTROL_COMMUNICATOR_SEGMENT_H_
 

@@ -4,7 +4,7 @@
 //
 // The *progress thread* of a communicator on a rank is the thread that reads the log and moves the data at
 // this moment: the engine's own thread, or a calling thread that takes its place while it sleeps
-// (kernels/engine/progress_thread.h). There is at most one at a time.
+// (kernels/engine/core/progress_thread.h). There is at most one at a time.
 //
 // Note [No lost wake-up]: a progress thread may wait for an appended entry, a staged chunk, the end of a
 // batch, a retired slot, the abort flag, or the end of a rank. The writer of such a change

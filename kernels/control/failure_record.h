@@ -30,7 +30,7 @@ namespace tf_smddp {
 class FailureRecord {
  public:
   // Fails `incarnation`, if it is running. The first call of all ranks wins: its text becomes the error on
-  // every rank. `origin` is the number of the failure (kernels/engine/failure_memory.h), not 0. It is no
+  // every rank. `origin` is the number of the failure (kernels/engine/core/failure_memory.h), not 0. It is no
   // failure if all members have left: then `last_to_leave` is the rank of the job that did so last. Returns
   // whether this call was the first. Any thread of any process; the process may die at any instruction in
   // here.

@@ -198,7 +198,8 @@ void HostOrder::AddReport(std::size_t host, const RelayMessage& report, Entry* e
 }
 
 // Returns a request that waits for this one's host in the place where this one waits for the other's, if
-// there is one: neither can be launched any more (Note [Places between hosts] in kernels/engine/pending.h).
+// there is one: neither can be launched any more (Note [Places between hosts] in
+// kernels/engine/core/pending.h).
 const HostOrder::Entry* HostOrder::FindInSamePlace(const std::vector<Entry>& entries,
                                                    const RelayMessage& message) const {
   const std::uint64_t places = PlacesOf(*message.description);

@@ -76,7 +76,7 @@ class JobSegment {
   // The ranks of all hosts that are known to have shut down: bit r % 64 of word r / 64. Only when there are
   // several hosts.
   std::atomic<std::uint64_t>& shut_down(int word) { return head_->shut_down[word]; }
-  // Bits of the warnings about GPUs that have been written (kernels/engine/gpu_places.h).
+  // Bits of the warnings about GPUs that have been written (kernels/engine/devices/gpu_places.h).
   std::atomic<std::uint32_t>& gpu_warnings() { return head_->gpu_warnings; }
 
   // The number of communicators that the segment has room for.

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "kernels/common/decimal_text.h"
+#include "kernels/common/number_text.h"
 #include "kernels/common/utf8.h"
 
 namespace tf_smddp {

@@ -75,7 +75,7 @@ class ProgressRecord {
 
   // Mask of the local ranks that this rank has waited for so long that its stall watch will report it, or is
   // about to; 0 when there are none. waits_outside: 1 when that is so of a rank of another host. Only the
-  // rank's stall watch writes them (kernels/engine/stall_watch.h).
+  // rank's stall watch writes them (kernels/engine/watch/stall_watch.h).
   std::atomic<std::uint64_t>& waits_for() { return waits_for_; }
   std::atomic<std::uint64_t>& waits_outside() { return waits_outside_; }
 

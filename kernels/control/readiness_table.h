@@ -9,7 +9,7 @@
 // slot has a few *generations*, which tickets use in turn, so that a rank may enter the next use of a key
 // while slower ranks still finish the last one. On one host two are enough. Where there are several hosts, a
 // host may claim a generation for one ticket while another host claims its own for another, and each would
-// wait for the other. So there are more (Note [Places between hosts] in kernels/engine/pending.h). A
+// wait for the other. So there are more (Note [Places between hosts] in kernels/engine/core/pending.h). A
 // generation is used in four steps:
 //
 //   claim        The first rank to arrive takes the generation from free to writing(ticket), writes the
@@ -72,7 +72,8 @@ struct Cell {
 struct Place {
   static constexpr std::uint32_t kMostGenerations = 16;
   // The places of one tensor of groups between hosts: those of the first tensors are 4,096, those of the n-th
-  // an n-th as many, but at least kMostGenerations (Note [Places between hosts] in kernels/engine/pending.h).
+  // an n-th as many, but at least kMostGenerations (Note [Places between hosts] in
+  // kernels/engine/core/pending.h).
   static constexpr std::uint64_t NumOfGroups(std::uint32_t param_index) {
     const std::uint64_t slots = 4096 / kMostGenerations / (std::uint64_t{param_index} + 1);
     return kMostGenerations * (slots > 1 ? slots : 1);

@@ -1,7 +1,7 @@
 // RelayMessage: what the hosts of a job tell each other about one communicator.
 //
-// Place in the stack: above descriptions.h. The relay of each host (kernels/engine/relay.h) sends these over
-// the wire. All hosts run the same build, so a manifest travels as its bytes.
+// Place in the stack: above descriptions.h. The relay of each host (kernels/engine/hosts/relay.h) sends these
+// over the wire. All hosts run the same build, so a manifest travels as its bytes.
 //
 // On the wire a field takes bytes only if it has another value than at the beginning, and a number as many as
 // it needs. So a report of a tensor that the head knows has some 6 bytes.
@@ -67,9 +67,9 @@ struct RelayMessage {
   // GPU of its own. kLaunch: the one of all hosts; then NCCL moves them.
   std::uint32_t nccl = kNotKept;
   std::int32_t region = 0;  // kTurn: of the communicator, in the control segments of all hosts
-  // The data of a small request goes with these messages (kernels/engine/relay_data.h). kReady: the host's
-  // partial result, unless one of its tensors is on a GPU. kLaunch: from HostOrder, the partial results of
-  // all hosts that take part, in their order; when it is sent, the result. Otherwise empty.
+  // The data of a small request goes with these messages (kernels/engine/hosts/relay_data.h). kReady: the
+  // host's partial result, unless one of its tensors is on a GPU. kLaunch: from HostOrder, the partial
+  // results of all hosts that take part, in their order; when it is sent, the result. Otherwise empty.
   std::vector<std::string> data;
   RankId last;         // kLaunch: the first rank that takes part of the host that was the last to report
   bool seals = false;  // kLaunch: it ends its batch

@@ -1,6 +1,6 @@
 // The parts of a ticket.
 //
-// Place in the stack: the bottom of control/; kernels/engine/sequencer.h draws tickets.
+// Place in the stack: the bottom of control/; kernels/engine/core/sequencer.h draws tickets.
 #ifndef TF_SMDDP_KERNELS_CONTROL_TICKET_H_
 #define TF_SMDDP_KERNELS_CONTROL_TICKET_H_
 

@@ -11,8 +11,8 @@
 #include "kernels/common/version.h"
 #include "kernels/engine/job_engine.h"
 #include "kernels/engine/lone_engine.h"
-#include "kernels/engine/statistics.h"
-#include "kernels/engine/timeline.h"
+#include "kernels/engine/watch/statistics.h"
+#include "kernels/engine/watch/timeline.h"
 #include "kernels/memory/fork_guard.h"
 #include "kernels/reduce/reduce.h"
 

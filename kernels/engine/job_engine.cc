@@ -8,8 +8,8 @@
 
 #include "kernels/common/logging.h"
 #include "kernels/common/thread.h"
-#include "kernels/engine/statistics.h"
-#include "kernels/engine/timeline.h"
+#include "kernels/engine/watch/statistics.h"
+#include "kernels/engine/watch/timeline.h"
 
 namespace tf_smddp {
 namespace {

@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "kernels/common/rank_set.h"
-#include "kernels/engine/communicator_set.h"
-#include "kernels/engine/completion_thread.h"
+#include "kernels/engine/core/completion_thread.h"
 #include "kernels/engine/engine.h"
-#include "kernels/engine/job.h"
-#include "kernels/engine/membership.h"
-#include "kernels/engine/stall_watch.h"
-#include "kernels/engine/watcher.h"
+#include "kernels/engine/job/communicator_set.h"
+#include "kernels/engine/job/job.h"
+#include "kernels/engine/job/membership.h"
+#include "kernels/engine/watch/stall_watch.h"
+#include "kernels/engine/watch/watcher.h"
 
 namespace tf_smddp {
 

@@ -5,9 +5,9 @@
 
 #include "kernels/collectives/collective.h"
 #include "kernels/control/job_segment.h"
-#include "kernels/engine/communicator_checks.h"
-#include "kernels/engine/resolve.h"
-#include "kernels/engine/timeline.h"
+#include "kernels/engine/core/resolve.h"
+#include "kernels/engine/job/communicator_checks.h"
+#include "kernels/engine/watch/timeline.h"
 
 namespace tf_smddp {
 namespace {

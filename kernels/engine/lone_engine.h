@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/engine/engine.h"
-#include "kernels/engine/statistics.h"
+#include "kernels/engine/watch/statistics.h"
 
 namespace tf_smddp {
 

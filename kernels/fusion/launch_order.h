@@ -2,8 +2,8 @@
 //
 // Place in the stack: above control/. The order of a host is that of the appends to its launch log. On one
 // host, whoever finds a request ready appends it. With several hosts, whoever finds that all ranks of its
-// host have arrived reports it to the host's relay (kernels/engine/relay.h), and the relay appends in the
-// order of all hosts, and seals its batches where the head says. On one host, a batch is sealed by the
+// host have arrived reports it to the host's relay (kernels/engine/hosts/relay.h), and the relay appends in
+// the order of all hosts, and seals its batches where the head says. On one host, a batch is sealed by the
 // request that reaches the bucket cap or that stands alone, or by the first rank that runs out of sealed
 // work: a request never waits for company. Nothing is packed: a batch is a range of the log.
 #ifndef TF_SMDDP_KERNELS_FUSION_LAUNCH_ORDER_H_

@@ -3,7 +3,7 @@
 //
 // Place in the stack: a request names its buffers in these terms (kernels/engine/request.h). Host memory is
 // the default kind. A buffer of any other kind goes through the engine by way of a bounce buffer
-// (kernels/engine/bounce_buffer.h).
+// (kernels/engine/devices/bounce_buffer.h).
 #ifndef TF_SMDDP_KERNELS_MEMORY_BUFFER_H_
 #define TF_SMDDP_KERNELS_MEMORY_BUFFER_H_
 

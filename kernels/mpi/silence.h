@@ -4,7 +4,8 @@
 //
 // The first rank of each host sends a *beat* to that of the next host every second, and expects those of the
 // host before. A host from which none comes for SMDDP_HOST_TIMEOUT is lost. A call of MPI that does not
-// return, since what it needs has died, is found by a thread that calls no MPI (kernels/engine/watcher.h).
+// return, since what it needs has died, is found by a thread that calls no MPI
+// (kernels/engine/watch/watcher.h).
 #ifndef TF_SMDDP_KERNELS_MPI_SILENCE_H_
 #define TF_SMDDP_KERNELS_MPI_SILENCE_H_
 

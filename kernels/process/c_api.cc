@@ -13,7 +13,7 @@
 #include "kernels/common/logging.h"
 #include "kernels/common/utf8.h"
 #include "kernels/common/version.h"
-#include "kernels/engine/statistics.h"
+#include "kernels/engine/watch/statistics.h"
 #include "kernels/process/c_result.h"
 #include "kernels/process/found_libraries.h"
 #include "kernels/process/global_engine.h"

@@ -23,7 +23,7 @@ run() {  # the target's name, and the sources that it needs
   grep -E "number_of_executed_units|peak_rss" "$out/$name.log"
 }
 texts="kernels/common/utf8.cc"
-manifest="kernels/control/manifest.cc kernels/common/types.cc kernels/common/decimal_text.cc $texts"
+manifest="kernels/control/manifest.cc kernels/common/types.cc kernels/common/number_text.cc $texts"
 # shellcheck disable=SC2086
 {
   run relay_message_fuzz kernels/control/relay_message.cc kernels/control/descriptions.cc $manifest

@@ -42,8 +42,6 @@ GETENV_FILE = "kernels/common/config.cc"
 # The layers that know no backend by name, and what they must not include.
 WITHOUT_BACKENDS = ("kernels/engine/", "kernels/fusion/", "kernels/control/")
 BACKENDS = ("kernels/collectives/backends/", "kernels/cuda/", "kernels/mpi/")
-# It computes, and moves nothing.
-NO_BACKEND = "kernels/collectives/backends/wire/host_reduction.h"
 ABOVE_SMDDP = {
     *("numpy", "tensorflow", "torch"),
     *("smddpcommon", "smddprun", "smdistributed", "tf_smddp", "torch_smddp"),
@@ -173,7 +171,7 @@ def backends_by_name(root: pathlib.Path) -> List[str]:
         f"{place}: includes {included}; {name.split('/')[1]} uses backends through "
         "kernels/collectives/backend.h, kernels/common/wire.h and kernels/memory/buffer.h"
         for place, name, included in includes(root, WITHOUT_BACKENDS)
-        if included.startswith(BACKENDS) and included != NO_BACKEND
+        if included.startswith(BACKENDS)
     ]
     files = cpp_files(root, ("kernels",))
     texts = {path: without_comments(path.read_text(encoding="utf-8")) for path in files}

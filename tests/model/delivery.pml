@@ -1,4 +1,4 @@
-/* kernels/engine/delivery.{h,cc}. */
+/* kernels/engine/core/delivery.{h,cc}. */
 
 /* How each request has ended, by ticket and index, on all ranks (0: not yet), and the mask of the ranks that have
    delivered this end. */

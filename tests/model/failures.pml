@@ -1,4 +1,4 @@
-/* kernels/engine/failures.{h,cc}, and Communicator::Fail. */
+/* kernels/engine/core/failures.{h,cc}, and Communicator::Fail. */
 
 /* Fails incarnation `failing` - 1, unless `failing` is 0. The first failure of a step gives the step its origin. */
 inline StartFail() {

@@ -1,4 +1,4 @@
-/* kernels/engine/relay.{h,cc}, relay_head.{h,cc} and kernels/control/host_order.{h,cc}: the order and the batches that one host
+/* kernels/engine/hosts/relay.{h,cc}, relay_head.{h,cc} and kernels/control/host_order.{h,cc}: the order and the batches that one host
    decides for all, failed steps, and an abort. A host is one process: its members, which arrive, fail and abort, and its relay.
    What happens between the members of a host is in engine.pml. Every step is a call of Relay::Step for one message or one
    request; channels are the wire. */
@@ -124,7 +124,7 @@ inline Launched(t) {
   fi
 }
 
-/* Note [Places between hosts] in kernels/engine/pending.h. */
+/* Note [Places between hosts] in kernels/engine/core/pending.h. */
 #define USES(h, t) (S(h, t) >= ARRIVED && S(h, t) <= LAUNCHED)
 #define SAME(t, u) ((t) != (u) && (t) % PLACES == (u) % PLACES)
 #if REQUESTS == 2

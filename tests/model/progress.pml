@@ -1,4 +1,4 @@
-/* kernels/engine/{log_reader,batch_runner,progress}.{h,cc}, and the loops of progress_thread.cc that drive them.
+/* kernels/engine/core/{log_reader,batch_runner,progress}.{h,cc}, and the loops of progress_thread.cc that drive them.
    `driven` says that a caller drives the progress, in place of the thread that sleeps. */
 
 #if CALLERS

@@ -1,4 +1,4 @@
-/* kernels/control/doorbell.h and kernels/engine/progress_thread.cc alone, for one rank, in all detail: how its progress
+/* kernels/control/doorbell.h and kernels/engine/core/progress_thread.cc alone, for one rank, in all detail: how its progress
    thread sleeps and is woken, how callers drive the progress in its place, and the ring that they owe. PEERS other ranks each
    publish something for which they ring. CALLERS threads of this rank each launch something, for which they owe a ring, and
    may drive. A step of progress takes what has been published; from each thing it makes another one, for which nobody rings

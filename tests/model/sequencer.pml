@@ -1,4 +1,4 @@
-/* kernels/engine/{sequencer,failure_memory,pending}.{h,cc}, the state that is local to a rank. Each of their functions holds
+/* kernels/engine/core/{sequencer,failure_memory,pending}.{h,cc}, the state that is local to a rank. Each of their functions holds
    a mutex, and so is one step. A rank has one step of its user's at a time, and one communicator. */
 
 byte seq_incarnation[RANKS];

@@ -1,4 +1,4 @@
-/* kernels/engine/submission.{h,cc}, and kernels/fusion/launch_order.h. */
+/* kernels/engine/core/submission.{h,cc}, and kernels/fusion/launch_order.h. */
 
 /* A rank sets its bit while one of its requests waits until a generation is retired. */
 bit deferring[RANKS];

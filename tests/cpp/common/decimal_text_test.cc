@@ -1,10 +1,9 @@
-#include "kernels/common/decimal_text.h"
-
 #include <cmath>
 #include <limits>
 #include <random>
 
 #include "gtest/gtest.h"
+#include "kernels/common/number_text.h"
 #include "tests/cpp/testing/comma_locale.h"
 
 namespace tf_smddp {

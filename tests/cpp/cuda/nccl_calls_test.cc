@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/collectives/backends/nccl/scalar.h"
 #include "tests/cpp/cuda/nccl_trial.h"
 #include "tests/cpp/reduce/reference.h"
 

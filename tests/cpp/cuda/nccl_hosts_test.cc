@@ -13,7 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/collectives/turn_record.h"
-#include "kernels/engine/statistics.h"
+#include "kernels/engine/watch/statistics.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/cuda/nccl_ranks.h"
 #include "tests/cpp/testing/meeting.h"

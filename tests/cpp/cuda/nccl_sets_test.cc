@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/engine/statistics.h"
+#include "kernels/engine/watch/statistics.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/cuda/nccl_ranks.h"
 #include "tests/cpp/testing/ranks.h"

@@ -1,5 +1,5 @@
 // Where bounce buffers lie: slabs that are pinned once, and spans in them.
-#include "kernels/engine/bounce_pool.h"
+#include "kernels/engine/devices/bounce_pool.h"
 
 #include <cstdint>
 #include <map>

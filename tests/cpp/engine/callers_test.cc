@@ -10,7 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/engine/engine.h"
-#include "kernels/engine/statistics.h"
+#include "kernels/engine/watch/statistics.h"
 #include "tests/cpp/testing/ranks.h"
 #include "tests/cpp/testing/sanitizers.h"
 

@@ -13,7 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/common/process.h"
-#include "kernels/engine/exit_cause.h"
+#include "kernels/engine/watch/exit_cause.h"
 #include "tests/cpp/testing/limited_ranks.h"
 #include "tests/cpp/testing/seccomp.h"
 

@@ -1,5 +1,5 @@
 // The look for gradients that are not finite, before they are reduced.
-#include "kernels/engine/gradient_check.h"
+#include "kernels/engine/core/gradient_check.h"
 
 #include <cmath>
 #include <limits>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/engine/statistics.h"
+#include "kernels/engine/watch/statistics.h"
 #include "tests/cpp/testing/meeting.h"
 #include "tests/cpp/testing/ranks.h"
 

@@ -122,7 +122,7 @@ TEST(Leave, WhatWaitedForTheLeaverBecomesReady) {
 }
 
 // With 1 added to 1e8 and -1e8, the order of the additions decides whether the 1 remains. Between hosts,
-// small tensors could go with the order of the requests (kernels/engine/relay_data.h).
+// small tensors could go with the order of the requests (kernels/engine/hosts/relay_data.h).
 TEST(Leave, SumsOfAnySizeAreAddedInTheOrderOfTheRanks) {
   RunRanks(4, [](int rank, Engine& engine) {
     const CommunicatorId id = MakeCrowd(engine);

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/engine/environment.h"
+#include "kernels/engine/job/environment.h"
 #include "tests/cpp/testing/limited_ranks.h"
 #include "tests/cpp/testing/ranks.h"
 #include "tests/cpp/testing/sanitizers.h"

@@ -1,6 +1,6 @@
 // Which step gets a failure, and which request belongs to which incarnation: the sequencer by itself, in a
 // fixed order.
-#include "kernels/engine/sequencer.h"
+#include "kernels/engine/core/sequencer.h"
 
 #include <chrono>
 #include <future>

@@ -1,5 +1,5 @@
 // SpinBudget: it learns whether spinning pays.
-#include "kernels/engine/spin_budget.h"
+#include "kernels/engine/core/spin_budget.h"
 
 #include <gtest/gtest.h>
 

@@ -18,7 +18,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/control/manifest.h"
-#include "kernels/engine/stall_report.h"
+#include "kernels/engine/watch/stall_report.h"
 #include "tests/cpp/testing/limited_ranks.h"
 #include "tests/cpp/testing/ranks.h"
 #include "tests/cpp/testing/sanitizers.h"

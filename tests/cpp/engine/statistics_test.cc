@@ -1,5 +1,5 @@
 // Tests the figures of Engine::Stats.
-#include "kernels/engine/statistics.h"
+#include "kernels/engine/watch/statistics.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

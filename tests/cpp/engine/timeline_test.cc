@@ -1,5 +1,5 @@
 // The file that Engine::StartTimeline writes.
-#include "kernels/engine/timeline.h"
+#include "kernels/engine/watch/timeline.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

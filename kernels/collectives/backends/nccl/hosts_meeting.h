@@ -6,8 +6,8 @@
 // rank at the beginning, and two at the end.
 //
 // Between hosts, a communicator of ours has one of NCCL for as long as it lives: a failed step waits for the
-// batches that were launched before it (kernels/engine/relay.h), so no rank has calls on its stream that
-// others will never make.
+// batches that were launched before it (kernels/engine/hosts/relay.h), so no rank has calls on its stream
+// that others will never make.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_HOSTS_MEETING_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_HOSTS_MEETING_H_
 

@@ -33,9 +33,9 @@ struct Shared {
 
 // Decides which requests keep their tensors on a GPU. Each rank decides for its own tensors, by what it knows
 // of the others: NCCL wants each rank on a GPU of its own. A rank that keeps a tensor where others do not
-// copies it to the host late (kernels/engine/batch_runner.h). So nothing need be agreed on, and ranks with
-// and without a GPU can meet. Between hosts the relays report what the ranks of their hosts have kept, and
-// the head tells all whether NCCL moves a request (kernels/control/host_order.h).
+// copies it to the host late (kernels/engine/core/batch_runner.h). So nothing need be agreed on, and ranks
+// with and without a GPU can meet. Between hosts the relays report what the ranks of their hosts have kept,
+// and the head tells all whether NCCL moves a request (kernels/control/host_order.h).
 class Keeper : public DeviceKeeper {
  public:
   Keeper(CommunicatorView communicator, const MemberUse* members, MemberUse* self)
@@ -112,7 +112,7 @@ class Keeper : public DeviceKeeper {
     std::uint32_t version = 0;
     const int misfit = FindMisfit(&version);
     if (misfit >= 0) {
-      // engine/gpu_places.h warns of a GPU that ranks share.
+      // engine/devices/gpu_places.h warns of a GPU that ranks share.
       if (GpuOf(misfit) == kNone) {
         LogHostWay(device, "rank " + std::to_string(RankOf(misfit).value()) + " does not use NCCL");
       }

@@ -62,7 +62,7 @@ struct NcclCall {
   int peer = 0;                     // the root, or the rank at the other end
   Op op = kSum;                     // if it reduces and is not scaled
   bool scaled = false;              // adds what was multiplied by `scalar`
-  std::uint64_t scalar{};           // ScalarOf (scalar.h)
+  std::uint64_t scalar{};           // ScalarOf (nccl_calls.h)
 };
 
 // The most calls that a rank has for such a call; the same on all ranks.
@@ -75,6 +75,12 @@ std::uint64_t MostCalls(const Call& call);
 // broadcast, and must not overlap otherwise.
 void AppendCalls(const Call& call, ParticipantId self, const void* input, void* output,
                  std::vector<NcclCall>* calls, bool compresses = false);
+
+// A factor as NCCL takes it, rounded to the type of the elements that it multiplies.
+// Sets the first bytes of *bits to `value`, rounded to nearest even. Returns false, and leaves *bits alone,
+// if it is neither zero nor a normal number there, so that rounding would take more than the last place; and
+// for integers.
+bool ScalarOf(DataType type, double value, std::uint64_t* bits);
 
 }  // namespace tf_smddp::nccl
 

@@ -13,8 +13,8 @@
 // these hosts. So the turns of their batches are drawn in one order on all hosts. The first rank of the
 // communicator *asks* for a turn when it comes to a batch. It asks the relay of the job's first host, which
 // tells the relays of all hosts; messages between two ranks keep their order. Each relay draws the turn on
-// its host (kernels/engine/relay.h). Turns that a host draws alone may come anywhere in between, since no
-// other host waits for them.
+// its host (kernels/engine/hosts/relay.h). Turns that a host draws alone may come anywhere in between, since
+// no other host waits for them.
 //
 // Note [Turns]: a rank that knows turn n must know all lower ones, too. Whoever draws a turn first marks the
 // record (an odd count), then draws, then publishes the number (an even count). A rank that knows turn n

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/collectives/backends/wire/host_reduction.h"
+#include "kernels/collectives/host_reduction.h"
 #include "kernels/common/config.h"
 
 namespace tf_smddp {
