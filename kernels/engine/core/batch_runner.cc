@@ -27,7 +27,7 @@ void BatchRunner::Start(LogReader::Batch batch) {
   batch_ = std::move(batch);
   if (!ResolveAll(batch_)) {
     batch_state_->End(BatchEnd::kAborted);
-    return;
+    return Drop();  // what its items are is not known
   }
   if (const std::int64_t delay = communicator_->config().test_transfer_delay_ms; delay > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(delay) * batch_.size());
@@ -215,11 +215,10 @@ bool BatchRunner::Step(Requests* done) {
   if (batch_state_->ended() == BatchEnd::kRunning && planned_) moved |= StepTransfers();
   const BatchEnd end = batch_state_->ended();
   if (end == BatchEnd::kRunning) return moved;
-  // When it is aborted, the end of the incarnation, or of the job, delivers the error with everything else. A
-  // batch that could not be planned here is only complete in corrupt memory.
-  if (end == BatchEnd::kComplete && planned_) Complete(done);
-  batch_state_ = nullptr;
-  items_.clear();
+  // Between hosts, others may complete a batch while this rank still copies its tensors to the host. When it
+  // is aborted, the end of the incarnation, or of the job, delivers the error with everything else.
+  if (end == BatchEnd::kComplete) Complete(done);
+  Drop();
   return true;
 }
 
@@ -277,7 +276,11 @@ void BatchRunner::TakeAll(const LogReader::Batch& batch, Requests* done) {
 
 void BatchRunner::End(Requests* done) {
   if (batch_state_ == nullptr) return;
-  if (batch_state_->End(BatchEnd::kAborted) == BatchEnd::kComplete && planned_) Complete(done);
+  if (batch_state_->End(BatchEnd::kAborted) == BatchEnd::kComplete) Complete(done);
+  Drop();
+}
+
+void BatchRunner::Drop() {
   batch_state_ = nullptr;
   items_.clear();
 }

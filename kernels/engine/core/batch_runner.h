@@ -35,7 +35,8 @@ class BatchRunner {
   // Whether a batch is under way.
   bool running() const { return batch_state_ != nullptr; }
 
-  // Begins with `batch`. Nothing may be running.
+  // Begins with `batch`. Nothing may be running. Nothing is afterwards, if the job or the incarnation has
+  // failed.
   void Start(LogReader::Batch batch);
 
   // Does one piece of the batch, if there is one to do now. True when there was, or when the batch has ended;
@@ -90,6 +91,7 @@ class BatchRunner {
   Status BounceOutput(const ResolvedRequest& resolved, PendingRequest* pending, void** output);
   bool Plan();
   void Complete(Requests* done);
+  void Drop();
   bool ChooseTransfer(Item* item);
   bool StepTransfers();
   void TakeAll(const LogReader::Batch& batch, Requests* done);

@@ -125,6 +125,7 @@ bool Progress::RunBatch(Completions* held) {
     LogReader::Batch batch = reader_.TakeBatch();
     if (batch.empty()) return false;
     runner_.Start(std::move(batch));
+    if (!runner_.running()) return true;  // it cannot be run
   }
   BatchRunner::Requests done;
   const bool moved = runner_.Step(&done);
