@@ -31,8 +31,9 @@ _RANK = re.compile(r"\brank (\d+)\b")
 # Text that TensorFlow appends.
 _APPENDED = re.compile(r"\n\s*\[\[| \[Op:")
 _LIBRARIES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<")
-# The folders of this package and of the front ends.
-_OURS: Tuple[str, ...] = (os.path.dirname(os.path.abspath(__file__)) + os.sep,)
+_PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# The folders of this package, of the launcher, which runs functions of notebooks, and of the front ends.
+_OURS: Tuple[str, ...] = tuple(os.path.join(_PACKAGES, name, "") for name in ("smddp", "smddprun"))
 # The classes of errors in which frameworks hand on the engine's.
 _OF_FRAMEWORKS: Tuple[type, ...] = ()
 
