@@ -67,7 +67,8 @@ BatchRunner::BatchRunner(MemberState* state, Failures* failures)
   if (!communicator_->wired()) return;
   Job& job = communicator_->job();
   hierarchical_ = std::make_unique<HierarchicalTransfer>(
-      &communicator_->wire(), communicator_->id(), communicator_->hosts(), job.rank(), job.shared_arena());
+      &communicator_->wire(), communicator_->id(), communicator_->hosts(), job.rank(), job.shared_arena(),
+      static_cast<std::size_t>(communicator_->config().test_grouped_hosts));
   gather_ =
       std::make_unique<GatherTransfer>(&communicator_->wire(), communicator_->id(), communicator_->hosts(),
                                        job.rank(), job.shared_arena(), ChunkBytes(*communicator_));
