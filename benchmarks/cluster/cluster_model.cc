@@ -62,6 +62,7 @@ class Options {
       {"cap_bytes", "26214400"},     // SMDDP_BUCKET_CAP_BYTES
       {"fusion_bytes", "67108864"},  // HOROVOD_FUSION_THRESHOLD
       {"cycle_ms", "1"},             // HOROVOD_CYCLE_TIME
+      {"grouped_hosts", "0"},        // for ours: SMDDP_TEST_GROUPED_HOSTS
       {"piece_bytes", "262144"},     // for server
       {"slots", "16"},               // likewise: pieces under way
       {"compute_ms", "0"},
@@ -114,7 +115,8 @@ class Model {
     TakeMemory();
     if (algorithm_ == "ours") {
       wire_ = std::make_unique<PortWire>(&port_, hosts_);
-      transfer_ = std::make_unique<HierarchicalTransfer>(wire_.get(), 0, hosts_, rank_, nullptr);
+      transfer_ = std::make_unique<HierarchicalTransfer>(wire_.get(), 0, hosts_, rank_, nullptr,
+                                                         options.Whole("grouped_hosts"));
     }
   }
 

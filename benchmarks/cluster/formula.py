@@ -15,8 +15,10 @@ from simulate import Network, gradients
 from sweep import NETWORKS, read
 
 # HierarchicalTransfer: the least size of a piece on few hosts, what a host sends of it to each other one
-# on many, its largest size, and the memory of the pieces of a rank that are under way.
+# on many, its largest size, and the memory of the pieces of a rank that are under way. With more than
+# MOST_DIRECT hosts all goes in groups; that small tensors do so with fewer hosts does not matter here.
 LEAST_PIECE, PART, LARGEST_PIECE, MEMORY = 128 << 10, 16 << 10, 4 << 20, 16 << 20
+MOST_DIRECT = 128
 SERVERS_PIECE = 256 << 10
 CAP = 25 << 20
 # The part of the shorter of `cpu` and `wire` that is not hidden by the other: it begins before it and ends
@@ -26,17 +28,20 @@ UNHIDDEN = 0.3
 LARGEST_DEVIATION = 0.2
 
 
-def direct(network: Network, hosts: int, per_host: int, size: int, piece: int) -> float:
-    """Our way with pieces of `piece` bytes: each host sends each other one its part, and then the results."""
-    messages = 2 * (hosts - 1) * math.ceil(size / piece)
+def ours(network: Network, hosts: int, per_host: int, size: int, in_groups: bool) -> float:
+    """Our way: each host sends each other one its part, and then the results; or in groups of hosts."""
+    groups = math.ceil(math.sqrt(hosts))
+    peers = groups - 1 + math.ceil(hosts / groups) - 1 if in_groups else hosts - 1
+    messages = 2 * peers * math.ceil(size / piece_of_ours(size, hosts, per_host))
     moved = 2 * (hosts - 1) / hosts * size
     wire = moved / network.rate
     cpu = 2 * (messages * network.message + moved * network.byte) / per_host
-    return max(wire, cpu) + UNHIDDEN * min(wire, cpu) + 2 * network.latency
+    rounds = 4 * (network.latency + network.message) if in_groups else 2 * network.latency
+    return max(wire, cpu) + UNHIDDEN * min(wire, cpu) + rounds
 
 
 def piece_of_ours(size: int, hosts: int, per_host: int) -> int:
-    """The bytes of a piece of HierarchicalTransfer, as simulated; two hosts have 256 KiB now."""
+    """The bytes of a piece of HierarchicalTransfer, as simulated; two hosts have 60 KiB now."""
     least = min(max(hosts * PART, LEAST_PIECE), LARGEST_PIECE // 2)
     slots = min(max(MEMORY // (2 * least), 4), 16)
     return max(least, min(2 * least, size // (per_host * slots)))
@@ -48,8 +53,9 @@ def seconds(algorithm: str, network: Network, hosts: int, per_host: int, size: i
     # The ranks of a host share its bytes, and its link. In a flat ring there is no more than one at a link.
     sharers = per_host if algorithm in ("hosts_ring", "halving") else 1
     per_byte = 1 / network.rate + 2 * network.byte / sharers
-    if algorithm == "ours":
-        return direct(network, hosts, per_host, size, piece_of_ours(size, hosts, per_host))
+    if algorithm in ("ours", "direct", "grouped"):
+        in_groups = algorithm == "grouped" or (algorithm == "ours" and hosts > MOST_DIRECT)
+        return ours(network, hosts, per_host, size, in_groups)
     if algorithm in ("ring", "hosts_ring", "horovod"):
         ranks = hosts if algorithm == "hosts_ring" else hosts * per_host
         time = 2 * (ranks - 1) * (network.latency + ends + size / ranks * per_byte)

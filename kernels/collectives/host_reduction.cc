@@ -89,6 +89,14 @@ void ReducePartials(const Operation& operation, int num_ranks, const void* const
   Reduce(reduction, partials, num_partials, &result, 1, count);
 }
 
+void AddPartials(const Operation& operation, const void* const* partials, int num_partials, void* result,
+                 std::uint64_t count) {
+  Reduction reduction = OfPartials(operation, /*num_ranks=*/1, &count);
+  if (reduction.op == ReduceOp::kAverage) reduction.op = ReduceOp::kSum;
+  reduction.postscale = 1.0;
+  Reduce(reduction, partials, num_partials, &result, 1, count);
+}
+
 void WriteReduced(const Operation& operation, int num_ranks, const void* const* partials, int num_partials,
                   void* scratch, void* const* outputs, int num_outputs, std::uint64_t count,
                   bool past_cache) {

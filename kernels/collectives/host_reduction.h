@@ -47,6 +47,10 @@ void ReduceOnHost(const Operation& operation, int num_ranks, const void** inputs
 void ReducePartials(const Operation& operation, int num_ranks, const void* const* partials, int num_partials,
                     void* result, std::uint64_t count);
 
+// Makes one partial result out of several, in the order of the hosts. `result` may be one of them.
+void AddPartials(const Operation& operation, const void* const* partials, int num_partials, void* result,
+                 std::uint64_t count);
+
 // Writes the result into outputs, in the type of the tensor. `past_cache`: see Reduction.
 void WriteResult(const Operation& operation, const void* result, void* const* outputs, int num_outputs,
                  std::uint64_t count, bool past_cache);

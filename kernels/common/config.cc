@@ -122,6 +122,7 @@ Status ValidateConfig(const Config& config) {
       CheckRange("SMDDP_HOST_TIMEOUT, in milliseconds,", config.host_timeout_ms, 0, kLongestStall),
       CheckRange("SMDDP_LOG_LEVEL", config.log_level, 0, 4),
       CheckRange("SMDDP_TEST_TRANSFER_DELAY_MS", config.test_transfer_delay_ms, 0, 60'000),
+      CheckRange("SMDDP_TEST_GROUPED_HOSTS", config.test_grouped_hosts, 0, 1 << 20),
   };
   for (const Status& check : checks) {
     if (!check.ok()) return check;
@@ -164,6 +165,7 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) {
     status = ReadInteger(lookup, "SMDDP_TEST_TRANSFER_DELAY_MS", &config->test_transfer_delay_ms);
   }
+  if (status.ok()) status = ReadInteger(lookup, "SMDDP_TEST_GROUPED_HOSTS", &config->test_grouped_hosts);
   // With it, Python's check looks at gradients, too (periodic_check.py), or the user wants none.
   config->check_gradients = lookup("SMDDP_CHECK_EVERY") == nullptr;
   if (lookup("SMDDP_TEST_STRICT") != nullptr) config->test_strict = true;

@@ -1,9 +1,13 @@
 // How the tensors of a batch are cut into pieces for the other hosts, and who sends what of a piece.
 #include "kernels/collectives/backends/wire/piece_plan.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <set>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -76,58 +80,95 @@ TEST(PiecePlan, ManySmallTensorsShareAPiece) {
   EXPECT_EQ(plan.pieces(), 0u);
 }
 
-// What each host has of each part, as the hosts whose partial results are in it. Both by their numbers.
-using Holdings = std::vector<std::vector<std::multiset<std::size_t>>>;
+// What each host has of each part, by the number of the part's host, or 0 for the whole piece: the sum as a
+// text.
+using Holdings = std::vector<std::vector<std::string>>;
 
-// Does what HierarchicalTransfer does with an exchange; returns what the hosts have after the reduction, and
-// after the distribution.
-std::pair<Holdings, Holdings> RunExchange(const HostExchange& exchange, std::size_t hosts) {
-  Holdings has(hosts, std::vector<std::multiset<std::size_t>>(exchange.parts));
-  for (std::size_t host = 0; host < hosts; ++host) {
-    for (auto& part : has[host]) part = {host};
-  }
-  const auto part_of = [&](std::size_t host, std::size_t number) { return (host + number) % exchange.parts; };
-  for (const HostExchange::Round& round : exchange.rounds) {
-    const Holdings before = has;
-    for (std::size_t host = 0; host < hosts; ++host) {
-      for (const std::size_t distance : round.distances) {
-        EXPECT_LE(exchange.First(distance) + round.parts, exchange.parts);
-        for (std::size_t i = 0; i < round.parts; ++i) {
-          const std::size_t to = (host + distance) % hosts;
-          const std::size_t part = part_of(host, exchange.First(distance) + i);
-          EXPECT_EQ(part, part_of(to, i));
-          has[to][part].insert(before[host][part].begin(), before[host][part].end());
+// Lets all hosts do the rounds of a kind, each when what it receives has been sent; with `adds` it is added.
+// What one host sends another comes in its order.
+void DoRounds(const std::vector<HostExchange>& exchanges,
+              const std::function<const std::vector<HostExchange::Round>&(const HostExchange&)>& rounds,
+              bool adds, Holdings* has) {
+  std::map<std::pair<std::size_t, std::size_t>, std::deque<std::vector<std::string>>> sent;
+  for (std::size_t number = 0; number < rounds(exchanges[0]).size(); ++number) {
+    for (std::size_t host = 0; host < exchanges.size(); ++host) {
+      ASSERT_EQ(rounds(exchanges[host]).size(), rounds(exchanges[0]).size());
+      for (const HostExchange::Move& move : rounds(exchanges[host])[number]) {
+        if (move.send.count == 0) continue;
+        EXPECT_TRUE(!exchanges[host].lends || move.send.count == 1);
+        ASSERT_LE(move.send.first + move.send.count, exchanges[host].parts.size());
+        const auto first = (*has)[host].begin() + static_cast<std::ptrdiff_t>(move.send.first);
+        sent[{host, move.peer}].emplace_back(first, first + static_cast<std::ptrdiff_t>(move.send.count));
+      }
+    }
+    for (std::size_t host = 0; host < exchanges.size(); ++host) {
+      std::map<std::size_t, std::map<std::size_t, std::string>> terms;  // of each part, by host
+      for (const HostExchange::Move& move : rounds(exchanges[host])[number]) {
+        if (move.receive.count == 0) continue;
+        auto& queue = sent[{move.peer, host}];
+        ASSERT_FALSE(queue.empty()) << host << " waits for " << move.peer;
+        ASSERT_EQ(queue.front().size(), move.receive.count);
+        for (std::size_t i = 0; i < move.receive.count; ++i) {
+          terms[move.receive.first + i][move.peer] = queue.front()[i];
         }
+        queue.pop_front();
+      }
+      for (auto& [part, by_host] : terms) {
+        if (adds) by_host[host] = (*has)[host][part];
+        std::string sum;
+        for (const auto& [from, term] : by_host) sum += (sum.empty() ? "" : "+") + term;
+        (*has)[host][part] = adds ? "(" + sum + ")" : sum;
       }
     }
   }
-  const Holdings reduced = has;
-  for (auto round = exchange.rounds.rbegin(); round != exchange.rounds.rend(); ++round) {
-    const Holdings before = has;
-    for (std::size_t host = 0; host < hosts; ++host) {
-      for (const std::size_t distance : round->distances) {
-        for (std::size_t i = 0; i < round->parts; ++i) {
-          const std::size_t part = part_of(host, i);
-          has[(host + hosts - distance) % hosts][part] = before[host][part];
-        }
-      }
-    }
-  }
-  return {reduced, has};
+  for (const auto& [hosts, queue] : sent) EXPECT_TRUE(queue.empty()) << hosts.second << " lets one lie";
 }
 
-TEST(HostExchange, EachPartialResultIsAddedOnce) {
-  for (std::size_t hosts = 2; hosts <= 40; ++hosts) {
-    std::multiset<std::size_t> all;
-    for (std::size_t host = 0; host < hosts; ++host) all.insert(host);
-    for (const HostExchange& exchange : {HostExchange::Whole(hosts), HostExchange::Direct(hosts)}) {
-      const auto [reduced, distributed] = RunExchange(exchange, hosts);
-      for (std::size_t host = 0; host < hosts; ++host) {
-        EXPECT_EQ(reduced[host][host % exchange.parts], all);
-        if (exchange.parts == 1) continue;  // done
-        for (const auto& part : distributed[host]) EXPECT_EQ(part, all);
-      }
-    }
+// All hosts have the same sum of every part, in which each host is once; returns it.
+std::string SumOf(HostExchange (*kind)(std::size_t, std::size_t), std::size_t hosts) {
+  std::vector<HostExchange> exchanges;
+  Holdings has;
+  for (std::size_t host = 0; host < hosts; ++host) {
+    exchanges.push_back(kind(hosts, host));
+    has.emplace_back(exchanges[host].parts.size(), std::to_string(host));
+  }
+  DoRounds(exchanges, [](const HostExchange& each) -> auto& { return each.reduction; }, /*adds=*/true, &has);
+  for (std::size_t host = 0; host < hosts; ++host) {
+    const std::vector<std::size_t>& parts = exchanges[host].parts;
+    const auto own = std::find(parts.begin(), parts.end(), host) - parts.begin();
+    EXPECT_EQ(has[host][static_cast<std::size_t>(own)], has[0][0]);
+  }
+  DoRounds(
+      exchanges, [](const HostExchange& each) -> auto& { return each.distribution; }, /*adds=*/false, &has);
+  const std::string sum = has[0][0];
+  if (exchanges[0].parts.size() == 1) return sum;
+  for (const auto& parts : has) {
+    for (const std::string& part : parts) EXPECT_EQ(part, sum);
+  }
+  return sum;
+}
+
+TEST(HostExchange, DirectAddsHostsInOrder) {
+  for (std::size_t hosts = 2; hosts <= 20; ++hosts) {
+    std::string sum = "(0";
+    for (std::size_t host = 1; host < hosts; ++host) sum += "+" + std::to_string(host);
+    EXPECT_EQ(SumOf(HostExchange::Direct, hosts), sum + ")");
+    EXPECT_EQ(SumOf(HostExchange::Whole, hosts), sum + ")");
+  }
+}
+
+TEST(HostExchange, GroupsAddHostsInOrderAndThenGroups) {
+  EXPECT_EQ(SumOf(HostExchange::Grouped, 2), "(0+1)");
+  EXPECT_EQ(SumOf(HostExchange::Grouped, 3), "(0+(1+2))");
+  EXPECT_EQ(SumOf(HostExchange::Grouped, 4), "((0+1)+(2+3))");
+  EXPECT_EQ(SumOf(HostExchange::Grouped, 8), "((0+1)+(2+3+4)+(5+6+7))");
+  for (std::size_t hosts = 2; hosts <= 100; ++hosts) {
+    std::string sum = SumOf(HostExchange::Grouped, hosts);
+    sum.erase(std::remove_if(sum.begin(), sum.end(), [](char each) { return each == '(' || each == ')'; }),
+              sum.end());
+    std::string all = "0";
+    for (std::size_t host = 1; host < hosts; ++host) all += "+" + std::to_string(host);
+    EXPECT_EQ(sum, all);
   }
 }
 

@@ -54,7 +54,8 @@ TEST(Config, ReadsEverything) {
                               {"SMDDP_STALL_WARNING", "2.5"},
                               {"SMDDP_STALL_TIMEOUT", "90"},
                               {"SMDDP_LOG_LEVEL", "debug"},
-                              {"SMDDP_TEST_TRANSFER_DELAY_MS", "250"}},
+                              {"SMDDP_TEST_TRANSFER_DELAY_MS", "250"},
+                              {"SMDDP_TEST_GROUPED_HOSTS", "3"}},
                              &config);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(config.rank, 2);
@@ -70,6 +71,7 @@ TEST(Config, ReadsEverything) {
   EXPECT_EQ(config.stall_timeout_ms, 90'000);
   EXPECT_EQ(config.log_level, 0);
   EXPECT_EQ(config.test_transfer_delay_ms, 250);
+  EXPECT_EQ(config.test_grouped_hosts, 3);
 }
 
 TEST(Config, TakesWhatALauncherSays) {

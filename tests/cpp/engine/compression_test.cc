@@ -1,6 +1,7 @@
 // Compression: what crosses between hosts is rounded to 16 bits, and nothing else is.
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -44,14 +45,21 @@ std::vector<float> ExpectedOf(const Case& each, const std::vector<std::vector<fl
   const bool crosses = hosts > 1 && each.compression != Compression::kNone;
   std::vector<float> expected(each.count);
   for (std::size_t e = 0; e < each.count; ++e) {
-    float total = 0;
+    std::vector<float> partials;
     for (int host = 0; host < hosts; ++host) {
       float partial = 0;
       for (int rank = host; rank < size; rank += hosts) {
         partial += inputs[static_cast<std::size_t>(rank)][e] * static_cast<float>(each.prescale);
       }
-      total += crosses ? round(finish(partial)) : partial;
+      partials.push_back(crosses ? round(finish(partial)) : partial);
     }
+    if (HostsGroup(crosses ? ~std::uint64_t{0} : each.count * sizeof(float))) {
+      partials = AddInGroups(partials, [&](const std::vector<float>& of_group) {
+        const float sum = std::accumulate(of_group.begin(), of_group.end(), 0.0f);
+        return crosses ? round(sum) : sum;
+      });
+    }
+    const float total = std::accumulate(partials.begin(), partials.end(), 0.0f);
     expected[e] = crosses ? round(total) : finish(total);
   }
   return expected;

@@ -44,7 +44,13 @@ Config RankConfig(int rank, int size, const std::string& rendezvous) {
   config.bootstrap_timeout_seconds = 30;
   config.log_level = 4;  // failures made on purpose need no log
   config.test_strict = true;
+  config.test_grouped_hosts = std::getenv("TF_SMDDP_TEST_GROUPS") == nullptr ? 0 : 2;
   return config;
+}
+
+bool HostsGroup(std::uint64_t bytes) {
+  return std::getenv("TF_SMDDP_TEST_GROUPS") != nullptr &&
+         bytes > static_cast<std::uint64_t>(Config().small_bytes);
 }
 
 std::vector<int> RanksOnHosts(int size) {

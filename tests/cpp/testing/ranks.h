@@ -3,6 +3,8 @@
 #define TF_SMDDP_TESTS_CPP_TESTING_RANKS_H_
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
@@ -48,6 +50,24 @@ using Tweak = std::function<void(int rank, Config* config)>;
 // the environment says how many; each has a control segment and arenas of its own, and a SocketWire joins
 // them. Rank r is on host r modulo their number.
 std::vector<int> RanksOnHosts(int size);
+
+// Whether an allreduce of so many bytes between hosts goes in groups, and not with the order: if
+// TF_SMDDP_TEST_GROUPS is in the environment, all do that are not small.
+bool HostsGroup(std::uint64_t bytes);
+
+// Adds what the hosts of each group have, as HostExchange::Grouped does.
+template <typename Term, typename Add>
+std::vector<Term> AddInGroups(const std::vector<Term>& terms, const Add& add) {
+  std::size_t groups = 1;
+  while (groups * groups < terms.size()) ++groups;
+  std::vector<Term> sums;
+  for (std::size_t group = 0; group < groups; ++group) {
+    const auto begin = terms.begin() + static_cast<std::ptrdiff_t>(group * terms.size() / groups);
+    const auto end = terms.begin() + static_cast<std::ptrdiff_t>((group + 1) * terms.size() / groups);
+    sums.push_back(add(std::vector<Term>(begin, end)));
+  }
+  return sums;
+}
 
 // Starts `size` engines in as many threads, runs `body` in each, shuts them down (expecting success if
 // `orderly`), and joins them. Each engine has backends of its own. At most 100 s.

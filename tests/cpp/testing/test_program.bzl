@@ -34,7 +34,7 @@ def test_program(name, tests, deps, tags = [], **kwargs):
     for test, own_tags in tests.items():
         test_on_hosts(test, name, 1, tags = tags + own_tags, **kwargs)
 
-def test_on_hosts(test, program, hosts, left_out = "", tags = [], **kwargs):
+def test_on_hosts(test, program, hosts, left_out = "", tags = [], grouped = False, **kwargs):
     """Makes a test that runs the tests of one file, with the ranks on so many hosts, which a wire joins.
 
     Args:
@@ -43,13 +43,14 @@ def test_on_hosts(test, program, hosts, left_out = "", tags = [], **kwargs):
       hosts: how many hosts the ranks are on. With more than one it is part of the test's name.
       left_out: patterns of tests not to run, in the syntax of --gtest_filter.
       tags: of the test.
+      grouped: whether the hosts exchange large tensors in groups. It is part of the test's name, too.
       **kwargs: other arguments of sh_test.
     """
     native.sh_test(
-        name = test if hosts == 1 else "%s_on_%d_hosts" % (test, hosts),
+        name = test if hosts == 1 else "%s_on_%d_%shosts" % (test, hosts, "grouped_" if grouped else ""),
         srcs = ["//tests/cpp/testing:on_hosts.sh"],
         args = [
-            str(hosts),
+            str(hosts) + (",groups" if grouped else ""),
             "$(location :%s)" % program,
             "--tests_of=%s.cc" % test,
         ] + (["--gtest_filter=-" + left_out] if left_out else []),

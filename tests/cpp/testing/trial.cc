@@ -104,6 +104,14 @@ std::vector<unsigned char> ReducedPeriod(const Trial& trial, const std::vector<i
   for (const auto& [host, periods] : by_host) {
     partial.push_back(ReferenceReduce({trial.dtype, op, trial.prescale}, periods, kCount));
   }
+  const bool overflows = trial.dtype == DType::kFloat16 && trial.op == ReduceOp::kAverage;
+  const auto bytes = static_cast<std::uint64_t>(trial.rows * trial.row_count) * DTypeBytes(trial.dtype);
+  const bool small = trial.kind == CollectiveKind::kAllreduce && !HostsGroup(bytes);
+  if (!overflows && !small && HostsGroup(~std::uint64_t{0})) {
+    partial = AddInGroups(partial, [&](const std::vector<std::vector<unsigned char>>& of_group) {
+      return ReferenceReduce({trial.dtype, op}, of_group, kCount);
+    });
+  }
   Reduction last{trial.dtype, trial.op, 1.0, trial.postscale};
   last.divisor = static_cast<int>(participants.size());
   return ReferenceReduce(last, partial, kCount);

@@ -17,7 +17,7 @@ constexpr std::uint64_t kLeastPieceBytes = 128 << 10;
 // A host sends each other one its part of a piece. With many hosts pieces grow, so that a part has so many
 // bytes: below that, the CPU that sends and receives messages is slower than a link of 10 Gbit/s
 // (docs/cluster-model.md). Pieces of more than a few MiB would leave nothing to overlap in a bucket, so they
-// grow up to kLargestPieceBytes, and then there are fewer of them.
+// grow up to kLargestPieceBytes.
 constexpr std::uint64_t kPartBytes = 16 << 10;
 constexpr std::uint64_t kLargestPieceBytes = 4 << 20;
 constexpr std::uint64_t kMemoryBytes = 16 << 20;  // of the slots' results, at most
@@ -33,6 +33,12 @@ std::size_t MostSlots(std::size_t hosts, std::uint64_t piece_bytes) {
   if (hosts == 2) return kSlotsOfTwo;
   return std::clamp<std::size_t>(kMemoryBytes / piece_bytes, kLeastSlots, kMostSlots);
 }
+
+// Where parts would be smaller, hosts exchange in groups: fewer messages, in twice as many rounds. By
+// simulation (docs/cluster-model.md) that is 10 to 25 % slower for a tensor of that size on 32 hosts with
+// links of 10 Gbit/s, and 1.5 times as fast with 100 Gbit/s. With fewer hosts there is little to gain.
+constexpr std::size_t kLeastGroupedHosts = 32;
+constexpr std::size_t kMostDirectHosts = kLargestPieceBytes / 2 / kPartBytes;  // for tensors of any size
 
 std::uint64_t LeastPieceBytes(std::size_t hosts) {
   if (hosts == 2) return kPieceBytesOfTwo;
@@ -58,6 +64,11 @@ std::uint64_t ShardBytes(std::size_t hosts) {
   return hosts == 2 ? kPieceBytesOfTwo : RoundUp(MostPieceBytes(hosts) / hosts, PiecePlan::kGranule);
 }
 
+// The sum of a group of hosts is stored, which is larger than the average. Float16 may have no room for it.
+bool MayOverflow(const Operation& operation) {
+  return operation.dtype == DType::kFloat16 && operation.op == ReduceOp::kAverage;
+}
+
 bool Scatters(const ResolvedRequest& request) {
   return request.call.operation.kind == CollectiveKind::kReducescatter;
 }
@@ -66,14 +77,13 @@ bool Scatters(const ResolvedRequest& request) {
 
 HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicator,
                                            std::vector<std::vector<int>> hosts, int rank,
-                                           std::shared_ptr<void> inputs)
+                                           std::shared_ptr<void> inputs, std::size_t grouped_hosts)
     : wire_(wire),
       inputs_(std::move(inputs)),
       exchange_stream_(Wire::StreamOf(communicator, Wire::kExchange)),
       distribute_stream_(Wire::StreamOf(communicator, Wire::kDistribute)),
       hosts_(std::move(hosts)),
-      whole_(HostExchange::Whole(hosts_.size())),
-      direct_(HostExchange::Direct(hosts_.size())),
+      grouped_hosts_(grouped_hosts),
       least_piece_bytes_(LeastPieceBytes(hosts_.size())),
       most_piece_bytes_(MostPieceBytes(hosts_.size())),
       shard_bytes_(ShardBytes(hosts_.size())),
@@ -87,10 +97,13 @@ HierarchicalTransfer::HierarchicalTransfer(Wire* wire, std::uint32_t communicato
     host_ = host;
     index_ = static_cast<std::uint64_t>(place - ranks.begin());
   }
-  // A piece, and as much for the parts that come from all hosts; or, in one round, for their wholes.
+  whole_ = HostExchange::Whole(hosts_.size(), host_);
+  direct_ = HostExchange::Direct(hosts_.size(), host_);
+  grouped_ = HostExchange::Grouped(hosts_.size(), host_);
+  // A piece, and as much for what comes in a round.
   const std::uint64_t piece = std::max(most_piece_bytes_, hosts_.size() * shard_bytes_);
-  const std::uint64_t parts = piece + hosts_.size() * PiecePlan::kGranule;
-  memory_bytes_ = 2 * std::max<std::uint64_t>(parts, hosts_.size() * kWholeBytes);
+  const std::uint64_t wholes = hosts_.size() < kLeastGroupedHosts ? hosts_.size() * kWholeBytes : 0;
+  memory_bytes_ = 2 * std::max(piece + hosts_.size() * PiecePlan::kGranule, wholes);
 }
 
 bool HierarchicalTransfer::Takes(const ResolvedRequest& request) const {
@@ -99,34 +112,65 @@ bool HierarchicalTransfer::Takes(const ResolvedRequest& request) const {
          (ReducesByHosts(operation) || (Scatters(request) && HasPartialResults(operation)));
 }
 
+// It is about the tensor and not about its batch, which is another one in another run.
+bool HierarchicalTransfer::InGroups(const ResolvedRequest& request) const {
+  if (MayOverflow(request.call.operation)) return false;
+  if (grouped_hosts_ > 0) return hosts_.size() >= grouped_hosts_;
+  const std::uint64_t bytes = request.call.count() * DTypeBytes(TypeOnWire(request.call.operation));
+  return hosts_.size() > kMostDirectHosts ||
+         (hosts_.size() >= kLeastGroupedHosts && bytes < hosts_.size() * kPartBytes);
+}
+
 std::uint64_t HierarchicalTransfer::Plan(std::vector<const ResolvedRequest*> requests, BatchState*) {
   requests_ = std::move(requests);
-  plan_.Clear();
-  bool scatters = false;
-  for (const ResolvedRequest* request : requests_) {
-    scatters |= Scatters(*request);
-    plan_.Add(Scatters(*request) ? 0 : request->call.count(),
-              DTypeBytes(TypeOnWire(request->call.operation)));
+  bundles_.clear();
+  past_cache_ = false;
+  pieces_ = next_ = 0;
+  // First direct exchanges: groups reach some hosts in a later round only, and what moves between two
+  // ranks must have one order.
+  for (const bool grouped : {false, true}) {
+    AddBundle(grouped, /*scatters=*/false);
+    AddBundle(grouped, /*scatters=*/true);
   }
-  // So many that the links of all ranks are busy from the beginning.
-  const std::uint64_t even = RoundUp(plan_.bytes() / (most_ranks_ * most_slots_), PiecePlan::kGranule);
-  plan_.Cut(std::clamp(even, least_piece_bytes_, most_piece_bytes_));
-  past_cache_ = plan_.bytes() >= kPastCacheBytes;
-  std::uint64_t of_shard = 0;
-  for (const ParticipantId each : FirstIds<ParticipantId>(scatters ? static_cast<int>(num_ranks_) : 0)) {
-    of_shard = std::max(of_shard, PlanOf(each).pieces());
-  }
-  pieces_ = plan_.pieces() + of_shard * most_ranks_;
-  next_ = 0;
   Skip();
   return pieces_;
 }
 
+bool HierarchicalTransfer::IsIn(const Bundle& bundle, const ResolvedRequest& request) const {
+  return InGroups(request) == bundle.grouped && Scatters(request) == bundle.scatters;
+}
+
+void HierarchicalTransfer::AddBundle(bool grouped, bool scatters) {
+  Bundle bundle = {grouped, scatters, {}, pieces_, pieces_};
+  const auto is_in = [&](const ResolvedRequest* request) { return IsIn(bundle, *request); };
+  if (std::none_of(requests_.begin(), requests_.end(), is_in)) return;
+  if (scatters) {
+    std::uint64_t of_shard = 0;
+    for (const ParticipantId each : FirstIds<ParticipantId>(static_cast<int>(num_ranks_))) {
+      of_shard = std::max(of_shard, PlanOf(bundle, each).pieces());
+    }
+    bundle.end += of_shard * most_ranks_;
+  } else {
+    for (const ResolvedRequest* request : requests_) {
+      bundle.plan.Add(is_in(request) ? request->call.count() : 0,
+                      DTypeBytes(TypeOnWire(request->call.operation)));
+    }
+    // So many that the links of all ranks are busy from the beginning.
+    const std::uint64_t even =
+        RoundUp(bundle.plan.bytes() / (most_ranks_ * most_slots_), PiecePlan::kGranule);
+    bundle.plan.Cut(std::clamp(even, least_piece_bytes_, most_piece_bytes_));
+    bundle.end += bundle.plan.pieces();
+    past_cache_ |= bundle.plan.bytes() >= kPastCacheBytes;
+  }
+  pieces_ = bundle.end;
+  bundles_.push_back(std::move(bundle));
+}
+
 // The plan of what a rank gets of the reduce-scatters.
-PiecePlan HierarchicalTransfer::PlanOf(ParticipantId receiver) const {
+PiecePlan HierarchicalTransfer::PlanOf(const Bundle& bundle, ParticipantId receiver) const {
   PiecePlan plan;
   for (const ResolvedRequest* request : requests_) {
-    const Shard shard = Scatters(*request)
+    const Shard shard = IsIn(bundle, *request)
                             ? request->collective->PartFor(request->call, request->self, receiver)
                             : Shard{0, 0};
     plan.Add(shard.count, DTypeBytes(TypeOnWire(request->call.operation)), shard.begin);
@@ -135,8 +179,15 @@ PiecePlan HierarchicalTransfer::PlanOf(ParticipantId receiver) const {
   return plan;
 }
 
+const HierarchicalTransfer::Bundle& HierarchicalTransfer::BundleOf(std::uint64_t piece) const {
+  std::size_t bundle = 0;
+  while (piece >= bundles_[bundle].end) ++bundle;
+  return bundles_[bundle];
+}
+
 std::uint64_t HierarchicalTransfer::TurnOf(std::uint64_t piece) const {
-  return piece < plan_.pieces() ? piece : (piece - plan_.pieces()) % most_ranks_;
+  const Bundle& bundle = BundleOf(piece);
+  return bundle.scatters ? (piece - bundle.begin) % most_ranks_ : piece;
 }
 
 // To the next piece that this rank carries.
@@ -176,29 +227,34 @@ void HierarchicalTransfer::Begin(std::uint64_t piece) {
     free_memory_.pop_back();
   }
   slot.turn = TurnOf(piece);
-  slot.scatters = piece >= plan_.pieces();
   LayOut(piece, &slot);
   BeginRound(&slot);
 }
 
 // Finds the parts of a piece, and their places in memory.
 void HierarchicalTransfer::LayOut(std::uint64_t piece, Slot* slot) const {
-  const std::uint64_t bytes = slot->scatters ? 0 : plan_.BytesOf(piece);
-  const bool whole = !slot->scatters && (bytes <= kWholeBytes || hosts_.size() == 2);
-  slot->exchange = whole ? &whole_ : &direct_;
+  const Bundle& bundle = BundleOf(piece);
+  const std::uint64_t number = piece - bundle.begin;
+  const std::uint64_t bytes = bundle.scatters ? 0 : bundle.plan.BytesOf(number);
+  const std::size_t hosts = hosts_.size();
+  const bool small = bytes <= kWholeBytes && hosts < kLeastGroupedHosts;
+  slot->scatters = bundle.scatters;
+  slot->exchange = bundle.grouped                              ? &grouped_
+                   : !bundle.scatters && (small || hosts == 2) ? &whole_
+                                                               : &direct_;
+  const std::vector<std::size_t>& parts = slot->exchange->parts;
   std::uint64_t offset = 0;
-  for (std::size_t i = 0; i < slot->exchange->parts; ++i) {
-    const std::size_t host = (host_ + i) % hosts_.size();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
     PiecePlan::Part range = {0, 0};
     Part part = {};
     if (!slot->scatters) {
-      range = PiecePlan::PartOf(bytes, slot->exchange->parts, whole ? 0 : host);
-      part.segments = plan_.SegmentsOf(piece, range);
-    } else if (slot->turn < hosts_[host].size()) {
+      range = PiecePlan::PartOf(bytes, parts.size(), i);
+      part.segments = bundle.plan.SegmentsOf(number, range);
+    } else if (slot->turn < hosts_[parts[i]].size()) {
       const std::vector<RankId>& ranks = requests_.front()->ranks;
-      const auto receiver = std::find(ranks.begin(), ranks.end(), RankId(hosts_[host][slot->turn]));
-      const PiecePlan plan = PlanOf(ParticipantId(static_cast<int>(receiver - ranks.begin())));
-      const std::uint64_t of_shard = (piece - plan_.pieces()) / most_ranks_;
+      const auto receiver = std::find(ranks.begin(), ranks.end(), RankId(hosts_[parts[i]][slot->turn]));
+      const PiecePlan plan = PlanOf(bundle, ParticipantId(static_cast<int>(receiver - ranks.begin())));
+      const std::uint64_t of_shard = number / most_ranks_;
       if (of_shard < plan.pieces()) range.bytes = plan.BytesOf(of_shard);
       if (of_shard < plan.pieces()) part.segments = plan.SegmentsOf(of_shard, range);
     }
@@ -212,30 +268,32 @@ void HierarchicalTransfer::LayOut(std::uint64_t piece, Slot* slot) const {
 }
 
 void HierarchicalTransfer::BeginRound(Slot* slot) {
-  const std::vector<HostExchange::Round>& rounds = slot->exchange->rounds;
-  const std::size_t hosts = hosts_.size();
-  slot->partials.clear();
-  if (slot->round >= rounds.size()) {
-    const HostExchange::Round& round = rounds[2 * rounds.size() - 1 - slot->round];
-    for (const std::size_t distance : round.distances) {
-      const std::size_t first = slot->exchange->First(distance);
-      Receive(slot, distance, distribute_stream_, first, round.parts,
-              slot->memory.get() + slot->parts[first].offset);
-      Send(slot, hosts - distance, distribute_stream_, 0, round.parts);
-    }
-    return;
-  }
-  const HostExchange::Round& round = rounds[slot->round];
+  const std::size_t reducing = slot->exchange->reduction.size();
+  const bool reduces = slot->round < reducing;
+  const HostExchange::Round& round =
+      reduces ? slot->exchange->reduction[slot->round] : slot->exchange->distribution[slot->round - reducing];
+  const int stream = reduces ? exchange_stream_ : distribute_stream_;
   std::byte* next = slot->memory.get() + memory_bytes_ / 2;
-  slot->partials.emplace_back(host_, nullptr);
-  for (const std::size_t distance : round.distances) {
-    slot->partials.emplace_back((host_ + hosts - distance) % hosts, next);
-    next = Receive(slot, hosts - distance, exchange_stream_, 0, round.parts, next);
+  slot->partials.clear();
+  for (const HostExchange::Move& move : round) {
+    const std::uint64_t bytes = BytesOf(*slot, move.receive);
+    if (bytes == 0) continue;
+    std::byte* const to = reduces ? next : slot->memory.get() + slot->parts[move.receive.first].offset;
+    slot->receives.push_back(
+        wire_->BeginReceive(CarrierOn(*slot, move.peer), stream, to, bytes, slot->memory));
+    slot->partials.push_back({move.peer, move.receive, to});
+    next += RoundUp(bytes, PiecePlan::kGranule);
   }
-  std::sort(slot->partials.begin(), slot->partials.end());
+  std::sort(slot->partials.begin(), slot->partials.end(),
+            [](const Partial& a, const Partial& b) { return a.host < b.host; });
   if (slot->round == 0) ReduceHere(slot);
-  for (const std::size_t distance : round.distances) {
-    Send(slot, distance, exchange_stream_, slot->exchange->First(distance), round.parts);
+  for (const HostExchange::Move& move : round) {
+    const std::uint64_t bytes = BytesOf(*slot, move.send);
+    if (bytes == 0) continue;
+    const Part& first = slot->parts[move.send.first];
+    const bool lent = first.here != slot->memory.get() + first.offset;
+    slot->sends.push_back(wire_->BeginSend(CarrierOn(*slot, move.peer), stream, first.here, bytes,
+                                           lent ? inputs_ : slot->memory));
   }
 }
 
@@ -246,56 +304,40 @@ bool HierarchicalTransfer::AllEnded(std::vector<Wire::Movement>* movements) {
 
 // True when it was the last.
 bool HierarchicalTransfer::EndRound(Slot* slot) {
-  const std::size_t reducing = slot->exchange->rounds.size();
-  const bool distributes = slot->exchange->parts > 1 && !slot->scatters;
-  if (slot->round < reducing) ReduceHosts(slot, /*writes=*/!distributes);
-  if (++slot->round == (distributes ? 2 : 1) * reducing) {
-    if (distributes) WriteOut(*slot);
-    return true;
+  const std::size_t reducing = slot->exchange->reduction.size();
+  const std::size_t later = slot->scatters ? 0 : slot->exchange->distribution.size();
+  if (slot->round < reducing) {
+    const bool last = slot->round + 1 == reducing;
+    ReduceHosts(slot, last, /*writes=*/last && later == 0);
   }
-  BeginRound(slot);
-  return false;
+  if (++slot->round < reducing + later) {
+    BeginRound(slot);
+    return false;
+  }
+  if (later > 0) WriteOut(*slot);
+  return true;
 }
 
-RankId HierarchicalTransfer::CarrierAt(const Slot& slot, std::size_t distance) const {
-  const std::vector<int>& ranks = hosts_[(host_ + distance) % hosts_.size()];
-  return RankId(ranks[slot.turn % ranks.size()]);
+RankId HierarchicalTransfer::CarrierOn(const Slot& slot, std::size_t host) const {
+  return RankId(hosts_[host][slot.turn % hosts_[host].size()]);
 }
 
-// The bytes of `count` parts from number `first` on, as they lie in memory.
-std::uint64_t HierarchicalTransfer::BytesOf(const Slot& slot, std::size_t first, std::size_t count) {
-  const Part& last = slot.parts[first + count - 1];
-  return last.offset + last.bytes - slot.parts[first].offset;
-}
-
-void HierarchicalTransfer::Send(Slot* slot, std::size_t distance, int stream, std::size_t first,
-                                std::size_t count) {
-  const std::uint64_t bytes = BytesOf(*slot, first, count);
-  if (bytes == 0) return;
-  const std::byte* const from = slot->parts[first].here;
-  const bool lent = from != slot->memory.get() + slot->parts[first].offset;
-  slot->sends.push_back(
-      wire_->BeginSend(CarrierAt(*slot, distance), stream, from, bytes, lent ? inputs_ : slot->memory));
-}
-
-// Returns where there is room for the next ones.
-std::byte* HierarchicalTransfer::Receive(Slot* slot, std::size_t distance, int stream, std::size_t first,
-                                         std::size_t count, std::byte* to) {
-  const std::uint64_t bytes = BytesOf(*slot, first, count);
-  if (bytes == 0) return to;
-  slot->receives.push_back(wire_->BeginReceive(CarrierAt(*slot, distance), stream, to, bytes, slot->memory));
-  return to + RoundUp(bytes, PiecePlan::kGranule);
+// As they lie in memory.
+std::uint64_t HierarchicalTransfer::BytesOf(const Slot& slot, HostExchange::Parts parts) {
+  if (parts.count == 0) return 0;
+  const Part& last = slot.parts[parts.first + parts.count - 1];
+  return last.offset + last.bytes - slot.parts[parts.first].offset;
 }
 
 // Makes the partial result of this host. A part that lies in one input as it is to be sent stays there.
 void HierarchicalTransfer::ReduceHere(Slot* slot) {
   const void* from[kMaxLocalRanks];
+  const bool lends = slot->exchange->lends && hosts_[host_].size() == 1;
   for (Part& part : slot->parts) {
     for (const PiecePlan::Segment& segment : part.segments) {
       const Operation& operation = requests_[segment.item]->call.operation;
       const int inputs = InputsOf(segment, from);
-      if (part.segments.size() == 1 && hosts_[host_].size() == 1 && inputs == 1 &&
-          IsPartialResult(operation)) {
+      if (lends && part.segments.size() == 1 && inputs == 1 && IsPartialResult(operation)) {
         part.here = static_cast<const std::byte*>(from[0]);
         break;
       }
@@ -331,30 +373,41 @@ int HierarchicalTransfer::OutputsOf(const PiecePlan::Segment& segment, void** to
   return count;
 }
 
-// Reduces the partial results of the first parts. `writes`: straight into the outputs of this host.
-void HierarchicalTransfer::ReduceHosts(Slot* slot, bool writes) {
-  std::vector<const void*> from(slot->partials.size());
+// Adds what has come, the `last` time as the result. `writes`: straight into the outputs of this host.
+void HierarchicalTransfer::ReduceHosts(Slot* slot, bool last, bool writes) {
+  const auto ranks = static_cast<int>(num_ranks_);
+  std::vector<const std::byte*> from;  // of a part
+  std::vector<const void*> partials;   // of a segment of it
   void* to[kMaxLocalRanks];
-  for (std::size_t i = 0; i < slot->exchange->rounds[slot->round].parts; ++i) {
+  for (std::size_t i = 0; i < slot->parts.size(); ++i) {
     Part& part = slot->parts[i];
-    std::byte* const result = slot->memory.get() + part.offset;
+    if (part.bytes == 0) continue;
+    from.clear();
+    std::size_t before = 0;  // of them are of earlier hosts
+    for (const Partial& partial : slot->partials) {
+      if (i - partial.parts.first >= partial.parts.count) continue;
+      if (partial.host < host_) ++before;
+      from.push_back(partial.come + (part.offset - slot->parts[partial.parts.first].offset));
+    }
+    if (from.empty()) continue;
+    from.insert(from.begin() + static_cast<std::ptrdiff_t>(before), part.here);
+    part.here = slot->memory.get() + part.offset;
     for (const PiecePlan::Segment& segment : part.segments) {
       const Operation& operation = requests_[segment.item]->call.operation;
-      for (std::size_t k = 0; k < from.size(); ++k) {
-        const std::byte* const partial = slot->partials[k].second;
-        from[k] = (partial == nullptr ? part.here : partial + part.offset) + segment.offset;
-      }
-      const auto ranks = static_cast<int>(num_ranks_), partials = static_cast<int>(from.size());
-      std::byte* const reduced = result + segment.offset;
+      partials.clear();
+      for (const std::byte* const each : from) partials.push_back(each + segment.offset);
+      const auto count = static_cast<int>(partials.size());
+      std::byte* const reduced = slot->memory.get() + part.offset + segment.offset;
       if (writes) {
         const int outputs = OutputsOf(segment, to);
-        WriteReduced(operation, ranks, from.data(), partials, reduced, to, outputs, segment.count,
+        WriteReduced(operation, ranks, partials.data(), count, reduced, to, outputs, segment.count,
                      past_cache_);
+      } else if (last) {
+        ReducePartials(operation, ranks, partials.data(), count, reduced, segment.count);
       } else {
-        ReducePartials(operation, ranks, from.data(), partials, reduced, segment.count);
+        AddPartials(operation, partials.data(), count, reduced, segment.count);
       }
     }
-    part.here = result;
   }
 }
 
@@ -373,7 +426,7 @@ void HierarchicalTransfer::WriteOut(const Slot& slot) {
 // The wire keeps the memory of what is still under way.
 void HierarchicalTransfer::Abandon(const Status*) {
   requests_.clear();
-  plan_.Clear();
+  bundles_.clear();
   slots_.clear();
   pieces_ = next_ = 0;
 }

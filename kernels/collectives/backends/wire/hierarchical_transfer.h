@@ -15,6 +15,10 @@
 // others. So does everything between two hosts, since it is as many bytes. All add the partial results in the
 // order of the hosts, so the result is bitwise the same on all ranks, and from run to run.
 //
+// With many hosts 2 to 4 go in groups of hosts, in two rounds each, so that a host sends fewer messages and
+// larger ones. Then the hosts of each group are added in order, and rounded, and then the groups. Whether a
+// tensor goes so, and the groups, follow from the number of hosts and from that tensor.
+//
 // A reduce-scatter is 1 to 3. Its parts are the shards of one rank of each host, the carrier there, which
 // writes its output in 3. A host that has fewer ranks than others carries pieces without a part of its own.
 // So a host with n of N ranks sends N - n shards, and a shard is bitwise what an allreduce gives there.
@@ -47,9 +51,10 @@ namespace tf_smddp {
 class HierarchicalTransfer : public Transfer {
  public:
   // `communicator` is its number, `hosts` are its ranks by host, and this is rank `rank`. `wire` outlives it.
-  // `inputs` owns the memory in which the inputs of this rank lie.
+  // `inputs` owns the memory in which the inputs of this rank lie. `grouped_hosts`: from so many hosts on,
+  // all is exchanged in groups; 0 for the rule of InGroups.
   HierarchicalTransfer(Wire* wire, std::uint32_t communicator, std::vector<std::vector<int>> hosts, int rank,
-                       std::shared_ptr<void> inputs);
+                       std::shared_ptr<void> inputs, std::size_t grouped_hosts = 0);
 
   bool Takes(const ResolvedRequest& request) const override;
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
@@ -66,19 +71,36 @@ class HierarchicalTransfer : public Transfer {
     std::uint64_t offset;   // in the slot's memory
     const std::byte* here;  // what this host has of it: in the slot's memory, or an input
   };
+  // What another host has of some parts.
+  struct Partial {
+    std::size_t host;
+    HostExchange::Parts parts;
+    const std::byte* come;
+  };
   // A piece under way.
   struct Slot {
     std::uint64_t turn;  // says who carries it
     bool scatters;       // it is of reduce-scatters
     const HostExchange* exchange;
-    std::vector<Part> parts;  // from the own one on
+    std::vector<Part> parts;
     std::shared_ptr<std::byte> memory;
     std::size_t round = 0;
-    std::vector<std::pair<std::size_t, const std::byte*>> partials;  // of the round, by host
-    std::vector<Wire::Movement> receives, sends;                     // likewise
+    std::vector<Partial> partials;                // of the round, by host
+    std::vector<Wire::Movement> receives, sends;  // likewise
   };
 
-  PiecePlan PlanOf(ParticipantId receiver) const;
+  // The requests of a batch whose pieces go the same way.
+  struct Bundle {
+    bool grouped, scatters;
+    PiecePlan plan;            // but of reduce-scatters each rank has its own
+    std::uint64_t begin, end;  // the numbers of their pieces
+  };
+
+  bool InGroups(const ResolvedRequest& request) const;
+  bool IsIn(const Bundle& bundle, const ResolvedRequest& request) const;
+  void AddBundle(bool grouped, bool scatters);
+  PiecePlan PlanOf(const Bundle& bundle, ParticipantId receiver) const;
+  const Bundle& BundleOf(std::uint64_t piece) const;
   std::uint64_t TurnOf(std::uint64_t piece) const;
   void Skip();
   void Begin(std::uint64_t piece);
@@ -86,13 +108,10 @@ class HierarchicalTransfer : public Transfer {
   void BeginRound(Slot* slot);
   bool AllEnded(std::vector<Wire::Movement>* movements);
   bool EndRound(Slot* slot);
-  RankId CarrierAt(const Slot& slot, std::size_t distance) const;
-  static std::uint64_t BytesOf(const Slot& slot, std::size_t first, std::size_t count);
-  void Send(Slot* slot, std::size_t distance, int stream, std::size_t first, std::size_t count);
-  std::byte* Receive(Slot* slot, std::size_t distance, int stream, std::size_t first, std::size_t count,
-                     std::byte* to);
+  RankId CarrierOn(const Slot& slot, std::size_t host) const;
+  static std::uint64_t BytesOf(const Slot& slot, HostExchange::Parts parts);
   void ReduceHere(Slot* slot);
-  void ReduceHosts(Slot* slot, bool writes);
+  void ReduceHosts(Slot* slot, bool last, bool writes);
   void WriteOut(const Slot& slot);
   int InputsOf(const PiecePlan::Segment& segment, const void** from) const;
   int OutputsOf(const PiecePlan::Segment& segment, void** to) const;
@@ -101,7 +120,8 @@ class HierarchicalTransfer : public Transfer {
   const std::shared_ptr<void> inputs_;
   const int exchange_stream_, distribute_stream_;
   const std::vector<std::vector<int>> hosts_;
-  const HostExchange whole_, direct_;
+  const std::size_t grouped_hosts_;
+  HostExchange whole_, direct_, grouped_;
   const std::uint64_t least_piece_bytes_, most_piece_bytes_, shard_bytes_;
   const std::size_t most_slots_;
   std::size_t host_ = 0;          // this one
@@ -110,9 +130,9 @@ class HierarchicalTransfer : public Transfer {
   std::uint64_t num_ranks_ = 0;
   std::uint64_t memory_bytes_ = 0;
 
-  // The batch under way. First come the pieces of allreduces and broadcasts.
+  // The batch under way.
   std::vector<const ResolvedRequest*> requests_;
-  PiecePlan plan_;  // of those
+  std::vector<Bundle> bundles_;
   std::uint64_t pieces_ = 0;
   bool past_cache_ = false;
   std::uint64_t next_ = 0;                               // piece for this rank

@@ -63,26 +63,33 @@ class PiecePlan {
   std::uint64_t piece_bytes_ = kGranule;
 };
 
-// A host counts the parts of a piece from its own one on, and the hosts from itself on, both around. In a
-// round of the reduction it sends, to the host at each distance d, its partial results of `parts` parts from
-// number d on. These are the first ones of that host, which adds them to its own, and to what the others have
-// sent. So each host has the result of its own part after the last round. Then the rounds run backwards, and
-// results go the way back. Where a piece is one part, each host has the result after the reduction.
+// What one host does with a piece. In the rounds of the reduction partial results move, and a host adds what
+// comes, in the order of the hosts, to its own. Then results move: in an allreduce to all hosts, and in a
+// reduce-scatter no further, since each host has that of its own part.
 struct HostExchange {
-  struct Round {
-    std::vector<std::size_t> distances;
-    std::size_t parts;
+  struct Parts {
+    std::size_t first, count;
   };
-  std::size_t parts;  // one for each host, or one
-  std::vector<Round> rounds;
+  struct Move {
+    std::size_t peer;
+    Parts send, receive;
+  };
+  using Round = std::vector<Move>;
 
-  // The number of the first part that goes to the host at this distance.
-  std::size_t First(std::size_t distance) const { return distance % parts; }
+  std::vector<std::size_t> parts;  // as they lie in memory: the host whose part it is
+  std::vector<Round> reduction, distribution;
+  bool lends;  // parts are sent one by one, so they may lie apart
 
-  // Each host sends all of its partial result to all others.
-  static HostExchange Whole(std::size_t hosts);
-  // Each host sends each other one its part.
-  static HostExchange Direct(std::size_t hosts);
+  // The piece is one part. Each host sends all of its partial result to all others.
+  static HostExchange Whole(std::size_t hosts, std::size_t host);
+  // Each host sends each other one its part, and then its result: 2 (H - 1) messages.
+  static HostExchange Direct(std::size_t hosts, std::size_t host);
+  // With about sqrt(H) groups of neighbours, of sizes that differ by one at most. The members of a group
+  // first exchange slices, of which each has one part for each group, so that each member has the group's sum
+  // of its slice. Then each part goes to its host, from one member of each group; and so it goes back. These
+  // are about 4 sqrt(H) messages, of as many bytes as in a direct exchange. Every element is added in the
+  // same order: in the groups, and then the groups.
+  static HostExchange Grouped(std::size_t hosts, std::size_t host);
 };
 
 }  // namespace tf_smddp

@@ -16,7 +16,8 @@ class BetweenHosts : public Backend {
     if (wire == nullptr) return parts;
     const int rank = communicator.rank().value();
     parts.transfers.push_back(std::make_unique<HierarchicalTransfer>(
-        wire, communicator.id, communicator.hosts, rank, communicator.arena));
+        wire, communicator.id, communicator.hosts, rank, communicator.arena,
+        static_cast<std::size_t>(communicator.config->test_grouped_hosts)));
     // It takes what the others do not.
     parts.transfers.push_back(
         std::make_unique<GatherTransfer>(wire, communicator.id, communicator.hosts, rank, communicator.arena,
