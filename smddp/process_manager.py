@@ -24,7 +24,7 @@ _SERVER = pathlib.Path(__file__).with_name("pmi_server.py")
 _TEXT_BYTES = 16384
 _POLL_SECONDS = 0.1
 _ANSWER_SECONDS = 5.0
-# What MPI's libraries go by. The agent of torchrun may itself be a rank of another launcher.
+# MPI's libraries go by these. The agent of torchrun may itself be a rank of another launcher.
 _VARIABLES = ("PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE", "PMIX_NAMESPACE", "PMIX_RANK")
 
 # The process manager that this process has started; it lives as long as this process.

@@ -221,8 +221,8 @@ class Request(ctypes.Structure):
         Args:
             done: called once when the request has ended, with None, or with the error; perhaps before this
                 returns. A thread of the engine's calls it, or one that is in `submit`, `run` or `wait`. It
-                holds up other callbacks: it must return quickly, and must not wait for a request. What it
-                raises is printed, and goes no further.
+                holds up other callbacks: it must return quickly, and must not wait for a request. An
+                exception in it is printed, and goes no further.
 
         Raises:
             RuntimeError: the request was not submitted, and `done` is not called: not initialized, or the
@@ -280,7 +280,7 @@ def _at_the_end_of(owner: Any, free: Callable[[Any], Any], handle: Any) -> None:
 
 
 _Done = Callable[[Optional[RuntimeError]], None]
-# What was submitted and has not ended, by the number that the engine hands back.
+# Requests that were submitted and have not ended, by the number that the engine hands back.
 _pending: Dict[int, Tuple[Request, _Done]] = {}
 _counter = itertools.count(1)
 

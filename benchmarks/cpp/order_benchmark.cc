@@ -1,5 +1,5 @@
 // Measures the order between hosts: what the head does for the gradients of a step, with made-up reports of
-// many hosts. Of the head's thread everything is there but the network's library: a message of each host is
+// many hosts. The head's thread does everything but calls of the network's library: a message of each host is
 // decoded and taken, and one for each host is made. Each host has 8 ranks.
 //
 // Arguments: hosts; tensors of the group (214: ResNet50, 199: BERT-base); tensors that a host reports in one
@@ -30,7 +30,7 @@ std::vector<std::vector<int>> Hosts(int num_hosts) {
   return hosts;
 }
 
-// What the relay of any host sends for the steps of a training: all hosts run the same program, so all of
+// The messages of any host's relay for the steps of a training: all hosts run the same program, so all of
 // them send the same bytes.
 class Reporter {
  public:

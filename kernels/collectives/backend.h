@@ -26,7 +26,7 @@
 
 namespace tf_smddp {
 
-// A communicator, as a backend sees it. What is pointed to outlives all that the backend makes for it.
+// A communicator, as a backend sees it. All pointers stay valid for what the backend makes for it.
 struct CommunicatorView {
   const Config* config = nullptr;
   const Logger* logger = nullptr;
@@ -79,7 +79,7 @@ class Backend {
   // How much memory the members of a communicator share for it; a multiple of 64. The same on all ranks.
   virtual std::size_t SharedBytes(const Config& /*config*/, int /*num_members*/) const { return 0; }
 
-  // What it does for one communicator. A request is moved by the first transfer of all backends that takes
+  // Its parts for one communicator. A request is moved by the first transfer of all backends that takes
   // it. One backend at most has a keeper.
   struct Parts {
     std::vector<std::unique_ptr<Transfer>> transfers;

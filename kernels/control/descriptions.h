@@ -69,7 +69,7 @@ class SentNumbers {
   std::unordered_map<SharedDescription, std::uint32_t> numbers_;
 };
 
-// What the numbers of one sender mean; number n at n - 1.
+// The meanings of one sender's numbers; number n at n - 1.
 using KnownNumbers = std::vector<SharedDescription>;
 
 }  // namespace tf_smddp

@@ -34,7 +34,7 @@ class HostOrder {
   void Take(std::size_t host, const RelayMessage& message, std::vector<RelayMessage>* out);
 
  private:
-  // What a host has brought to a request besides its arrival.
+  // A host has brought this to a request besides its arrival.
   struct Brought {
     std::size_t host;
     std::vector<RelayPart> parts;

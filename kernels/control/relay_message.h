@@ -27,7 +27,7 @@ struct RelayPart {
   std::vector<std::uint64_t> splits;
 };
 
-// What RelayMessage::nccl may be besides a version.
+// RelayMessage::nccl may be one of these besides a version.
 inline constexpr std::uint32_t kNotKept = 0;  // not all ranks have kept their tensors on GPUs
 inline constexpr std::uint32_t kNoNccl = 1;   // and not all ever will
 

@@ -25,7 +25,7 @@ LAYERS = [
     "common",
 ]
 
-# What TensorFlow's include folder holds.
+# The contents of TensorFlow's include folder.
 TENSORFLOW_HEADERS = (
     "absl/",
     "Eigen/",
@@ -70,7 +70,7 @@ SCOPE = re.compile(
     r"|\b(?:class|struct|union)\s+(?:alignas\([^)]*\)\s*)?(?P<class>\w+)\s*(?:final\s*)?(?::[^:;{}(][^;{}]*)?\{"
     r"|[{}]"
 )
-# What backends implement, and where they have their names.
+# The interfaces that backends implement, and where those have their names.
 IMPLEMENTATION = re.compile(r"\bclass (\w+) : public (?:Transfer|Backend|DeviceKeeper|MemoryKind|Wire)\b")
 BACKEND_NAMESPACES = ("cuda::", "nccl::", "mpi::")
 # In two pieces, so that this file does not mention what it forbids.

@@ -68,7 +68,7 @@ class Communicator {
   LocalGroup& group() { return *group_; }
   const std::shared_ptr<CommunicatorHandle>& handle() const { return handle_; }
 
-  // Of all backends; one that comes first takes a request first.
+  // From all backends; one that comes first takes a request first.
   const std::vector<std::unique_ptr<Transfer>>& transfers() const { return transfers_; }
   // nullptr if no backend moves tensors on devices.
   DeviceKeeper* keeper() { return keeper_.get(); }

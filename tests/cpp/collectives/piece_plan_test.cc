@@ -80,12 +80,11 @@ TEST(PiecePlan, ManySmallTensorsShareAPiece) {
   EXPECT_EQ(plan.pieces(), 0u);
 }
 
-// What each host has of each part, by the number of the part's host, or 0 for the whole piece: the sum as a
-// text.
+// Each host's sum of each part, as a text, by the number of the part's host, or 0 for the whole piece.
 using Holdings = std::vector<std::vector<std::string>>;
 
 // Lets all hosts do the rounds of a kind, each when what it receives has been sent; with `adds` it is added.
-// What one host sends another comes in its order.
+// Messages of one host to another come in their order.
 void DoRounds(const std::vector<HostExchange>& exchanges,
               const std::function<const std::vector<HostExchange::Round>&(const HostExchange&)>& rounds,
               bool adds, Holdings* has) {

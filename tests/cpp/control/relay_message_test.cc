@@ -15,7 +15,7 @@ namespace {
 
 using Messages = std::vector<RelayMessage>;
 
-// What one receiver knows of one sender.
+// One receiver's knowledge of one sender.
 struct Receiver {
   Descriptions descriptions;
   KnownNumbers known;
@@ -203,7 +203,7 @@ TEST(Descriptions, EqualOnesAreOneAndEqualKeysHaveOneNumber) {
   EXPECT_EQ(a->key_number, share(&here, "a", 2)->key_number);
   EXPECT_NE(a->key_number, share(&here, "b", 1)->key_number);
   EXPECT_EQ(a->key_number, descriptions.KeyOf(*a)->key_number);
-  // What nobody holds goes, and what somebody holds stays.
+  // A description that nobody holds goes, and one that somebody holds stays.
   std::weak_ptr<const Description> gone = share(&here, "a", 3);
   for (std::int64_t rows = 10; rows < 5000; ++rows) share(&here, "a", rows);
   EXPECT_TRUE(gone.expired());

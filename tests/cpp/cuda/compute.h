@@ -65,7 +65,7 @@ class Floats {
 // A sum over the ranks.
 Request Allreduce(const Floats& input, const Floats& output);
 
-// Likewise, called `label`, whose input and output wait for different points of the stream.
+// As above, called `label`, whose input and output wait for different points of the stream.
 Request Allreduce(const Floats& data, const char* label, cuda::Order* input, cuda::Order* output);
 
 // Runs sums until they are made on GPUs, which the ranks find at the same step.

@@ -15,7 +15,7 @@
 namespace tf_smddp::testing {
 namespace {
 
-// What a member shares: the numbers that it has brought, in the order of the batches.
+// A member shares the numbers that it has brought, in the order of the batches.
 struct alignas(64) Post {
   static constexpr std::uint64_t kRoom = 64;
   std::atomic<std::uint64_t> posted;

@@ -25,7 +25,7 @@ struct MemberUse {
   std::atomic<std::uint32_t> version;  // of its NCCL, as ncclGetVersion has it; set before `gpu`
 };
 
-// What the members of a communicator share.
+// The memory that the members of a communicator share.
 struct Shared {
   Meeting meeting;
   MemberUse uses[kMaxLocalRanks];

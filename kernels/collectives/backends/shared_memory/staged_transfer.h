@@ -38,7 +38,7 @@ struct alignas(64) StagedProgress {
 
 class StagedTransfer : public Transfer {
  public:
-  // What the members share: the progress of each, and then the windows of each.
+  // The members share the progress of each, and then the windows of each.
   static std::size_t SharedBytes(std::uint64_t chunk_bytes, int num_members);
 
   // `shared` has SharedBytes; `index` is this rank's among the members.

@@ -40,13 +40,13 @@ class GatherTransfer : public Transfer {
   void Reset() override;
 
  private:
-  // What a sender's input has for the ranks of one host.
+  // The part of a sender's input that is for the ranks of one host.
   struct Routes {
     std::vector<RankId> receivers;  // the ranks that need something
     std::vector<Shard> parts;       // what each of them needs
     std::size_t chosen;             // the receiver that forwards it to the others; else there are as many
   };
-  // What comes to this rank of another host's input, and is forwarded.
+  // The part of another host's input that comes to this rank, and is forwarded.
   struct Coming {
     std::vector<Wire::Movement> receives;
     std::shared_ptr<std::byte> memory;

@@ -59,7 +59,7 @@ constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// What goes to one rank of each host in a piece of reduce-scatters.
+// The shards for one rank of each host in a piece of reduce-scatters.
 std::uint64_t ShardBytes(std::size_t hosts) {
   return hosts == 2 ? kPieceBytesOfTwo : RoundUp(MostPieceBytes(hosts) / hosts, PiecePlan::kGranule);
 }

@@ -71,7 +71,7 @@ class HierarchicalTransfer : public Transfer {
     std::uint64_t offset;   // in the slot's memory
     const std::byte* here;  // what this host has of it: in the slot's memory, or an input
   };
-  // What another host has of some parts.
+  // Another host's sum of some parts.
   struct Partial {
     std::size_t host;
     HostExchange::Parts parts;

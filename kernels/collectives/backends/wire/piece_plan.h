@@ -63,7 +63,7 @@ class PiecePlan {
   std::uint64_t piece_bytes_ = kGranule;
 };
 
-// What one host does with a piece. In the rounds of the reduction partial results move, and a host adds what
+// A host's part in moving a piece. In the rounds of the reduction partial results move, and a host adds what
 // comes, in the order of the hosts, to its own. Then results move: in an allreduce to all hosts, and in a
 // reduce-scatter no further, since each host has that of its own part.
 struct HostExchange {
