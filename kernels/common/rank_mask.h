@@ -58,12 +58,6 @@ class IdMask {
   friend constexpr bool operator==(IdMask a, IdMask b) { return a.bits_ == b.bits_; }
   friend constexpr bool operator!=(IdMask a, IdMask b) { return a.bits_ != b.bits_; }
 
-  // The lowest id of the set; no rank when it is empty.
-  constexpr AnyId First() const { return empty() ? AnyId() : AnyId(__builtin_ctzll(bits_)); }
-
-  // How many ids of the set are below `id`: its position in the set, counted from 0, if the set contains it.
-  constexpr int CountBelow(AnyId id) const { return (*this & FirstN(id.value())).size(); }
-
   // Iterates over the ids of the set in ascending order: `for (const MemberId member : mask)`.
   class Iterator {
    public:

@@ -89,11 +89,6 @@ class Communicator {
   bool FailHere(std::uint64_t incarnation, std::uint64_t origin, const std::string& text,
                 RankId last_to_leave = {});
 
-  // Whether work in `incarnation` must stop. Any thread.
-  bool Broken(std::uint64_t incarnation) {
-    return group_->segment().failure().Failed(incarnation) || job_->aborted();
-  }
-
   // Returns the mask of the members that have shut down in good order. The place outside() is in it when a
   // rank of another host has, that had not left the communicator before. Any thread.
   std::uint64_t ShutDownMask();
