@@ -49,13 +49,28 @@ class _Seen:
         self.by_optimizer: _ById = weakref.WeakValueDictionary()
         self.apart: _ById = weakref.WeakValueDictionary()
         self.told_of: _ById = weakref.WeakValueDictionary()
+        self.tables: _ById = weakref.WeakValueDictionary()  # their gradients are tf.IndexedSlices
 
 
 _seen = _Seen()
 
 
-def note_gradients() -> None:
-    """Notes that gradients are reduced, by a tape or an optimizer."""
+def note_gradients(gradients: Sequence[Any], sources: Sequence[Any]) -> None:
+    """Notes that gradients are reduced, by a tape or an optimizer; None where there is none.
+
+    Args:
+        gradients: tensors, tf.IndexedSlices or None.
+        sources: of what they are gradients: variables, or anything else; the list may be shorter.
+    """
+    if all(gradient is None for gradient in gradients):
+        return
+    _note_reduction()
+    for source, gradient in zip(map(unwrapped, sources), gradients):
+        if isinstance(gradient, tf.IndexedSlices) and isinstance(source, tf.Variable):
+            _seen.tables[id(source)] = source
+
+
+def _note_reduction() -> None:
     if not _seen.reduced:
         _seen.reduced = True
         _stop_timer()
@@ -70,7 +85,7 @@ def note_users(tensors: Sequence[tf.Tensor], reduce_op: ReduceOp) -> None:
     if reduce_op in (ReduceOp.SUM, ReduceOp.AVERAGE):
         _seen.by_hand |= any(each.dtype.is_floating or each.dtype.is_complex for each in tensors)
         if _seen.by_hand:
-            note_gradients()
+            _note_reduction()
 
 
 def note_broadcast(variables: Sequence[tf.Variable]) -> None:
@@ -137,6 +152,11 @@ def _is_trained(variable: tf.Variable) -> bool:
 def shared_ones() -> Dict[Tuple[int, int], tf.Variable]:
     """The trained variables that were broadcast eagerly, by a key that is the same on all ranks."""
     return {key: each for key, each in _seen.shared.items() if _is_trained(each) and not is_apart(each)}
+
+
+def is_table(variable: tf.Variable) -> bool:
+    """Whether this variable's gradients are rows (tf.IndexedSlices), as an embedding's are."""
+    return id(variable) in _seen.tables
 
 
 def have_changed(variables: Sequence[tf.Variable]) -> Optional[bool]:

@@ -142,7 +142,10 @@ def _part_of(variable: tf.Variable, count: int) -> np.ndarray:
         return np.asarray(variable.numpy())
     rows = variable.shape[0]
     some = np.random.default_rng(count).integers(rows, size=max(1, _MOST_ELEMENTS * rows // elements))
-    return np.asarray(variable.sparse_read(some).numpy())
+    # TensorFlow copies a variable in each dense read once rows of it were read or updated in place. So rows of
+    # an embedding are read in place, and those of other variables are not.
+    part = variable.sparse_read(some) if gradient_use.is_table(variable) else tf.gather(variable.value(), some)
+    return np.asarray(part.numpy())
 
 
 def _tell(shared: Dict[_Key, tf.Variable], hashes: Dict[_Key, bytes]) -> None:

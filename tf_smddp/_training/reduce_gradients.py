@@ -54,8 +54,7 @@ def reduce_gradients(
         ValueError: a sparse gradient is to be gathered, and `reduce_op` is neither SUM nor AVERAGE; or to be
             made dense, and has no dense_shape.
     """
-    if any(gradient is not None for gradient in gradients):
-        gradient_use.note_gradients()
+    gradient_use.note_gradients(gradients, sources)
     labels = [source_label(source) for source in sources] + [""] * (len(gradients) - len(sources))
     numbers = [number_of_variable(source) if communicator == WORLD else 0 for source in sources]
     meanings = [op_parts.gradient(i, numbers[i] if i < len(numbers) else 0) for i in range(len(gradients))]

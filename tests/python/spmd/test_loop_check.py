@@ -107,16 +107,32 @@ def test_the_setting_turns_it_off(rank, setting, told, monkeypatch):
     assert not told()
 
 
-def test_a_large_variable(rank, told):
+@pytest.mark.parametrize("is_embedding", [False, True])
+def test_a_large_variable(rank, is_embedding, told):
     """Some rows are compared, others each time."""
     table = tf.Variable(tf.zeros([300_000, 2]))
     sdp.broadcast_variables([table], 0)
     step = make_step(tf.function, make_weights())
+    if is_embedding:
+        with tf.GradientTape() as tape:
+            row = tf.nn.embedding_lookup(table, [0])
+        sdp.DistributedGradientTape(tape).gradient(row, [table])
     step(X)
     assert not told()
     table.assign_add(tf.fill([300_000, 2], float(rank)))
     step(X)
     assert len(told()) == (rank == 0)
+
+
+def test_large_variables_are_still_read_without_copies(told):
+    weights = [tf.Variable(tf.zeros([300, 300]), name="large")]
+    sdp.broadcast_variables(weights, 0)
+    step = make_step(tf.function, weights)
+    for _ in range(3):
+        step(tf.zeros([300, 300]))
+    reads = [weights[0].value() for _ in range(2)]  # at a time
+    assert len({np.asarray(memoryview(read)).ctypes.data for read in reads}) == 1
+    assert not told()
 
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16, tf.float64])
