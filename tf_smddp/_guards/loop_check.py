@@ -142,9 +142,10 @@ def _part_of(variable: tf.Variable, count: int) -> np.ndarray:
         return np.asarray(variable.numpy())
     rows = variable.shape[0]
     some = np.random.default_rng(count).integers(rows, size=max(1, _MOST_ELEMENTS * rows // elements))
-    # TensorFlow copies a variable in each dense read once rows of it were read or updated in place. So rows of
-    # an embedding are read in place, and those of other variables are not.
-    part = variable.sparse_read(some) if gradient_use.is_table(variable) else tf.gather(variable.value(), some)
+    # Once rows of a variable were read or updated in place, TensorFlow copies it in each dense read. So this
+    # reads rows in place from an embedding alone.
+    is_embedding = gradient_use.is_table(variable)
+    part = variable.sparse_read(some) if is_embedding else tf.gather(variable.value(), some)
     return np.asarray(part.numpy())
 
 
