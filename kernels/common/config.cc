@@ -166,6 +166,7 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
     status = ReadInteger(lookup, "SMDDP_TEST_TRANSFER_DELAY_MS", &config->test_transfer_delay_ms);
   }
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_TEST_GROUPED_HOSTS", &config->test_grouped_hosts);
+  if (status.ok()) status = ReadSwitch(lookup, "SMDDP_TEST_OWN_GPU", &config->test_own_gpu);
   // With it, Python's check looks at gradients, too (periodic_check.py), or the user wants none.
   config->check_gradients = lookup("SMDDP_CHECK_EVERY") == nullptr;
   if (lookup("SMDDP_TEST_STRICT") != nullptr) config->test_strict = true;

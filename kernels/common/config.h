@@ -61,7 +61,8 @@ struct Config {
   bool check_gradients = true;     // now and then, for what is not finite (engine/core/gradient_check.h)
   bool test_strict = kDebugBuild;  // for tests: a lost wake-up, which only costs time, is an error
   std::int64_t test_transfer_delay_ms = 0;  // for tests: each tensor of a batch takes so much longer
-  std::int64_t test_grouped_hosts = 0;      // for tests: so many hosts exchange all in groups; 0 for the rule
+  bool test_own_gpu = false;  // for tests: ranks that share a GPU use NCCL, as if each had one of its own
+  std::int64_t test_grouped_hosts = 0;  // for tests: so many hosts exchange all in groups; 0 for the rule
 };
 
 // The smallest arena.
