@@ -47,6 +47,8 @@ struct Config {
   std::int64_t chunk_bytes = 512 << 10;      // the piece that one thread reduces at a time; a multiple of 128
   std::int64_t table_slots = 131072;         // distinct keys of one job; a power of two
 
+  bool deterministic = false;  // each reduction gives the same bits in each run
+
   // These may differ between ranks.
   std::int64_t arena_bytes = 0;    // of address space; 0 for as much as the machine has memory
   bool arena_bytes_given = false;  // the user chose arena_bytes, which no limit of the system lowers then
