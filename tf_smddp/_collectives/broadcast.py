@@ -27,11 +27,11 @@ def broadcast(
     It can be differentiated: the root gets the sum of all ranks' gradients, the others get zeros.
 
     Args:
-        tensor: the value on the root; on the others something of the same shape and type. A tensor or what
-            becomes one, of a floating, complex or integer type, or bool.
+        tensor: the value on the root; on the others something of the same shape and type. Types are as in
+            `allreduce`.
         root_rank: the rank whose values all get: a rank of the job, also with a process set.
         name: as in `allreduce`.
-        process_set: the ranks that take part; None is all.
+        process_set: as in `allreduce`.
 
     Returns:
         A tensor of the same shape and type.
@@ -61,7 +61,7 @@ def broadcast_variables(
         variables: tf.Variable, Keras 2 or Keras 3 variables; may be empty. Eager, or traced in a
             `tf.function`.
         root_rank: the rank whose values all get: a rank of the job, also with a process set.
-        process_set: the ranks that take part; None is all.
+        process_set: as in `allreduce`.
 
     Returns:
         In a v1 graph the operation that assigns all variables, to be run in a session. Else None: eager mode
