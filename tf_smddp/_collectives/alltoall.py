@@ -41,8 +41,7 @@ def alltoall(
         those, and a vector of how many came from each rank (int64).
 
     Raises:
-        TypeError: an argument is of a wrong type, or the tensor's type is not supported.
-        ValueError: the tensor is a scalar, the splits don't fit, or this rank is not in `process_set`.
+        ValueError: the tensor is a scalar, or the splits don't fit.
         tf.errors.InvalidArgumentError: the splits don't fit, where that is not known before.
     """
     check_call_site("alltoall")

@@ -37,8 +37,8 @@ def broadcast(
         A tensor of the same shape and type.
 
     Raises:
-        TypeError: the tensor's type is not supported, or `root_rank` is not an integer.
-        ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
+        TypeError: `root_rank` is not an integer.
+        ValueError: there is no such `root_rank`.
     """
     check_call_site("broadcast")
     communicator = communicator_of(process_set, "broadcast")
@@ -68,9 +68,8 @@ def broadcast_variables(
         has assigned them then, and a `tf.function` does it at this place.
 
     Raises:
-        TypeError: something is not a variable, a variable's type is not supported, or `root_rank` is not an
-            integer.
-        ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
+        TypeError: something is not a variable, or `root_rank` is not an integer.
+        ValueError: there is no such `root_rank`.
     """
     return broadcast_with_name(variables, root_rank, process_set, None)
 
