@@ -86,7 +86,8 @@ class Keeper : public DeviceKeeper {
       const std::uint32_t its = members_[member].version.load(std::memory_order_seq_cst);
       bool fits = gpu != kNone && (first == 0 || its == first);
       for (int other = 0; other < member; ++other) {
-        if (GpuOf(other) == gpu || SharesBoard(member, other)) fits = false;
+        const bool shares = GpuOf(other) == gpu && !communicator_.config->test_own_gpu;
+        if (shares || SharesBoard(member, other)) fits = false;
       }
       if (!fits) return member;
       first = its;
