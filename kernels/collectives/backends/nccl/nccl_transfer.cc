@@ -21,6 +21,10 @@ constexpr std::chrono::seconds kPatience{10};
 // same on all ranks. So all ranks have the same requests in it, whose sends and receives meet.
 constexpr std::uint64_t kCallsOfGroup = 1024;
 
+// While so many batches are on the stream, the next one fills. One runs, and another one is there when it
+// ends.
+constexpr std::uint64_t kBatchesAhead = 2;
+
 // How long an error of NCCL waits for a better one. Where a rank has died, NCCL may tell before the engine
 // finds that, and NCCL does not know which rank it was.
 constexpr std::chrono::milliseconds kNamePatience{500};
@@ -232,12 +236,13 @@ void NcclTransfer::Complete() {
   if (uses_.empty()) return;
   const auto ended = [session = session_, uses = std::exchange(uses_, {}), meeting = meeting_,
                       member = member_, fail_job = communicator_.fail_job,
-                      job_error = communicator_.job_error](const Status& reached) {
+                      job_error = communicator_.job_error, wake = communicator_.wake](const Status& reached) {
     Status outcome = session->OutcomeOf(reached);
     if (!outcome.ok()) fail_job(outcome.message());
     // Where another rank has aborted, its part may be garbage, and the calls still end well here.
     if (outcome.ok()) outcome = job_error();
     meeting->CountEnded(member);
+    wake();
     uses.End(outcome);
   };
   ++complete_;
@@ -245,6 +250,8 @@ void NcclTransfer::Complete() {
   const Status status = stream_->WhenReached(ended);
   if (!status.ok()) ended(status);
 }
+
+bool NcclTransfer::busy() const { return complete_ - meeting_->ended(member_) >= kBatchesAhead; }
 
 void NcclTransfer::Watch() {
   if (session_ == nullptr || !done_ || meeting_->ended(member_) == complete_) return;
