@@ -139,7 +139,7 @@ Transfer::Progress NcclTransfer::Step() {
     return progress;
   }
   Status status;
-  bool come = false, ready = false;
+  bool come = false, ready = false, launches = false;
   if (stream_ == nullptr) status = Open(DeviceOf(*requests_.front()));
   if (status.ok()) status = line_.Come(stream_.get(), &come);
   if (status.ok() && come && session_ == nullptr) {
@@ -151,14 +151,15 @@ Transfer::Progress NcclTransfer::Step() {
   if (status.ok() && ready && packer_ != nullptr) status = packer_->Unpack(stream_->handle());
   if (status.ok() && ready && packer_ != nullptr && !packer_->done()) {
     status = packer_->Enqueue(session_->communicator.get(), stream_->handle());
-    progress.moved = true;
+    progress.moved = launches = true;
   } else if (status.ok() && ready && enqueued_ < requests_.size()) {
     status = Enqueue();
-    progress.moved = true;
+    progress.moved = launches = true;
   } else if (status.ok() && ready) {
     line_.Made();
     progress.moved = progress.unit_done = done_ = true;
   }
+  if (status.ok() && launches) status = session_->communicator->AwaitLaunch();
   if (!status.ok()) done_ = Report(status);
   return progress;
 }
