@@ -55,6 +55,7 @@ class NcclTransfer : public Transfer {
   Progress Step() override;
   bool done() const override { return done_; }
   bool polls() const override { return !done_; }
+  bool busy() const override;
   void Complete() override;
   void Watch() override;
   void Abandon(const Status* job_end) override;
