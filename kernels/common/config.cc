@@ -152,6 +152,7 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_SMALL_BYTES", &config->small_bytes);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_CHUNK_BYTES", &config->chunk_bytes);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_TABLE_SLOTS", &config->table_slots);
+  if (status.ok()) status = ReadSwitch(lookup, "SMDDP_DETERMINISTIC", &config->deterministic);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_ARENA_BYTES", &config->arena_bytes);
   config->arena_bytes_given = lookup("SMDDP_ARENA_BYTES") != nullptr;
   if (status.ok()) status = ReadInt(lookup, "SMDDP_BOOTSTRAP_TIMEOUT", &config->bootstrap_timeout_seconds);
@@ -165,6 +166,7 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) {
     status = ReadInteger(lookup, "SMDDP_TEST_TRANSFER_DELAY_MS", &config->test_transfer_delay_ms);
   }
+  if (status.ok()) status = ReadSwitch(lookup, "SMDDP_TEST_OWN_GPU", &config->test_own_gpu);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_TEST_GROUPED_HOSTS", &config->test_grouped_hosts);
   // With it, Python's check looks at gradients, too (periodic_check.py), or the user wants none.
   config->check_gradients = lookup("SMDDP_CHECK_EVERY") == nullptr;

@@ -47,6 +47,8 @@ struct Config {
   std::int64_t chunk_bytes = 512 << 10;      // the piece that one thread reduces at a time; a multiple of 128
   std::int64_t table_slots = 131072;         // distinct keys of one job; a power of two
 
+  bool deterministic = false;  // each reduction gives the same bits in each run
+
   // These may differ between ranks.
   std::int64_t arena_bytes = 0;    // of address space; 0 for as much as the machine has memory
   bool arena_bytes_given = false;  // the user chose arena_bytes, which no limit of the system lowers then
@@ -61,7 +63,8 @@ struct Config {
   bool check_gradients = true;     // now and then, for what is not finite (engine/core/gradient_check.h)
   bool test_strict = kDebugBuild;  // for tests: a lost wake-up, which only costs time, is an error
   std::int64_t test_transfer_delay_ms = 0;  // for tests: each tensor of a batch takes so much longer
-  std::int64_t test_grouped_hosts = 0;      // for tests: so many hosts exchange all in groups; 0 for the rule
+  bool test_own_gpu = false;  // for tests: ranks that share a GPU use NCCL, as if each had one of its own
+  std::int64_t test_grouped_hosts = 0;  // for tests: so many hosts exchange all in groups; 0 for the rule
 };
 
 // The smallest arena.

@@ -1,7 +1,8 @@
 // Library: the functions of NCCL that we call, found at run time.
 //
 // Place in the stack: the bottom of this folder. Nothing links NCCL, and no header of NCCL is needed to
-// build: the declarations below follow its documentation. The binary interface of NCCL 2 only grows.
+// build: the declarations below follow its documentation, and nccl_header_test holds them to its header. The
+// binary interface of NCCL 2 only grows.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_LIBRARY_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_LIBRARY_H_
 

@@ -21,6 +21,11 @@ constexpr std::chrono::seconds kPatience{10};
 // same on all ranks. So all ranks have the same requests in it, whose sends and receives meet.
 constexpr std::uint64_t kCallsOfGroup = 1024;
 
+// Note [One request a group]: with SMDDP_DETERMINISTIC, each request has a group of its own, so nothing is
+// packed with others. NCCL deals the calls of a group out to its channels by what else is in the group. From
+// the channel, and from the place in the buffer, follows the order in which the ranks' elements are added. So
+// that order would depend on batches, and they depend on timing.
+
 // How long an error of NCCL waits for a better one. Where a rank has died, NCCL may tell before the engine
 // finds that, and NCCL does not know which rank it was.
 constexpr std::chrono::milliseconds kNamePatience{500};
@@ -213,7 +218,9 @@ Status NcclTransfer::Enqueue() {
   const bool all_pack = hosts_ != nullptr ? all_pack_ : meeting_->AllPack(num_members_);
   const bool packs = packer_ != nullptr && all_pack;
   std::vector<NcclCall> calls;
-  for (std::uint64_t most = 0; enqueued_ < requests_.size() && most < kCallsOfGroup; ++enqueued_) {
+  // Note [One request a group].
+  const std::uint64_t limit = communicator_.config->deterministic ? 1 : kCallsOfGroup;
+  for (std::uint64_t most = 0; enqueued_ < requests_.size() && most < limit; ++enqueued_) {
     const ResolvedRequest* const request = requests_[enqueued_];
     most += MostCalls(request->call);
     const Status status = uses_.Begin(*request, stream_.get());
