@@ -68,6 +68,19 @@ def test_nccl_fails(gpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
+def test_nccl_finds_no_memory_without_growth(gpus, tmp_path, monkeypatch):
+    """TensorFlow leaves 1.5 of 8 GiB to others, and NCCL takes 2 GiB."""
+    gpus(2)
+    monkeypatch.setenv("PRETEND_GPU_MEMORY_MB", "8192")
+    monkeypatch.setenv("PRETEND_GPU_NCCL_MEMORY_MB", "2048")
+    code, output = check(tmp_path)
+    assert re.search(r"  self test       2 ranks on \S+ \(GPU:0, GPU:1\): .*, through NCCL\n", output), output
+    assert "! without growth  2 ranks were started" in output and "CUDA calloc" in output, output
+    assert "remedy: leave NCCL more memory: set memory growth in scripts" in output, output
+    assert code == 1 and "1 problem:" in output, output
+
+
+@pytest.mark.long
 def test_without_nccl(gpus, tmp_path, monkeypatch):
     gpus(2)
     without(tmp_path, monkeypatch, "libnccl")
