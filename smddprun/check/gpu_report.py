@@ -23,6 +23,8 @@ _SHARED_MEMORY = 1 << 30
 _TORCH_SECONDS = 60.0
 _TORCH = "import torch; print('found', torch.cuda.device_count(), torch.version.cuda)"
 _SHOWN_LINES = 12
+# How CUDA names a part of a GPU: 'NVIDIA A100-SXM4-40GB MIG 3g.20gb'.
+_PART = re.compile(r"\bMIG\b")
 # How a line of TensorFlow's log begins, up to the file's name and the line's number.
 _LOG_HEAD = re.compile(r"^\S.*?[\w/]+\.cc:\d+\] ")
 # What helps against errors at the driver's start (cuda.h).
@@ -65,12 +67,13 @@ def find(environ: Mapping[str, str], nccl: Nccl) -> tuple[list[Finding], int]:
     tensorflow = _tensorflow() if importlib.util.find_spec("tensorflow") is not None else None
     for name, framework in (("TensorFlow sees", tensorflow), ("torch sees", torch)):
         if framework is not None:
-            found.append(framework_of(name, framework, max(seen, files)))
+            found.append(framework_of(name, framework, seen or files))
     if driver is None or driver.error:
         return found, 0
     found += parts_of(driver)
     if seen > 1:
-        found += [links_of(driver), shared_memory(os.statvfs("/dev/shm")), nccl_of(nccl)]
+        found += [links_of(driver), shared_memory(os.statvfs("/dev/shm"))]
+        found.append(nccl_of(nccl, _nccl_of_tensorflow()))
         found += packages_of(_nccl_packages(), driver)
     usable = 0 if tensorflow is None else tensorflow.num_gpus
     return found, min(usable, len({each.bus_id for each in driver.gpus}))
@@ -95,6 +98,8 @@ def driver_of(driver: cuda.Driver | None, files: int, visible: str | None) -> Fi
     text = f"{shown or 'none'}; the driver is for CUDA {driver.version_text}"
     if visible is not None:
         text += f"; CUDA_VISIBLE_DEVICES={visible}"
+    if any(_PART.search(each.name) for each in driver.gpus):
+        return Finding(TOPIC, f"{text}\nCUDA shows a process one part of a GPU (MIG), and NCCL joins none")
     if len(driver.gpus) < files:
         return Finding(TOPIC, f"{text}\nbut {files} have a file in /dev", _DRIVER_REMEDY)
     return Finding(TOPIC, text)
@@ -151,9 +156,17 @@ def shared_memory(status: os.statvfs_result) -> Finding:
     )
 
 
-def nccl_of(nccl: Nccl) -> Finding:
-    """Returns what there is to say of NCCL, for a host with several GPUs. Pure."""
-    return Finding("NCCL", nccl.text, "" if nccl.found else "install it: pip install nvidia-nccl-cu12")
+def nccl_of(nccl: Nccl, of_tensorflow: str) -> Finding:
+    """Returns what there is to say of NCCL, for a host with several GPUs. Pure.
+
+    Args:
+      nccl: as the engine has found it.
+      of_tensorflow: the version that TensorFlow's package asks for, or "".
+    """
+    if not nccl.found:
+        return Finding("NCCL", nccl.text, "install it: pip install nvidia-nccl-cu12")
+    other = of_tensorflow and not nccl.text.startswith(f"{of_tensorflow} ")
+    return Finding("NCCL", f"{nccl.text}{f'; tensorflow[and-cuda] has {of_tensorflow}' if other else ''}")
 
 
 def packages_of(packages: Mapping[str, str], driver: cuda.Driver) -> list[Finding]:
@@ -172,6 +185,15 @@ def packages_of(packages: Mapping[str, str], driver: cuda.Driver) -> list[Findin
             remedy += f"'pip install --force-reinstall nvidia-nccl-cu{driver.version // 1000}'"
             found.append(Finding("NCCL's package", text, remedy))
     return found
+
+
+def _nccl_of_tensorflow() -> str:
+    try:
+        wanted = "\n".join(importlib.metadata.requires("tensorflow") or [])
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    found = re.search(r"^nvidia-nccl-cu\d+[ (]*==([\d.]+)", wanted, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _nccl_packages() -> dict[str, str]:

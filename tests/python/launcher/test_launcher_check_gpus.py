@@ -22,6 +22,7 @@ WORKS = Driver(12040, 0, "", tuple(H100))
         (WORKS, 8, None, "8 x H100, 80 GiB; the driver is for CUDA 12.4", ""),
         (WORKS._replace(gpus=tuple(H100[:2])), 2, "0,1", "2 x H100, 80 GiB; ", ""),
         (WORKS._replace(gpus=tuple(H100[:7])), 8, None, "but 8 have a file in /dev", "nvidia-smi"),
+        (WORKS._replace(gpus=(H100[0]._replace(name="H100 MIG 1g"),)), 2, "MIG-1,MIG-2", "(MIG)", ""),
         (None, 8, None, "there is no CUDA driver", "--gpus all"),
         (Driver(12040, 802, "cuInit failed: not yet initialized"), 8, None, "(error 802)", "fabricmanager"),
         (Driver(12040, 803, "cuInit failed: mismatch"), 8, None, "(error 803)", "restart the machine"),
@@ -62,8 +63,12 @@ def test_shared_memory(free, problem):
 
 
 def test_nccl_and_its_packages():
-    assert "nvidia-nccl-cu12" in gpu_report.nccl_of(Nccl(False, "none")).remedy
-    assert not gpu_report.nccl_of(Nccl(True, "2.21.5 (/x)")).is_problem
+    assert "nvidia-nccl-cu12" in gpu_report.nccl_of(Nccl(False, "none"), "").remedy
+    assert gpu_report.nccl_of(Nccl(True, "2.21.5 (/x)"), "2.21.5").lines() == [
+        "  NCCL            2.21.5 (/x)"
+    ]
+    other = gpu_report.nccl_of(Nccl(True, "2.21.5 (/x)"), "2.16.5")
+    assert other.text == "2.21.5 (/x); tensorflow[and-cuda] has 2.16.5" and not other.is_problem
     assert gpu_report.packages_of({"nvidia-nccl-cu12": "2.21.5"}, WORKS) == []
     both = {"nvidia-nccl-cu12": "2.21.5", "nvidia-nccl-cu13": "2.28.3"}
     (found,) = gpu_report.packages_of(both, WORKS)
