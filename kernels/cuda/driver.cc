@@ -97,7 +97,7 @@ Status Driver::Check(const char* call, Result result) const {
   if (!IsSticky(result)) return Internal(std::move(message));
   message +=
       "; work that this process put on the GPU before has failed, and nothing can run there any more. "
-      "CUDA_LAUNCH_BLOCKING=1 shows which op it was";
+      "CUDA_LAUNCH_BLOCKING=1 shows which op it was, with -np 1, or with SMDDP_NCCL=0";
   return {StatusCode::kDeviceLost, std::move(message)};
 }
 
