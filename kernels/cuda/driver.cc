@@ -39,6 +39,7 @@ Loaded Load() {
   find("cuCtxPopCurrent_v2", &driver.CtxPopCurrent);
   find("cuCtxGetDevice", &driver.CtxGetDevice);
   find("cuDeviceGetUuid_v2", &driver.DeviceGetUuid);
+  find("cuDeviceGetPCIBusId", &driver.DeviceGetPCIBusId);
   find("cuStreamGetCtx", &driver.StreamGetCtx);
   find("cuStreamCreate", &driver.StreamCreate);
   find("cuStreamDestroy_v2", &driver.StreamDestroy);
