@@ -40,7 +40,8 @@ Loaded Load() {
   find("cuCtxGetDevice", &driver.CtxGetDevice);
   find("cuDeviceGetUuid_v2", &driver.DeviceGetUuid);
   find("cuStreamGetCtx", &driver.StreamGetCtx);
-  find("cuStreamCreate", &driver.StreamCreate);
+  find("cuCtxGetStreamPriorityRange", &driver.CtxGetStreamPriorityRange);
+  find("cuStreamCreateWithPriority", &driver.StreamCreateWithPriority);
   find("cuStreamDestroy_v2", &driver.StreamDestroy);
   find("cuStreamWaitEvent", &driver.StreamWaitEvent);
   find("cuEventCreate", &driver.EventCreate);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -148,6 +149,18 @@ TEST(CudaDevice, AnInputThatIsNotWaitedForIsReadTooEarly) {
     EXPECT_NE(data.Read(), std::vector<float>(kLarge, 2.0f));
   });
   pretend_gpu_set_policy("random");
+}
+
+TEST(CudaDevice, OurStreamsGoBeforeThoseThatCompute) {
+  const Compute compute;
+  std::unique_ptr<cuda::OwnStream> stream;
+  ASSERT_TRUE(compute.device->NewStream("test", &stream).ok());
+  int least = 0, greatest = 0, ours = 0, computing = 0;
+  ASSERT_EQ(cuCtxGetStreamPriorityRange(&least, &greatest), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamGetPriority(reinterpret_cast<CUstream>(stream->handle()), &ours), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamGetPriority(compute.stream(), &computing), CUDA_SUCCESS);
+  EXPECT_EQ(ours, greatest);
+  EXPECT_LT(ours, computing);  // the lower number goes first
 }
 
 // Host tensors on one rank and a GPU's on the other are reduced with each other.
