@@ -41,7 +41,8 @@ Loaded Load() {
   find("cuDeviceGetUuid_v2", &driver.DeviceGetUuid);
   find("cuDeviceGetPCIBusId", &driver.DeviceGetPCIBusId);
   find("cuStreamGetCtx", &driver.StreamGetCtx);
-  find("cuStreamCreate", &driver.StreamCreate);
+  find("cuCtxGetStreamPriorityRange", &driver.CtxGetStreamPriorityRange);
+  find("cuStreamCreateWithPriority", &driver.StreamCreateWithPriority);
   find("cuStreamDestroy_v2", &driver.StreamDestroy);
   find("cuStreamWaitEvent", &driver.StreamWaitEvent);
   find("cuEventCreate", &driver.EventCreate);

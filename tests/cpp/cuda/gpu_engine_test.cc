@@ -343,7 +343,7 @@ TEST_P(NcclEngineTest, CompressesFloats) {
 TEST(NcclEngine, CompressesMoreThanTheBufferHolds) {
   RunRanks(2, [](int rank, Engine& engine) {
     Compute compute(rank);
-    constexpr std::size_t kCount = nccl::kPackingBufferBytes / 2 + 1001;
+    const std::size_t kCount = nccl::PackingBufferBytes(25 << 20) / 2 + 1001;
     Floats data(&compute, kCount);
     data.Set(static_cast<float>(rank) + 0x1p-12f);
     compute.Mark();

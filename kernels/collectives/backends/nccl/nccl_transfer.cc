@@ -193,7 +193,9 @@ Transfer::Progress NcclTransfer::Step() {
 
 // Makes what lasts as long as the transfer.
 Status NcclTransfer::Open(cuda::Device* device) {
-  const Status packs = Packer::Open({nullptr, device->driver(), device->context()}, &packer_);
+  const auto cap = static_cast<std::uint64_t>(communicator_.config->bucket_cap_bytes);
+  const Status packs =
+      Packer::Open({nullptr, device->driver(), device->context()}, PackingBufferBytes(cap), &packer_);
   if (packs.ok()) {
     meeting_->SayThatItPacks(member_);
   } else {
