@@ -50,6 +50,7 @@ struct CommunicatorView {
   // end.
   std::function<void(const std::string& text)> fail_job;
   std::function<Status()> job_error;  // with which it has ended; OK if it has not
+  std::function<void()> wake;         // wakes this rank's progress thread
 
   int num_members() const { return static_cast<int>(members.size()); }
   RankId rank() const { return RankId(members[self.index()]); }

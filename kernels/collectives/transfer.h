@@ -55,6 +55,11 @@ class Transfer {
   // some ten microseconds then.
   virtual bool polls() const { return false; }
 
+  // Whether a device has so much to do for batches that have ended as complete that the next one would only
+  // wait there. That ends by itself, whatever this rank or others do, and then CommunicatorView::wake is
+  // called.
+  virtual bool busy() const { return false; }
+
   // The batch has ended as complete: all units of all ranks are done.
   virtual void Complete() {}
 

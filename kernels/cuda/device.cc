@@ -60,8 +60,6 @@ Status Device::Open() {
     status = driver_->Check("cuDeviceGetPCIBusId", driver_->DeviceGetPCIBusId(bus, sizeof bus, number_));
   }
   board_ = BoardOf(bus);
-  if (status.ok()) status = NewStream("smddp-from-gpu", &to_host_.stream);
-  if (status.ok()) status = NewStream("smddp-to-gpu", &to_device_.stream);
   return status;
 }
 
@@ -97,7 +95,8 @@ template <typename Begin>
 Status Device::Put(CopyStream* on, const Order& order, Begin begin, Ended ended) {
   const CurrentContext current(driver_, context_);
   std::lock_guard<std::mutex> lock(on->mu);
-  Status status = on->stream->WaitFor(order.Reached());
+  Status status = on->stream == nullptr ? NewStream(on->thread, &on->stream) : Status();
+  if (status.ok()) status = on->stream->WaitFor(order.Reached());
   if (status.ok()) status = begin(on->stream->handle());
   return status.ok() ? on->stream->WhenReached(std::move(ended)) : status;
 }

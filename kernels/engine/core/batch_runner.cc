@@ -282,6 +282,11 @@ bool BatchRunner::polls() const {
   return running() && std::any_of(transfers_.begin(), transfers_.end(), polls);
 }
 
+bool BatchRunner::busy() const {
+  return std::any_of(transfers_.begin(), transfers_.end(),
+                     [](const auto& transfer) { return transfer->busy(); });
+}
+
 void BatchRunner::TakeAll(const LogReader::Batch& batch, Requests* done) {
   for (const Place place : batch) {
     PendingTable::Shared pending = state_->pending.Take(place);

@@ -53,6 +53,7 @@ class BatchRunner {
   bool polls() const;
 
   // See Transfer.
+  bool busy() const;
   void Watch() {
     for (const auto& transfer : transfers_) transfer->Watch();
   }

@@ -26,6 +26,10 @@ constexpr std::uint64_t kCallsOfGroup = 1024;
 // the channel, and from the place in the buffer, follows the order in which the ranks' elements are added. So
 // that order would depend on batches, and they depend on timing.
 
+// While so many batches are on the stream, the next one fills. One runs, and another one is there when it
+// ends.
+constexpr std::uint64_t kBatchesAhead = 2;
+
 // How long an error of NCCL waits for a better one. Where a rank has died, NCCL may tell before the engine
 // finds that, and NCCL does not know which rank it was.
 constexpr std::chrono::milliseconds kNamePatience{500};
@@ -168,27 +172,30 @@ Transfer::Progress NcclTransfer::Step() {
     done_ = Report(error_);
     return progress;
   }
-  bool come = false, ready = false;
+  bool come = false, ready = false, launches = false;
   Status status = line_.Come(stream_.get(), &come);
   if (status.ok() && come) status = session_->communicator->Poll(&ready);
   if (status.ok() && ready && packer_ != nullptr) status = packer_->Unpack(stream_->handle());
   if (status.ok() && ready && packer_ != nullptr && !packer_->done()) {
     status = packer_->Enqueue(session_->communicator.get(), stream_->handle());
-    progress.moved = true;
+    progress.moved = launches = true;
   } else if (status.ok() && ready && enqueued_ < requests_.size()) {
     status = Enqueue();
-    progress.moved = true;
+    progress.moved = launches = true;
   } else if (status.ok() && ready) {
     line_.Made();
     progress.moved = progress.unit_done = done_ = true;
   }
+  if (status.ok() && launches) status = session_->communicator->AwaitLaunch();
   if (!status.ok()) done_ = Report(status);
   return progress;
 }
 
 // Makes what lasts as long as the transfer.
 Status NcclTransfer::Open(cuda::Device* device) {
-  const Status packs = Packer::Open({nullptr, device->driver(), device->context()}, &packer_);
+  const auto cap = static_cast<std::uint64_t>(communicator_.config->bucket_cap_bytes);
+  const Status packs =
+      Packer::Open({nullptr, device->driver(), device->context()}, PackingBufferBytes(cap), &packer_);
   if (packs.ok()) {
     meeting_->SayThatItPacks(member_);
   } else {
@@ -226,12 +233,13 @@ void NcclTransfer::Complete() {
   if (uses_.empty()) return;
   const auto ended = [session = session_, uses = std::exchange(uses_, {}), meeting = meeting_,
                       member = member_, fail_job = communicator_.fail_job,
-                      job_error = communicator_.job_error](const Status& reached) {
+                      job_error = communicator_.job_error, wake = communicator_.wake](const Status& reached) {
     Status outcome = session->OutcomeOf(reached);
     if (!outcome.ok()) fail_job(outcome.message());
     // Where another rank has aborted, its part may be garbage, and the calls still end well here.
     if (outcome.ok()) outcome = job_error();
     meeting->CountEnded(member);
+    wake();
     uses.End(outcome);
   };
   ++complete_;
@@ -239,6 +247,8 @@ void NcclTransfer::Complete() {
   const Status status = stream_->WhenReached(ended);
   if (!status.ok()) ended(status);
 }
+
+bool NcclTransfer::busy() const { return complete_ - meeting_->ended(member_) >= kBatchesAhead; }
 
 void NcclTransfer::Watch() {
   if (session_ == nullptr || !done_ || meeting_->ended(member_) == complete_) return;

@@ -61,6 +61,7 @@ class NcclTransfer : public Transfer {
   Progress Step() override;
   bool done() const override { return done_; }
   bool polls() const override { return starting_ || !done_; }
+  bool busy() const override;
   void Complete() override;
   void Watch() override;
   void Abandon(const Status* job_end) override;
