@@ -71,6 +71,10 @@ class DeviceKeeper {
   // of them once each has kept a request, and hosts with different numbers do not fit. Returns 0 as long as
   // that is not known, and when it will never be; then *without is set to a rank because of which.
   virtual std::uint32_t Version(RankId* without) const = 0;
+
+  // Whether the transfer has refused what was kept (Transfer::Prepare), and the members keep nothing any
+  // more.
+  virtual bool Refused() const = 0;
 };
 
 class Backend {

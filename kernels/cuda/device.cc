@@ -18,6 +18,15 @@ std::uint64_t NumberOf(const Uuid& uuid) {
   return number == 0 ? 1 : number;
 }
 
+// The digits of a PCI address as one number, which is not 0.
+std::uint64_t BoardOf(const std::string& bus) {
+  std::uint64_t number = 1;
+  for (const char digit : bus) {
+    if (digit != ':' && digit != '.') number = number * 31 + static_cast<unsigned char>(digit);
+  }
+  return number;
+}
+
 }  // namespace
 
 Status Device::Of(Stream compute, Device** device) {
@@ -46,6 +55,11 @@ Status Device::Open() {
   Status status = driver_->Check("cuCtxGetDevice", driver_->CtxGetDevice(&number_));
   if (status.ok()) status = driver_->Check("cuDeviceGetUuid", driver_->DeviceGetUuid(&uuid_, number_));
   id_ = NumberOf(uuid_);
+  char bus[32] = "";  // "0000:65:00.0"
+  if (status.ok()) {
+    status = driver_->Check("cuDeviceGetPCIBusId", driver_->DeviceGetPCIBusId(bus, sizeof bus, number_));
+  }
+  board_ = BoardOf(bus);
   return status;
 }
 

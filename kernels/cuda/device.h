@@ -60,6 +60,7 @@ class Device : public MemoryKind {
   std::string Describe() const override;
   // Different for parts of a GPU (MIG), too.
   std::uint64_t id() const override { return id_; }
+  std::uint64_t board() const override { return board_; }
   Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) override;
@@ -89,7 +90,7 @@ class Device : public MemoryKind {
   const std::shared_ptr<EventPool> events_;
   int number_ = 0;
   Uuid uuid_ = {};
-  std::uint64_t id_ = 0;
+  std::uint64_t id_ = 0, board_ = 0;
   CopyStream to_host_{"smddp-from-gpu", {}, {}}, to_device_{"smddp-to-gpu", {}, {}};
 };
 

@@ -39,6 +39,7 @@ Loaded Load() {
   find("cuCtxPopCurrent_v2", &driver.CtxPopCurrent);
   find("cuCtxGetDevice", &driver.CtxGetDevice);
   find("cuDeviceGetUuid_v2", &driver.DeviceGetUuid);
+  find("cuDeviceGetPCIBusId", &driver.DeviceGetPCIBusId);
   find("cuStreamGetCtx", &driver.StreamGetCtx);
   find("cuCtxGetStreamPriorityRange", &driver.CtxGetStreamPriorityRange);
   find("cuStreamCreateWithPriority", &driver.StreamCreateWithPriority);
@@ -98,7 +99,7 @@ Status Driver::Check(const char* call, Result result) const {
   if (!IsSticky(result)) return Internal(std::move(message));
   message +=
       "; work that this process put on the GPU before has failed, and nothing can run there any more. "
-      "CUDA_LAUNCH_BLOCKING=1 shows which op it was";
+      "CUDA_LAUNCH_BLOCKING=1 shows which op it was, with -np 1, or with SMDDP_NCCL=0";
   return {StatusCode::kDeviceLost, std::move(message)};
 }
 

@@ -42,6 +42,7 @@ struct Driver {
   Result (*CtxPopCurrent)(Context*) = nullptr;
   Result (*CtxGetDevice)(int* device) = nullptr;
   Result (*DeviceGetUuid)(Uuid*, int device) = nullptr;
+  Result (*DeviceGetPCIBusId)(char* text, int bytes, int device) = nullptr;
   Result (*StreamGetCtx)(Stream, Context*) = nullptr;
   Result (*CtxGetStreamPriorityRange)(int* least, int* greatest) = nullptr;
   Result (*StreamCreateWithPriority)(Stream*, unsigned flags, int priority) = nullptr;

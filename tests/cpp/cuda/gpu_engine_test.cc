@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <numeric>
@@ -353,6 +354,59 @@ TEST(NcclEngine, CompressesMoreThanTheBufferHolds) {
     // Rank 0 brings 2^-12, which float16 has; rank 1 brings 1, and so is the sum.
     EXPECT_EQ(data.Read(), std::vector<float>(kCount, 1.0f));
   });
+}
+
+// Sums the tensors of a group, one after the other or all at once, and returns the results. The last one is
+// compressed. The ranks bring 1, b and -b: the sum is 1 or 0, as their order is.
+std::vector<std::vector<float>> SumsOf(Engine& engine, Compute* compute, bool at_once) {
+  constexpr std::size_t kCounts[] = {100, 300, 5, 7000, 1000, 100'000, 300};
+  constexpr auto kTensors = static_cast<std::uint32_t>(std::size(kCounts));
+  std::vector<std::unique_ptr<Floats>> tensors;
+  std::vector<cuda::Order> orders(kTensors);
+  std::vector<Request> requests;
+  const std::uint64_t ticket = DrawTicket(engine);
+  for (std::uint32_t i = 0; i < kTensors; ++i) {
+    const bool compressed = i + 1 == kTensors;
+    const float large = compressed ? 0x1p13f : 0x1p30f;
+    tensors.push_back(std::make_unique<Floats>(compute, kCounts[i]));
+    tensors[i]->Set(std::vector<float>{1, large, -large}[static_cast<std::size_t>(engine.config().rank)]);
+    compute->Mark(&orders[i]);
+    Request request = InGroup(Allreduce(*tensors[i], *tensors[i]), ticket, i, kTensors);
+    request.input.stream = request.output.stream = &orders[i];
+    if (compressed) request.operation.compression = Compression::kFloat16;
+    if (at_once) {
+      requests.push_back(std::move(request));
+    } else {
+      ExpectOk(Await(engine, std::move(request)));
+    }
+  }
+  for (const Status& status : AwaitAll(engine, std::move(requests))) ExpectOk(status);
+  std::vector<std::vector<float>> sums;
+  for (std::uint32_t i = 0; i < kTensors; ++i) {
+    ExpectOk(Compute::AwaitWritten(orders[i]));
+    sums.push_back(tensors[i]->Read());
+  }
+  return sums;
+}
+
+// Note [One request a group] in nccl_transfer.cc. Without it they differ where the pretend NCCL has rings.
+TEST(NcclEngine, IsDeterministicWhereThatIsAskedFor) {
+  for (const bool deterministic : {false, true}) {
+    RunRanks(
+        3,
+        [&](int rank, Engine& engine) {
+          Compute compute(rank);
+          const auto sums = SumsOf(engine, &compute, /*at_once=*/false);
+          int unlike = 0;
+          for (int step = 0; step < 20; ++step) {
+            unlike += SumsOf(engine, &compute, /*at_once=*/true) == sums ? 0 : 1;
+          }
+          if (deterministic) EXPECT_EQ(unlike, 0);
+          if (!deterministic && std::getenv("PRETEND_GPU_NCCL_RING") != nullptr) EXPECT_GT(unlike, 0);
+          EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).staged_bytes, 0u);
+        },
+        [&](int, Config* config) { config->deterministic = deterministic; });
+  }
 }
 
 // Requests that are not supported on GPUs go through the host, in the same groups.

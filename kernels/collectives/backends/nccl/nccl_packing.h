@@ -9,7 +9,8 @@
 // op and factor in its group, for as long as the buffer has room. Larger ones go out as they are, since
 // packing reads and writes each byte twice more. A GPU's memory moves a few MB in the microseconds that NCCL
 // needs for each call, so the limit is on the safe side. It was chosen by this reckoning; no machine with
-// several GPUs was at hand. Compressed tensors always go through the buffer.
+// several GPUs was at hand. Compressed tensors always go through the buffer. With SMDDP_DETERMINISTIC each
+// group has one request: Note [One request a group] in nccl_transfer.cc.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_PACKING_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_PACKING_H_
 
