@@ -56,9 +56,20 @@ void* Cuda() {
 
 #define REAL(name) (*Find<decltype(name)>(Nccl(), #name))
 
+// Whether a variable of this process has the value that takes the faults away.
+bool IsHealed() {
+  const char* const text = std::getenv("FAULTY_NCCL_UNLESS");
+  const std::string unless = text == nullptr ? "" : text;
+  const std::size_t sign = unless.find('=');
+  if (sign == std::string::npos) return false;
+  const char* const value = std::getenv(unless.substr(0, sign).c_str());
+  return value != nullptr && unless.substr(sign + 1) == value;
+}
+
 // NUMBER of each kind that holds for a rank; 0 if it has none.
 std::map<std::string, int> FaultsOf(int rank) {
   std::map<std::string, int> faults;
+  if (IsHealed()) return faults;
   const char* const text = std::getenv("FAULTY_NCCL");
   std::istringstream all(text == nullptr ? "" : text);
   for (std::string fault; std::getline(all, fault, ',');) {
