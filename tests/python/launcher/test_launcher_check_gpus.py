@@ -111,6 +111,12 @@ def right(past=()):
     return "".join(f"echo '{rank_says(number, past).strip()}'\n" for number in (0, 1))
 
 
+def test_many_gpus_have_short_names():
+    devices = [f"GPU:{number}" for number in range(8)]
+    shown = [self_tests._span(devices[:count]) for count in (1, 2, 8)]
+    assert shown == ["GPU:0", "GPU:0, GPU:1", "GPU:0 to GPU:7"]
+
+
 def test_two_runs_on_gpus_one_of_them_without_growth():
     start, given = starts(right())
     found = self_tests.run(start, {}, 2, 30, False, True)
