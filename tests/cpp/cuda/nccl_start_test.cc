@@ -87,6 +87,28 @@ void ExpectGather(Engine& engine, Compute* compute) {
   EXPECT_EQ(output.Read(), expected);
 }
 
+// Each rank sends an element to each.
+void ExpectExchange(Engine& engine, Compute* compute) {
+  const Config& config = engine.config();
+  const auto size = static_cast<std::size_t>(config.size);
+  Floats input(compute, size), output(compute, size);
+  input.Set(static_cast<float>(config.rank));
+  compute->Mark();
+  Request request = Allreduce(input, output);
+  request.operation.kind = CollectiveKind::kAlltoall;
+  request.splits.assign(size, 1);
+  request.output.data = nullptr;
+  request.allocate = [&](const std::vector<std::int64_t>&, void** data) {
+    *data = output.Address();
+    return Status();
+  };
+  ExpectOk(Await(engine, std::move(request)));
+  ExpectOk(compute->AwaitWritten());
+  std::vector<float> expected;
+  for (std::size_t from = 0; from < size; ++from) expected.push_back(static_cast<float>(from));
+  EXPECT_EQ(output.Read(), expected);
+}
+
 // A batch of several tensors.
 void ExpectSums(Engine& engine, Compute* compute) {
   constexpr std::uint32_t kTensors = 5;
@@ -109,14 +131,14 @@ void ExpectSums(Engine& engine, Compute* compute) {
   }
 }
 
-// Runs a job whose first collective is a gathering, or a group of sums. Returns its log.
-std::string RunOnFaulty(int size, std::chrono::milliseconds timeout, bool gathers_first) {
+// Runs a job whose first collective is `first`. Returns its log.
+std::string RunOnFaulty(int size, std::chrono::milliseconds timeout, void (*first)(Engine&, Compute*)) {
   ::testing::internal::CaptureStderr();
   RunRanks(
       size,
       [&](int rank, Engine& engine) {
         Compute compute(rank);
-        gathers_first ? ExpectGather(engine, &compute) : ExpectSums(engine, &compute);
+        first(engine, &compute);
         for (int step = 0; step < 3; ++step) ExpectSum(engine, &compute, step);
         ExpectGather(engine, &compute);
         EXPECT_EQ(NcclBytes(engine), 0u);
@@ -193,7 +215,9 @@ TEST_P(NcclStartTest, AFailedStartOnAnyRankLeadsThroughTheHost) {
       const std::string name = ForRank(kind.fault, rank);
       SCOPED_TRACE(name);
       const Fault fault(name, kind.text);
-      const std::string log = RunOnFaulty(size, kind.limit, /*gathers_first=*/rank == 0);
+      const bool exchanges = name.find("exchange") != std::string::npos;
+      const auto first = exchanges ? ExpectExchange : rank == 0 ? ExpectGather : ExpectSums;
+      const std::string log = RunOnFaulty(size, kind.limit, first);
       EXPECT_EQ(Count(log, "warning]"), 1) << log;
       EXPECT_EQ(Count(log, "NCCL does not work here, so tensors of GPUs are copied"), 1) << log;
       for (const char* const part : kind.said) EXPECT_GE(Count(log, ForRank(part, rank)), 1) << log;
@@ -215,10 +239,23 @@ TEST(NcclStart, AStartThatIsLateButInTimeIsUsed) {
       [](int, Config* config) { UseFaulty(config); });
 }
 
+// Note [Memory of an exchange].
+TEST(NcclStart, NothingIsExchangedForASum) {
+  const Fault fault("wrong_exchange:1");
+  RunRanks(
+      2,
+      [](int rank, Engine& engine) {
+        Compute compute(rank);
+        ExpectSums(engine, &compute);
+        EXPECT_GT(NcclBytes(engine), 0u);
+      },
+      [](int, Config* config) { UseFaulty(config); });
+}
+
 // The thread that aborts is left behind.
 TEST(NcclStart, AnAbortThatHangsHoldsNothingUp) {
   const Fault fault("kernel_hangs:1,abort_hangs:1");
-  const std::string log = RunOnFaulty(2, std::chrono::seconds(1), false);
+  const std::string log = RunOnFaulty(2, std::chrono::seconds(1), ExpectSums);
   EXPECT_EQ(Count(log, "NCCL's first calls did not end within "), 1) << log;
 }
 
@@ -303,6 +340,7 @@ TEST(NcclStart, AnErrorAfterItEndsTheJob) {
           static_cast<void>(compute.AwaitWritten());
         }
         ExpectError(status, "a call that NCCL had begun failed: ");
+        ExpectError(status, ". Remedy: ");
       },
       [](int, Config* config) {
         UseFaulty(config);

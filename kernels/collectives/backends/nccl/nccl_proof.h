@@ -4,8 +4,12 @@
 //
 // A communicator that was made without an error may still hang in its first kernel, or give wrong numbers:
 // where the GPUs' direct access to each other is broken (behind an IOMMU, in a virtual machine), or NVLink's
-// switches are. So each rank adds 1 MiB to the others' in an allreduce, and exchanges 1 MiB in an all-to-all,
-// whose connections NCCL makes separately. All numbers depend on the rank. The host compares the results.
+// switches are. So each rank adds 1 MiB to the others' in an allreduce, and the host compares the sums.
+//
+// Note [Memory of an exchange]: for the first all-to-all, NCCL connects each rank to each other one over all
+// channels. On eight H100 that takes 3.3 GB of each GPU (github.com/NVIDIA/nccl/issues/1685), which most jobs
+// never need, and which may not be there. So 1 MiB is exchanged only if the collective for which the
+// communicator is made is an all-to-all.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_PROOF_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_PROOF_H_
 
@@ -32,8 +36,9 @@ class Proof {
   Proof& operator=(const Proof&) = delete;
 
   // Puts the numbers into the device's memory, on `stream`. What Begin and End have put there comes to its
-  // end before this lives no more. Errors: Internal.
-  Status Begin(cuda::Stream stream);
+  // end before this lives no more. `exchanges`: whether there is an all-to-all, the same on all ranks.
+  // Errors: Internal.
+  Status Begin(cuda::Stream stream, bool exchanges);
   // The calls; behind Begin.
   std::vector<NcclCall> Calls() const;
   // Brings the results to the host, behind the calls, which are on the stream. Errors: Internal.
@@ -56,7 +61,7 @@ class Proof {
   const int num_ranks_, rank_;
   const std::size_t count_;             // of numbers for each rank
   std::vector<std::uint32_t> numbers_;  // pinned; what is added, what is sent, what is received
-  bool pinned_ = false;
+  bool pinned_ = false, exchanges_ = false;
   cuda::DeviceAddress memory_ = 0;  // the same
 
   mutable std::mutex mu_;

@@ -82,10 +82,11 @@ Start::~Start() {
   for (const std::future<void>& each : given_up_) each.wait_until(end);
 }
 
-Verdict Start::Step(const Place& place, const std::shared_ptr<cuda::OwnStream>& stream, bool packs) {
+Verdict Start::Step(const Place& place, const std::shared_ptr<cuda::OwnStream>& stream, bool packs,
+                    bool exchanges) {
   stream_ = stream;
   if (!std::exchange(timed_, true)) begin_ = Clock::now();
-  const Status status = Advance(place, packs);
+  const Status status = Advance(place, packs, exchanges);
   if (!status.ok()) Fail(status);
   return Judge();
 }
@@ -98,7 +99,7 @@ void Start::Fail(const Status& status) {
 }
 
 // Does this rank's next piece, if it can be done.
-Status Start::Advance(const Place& place, bool packs) {
+Status Start::Advance(const Place& place, bool packs, bool exchanges) {
   Status status;
   bool ready = false;
   switch (stage_) {
@@ -119,7 +120,7 @@ Status Start::Advance(const Place& place, bool packs) {
       if (!status.ok() || !Say(Milestone::kMade)) return status;
       stage_ = Stage::kCalling;
       if (hosts_ == nullptr) all_pack_ = meeting_->AllPack(num_ranks());
-      status = proof_->Begin(stream_->handle());
+      status = proof_->Begin(stream_->handle(), exchanges);
       return status.ok() ? communicator_->Enqueue(proof_->Calls(), stream_->handle()) : status;
     case Stage::kCalling:
       status = communicator_->Poll(&ready);

@@ -46,8 +46,9 @@ class Start {
   ~Start();
 
   // Does what can be done now. All calls of NCCL are made at `place` and on `stream`, which are always the
-  // same. `packs`: see HostsMeeting::Meet.
-  Verdict Step(const Place& place, const std::shared_ptr<cuda::OwnStream>& stream, bool packs);
+  // same. `packs`: see HostsMeeting::Meet. `exchanges`: for an all-to-all (Note [Memory of an exchange]).
+  Verdict Step(const Place& place, const std::shared_ptr<cuda::OwnStream>& stream, bool packs,
+               bool exchanges);
 
   // This rank cannot use NCCL. Step tells the others.
   void Fail(const Status& status);
@@ -67,7 +68,7 @@ class Start {
  private:
   enum class Stage { kMeeting, kMaking, kMade, kCalling, kRunning, kProven, kFailed };
 
-  Status Advance(const Place& place, bool packs);
+  Status Advance(const Place& place, bool packs, bool exchanges);
   Status Meet(const Place& place, bool packs, bool* met, UniqueId* id);
   bool Say(Milestone milestone);
   Verdict Judge();

@@ -137,7 +137,8 @@ bool NcclTransfer::Report(const Status& error) {
     error_since_ = now;
   }
   if (now - error_since_ < kNamePatience) return false;
-  communicator_.fail_job(error_.message());
+  const bool device_lost = error_.code() == StatusCode::kDeviceLost;  // of which the text says enough
+  communicator_.fail_job(error_.message() + (device_lost ? "" : ". Remedy: " + RemedyFor(error_.message())));
   return true;
 }
 
@@ -153,7 +154,8 @@ Transfer::Readiness NcclTransfer::Prepare(const ResolvedRequest& request) {
   if (!status.ok()) start_.Fail(status);
   Verdict verdict = Verdict::kOpen;
   if (come || !status.ok()) {
-    verdict = start_.Step({library, device->driver(), device->context()}, stream_, packer_ != nullptr);
+    verdict = start_.Step({library, device->driver(), device->context()}, stream_, packer_ != nullptr,
+                          request.call.operation.kind == CollectiveKind::kAlltoall);
   }
   if (verdict == Verdict::kOpen) return Readiness::kNotYet;
   if (verdict == Verdict::kRefused) {
