@@ -25,11 +25,6 @@ constexpr std::uint64_t kCallsOfGroup = 1024;
 // finds that, and NCCL does not know which rank it was.
 constexpr std::chrono::milliseconds kNamePatience{500};
 
-// How long the end of the job waits before it ends the calls, if there are other hosts. When they end, ranks
-// that have not come past them may get garbage, and see no error of NCCL. They see the end of the job, which
-// is under way to their hosts.
-constexpr std::chrono::milliseconds kNewsPatience{200};
-
 // How long a thread sleeps between two looks at other ranks.
 constexpr std::chrono::microseconds kPoll{200};
 
@@ -71,7 +66,8 @@ class NcclTransfer::Session {
   Status lost_;  // guarded by mu_
 };
 
-NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns)
+NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns,
+                           std::shared_ptr<Communicators> communicators)
     : communicator_(std::move(communicator)),
       meeting_(meeting),
       member_(communicator_.self),
@@ -80,6 +76,7 @@ NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turn
                  ? nullptr
                  : std::make_shared<HostsMeeting>(communicator_.wire, communicator_.id, communicator_.ranks,
                                                   communicator_.rank())),
+      communicators_(std::move(communicators)),
       line_(turns, communicator_.turn_record, communicator_.ask_for_turn) {}
 
 NcclTransfer::~NcclTransfer() {
@@ -171,7 +168,7 @@ Status NcclTransfer::Meet() {
   all_pack_ = agreed.all_pack;
   cuda::Device* const device = DeviceOf(*requests_.front());
   std::unique_ptr<Communicator> communicator;
-  status = Communicator::Make({library, device->driver(), device->context()}, agreed.id,
+  status = Communicator::Make({library, device->driver(), device->context(), communicators_}, agreed.id,
                               hosts_ != nullptr ? hosts_->num_ranks() : num_members_,
                               hosts_ != nullptr ? hosts_->rank() : member_.value(), &communicator);
   if (status.ok()) session_ = std::make_shared<Session>(std::move(communicator));
@@ -261,11 +258,8 @@ void NcclTransfer::Abandon(const Status* job_end) {
   if (enqueued_ > 0) meeting_->MarkUnusable();
   if (packer_ != nullptr) packer_->Forget();
   if (job_end == nullptr) return;
-  if (session_ != nullptr) {
-    Retire();
-    if (hosts_ != nullptr) std::this_thread::sleep_for(kNewsPatience);
-  }
-  LoseRetired(*job_end);
+  if (session_ != nullptr) Retire();
+  communicators_->AbortAll();
 }
 
 void NcclTransfer::Reset() {
@@ -280,13 +274,13 @@ void NcclTransfer::Retire() {
   enqueued_ = 0;
   stream_->Then([session = session_, uses = std::exchange(uses_, {}), stream = stream_.get(),
                  meeting = meeting_, num_members = num_members_, hosts = hosts_, complete = complete_,
-                 job_error = communicator_.job_error] {
+                 job_error = communicator_.job_error, communicators = communicators_] {
     const auto all_ended = [&] {
       return hosts != nullptr ? hosts->AllEnded() : meeting->AllEnded(num_members, complete);
     };
     while (!all_ended() && !session->lost()) {
       if (!job_error().ok()) {
-        if (hosts != nullptr) std::this_thread::sleep_for(kNewsPatience);
+        std::this_thread::sleep_for(communicators->delay());
         break;
       }
       std::this_thread::sleep_for(kPoll);
