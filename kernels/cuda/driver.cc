@@ -39,8 +39,10 @@ Loaded Load() {
   find("cuCtxPopCurrent_v2", &driver.CtxPopCurrent);
   find("cuCtxGetDevice", &driver.CtxGetDevice);
   find("cuDeviceGetUuid_v2", &driver.DeviceGetUuid);
+  find("cuDeviceGetPCIBusId", &driver.DeviceGetPCIBusId);
   find("cuStreamGetCtx", &driver.StreamGetCtx);
-  find("cuStreamCreate", &driver.StreamCreate);
+  find("cuCtxGetStreamPriorityRange", &driver.CtxGetStreamPriorityRange);
+  find("cuStreamCreateWithPriority", &driver.StreamCreateWithPriority);
   find("cuStreamDestroy_v2", &driver.StreamDestroy);
   find("cuStreamWaitEvent", &driver.StreamWaitEvent);
   find("cuEventCreate", &driver.EventCreate);
@@ -104,7 +106,8 @@ Status Driver::Check(const char* call, Result result) const {
   if (!IsSticky(result)) return Internal(std::move(message));
   message +=
       "; work that this process put on the GPU before has failed, or the GPU itself (dmesg has an Xid then), "
-      "and nothing can run there any more. CUDA_LAUNCH_BLOCKING=1 shows which op it was";
+      "and nothing can run there any more. CUDA_LAUNCH_BLOCKING=1 shows which op it was, with -np 1, or with "
+      "SMDDP_NCCL=0";
   return {StatusCode::kDeviceLost, std::move(message)};
 }
 

@@ -7,6 +7,7 @@ namespace pretend_gpu {
 const Settings& GetSettings() {
   static const Settings* settings = new Settings{
       static_cast<int>(NumberVariable("PRETEND_GPU_DEVICES", 1, 0, 16)),
+      static_cast<int>(NumberVariable("PRETEND_GPU_SLICES", 1, 1, 16)),
       static_cast<std::size_t>(NumberVariable("PRETEND_GPU_MEMORY_MB", 2048, 1, 1 << 20)) << 20,
       TextVariable("PRETEND_GPU_POLICY", "random"),
       static_cast<std::uint64_t>(NumberVariable("PRETEND_GPU_SEED", 1, 0, 1L << 60)),

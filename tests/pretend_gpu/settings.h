@@ -10,6 +10,7 @@ namespace pretend_gpu {
 
 struct Settings {
   int devices;               // PRETEND_GPU_DEVICES
+  int slices;                // PRETEND_GPU_SLICES: so many devices in a row are parts of one board
   std::size_t memory_bytes;  // of each device: PRETEND_GPU_MEMORY_MB
   std::string policy;        // PRETEND_GPU_POLICY, see policy.h
   std::uint64_t seed;        // PRETEND_GPU_SEED: for random delays and drawn moods

@@ -47,7 +47,7 @@ bool BatchRunner::Plan() {
       return true;
     }
     if (!Settle(&item)) return true;
-    settled = settled && item.settled;
+    settled = settled && item.settled && (bounce == nullptr || bounce->filled());
   }
   if (!settled) return false;
   for (Item& item : items_) {
@@ -63,6 +63,13 @@ bool BatchRunner::Plan() {
   if (total_units_ == 0) batch_state_->End(BatchEnd::kComplete);  // nothing but barriers and empty tensors
   planned_ = true;
   return true;
+}
+
+Transfer::Readiness BatchRunner::Prepare(const ResolvedRequest& resolved) {
+  for (const auto& transfer : transfers_) {
+    if (transfer->Takes(resolved)) return transfer->Prepare(resolved);
+  }
+  return Transfer::Readiness::kReady;
 }
 
 // All ranks choose alike, and all fail if there is none.
@@ -125,6 +132,14 @@ bool BatchRunner::ResolveOne(Item* item) {
   resolved = ResolvedRequest();
   Status status = Resolve(communicator_, *item->pending, &resolved);
   void* output = request.output.data;
+  if (status.ok() && resolved.on_devices) {
+    const Transfer::Readiness readiness = Prepare(resolved);
+    if (readiness == Transfer::Readiness::kNotYet) return true;
+    if (readiness == Transfer::Readiness::kRefused) {
+      resolved = ResolvedRequest();
+      status = Resolve(communicator_, *item->pending, &resolved);
+    }
+  }
   if (status.ok() && !resolved.on_devices) status = BounceLate(item);
   item->settled = !wired_ || resolved.all_bounced;
   if (status.ok() && !item->settled) return true;
@@ -265,6 +280,11 @@ void BatchRunner::FailAlone(const Item& item) {
 bool BatchRunner::polls() const {
   const auto polls = [](const auto& transfer) { return transfer->polls(); };
   return running() && std::any_of(transfers_.begin(), transfers_.end(), polls);
+}
+
+bool BatchRunner::busy() const {
+  return std::any_of(transfers_.begin(), transfers_.end(),
+                     [](const auto& transfer) { return transfer->busy(); });
 }
 
 void BatchRunner::TakeAll(const LogReader::Batch& batch, Requests* done) {

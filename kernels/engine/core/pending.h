@@ -98,6 +98,11 @@ class PendingTable {
 
   bool has_deferred() const { return num_deferred_.load(std::memory_order_seq_cst) != 0; }
 
+  // Returns the number of pending requests. Any thread.
+  std::size_t size() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return entered_.size() + deferred_.size();
+  }
   // Returns the bytes of the inputs of all pending requests. Any thread.
   std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 

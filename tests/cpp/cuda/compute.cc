@@ -17,10 +17,16 @@ void Require(CUresult result) { ASSERT_EQ(result, CUDA_SUCCESS); }
 
 }  // namespace
 
-Compute::Compute(int number) {
-  CUcontext context = nullptr;
+CUdevice DeviceOfRank(int rank) {
+  int devices = 0;
   Require(cuInit(0));
-  Require(cuDevicePrimaryCtxRetain(&context, number));
+  Require(cuDeviceGetCount(&devices));
+  return rank % devices;
+}
+
+Compute::Compute(int rank) {
+  CUcontext context = nullptr;
+  Require(cuDevicePrimaryCtxRetain(&context, DeviceOfRank(rank)));
   Require(cuCtxSetCurrent(context));
   Require(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
   pretend_gpu_set_stream_role(stream_, "compute");

@@ -14,10 +14,13 @@
 
 namespace tf_smddp::testing {
 
-// A stream with the role "compute" on a device, whose context is current in this thread from then on.
+// The device of a rank: that of its number, where there are so many.
+CUdevice DeviceOfRank(int rank);
+
+// A stream with the role "compute" on a rank's device, whose context is current in this thread from then on.
 class Compute {
  public:
-  explicit Compute(int device = 0);
+  explicit Compute(int rank = 0);
   ~Compute();
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;

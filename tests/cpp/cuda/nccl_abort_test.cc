@@ -98,7 +98,6 @@ TEST(NcclAbortOfTheJob, AResultThatTheAbortOfAnotherRankSpoilsIsAnError) {
       sleepy, /*orderly=*/false);
 }
 
-
 // Rank 1 does not make its call. A thread frees memory, with the driver's lock; another one is in a call of
 // NCCL, which waits for the lock.
 TEST(NcclAbortOfAll, ACallThatDoesNotReturnIsNotWaitedForLong) {

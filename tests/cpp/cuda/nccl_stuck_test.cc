@@ -185,7 +185,7 @@ TEST_P(NcclStuckTest, TheErrorNamesTheRankThatHasDied) {
   const auto begin = std::chrono::steady_clock::now();
   for (int rank = 0; rank < victim; ++rank) {
     const std::string report = ReadAll(children[static_cast<std::size_t>(rank)].report.get());
-    EXPECT_LT(Since(begin), milliseconds(2000)) << "rank " << rank;
+    EXPECT_LT(Since(begin), milliseconds(3000)) << "rank " << rank;  // half a second on an idle machine
     EXPECT_NE(
         report.find("rank " + std::to_string(victim) + " (pid " + std::to_string(dead) + ") was killed"),
         std::string::npos)

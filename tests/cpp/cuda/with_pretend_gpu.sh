@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs a program that opens CUDA's driver, with the pretend GPU in its place:
 # with_pretend_gpu.sh [--nccl NCCL] MAKE_FOLDER LIBRARY PROGRAM [ARGUMENT]...
-# With NCCL, there are a pretend NCCL and four devices, too.
+# With NCCL, there are a pretend NCCL and four devices, too, unless PRETEND_GPU_DEVICES says how many.
 set -eu
 nccl=()
 if [ "$1" = --nccl ]; then

@@ -69,7 +69,9 @@ ncclResult_t Group::Run() {
     const auto& communicator = calls.communicator;
     Tell(*communicator, 0);
     if (communicator->blocking) {
-      EnqueueLaunch(communicator, std::move(calls.parts), std::move(calls.streams));
+      const ncclResult_t error =
+          EnqueueLaunch(communicator, std::move(calls.parts), std::move(calls.streams));
+      if (error != ncclSuccess) return error;
       continue;
     }
     auto parts = std::make_shared<std::vector<Part>>(std::move(calls.parts));

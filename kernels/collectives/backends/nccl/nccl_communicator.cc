@@ -1,6 +1,8 @@
 #include "kernels/collectives/backends/nccl/nccl_communicator.h"
 
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "kernels/common/thread.h"
 
@@ -83,6 +85,18 @@ Status Communicator::Poll(bool* ready) {
   if (status.ok()) status = Note("a call that NCCL had begun", state);
   *ready = status.ok() && !in_progress_;
   return status;
+}
+
+// The first calls of a kind connect the ranks, and take longer than the limit; that is no error.
+Status Communicator::AwaitLaunch() {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+  for (;;) {
+    const bool last = std::chrono::steady_clock::now() >= limit;
+    bool ready = false;
+    Status status = Poll(&ready);
+    if (!status.ok() || ready || last) return status;
+    std::this_thread::yield();  // NCCL's thread may need this core
+  }
 }
 
 // A program has few factors, or one that changes all the time.

@@ -90,6 +90,10 @@ class Communicator {
   // others; that it was aborted.
   Status Poll(bool* ready);
 
+  // As Poll, but it waits up to 100 us until nothing is in progress: NCCL puts a group on the stream in a
+  // thread of its own, which takes less than the shortest sleep.
+  Status AwaitLaunch();
+
   // Makes the calls, in one group, on `stream` of the device. All ranks enqueue groups that fit together, in
   // the same order. The memory stays valid until the stream has come past them. Errors: Internal, also if
   // something is in progress; then nothing was enqueued, or the communicator is to be aborted.

@@ -9,14 +9,16 @@
 // after the other on a GPU (nccl_turns.h). When an output is written is known from its order's
 // `writes` (kernels/cuda/device.h).
 //
-// NCCL's communicator is made for the first batch. A failed step ends it if a rank has calls on its stream
-// that others will never make; the next batch makes another one. Batches that were complete by then are
+// NCCL's communicator is made and proven before the first batch is planned (nccl_start.h); if that fails, the
+// engine takes another way. A failed step ends it if a rank has calls on its stream that others will never
+// make; the next batch makes another one. Batches that were complete by then are
 // waited for first, on all ranks, and succeed (nccl_meeting.h); so it is at the end of the transfer. The end
 // of the job ends the communicator at once, and those batches end with an error, since a rank may have died
 // in the middle of them. Between hosts, a failed step has no batches that are not complete.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +33,7 @@
 #include "kernels/collectives/backends/nccl/nccl_library.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
+#include "kernels/collectives/backends/nccl/nccl_start.h"
 #include "kernels/collectives/backends/nccl/nccl_turns.h"
 #include "kernels/collectives/transfer.h"
 #include "kernels/common/rank_id.h"
@@ -54,10 +57,14 @@ class NcclTransfer : public Transfer {
   static const Library* SharedLibrary(const std::string& path, Status* status);
 
   bool Takes(const ResolvedRequest& request) const override { return request.on_devices; }
+  Readiness Prepare(const ResolvedRequest& request) override;
+  // Whether Prepare has refused, and this moves nothing any more. Any thread.
+  bool refused() const { return refused_.load(std::memory_order_acquire); }
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
   bool done() const override { return done_; }
-  bool polls() const override { return !done_; }
+  bool polls() const override { return starting_ || !done_; }
+  bool busy() const override;
   void Complete() override;
   void Watch() override;
   void Abandon(const Status* job_end) override;
@@ -68,9 +75,6 @@ class NcclTransfer : public Transfer {
   class Session;
 
   bool Report(const Status& error);
-  Status Meet();
-  Status MeetOnHost(const Library& library, bool* met, HostsMeeting::Agreed* agreed);
-  Status MeetHosts(const Library& library, bool* met, HostsMeeting::Agreed* agreed);
   Status Open(cuda::Device* device);
   Status Enqueue();
   void Retire();
@@ -88,6 +92,8 @@ class NcclTransfer : public Transfer {
   std::size_t enqueued_ = 0;  // so many of them are on the stream
   DeviceUses uses_;           // of those
   bool done_ = true;
+  bool starting_ = false;  // the start has not ended for all requests of a batch
+  std::atomic<bool> refused_{false};
 
   Status error_;  // of NCCL, not reported yet
   std::chrono::steady_clock::time_point error_since_;
@@ -95,11 +101,11 @@ class NcclTransfer : public Transfer {
   std::uint64_t complete_ = 0;                   // so many batches were; the same on all members
   std::uint64_t number_ = 0;                     // of NCCL's communicator in use, or to be made
   std::shared_ptr<Session> session_;             // nullptr until the first batch
-  bool all_pack_ = false;                        // of that communicator
   std::unique_ptr<Packer> packer_;               // nullptr: this rank cannot pack
   std::vector<std::weak_ptr<Session>> retired_;  // since a failed step; batches that were complete use them
-  std::unique_ptr<cuda::OwnStream> stream_;      // its thread uses the sessions
-  Turns::Line line_;                             // last: it uses the stream
+  std::shared_ptr<cuda::OwnStream> stream_;      // its thread uses the sessions
+  Start start_;
+  Turns::Line line_;  // last: it uses the stream
 };
 
 }  // namespace tf_smddp::nccl
