@@ -62,8 +62,9 @@ def on_hosts(launcher: tuple[str, str], named: Sequence[hosts.Host], ranks_each:
 
 
 def environment(environ: Mapping[str, str], limit: float) -> dict[str, str]:
-    """Returns the environment of the test: ranks that wait say so before the limit."""
+    """Returns the environment of the test: what waits or hangs is noticed before the limit."""
     return {
+        "SMDDP_NCCL_TIMEOUT": str(max(1, int(min(60, limit / 3)))),
         "SMDDP_BOOTSTRAP_TIMEOUT": str(max(1, int(limit * 2 / 3))),
         "SMDDP_STALL_WARNING": f"{max(1, int(limit / 6))}",
         **environ,
@@ -129,7 +130,7 @@ def result(
         devices: dict[str, list[str]] = {}
         for each in ranks:
             devices.setdefault(each["host"], []).append(each["device"])
-        places = [f"{host} ({', '.join(dict.fromkeys(names))})" for host, names in devices.items()]
+        places = [f"{host} ({_span(names)})" for host, names in devices.items()]
         text = f"{num_ranks} ranks on {', '.join(places)}: {ranks[0]['right']}"
         if not through_nccl:
             return [Finding(topic, text), *notes]
@@ -153,3 +154,9 @@ def result(
         remedy = "leave NCCL more memory: set memory growth in scripts, or start jobs with 'smddprun -x "
         remedy += "TF_DEVICE_MIN_SYS_MEMORY_IN_MB=6144 ...'"
     return [Finding(topic, f"{text}\n{ended.excerpt()}".rstrip(), remedy), *notes]
+
+
+def _span(devices: Sequence[str]) -> str:
+    """Returns 'GPU:0', 'GPU:0, GPU:1', or 'GPU:0 to GPU:7'."""
+    different = list(dict.fromkeys(devices))
+    return ", ".join(different) if len(different) <= 2 else f"{different[0]} to {different[-1]}"

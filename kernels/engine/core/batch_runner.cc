@@ -23,6 +23,7 @@ void BatchRunner::Start(LogReader::Batch batch) {
   moving_ = {};
   total_units_ = 0;
   planned_ = false;
+  no_memory_until_ = {};
   batch_state_ = &group_->table().BatchAt(batch.front());
   batch_ = std::move(batch);
   if (!ResolveAll(batch_)) {
@@ -36,8 +37,9 @@ void BatchRunner::Start(LogReader::Batch batch) {
            // part
 }
 
-// Begins to move the batch, when all that is bounced late is there. False before that.
+// Begins to move the batch, when all that is bounced late is there, and all outputs are. False before that.
 bool BatchRunner::Plan() {
+  if (Clock::now() < no_memory_until_) return false;
   bool settled = true;
   for (Item& item : items_) {
     const std::shared_ptr<BounceBuffer>& bounce = item.pending->input_bounce;
@@ -106,7 +108,7 @@ bool BatchRunner::ResolveAll(const LogReader::Batch& batch) {
 bool BatchRunner::Settle(Item* item) {
   if (item->settled) return true;
   PendingRequest* const pending = item->pending.get();
-  if (pending->input_bounce != nullptr && pending->cell.input_offset == kOnDevice) {
+  if (wired_ && pending->input_bounce != nullptr && pending->cell.input_offset == kOnDevice) {
     Cell* const cell = &pending->cell;
     cell->input_offset = communicator_->job().arena().OffsetOf(pending->span, pending->bytes);
     cell->output_offset = item->resolved.all_outputs() ? cell->input_offset : 0;
@@ -145,6 +147,11 @@ bool BatchRunner::ResolveOne(Item* item) {
   if (status.ok() && !item->settled) return true;
   if (status.ok() && !resolved.all_outputs()) {
     status = request.allocate(resolved.collective->OutputRows(resolved.call, resolved.self), &output);
+    if (status.code() == StatusCode::kNoMemoryNow && Clock::now() < begin_ + kMemoryPatience) {
+      no_memory_until_ = Clock::now() + kMemoryPause;
+      item->settled = false;
+      return true;
+    }
     if (status.ok() && !request.output.on_host() && !resolved.on_devices)
       status = BounceOutput(resolved, item->pending.get(), &output);
     // It is no damage when this rank has no room.
@@ -279,6 +286,7 @@ void BatchRunner::FailAlone(const Item& item) {
 
 bool BatchRunner::polls() const {
   const auto polls = [](const auto& transfer) { return transfer->polls(); };
+  if (running() && !planned_ && no_memory_until_ != Clock::time_point()) return true;
   return running() && std::any_of(transfers_.begin(), transfers_.end(), polls);
 }
 

@@ -115,6 +115,7 @@ class BatchRunner {
   std::vector<Item> items_;
   BatchState* batch_state_ = nullptr;
   bool planned_ = false;
+  Clock::time_point no_memory_until_;  // for an output; then it is tried again
   std::uint64_t total_units_ = 0;
   Clock::time_point begin_;
   Clock::duration moving_{};
