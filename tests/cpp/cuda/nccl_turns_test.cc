@@ -194,6 +194,7 @@ struct OneRank {
     view.turn_record = &host->records[0];
     view.fail_job = [](const std::string& text) { ADD_FAILURE() << text; };
     view.job_error = [] { return Status(); };
+    view.wake = [] {};
     return view;
   }
 
