@@ -21,7 +21,8 @@ _lock = threading.Lock()
 _owner_pid: int | None = None
 # The process whose end is watched: the one that has called init() first, whether or not that succeeded.
 _watched_pid: int | None = None
-# Called after the engine has begun, and before and after it ends, for modules that do something then.
+# Called before and after the engine has begun, and before and after it ends, for modules that do something.
+before_init: List[Callable[[], None]] = []
 after_init: List[Callable[[], None]] = []
 before_shutdown: List[Callable[[], None]] = []
 at_shutdown: List[Callable[[], None]] = []
@@ -56,6 +57,9 @@ def init() -> None:
                 f"{library.front_end}.is_initialized() first."
             )
         _watch_the_end()
+        for prepare in before_init:
+            prepare()
+        settings.keep_nccl_deterministic()
         try:
             with process_manager.running():
                 library.check_in_thread(engine().smddp_init, *library.places())

@@ -1,4 +1,4 @@
-"""Mistakes in the environment variables of a job.
+"""Mistakes in the environment variables of a job, and a variable of NCCL's that follows from ours.
 
 A setting whose name has a typing error would change nothing, without a word.
 """
@@ -6,10 +6,12 @@ A setting whose name has a typing error would change nothing, without a word.
 from __future__ import annotations
 
 import difflib
+import os
 import warnings
 from typing import Iterable
 
 PREFIX = "SMDDP_"
+DETERMINISTIC = "SMDDP_DETERMINISTIC"
 # Those of docs/configuration.md. `SMDDP_TEST_...` are for tests.
 KNOWN = frozenset(
     PREFIX + name
@@ -25,12 +27,14 @@ KNOWN = frozenset(
         "SMALL_BYTES",
         "CHUNK_BYTES",
         "TABLE_SLOTS",
+        "DETERMINISTIC",
         "ARENA_BYTES",
         "BOOTSTRAP_TIMEOUT",
         "STALL_WARNING",
         "STALL_TIMEOUT",
         "HOST_TIMEOUT",
         "NCCL",
+        "NCCL_TIMEOUT",
         "NCCL_LIBRARY",
         "MPI_LIBRARY",
         "LOG_LEVEL",
@@ -61,3 +65,12 @@ def warn_about_unknown(names: Iterable[str]) -> None:
         warnings.warn(
             f"tf_smddp knows no environment variable {name}, so it changes nothing. {remedy}", stacklevel=3
         )
+
+
+def keep_nccl_deterministic() -> None:
+    """Where the reductions are to be deterministic, keeps NCCL from those that switches do (NVLS, CollNet).
+
+    The order in which a switch adds is not the same each time. A ring's is.
+    """
+    if os.environ.get(DETERMINISTIC) == "1":
+        os.environ.setdefault("NCCL_ALGO", "Ring")

@@ -128,13 +128,13 @@ def _launch_on_hosts(
 
     `notes`: as in `_launch`.
     """
-    from smddprun import cores, mpi
+    from smddprun import cores, gpus, mpi
 
     if len(dealt) == 1 and hosts.is_this_one(dealt[0]):
         return _launch(chosen._replace(num_ranks=dealt[0].slots), words, environ, notes)
     threads = chosen.threads_per_rank or cores.fair_share(cores.usable(), dealt[0].slots)
     job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
-    job_environ = environment.with_exports(job_environ, chosen.exports)
+    job_environ = gpus.with_settings(environment.with_exports(job_environ, chosen.exports), dealt[0].slots)
     job_environ = mpi.with_ways_to_hosts(job_environ, chosen)
     try:
         program, family = mpi.find_launcher(job_environ)
@@ -209,7 +209,7 @@ def _replace_this_process(words: list[str], environ: Mapping[str, str]) -> None:
 def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str, str], notes: bool) -> int:
     """Runs a job on this host. `notes`: write what the user may want to know before it starts."""
     try:
-        from smddprun import cores, job, outputs, rank_notes, rendezvous, reports, signals, sinks
+        from smddprun import cores, gpus, job, outputs, rank_notes, rendezvous, reports, signals, sinks
         from smddprun.guard import Guard
     except ModuleNotFoundError as error:
         return _fail(f"the Python package {error.name!r} is missing; pip install {error.name}", _CANNOT_START)
@@ -223,6 +223,7 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
     threads = chosen.threads_per_rank or cores.fair_share(usable, num_ranks)
     job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
     job_environ = environment.with_exports(job_environ, chosen.exports)  # -x overrides what is computed above
+    job_environ = gpus.with_settings(job_environ, num_ranks)
     job_id = environment.new_job_id(environ, os.urandom(8).hex())
     try:
         # All users see its name, and the job's id is not for them.

@@ -43,8 +43,8 @@ without GPUs, a rank for each two cores.
   --summary                   print a table at the end: what each rank has sent, and how long it has waited
   -q, --quiet                 show the output of rank 0 only, and no notes; a rank that fails is reported
   -v, --verbose               report what is started, and how each rank ends
-  --check                     run no command: say what this host or the named ones have, test them with two
-                              ranks or one on each host, and name each problem with its remedy
+  --check                     run no command: say what this host or the named ones have, test them with a rank
+                              for each GPU, or else two or one on each host; name each problem with its remedy
   -m MODULE                   run a Python module, as python -m does; the rest are its arguments
   --completion                print a script that completes options in bash: eval "$(smddprun --completion)"
   --version, -h, --help       print the version, or this text

@@ -17,8 +17,9 @@ from typing import Iterator, List, Tuple, Union
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
 HEADING = re.compile(r"^### (tf_smddp\.[\w.]+)$\n", re.MULTILINE)
-# Methods that Keras and sessions call are no part of the reference.
-NOT_SHOWN = re.compile(r"_|on_|(set_model|begin|end|after_create_session)$")
+# Methods that Keras, sessions and our modules call are no part of the reference; nor are a wrapped tape's.
+NOT_SHOWN = re.compile(r"_|on_|(set_model|begin|end|after_create_session|check_included)$")
+WRAPPED = "As `tf.GradientTape."
 SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields):")
 ENTRY = re.compile(r"([\w*][\w.*, ]*): (.*)")
 
@@ -112,7 +113,7 @@ def entry(name: str) -> str:
         text = ast.get_docstring(each)
         if each.name == "__init__" and text:
             parts[:1] = [signature(short, each, True), parts[0], markdown(text)]
-        elif text and not NOT_SHOWN.match(each.name):
+        elif text and not NOT_SHOWN.match(each.name) and not text.startswith(WRAPPED):
             is_property = any(ast.unparse(mark) == "property" for mark in each.decorator_list)
             shown = f"`{each.name}`\n" if is_property else signature(each.name, each, True)
             parts.append(f"#### {short}.{each.name}\n\n{shown}\n{markdown(text)}")

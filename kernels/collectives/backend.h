@@ -50,6 +50,7 @@ struct CommunicatorView {
   // end.
   std::function<void(const std::string& text)> fail_job;
   std::function<Status()> job_error;  // with which it has ended; OK if it has not
+  std::function<void()> wake;         // wakes this rank's progress thread
 
   int num_members() const { return static_cast<int>(members.size()); }
   RankId rank() const { return RankId(members[self.index()]); }
@@ -70,6 +71,10 @@ class DeviceKeeper {
   // of them once each has kept a request, and hosts with different numbers do not fit. Returns 0 as long as
   // that is not known, and when it will never be; then *without is set to a rank because of which.
   virtual std::uint32_t Version(RankId* without) const = 0;
+
+  // Whether the transfer has refused what was kept (Transfer::Prepare), and the members keep nothing any
+  // more.
+  virtual bool Refused() const = 0;
 };
 
 class Backend {
@@ -87,6 +92,10 @@ class Backend {
   };
   // This rank joins a communicator; it outlives the parts.
   virtual Parts Join(const CommunicatorView& communicator) = 0;
+
+  // The job has ended. Begins to end all work on devices that may wait for other ranks, of all communicators
+  // of this rank. It waits for nothing, and may be called again. Any thread.
+  virtual void EndWork() {}
 };
 
 using Backends = std::vector<std::unique_ptr<Backend>>;

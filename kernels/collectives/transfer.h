@@ -4,10 +4,10 @@
 // and backends/. A transfer never waits: Step does what can be done now, so any thread may drive it, and an
 // abort is noticed between two steps.
 //
-// Life, once for each batch that has requests for it: Plan -> Step, until done() -> Complete, when all ranks
-// have done their part -> Plan for the next batch. Abandon and then Reset, between batches or in the middle
-// of one, end an incarnation; in between, one rank of the host calls Renew. One thread at a time calls all of
-// it.
+// Life, once for each batch that has requests for it: Prepare -> Plan -> Step, until done() -> Complete, when
+// all ranks have done their part -> Plan for the next batch. Abandon and then Reset, between batches or in
+// the middle of one, end an incarnation; in between, one rank of the host calls Renew. One thread at a time
+// calls all of it.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_TRANSFER_H_
 
@@ -27,6 +27,12 @@ class Transfer {
   // Whether it moves this request, if no transfer before it takes it. It follows from what all ranks see in
   // the table, so all of them choose alike.
   virtual bool Takes(const ResolvedRequest& request) const = 0;
+
+  // Whether it can plan a batch with this request, which it takes. kRefused is for tensors on devices: it
+  // cannot move such ones any more. All ranks find so for the same request, their keepers say it (backend.h),
+  // and the engine resolves the request again.
+  enum class Readiness { kReady, kNotYet, kRefused };
+  virtual Readiness Prepare(const ResolvedRequest& /*request*/) { return Readiness::kReady; }
 
   // Takes the requests of the next batch that this transfer is to move; all ranks get the same ones in the
   // same order. They, the tensors and `batch` stay valid until done(), or until Reset. Returns the number of
@@ -48,6 +54,11 @@ class Transfer {
   // Whether Step may have something to do soon, of which no other rank will tell. It is called again within
   // some ten microseconds then.
   virtual bool polls() const { return false; }
+
+  // Whether a device has so much to do for batches that have ended as complete that the next one would only
+  // wait there. That ends by itself, whatever this rank or others do, and then CommunicatorView::wake is
+  // called.
+  virtual bool busy() const { return false; }
 
   // The batch has ended as complete: all units of all ranks are done.
   virtual void Complete() {}

@@ -46,6 +46,17 @@ Status ReadSwitch(const Lookup& lookup, const char* name, bool* value) {
   return InvalidArgument(std::string(name) + "='" + text + "' is not 0 or 1");
 }
 
+Status ReadNccl(const Lookup& lookup, Config* config) {
+  const char* const blocking = lookup("NCCL_COMM_BLOCKING");
+  config->nccl_blocks = blocking != nullptr && std::string(blocking) == "1";
+  const char* text = lookup("SMDDP_NCCL");
+  if (text == nullptr) return {};
+  config->nccl = std::string(text) != "0";
+  config->nccl_required = std::string(text) == "required";
+  if (!config->nccl || config->nccl_required || std::string(text) == "1") return {};
+  return InvalidArgument(std::string("SMDDP_NCCL='") + text + "' is not one of 0, 1, required");
+}
+
 Status ReadLogLevel(const Lookup& lookup, int* level) {
   constexpr const char* kNames[] = {"debug", "info", "warning", "error", "none"};
   const char* text = lookup("SMDDP_LOG_LEVEL");
@@ -120,6 +131,7 @@ Status ValidateConfig(const Config& config) {
       CheckRange("SMDDP_STALL_WARNING, in milliseconds,", config.stall_warning_ms, 0, kLongestStall),
       CheckRange("SMDDP_STALL_TIMEOUT, in milliseconds,", config.stall_timeout_ms, 0, kLongestStall),
       CheckRange("SMDDP_HOST_TIMEOUT, in milliseconds,", config.host_timeout_ms, 0, kLongestStall),
+      CheckRange("SMDDP_NCCL_TIMEOUT, in milliseconds,", config.nccl_timeout_ms, 0, kLongestStall),
       CheckRange("SMDDP_LOG_LEVEL", config.log_level, 0, 4),
       CheckRange("SMDDP_TEST_TRANSFER_DELAY_MS", config.test_transfer_delay_ms, 0, 60'000),
       CheckRange("SMDDP_TEST_GROUPED_HOSTS", config.test_grouped_hosts, 0, 1 << 20),
@@ -152,19 +164,22 @@ Status ReadConfig(const Lookup& lookup, Config* config) {
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_SMALL_BYTES", &config->small_bytes);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_CHUNK_BYTES", &config->chunk_bytes);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_TABLE_SLOTS", &config->table_slots);
+  if (status.ok()) status = ReadSwitch(lookup, "SMDDP_DETERMINISTIC", &config->deterministic);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_ARENA_BYTES", &config->arena_bytes);
   config->arena_bytes_given = lookup("SMDDP_ARENA_BYTES") != nullptr;
   if (status.ok()) status = ReadInt(lookup, "SMDDP_BOOTSTRAP_TIMEOUT", &config->bootstrap_timeout_seconds);
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_WARNING", &config->stall_warning_ms);
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_STALL_TIMEOUT", &config->stall_timeout_ms);
   if (status.ok()) status = ReadSeconds(lookup, "SMDDP_HOST_TIMEOUT", &config->host_timeout_ms);
-  if (status.ok()) status = ReadSwitch(lookup, "SMDDP_NCCL", &config->nccl);
+  if (status.ok()) status = ReadNccl(lookup, config);
+  if (status.ok()) status = ReadSeconds(lookup, "SMDDP_NCCL_TIMEOUT", &config->nccl_timeout_ms);
   ReadText(lookup, "SMDDP_NCCL_LIBRARY", &config->nccl_library);
   ReadText(lookup, "SMDDP_MPI_LIBRARY", &config->mpi_library);
   if (status.ok()) status = ReadLogLevel(lookup, &config->log_level);
   if (status.ok()) {
     status = ReadInteger(lookup, "SMDDP_TEST_TRANSFER_DELAY_MS", &config->test_transfer_delay_ms);
   }
+  if (status.ok()) status = ReadSwitch(lookup, "SMDDP_TEST_OWN_GPU", &config->test_own_gpu);
   if (status.ok()) status = ReadInteger(lookup, "SMDDP_TEST_GROUPED_HOSTS", &config->test_grouped_hosts);
   // With it, Python's check looks at gradients, too (periodic_check.py), or the user wants none.
   config->check_gradients = lookup("SMDDP_CHECK_EVERY") == nullptr;

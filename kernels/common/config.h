@@ -47,6 +47,8 @@ struct Config {
   std::int64_t chunk_bytes = 512 << 10;      // the piece that one thread reduces at a time; a multiple of 128
   std::int64_t table_slots = 131072;         // distinct keys of one job; a power of two
 
+  bool deterministic = false;  // each reduction gives the same bits in each run
+
   // These may differ between ranks.
   std::int64_t arena_bytes = 0;    // of address space; 0 for as much as the machine has memory
   bool arena_bytes_given = false;  // the user chose arena_bytes, which no limit of the system lowers then
@@ -55,13 +57,17 @@ struct Config {
   std::int64_t host_timeout_ms = 30'000;    // a host that is silent for so long is lost; 0 for never
   std::int64_t stall_timeout_ms = 600'000;  // a longer wait without progress ends the job; 0 for never
   bool nccl = true;                         // tensors of GPUs are reduced by NCCL, where it is there
+  bool nccl_required = false;               // and where it is not, the job ends
+  bool nccl_blocks = false;                 // NCCL_COMM_BLOCKING, which NCCL obeys before its callers
+  std::int64_t nccl_timeout_ms = 60'000;    // NCCL is not used if its start takes longer; 0 for never
   std::string nccl_library;                 // its path; empty for what the system finds
   std::string mpi_library;                  // likewise, where the ranks are on several hosts
   int log_level = 2;                        // a LogLevel
   bool check_gradients = true;     // now and then, for what is not finite (engine/core/gradient_check.h)
   bool test_strict = kDebugBuild;  // for tests: a lost wake-up, which only costs time, is an error
   std::int64_t test_transfer_delay_ms = 0;  // for tests: each tensor of a batch takes so much longer
-  std::int64_t test_grouped_hosts = 0;      // for tests: so many hosts exchange all in groups; 0 for the rule
+  bool test_own_gpu = false;  // for tests: ranks that share a GPU use NCCL, as if each had one of its own
+  std::int64_t test_grouped_hosts = 0;  // for tests: so many hosts exchange all in groups; 0 for the rule
 };
 
 // The smallest arena.

@@ -18,6 +18,7 @@ enum class StatusCode {
   kInternal,            // something failed: a peer died, ranks disagree, or the system refused something
   kCorrupt,             // shared memory is damaged, so the job cannot go on
   kDeviceLost,          // a device of this rank is of no more use to this process, so the job cannot go on
+  kNoMemoryNow,         // there is no memory at the moment; others may soon give some back
 };
 
 class Status {

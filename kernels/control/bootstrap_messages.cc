@@ -24,6 +24,7 @@ Hello MakeHello(const Config& config, std::uint64_t token, std::uint64_t arena_b
           config.small_bytes,
           config.chunk_bytes,
           config.table_slots,
+          config.deterministic ? 1 : 0,
           arena_bytes};
 }
 
@@ -61,6 +62,9 @@ Status CheckHello(const Hello& theirs, const Hello& ours) {
   }
   if (theirs.table_slots != ours.table_slots) {
     return SettingDiffers("SMDDP_TABLE_SLOTS", theirs.rank, theirs.table_slots, ours.table_slots);
+  }
+  if (theirs.deterministic != ours.deterministic) {
+    return SettingDiffers("SMDDP_DETERMINISTIC", theirs.rank, theirs.deterministic, ours.deterministic);
   }
   return {};
 }

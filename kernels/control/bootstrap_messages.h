@@ -13,8 +13,8 @@
 
 namespace tf_smddp {
 
-// "Hello2". It must change when any of these messages does.
-constexpr std::uint64_t kHelloMagic = 0x326f6c6c6548u;
+// "Hello3". It must change when any of these messages does.
+constexpr std::uint64_t kHelloMagic = 0x336f6c6c6548u;
 
 struct Hello {
   std::uint64_t magic;
@@ -25,6 +25,7 @@ struct Hello {
   std::int64_t small_bytes;
   std::int64_t chunk_bytes;
   std::int64_t table_slots;
+  std::int64_t deterministic;
   std::uint64_t arena_bytes;
 };
 

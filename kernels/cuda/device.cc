@@ -18,6 +18,15 @@ std::uint64_t NumberOf(const Uuid& uuid) {
   return number == 0 ? 1 : number;
 }
 
+// The digits of a PCI address as one number, which is not 0.
+std::uint64_t BoardOf(const std::string& bus) {
+  std::uint64_t number = 1;
+  for (const char digit : bus) {
+    if (digit != ':' && digit != '.') number = number * 31 + static_cast<unsigned char>(digit);
+  }
+  return number;
+}
+
 }  // namespace
 
 Status Device::Of(Stream compute, Device** device) {
@@ -46,8 +55,11 @@ Status Device::Open() {
   Status status = driver_->Check("cuCtxGetDevice", driver_->CtxGetDevice(&number_));
   if (status.ok()) status = driver_->Check("cuDeviceGetUuid", driver_->DeviceGetUuid(&uuid_, number_));
   id_ = NumberOf(uuid_);
-  if (status.ok()) status = NewStream("smddp-from-gpu", &to_host_.stream);
-  if (status.ok()) status = NewStream("smddp-to-gpu", &to_device_.stream);
+  char bus[32] = "";  // "0000:65:00.0"
+  if (status.ok()) {
+    status = driver_->Check("cuDeviceGetPCIBusId", driver_->DeviceGetPCIBusId(bus, sizeof bus, number_));
+  }
+  board_ = BoardOf(bus);
   return status;
 }
 
@@ -83,7 +95,8 @@ template <typename Begin>
 Status Device::Put(CopyStream* on, const Order& order, Begin begin, Ended ended) {
   const CurrentContext current(driver_, context_);
   std::lock_guard<std::mutex> lock(on->mu);
-  Status status = on->stream->WaitFor(order.Reached());
+  Status status = on->stream == nullptr ? NewStream(on->thread, &on->stream) : Status();
+  if (status.ok()) status = on->stream->WaitFor(order.Reached());
   if (status.ok()) status = begin(on->stream->handle());
   return status.ok() ? on->stream->WhenReached(std::move(ended)) : status;
 }

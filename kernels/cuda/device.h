@@ -3,7 +3,8 @@
 // Place in the stack: above driver.h and event_waiter.h; a MemoryKind (kernels/memory/buffer.h).
 //
 // TensorFlow computes on a stream of its own, the *compute stream*. Our copies have two other streams, one
-// for each direction, so that they and the computation run beside each other:
+// for each direction, so that they and the computation run beside each other. They are made when they are
+// needed: streams beyond a few share the GPU's hardware queues.
 //   - A copy from the device waits for an event on the compute stream: the input is there.
 //   - A copy to the device waits for such an event, too. Where the output lies, kernels that came before may
 //     still read what lay there then: TensorFlow reuses memory in the order of its stream.
@@ -59,6 +60,7 @@ class Device : public MemoryKind {
   std::string Describe() const override;
   // Different for parts of a GPU (MIG), too.
   std::uint64_t id() const override { return id_; }
+  std::uint64_t board() const override { return board_; }
   Status CopyToHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status CopyFromHost(const void* from, void* to, std::uint64_t bytes, void* stream, Ended ended) override;
   Status Copy(const InputBuffer& from, const Buffer& to, std::uint64_t bytes, Ended ended) override;
@@ -69,8 +71,9 @@ class Device : public MemoryKind {
 
  private:
   struct CopyStream {
-    std::mutex mu;  // held while a copy and its event are put on the stream
-    std::unique_ptr<OwnStream> stream;
+    const char* thread;
+    std::mutex mu;                      // held while a copy and its event are put on the stream
+    std::unique_ptr<OwnStream> stream;  // made for the first copy
   };
 
   Device(const Driver* driver, Context context)
@@ -87,8 +90,8 @@ class Device : public MemoryKind {
   const std::shared_ptr<EventPool> events_;
   int number_ = 0;
   Uuid uuid_ = {};
-  std::uint64_t id_ = 0;
-  CopyStream to_host_, to_device_;
+  std::uint64_t id_ = 0, board_ = 0;
+  CopyStream to_host_{"smddp-from-gpu", {}, {}}, to_device_{"smddp-to-gpu", {}, {}};
 };
 
 }  // namespace tf_smddp::cuda

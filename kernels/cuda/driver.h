@@ -42,8 +42,10 @@ struct Driver {
   Result (*CtxPopCurrent)(Context*) = nullptr;
   Result (*CtxGetDevice)(int* device) = nullptr;
   Result (*DeviceGetUuid)(Uuid*, int device) = nullptr;
+  Result (*DeviceGetPCIBusId)(char* text, int bytes, int device) = nullptr;
   Result (*StreamGetCtx)(Stream, Context*) = nullptr;
-  Result (*StreamCreate)(Stream*, unsigned flags) = nullptr;
+  Result (*CtxGetStreamPriorityRange)(int* least, int* greatest) = nullptr;
+  Result (*StreamCreateWithPriority)(Stream*, unsigned flags, int priority) = nullptr;
   Result (*StreamDestroy)(Stream) = nullptr;
   Result (*StreamWaitEvent)(Stream, EventHandle, unsigned flags) = nullptr;
   Result (*EventCreate)(EventHandle*, unsigned flags) = nullptr;

@@ -10,8 +10,12 @@ Status OwnStream::Open(const Driver* driver, Context context, std::shared_ptr<Ev
                        const char* thread, std::unique_ptr<OwnStream>* opened) {
   const CurrentContext current(driver, context);
   std::unique_ptr<OwnStream> opening(new OwnStream(driver, context, std::move(events)));
-  const Status status =
-      driver->Check("cuStreamCreate", driver->StreamCreate(&opening->stream_, kStreamNonBlocking));
+  int least = 0, greatest = 0;
+  Status status =
+      driver->Check("cuCtxGetStreamPriorityRange", driver->CtxGetStreamPriorityRange(&least, &greatest));
+  if (!status.ok()) return status;
+  status = driver->Check("cuStreamCreateWithPriority",
+                         driver->StreamCreateWithPriority(&opening->stream_, kStreamNonBlocking, greatest));
   if (!status.ok()) return status;
   try {
     opening->waiter_ = std::make_unique<EventWaiter>(driver, context, thread);

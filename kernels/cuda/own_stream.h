@@ -1,4 +1,7 @@
 // OwnStream: a stream of ours on a device, and the thread that waits for what is there.
+//
+// It has the greatest priority. While a large kernel computes, what is on the stream gets the next
+// multiprocessor that becomes free: other ranks wait for it.
 #ifndef TF_SMDDP_KERNELS_CUDA_OWN_STREAM_H_
 #define TF_SMDDP_KERNELS_CUDA_OWN_STREAM_H_
 

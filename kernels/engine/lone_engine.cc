@@ -1,7 +1,9 @@
 #include "kernels/engine/lone_engine.h"
 
 #include <future>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "kernels/collectives/collective.h"
 #include "kernels/control/job_segment.h"
@@ -57,7 +59,13 @@ Status Run(const Request& request) {
   Buffer output = request.output;
   Status status;
   if (collective.reach() == Collective::Reach::kOwnOutput) {
-    status = request.allocate(collective.OutputRows(call, ParticipantId(0)), &output.data);
+    const std::vector<std::int64_t> rows = collective.OutputRows(call, ParticipantId(0));
+    const Clock::time_point limit = Clock::now() + kMemoryPatience;
+    status = request.allocate(rows, &output.data);
+    while (status.code() == StatusCode::kNoMemoryNow && Clock::now() < limit) {
+      std::this_thread::sleep_for(kMemoryPause);
+      status = request.allocate(rows, &output.data);
+    }
   }
   const std::uint64_t count = collective.OutputCount(call, ParticipantId(0));
   if (!status.ok() || count == 0) return status;

@@ -2,6 +2,7 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_REQUEST_H_
 #define TF_SMDDP_KERNELS_ENGINE_REQUEST_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -50,10 +51,13 @@ using DoneCallback = std::function<void(const Status&)>;
 // Allocates an output whose shape is known only when all ranks have arrived. `rows` is how many rows of the
 // output come from each rank of the communicator, in their order (kReducescatter: one element, the rows of
 // this rank's shard); the output's first dimension is their sum. Sets *output, the address in memory of the
-// kind of Request::output, which may stay nullptr when there are no bytes. Called at most once, before
-// `done`, on the progress thread (in Submit, in a job of one rank): it must return quickly, and must not call
-// the engine. An error fails the request on all ranks.
+// kind of Request::output, which may stay nullptr when there are no bytes. Called before `done`, on the
+// progress thread (in Submit, in a job of one rank): it must return quickly, and must not call the engine. It
+// is called once, but after the error kNoMemoryNow again and again, for kMemoryPatience. An error fails the
+// request on all ranks.
 using AllocateOutput = std::function<Status(const std::vector<std::int64_t>& rows, void** output)>;
+inline constexpr std::chrono::seconds kMemoryPatience{10};  // that of TensorFlow's allocators
+inline constexpr std::chrono::milliseconds kMemoryPause{1};
 
 // The kind of caller of Engine::SubmitAndProgress.
 enum class Caller {

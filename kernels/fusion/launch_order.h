@@ -5,7 +5,16 @@
 // host have arrived reports it to the host's relay (kernels/engine/hosts/relay.h), and the relay appends in
 // the order of all hosts, and seals its batches where the head says. On one host, a batch is sealed by the
 // request that reaches the bucket cap or that stands alone, or by the first rank that runs out of sealed
-// work: a request never waits for company. Nothing is packed: a batch is a range of the log.
+// work: a request never waits for company where it could begin. Nothing is packed: a batch is a range of the
+// log.
+//
+// Note [A batch that fills]: where a device does the work, a rank is out of work for it when fewer than two
+// batches are there still, or when no request can come to the open batch (Progress::MoreMayCome). Before
+// that, the open batch could not begin anyway, since a device does its batches one after the other.
+// TensorFlow puts a whole backward pass on a GPU while that computes its first layers, so batches of a few
+// tensors each would be the rule. This cannot deadlock, and each rank decides for itself: the batches that it
+// counts have all their calls on the devices of all ranks, so they end without a request that is still to be
+// sealed, and their end wakes the rank (Transfer::busy). If one rank holds back, another one may seal.
 #ifndef TF_SMDDP_KERNELS_FUSION_LAUNCH_ORDER_H_
 #define TF_SMDDP_KERNELS_FUSION_LAUNCH_ORDER_H_
 

@@ -49,6 +49,8 @@ class MemoryKind {
 
   // The device, in all processes of the host; 0 if the memory is no device's.
   virtual std::uint64_t id() const { return 0; }
+  // A number of the board that it is on, or a part of (MIG), on this host; 0: it is not known.
+  virtual std::uint64_t board() const { return 0; }
 
   // Puts a copy of `bytes` bytes, at least one, on `stream`, behind all that was put there before. Does not
   // wait for it. If OK is returned, `ended` is called exactly once, perhaps before this returns, and the

@@ -35,6 +35,7 @@ Introduction OwnIntroduction(const Config& config) {
   own.small_bytes = config.small_bytes;
   own.chunk_bytes = config.chunk_bytes;
   own.table_slots = config.table_slots;
+  own.deterministic = config.deterministic ? 1 : 0;
   std::random_device random;
   own.run = std::uint64_t{random()} << 32 | random();
   return own;
@@ -58,6 +59,7 @@ Status CheckEqual(const Introduction& first, const Introduction& other) {
            std::tuple{"SMDDP_SMALL_BYTES", first.small_bytes, other.small_bytes},
            std::tuple{"SMDDP_CHUNK_BYTES", first.chunk_bytes, other.chunk_bytes},
            std::tuple{"SMDDP_TABLE_SLOTS", first.table_slots, other.table_slots},
+           std::tuple{"SMDDP_DETERMINISTIC", first.deterministic, other.deterministic},
        }) {
     if (one != two) return differ(name, std::to_string(one), std::to_string(two));
   }

@@ -31,6 +31,7 @@ struct Introduction {
   std::int64_t small_bytes = 0;
   std::int64_t chunk_bytes = 0;
   std::int64_t table_slots = 0;
+  std::int64_t deterministic = 0;
   std::uint64_t run = 0;    // random; rank 0's names the run
   std::uint64_t keeps = 1;  // it can go on to use the communicator over which the ranks meet
 };

@@ -58,6 +58,7 @@ smddp_result CResultOf(const Status& status) {
     case StatusCode::kFailedPrecondition:
       return SMDDP_FAILED_PRECONDITION;
     case StatusCode::kInternal:
+    case StatusCode::kNoMemoryNow:
       return SMDDP_INTERNAL;
     case StatusCode::kCorrupt:
       return SMDDP_CORRUPT;

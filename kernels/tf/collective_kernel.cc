@@ -176,7 +176,18 @@ void CollectiveKernel::AllocateOutputsLater(OpKernelContext* context, GpuTensors
     if (gpu != nullptr) request.output = gpu->Output(nullptr);
     request.allocate = [context, gpu, index, splits_output](const std::vector<std::int64_t>& rows,
                                                             void** output) {
-      absl::Status status;
+      // TensorFlow's allocators would wait for memory, but this thread has other things to do.
+      const tensorflow::AllocationAttributes at_once(/*retry_on_failure=*/false,
+                                                     /*allocation_will_be_logged=*/true, nullptr);
+      TensorShape shape = context->input(index).shape();
+      Tensor tensor;
+      absl::Status status =
+          shape.SetDimWithStatus(0, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+      if (status.ok()) {
+        status = context->allocate_temp(context->input(index).dtype(), shape, &tensor,
+                                        context->output_alloc_attr(index), at_once);
+      }
+      if (!status.ok()) return FromTensorFlow(status);
       if (splits_output >= 0) {
         Tensor* splits = nullptr;
         status = context->allocate_output(splits_output,
@@ -184,12 +195,8 @@ void CollectiveKernel::AllocateOutputsLater(OpKernelContext* context, GpuTensors
         if (!status.ok()) return FromTensorFlow(status);
         std::copy(rows.begin(), rows.end(), splits->flat<std::int64_t>().data());
       }
-      TensorShape shape = context->input(index).shape();
-      Tensor* tensor = nullptr;
-      status = shape.SetDimWithStatus(0, std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
-      if (status.ok()) status = context->allocate_output(index, shape, &tensor);
-      if (!status.ok()) return FromTensorFlow(status);
-      *output = const_cast<char*>(tensor->tensor_data().data());
+      *output = const_cast<char*>(tensor.tensor_data().data());
+      context->set_output(index, std::move(tensor));
       return gpu == nullptr ? Status() : gpu->Mark();
     };
     ++index;

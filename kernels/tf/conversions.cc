@@ -29,7 +29,9 @@ std::vector<std::int64_t> ToShape(const tensorflow::TensorShape& shape) {
 }
 
 Status FromTensorFlow(const absl::Status& status) {
-  return status.ok() ? Status() : Internal(std::string(status.message()));
+  if (status.ok()) return {};
+  const bool no_memory = absl::IsResourceExhausted(status);
+  return {no_memory ? StatusCode::kNoMemoryNow : StatusCode::kInternal, std::string(status.message())};
 }
 
 absl::Status ToTensorFlow(const Status& status) {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import socket
 from collections.abc import Mapping, Sequence
 from types import FrameType
+from typing import Callable
 
 from smddprun import environment, hosts, mpi
-from smddprun.check import findings, host_report, programs, self_tests
+from smddprun.check import findings, gpu_report, host_report, programs, self_tests
 from smddprun.check.findings import Finding, Report
 from smddprun.options import Options, UsageError
 
@@ -16,6 +18,8 @@ DEFAULT_LIMIT = 180.0
 # MPI's launcher has this time to end the ranks, beyond the limit.
 _LAUNCHER_SECONDS = 10.0
 _AT_ONCE = 8
+_SEE = "run 'python -c \"{}\"' to see why, and mend that first"
+_LOOK = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
 
 
 def run(chosen: Options, named: Sequence[hosts.Host], environ: Mapping[str, str]) -> int:
@@ -51,12 +55,11 @@ def run(chosen: Options, named: Sequence[hosts.Host], environ: Mapping[str, str]
 def _run(chosen: Options, named: Sequence[hosts.Host], environ: Mapping[str, str]) -> int:
     limit = DEFAULT_LIMIT if chosen.timeout is None else chosen.timeout
     environ = {"TF_CPP_MIN_LOG_LEVEL": "2", **environ}
-    final = self_tests.environment(environ, limit)
     if not named or (len(named) == 1 and hosts.is_this_one(named[0])):
         reports = [_report_here(environ, limit)]
         problems = _show_reports(reports)
-        words, count = self_tests.words_on_this_host(limit), self_tests.RANKS_ON_ONE_HOST
-        return _conclude(problems + _test(reports, words, final, count, limit, chosen.verbose))
+        start = self_tests.on_this_host
+        return _conclude(problems + _test(reports, start, environ, limit, chosen.verbose))
     try:
         launcher = mpi.find_launcher(environ)
     except mpi.LauncherError as error:
@@ -67,25 +70,31 @@ def _run(chosen: Options, named: Sequence[hosts.Host], environ: Mapping[str, str
     _print(f"through {launcher[0]} ({launcher[1]})")
     reports = _reports_of(launcher, named, environ, limit)
     problems = _show_reports(reports)
-    words = self_tests.words_on(launcher, named, final, limit)
-    final = mpi.launch_environment(launcher[1], Options(timeout=limit), final)
-    count = max(len(named), self_tests.RANKS_ON_ONE_HOST)
-    return _conclude(problems + _test(reports, words, final, count, limit, chosen.verbose))
+    start = functools.partial(self_tests.on_hosts, launcher, named)
+    return _conclude(problems + _test(reports, start, environ, limit, chosen.verbose))
 
 
 def _test(
     reports: Sequence[Report],
-    words: Sequence[str],
+    start: Callable[[int], self_tests.Start],
     environ: Mapping[str, str],
-    count: int,
     limit: float,
     verbose: bool,
 ) -> int:
-    """Runs the self test, unless it cannot start. Returns the number of problems."""
+    """Runs the self test, unless it cannot start. Returns the number of problems.
+
+    It has a rank for each GPU of a host. Without GPUs, it has two ranks, or one on each host.
+    """
     stopped = [report.host for report in reports if not report.can_start]
     if stopped:
         return _show([Finding("self test", f"not run, since no job can start on {', '.join(stopped)}")])
-    return _show(self_tests.run(words, environ, count, limit, verbose))
+    each = min(self_tests.MOST_RANKS, *(report.gpus for report in reports))
+    if each * len(reports) < 2:
+        each = 1 if len(reports) > 1 else self_tests.RANKS_WITHOUT_GPUS
+        nccl = False
+    else:
+        nccl = all(report.has_nccl for report in reports) and environ.get("SMDDP_NCCL", "1") != "0"
+    return _show(self_tests.run(start(each), environ, each * len(reports), limit, verbose, nccl))
 
 
 def _report_here(environ: Mapping[str, str], limit: float) -> Report:
@@ -129,14 +138,20 @@ def _report_from(host: str, ended: programs.Ended, limit: float, remedy: str) ->
     found = [finding for part in parts for finding in part.findings]
     if len(parts) < host_report.PARTS:
         why = f"{ended.why(limit)}\n{ended.excerpt()}".rstrip()
-        if parts:
-            text = f"the program that imports tf_smddp has failed: {why}"
-            run = "run 'python -c \"import tf_smddp\"' to see why, and mend that first"
-            found.append(Finding("libraries", text, run))
-        else:
-            found.append(Finding("report", f"none came from {host}: {why}", remedy))
+        topic, what, run = (
+            ("report", f"none came from {host}", remedy),
+            ("libraries", "the program that imports tf_smddp has failed", _SEE.format("import tf_smddp")),
+            (gpu_report.TOPIC, "the program that looks for GPUs has failed", _SEE.format(_LOOK)),
+        )[len(parts)]
+        found.append(Finding(topic, f"{what}: {why}", run))
     versions = {name: version for part in parts for name, version in part.versions.items()}
-    return Report(parts[0].host if parts else host, tuple(found), versions)
+    return Report(
+        parts[0].host if parts else host,
+        tuple(found),
+        versions,
+        max((part.gpus for part in parts), default=0),
+        any(part.has_nccl for part in parts),
+    )
 
 
 def _show_reports(reports: Sequence[Report]) -> int:

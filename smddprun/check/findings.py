@@ -38,11 +38,16 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The findings on one host. `versions` is compared between hosts; its keys are in `MUST_AGREE`."""
+    """The findings on one host. `versions` is compared between hosts; its keys are in `MUST_AGREE`.
+
+    `gpus` is how many ranks can have a GPU there. `has_nccl`: whether NCCL can join these.
+    """
 
     host: str
     findings: tuple[Finding, ...]
     versions: Mapping[str, str]
+    gpus: int = 0
+    has_nccl: bool = False
 
     @property
     def can_start(self) -> bool:
@@ -78,8 +83,8 @@ def decode(kind: str, output: str) -> list[Any]:
 
 def report_of(content: Any) -> Report:
     """Returns the report that was encoded, a tuple as JSON has it."""
-    host, findings, versions = content
-    return Report(host, tuple(Finding(*each) for each in findings), versions)
+    host, findings, *rest = content
+    return Report(host, tuple(Finding(*each) for each in findings), *rest)
 
 
 def disagreements(reports: Sequence[Report]) -> list[Finding]:

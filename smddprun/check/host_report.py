@@ -6,21 +6,30 @@ import os
 import socket
 
 from smddprun import environment
-from smddprun.check import findings, libraries, machine, versions
-from smddprun.check.findings import Finding, Report
+from smddprun.check import findings, gpu_report, libraries, machine, versions
+from smddprun.check.findings import Report
 
 KIND = "report"
-# It writes a report without TensorFlow first: to import TensorFlow may end or block the program.
-PARTS = 2
+# Each part may end or block the program: the second imports TensorFlow, the third has CUDA's driver begin.
+PARTS = 3
 
 
 def main() -> int:
     """Writes the parts of the report."""
     found, known = versions.find()
-    _write([*found, libraries.launcher(os.environ), *machine.find(os.environ)], known)
-    _write(*libraries.find(os.environ, environment.outer_launcher(os.environ) is not None))
+    _write(Report("", (*found, libraries.launcher(os.environ), *machine.find(os.environ)), known))
+    # TensorFlow says in warnings why it registers no GPU.
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "1"
+    found, known, nccl = libraries.find(os.environ, environment.outer_launcher(os.environ) is not None)
+    _write(Report("", tuple(found), known))
+    if nccl is None:  # no job can start, and the reason has been said
+        _write(Report("", (), {}))
+    else:
+        found, num_gpus, joined = gpu_report.find(os.environ, nccl)
+        _write(Report("", tuple(found), {}, num_gpus, joined))
     return 0
 
 
-def _write(found: list[Finding], known: dict[str, str]) -> None:
-    os.write(1, findings.encode(KIND, Report(socket.gethostname(), tuple(found), known)).encode())
+def _write(report: Report) -> None:
+    own = report._replace(host=socket.gethostname())
+    os.write(1, findings.encode(KIND, own).encode())

@@ -24,6 +24,8 @@ _START = (
 _ENDING_SECONDS = 10.0
 # The last line of a traceback, which launchers may have tagged.
 _ERROR = re.compile(r"(?<![\w.])[\w.]*(?:Error|Exception): .*")
+# TensorFlow's builds for GPUs write such lines as errors at each start, up to 2.17.
+_NOISE = re.compile(r"Unable to register cu\w+ factory")
 _FIRST_LINES, _LAST_LINES = 6, 8
 
 
@@ -46,9 +48,10 @@ class Ended(NamedTuple):
         return f"exit code {self.code}" if self.code >= 0 else f"ended by signal {-self.code}"
 
     def lines(self) -> list[str]:
-        """All that it has written for a person, stderr first, without empty lines."""
+        """All that it has written for a person, stderr first, without empty lines and TensorFlow's noise."""
         lines = (self.errors + "\n" + self.output).splitlines()
-        return [line.rstrip() for line in lines if line.strip() and findings.MARK not in line]
+        shown = (line.rstrip() for line in lines if findings.MARK not in line and not _NOISE.search(line))
+        return [line for line in shown if line]
 
     def excerpt(self) -> str:
         """The lines that a person needs: the last error of Python, or else its first and last lines."""

@@ -27,7 +27,7 @@ void TryHello(Input* input) {
   const bool same = theirs.magic == kHelloMagic && theirs.size == ours.size && theirs.rank >= 1 &&
                     theirs.rank < ours.size && theirs.bucket_cap_bytes == ours.bucket_cap_bytes &&
                     theirs.small_bytes == ours.small_bytes && theirs.chunk_bytes == ours.chunk_bytes &&
-                    theirs.table_slots == ours.table_slots;
+                    theirs.table_slots == ours.table_slots && theirs.deterministic == ours.deterministic;
   const Status status = CheckHello(theirs, ours);
   Require(status.ok() == same);
   Require(status.ok() || !status.message().empty());

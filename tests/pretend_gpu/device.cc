@@ -15,6 +15,8 @@ namespace {
 
 constexpr int kFirstPciBus = 0x10;
 
+int PciBusOf(int device) { return kFirstPciBus + device / GetSettings().slices; }
+
 }  // namespace
 
 bool IsDevice(int device) { return device >= 0 && device < GetSettings().devices; }
@@ -62,7 +64,7 @@ int AttributeOf(int attribute, int device) {
       {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32},
       {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
   };
-  if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) return kFirstPciBus + device;
+  if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) return PciBusOf(device);
   const auto found = table->find(attribute);
   if (found != table->end()) return found->second;
   Log("attribute %d is not in the table, so it is 0", attribute);
@@ -73,7 +75,7 @@ std::string NameOf(int) { return "Pretend GPU"; }
 
 std::string PciBusIdOf(int device) {
   char text[16];
-  std::snprintf(text, sizeof(text), "0000:%02x:00.0", kFirstPciBus + device);
+  std::snprintf(text, sizeof(text), "0000:%02x:00.0", PciBusOf(device));
   return text;
 }
 

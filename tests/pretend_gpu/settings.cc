@@ -7,6 +7,7 @@ namespace pretend_gpu {
 const Settings& GetSettings() {
   static const Settings* settings = new Settings{
       static_cast<int>(NumberVariable("PRETEND_GPU_DEVICES", 1, 0, 16)),
+      static_cast<int>(NumberVariable("PRETEND_GPU_SLICES", 1, 1, 16)),
       static_cast<std::size_t>(NumberVariable("PRETEND_GPU_MEMORY_MB", 2048, 1, 1 << 20)) << 20,
       TextVariable("PRETEND_GPU_POLICY", "random"),
       static_cast<std::uint64_t>(NumberVariable("PRETEND_GPU_SEED", 1, 0, 1L << 60)),
@@ -19,6 +20,7 @@ const Settings& GetSettings() {
       TextVariable("PRETEND_GPU_LEAVE_OUT", ""),
       static_cast<int>(NumberVariable("PRETEND_GPU_CUDNN", 9, 8, 9)),
       NumberVariable("PRETEND_GPU_LOG", 0, 0, 1) != 0,
+      NumberVariable("PRETEND_GPU_CONTEXT_LOCK", 0, 0, 1) != 0,
   };
   return *settings;
 }

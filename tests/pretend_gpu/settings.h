@@ -10,6 +10,7 @@ namespace pretend_gpu {
 
 struct Settings {
   int devices;               // PRETEND_GPU_DEVICES
+  int slices;                // PRETEND_GPU_SLICES: so many devices in a row are parts of one board
   std::size_t memory_bytes;  // of each device: PRETEND_GPU_MEMORY_MB
   std::string policy;        // PRETEND_GPU_POLICY, see policy.h
   std::uint64_t seed;        // PRETEND_GPU_SEED: for random delays and drawn moods
@@ -22,6 +23,7 @@ struct Settings {
   std::string leave_out;     // PRETEND_GPU_LEAVE_OUT: the wait that is not made, as it stands in that file
   int cudnn;                 // PRETEND_GPU_CUDNN: the major version that cuDNN says it has
   bool log;                  // PRETEND_GPU_LOG: each call of note goes to stderr
+  bool context_lock;         // PRETEND_GPU_CONTEXT_LOCK: whether calls that free or load lock their context
 };
 
 // Any thread. Ends the process if a variable has a value that cannot be read.

@@ -33,6 +33,27 @@ def test_tf_config_is_a_warning_of_one_rank():
     assert str(job).count("TF_CONFIG is set. tf_smddp does not read it") == 1, str(job)
 
 
+@pytest.mark.parametrize("there, hidden, lines", [(8, False, 1), (8, True, 0), (0, False, 0)])
+def test_gpus_that_tensorflow_does_not_see(there, hidden, lines):
+    """They are a warning at the first collective, of one rank, unless the script has hidden them by then."""
+    hide = 'os.environ["CUDA_VISIBLE_DEVICES"] = "-1"' if hidden else ""
+    files = f"[f'nvidia{{number}}' for number in range({there})]"
+    job = run_job(
+        2,
+        f"""
+from unittest import mock
+
+sdp.init()
+{hide}
+with mock.patch("smddprun.gpus.os.listdir", lambda folder: {files}):
+    for _ in range(2):
+        sdp.allreduce(tf.constant(1.0), 0, 1)
+""",
+    )
+    assert job.exit_code == 0, str(job)
+    assert str(job).count("NVIDIA GPUs, and TensorFlow sees none") == lines, str(job)
+
+
 def test_all_names_are_listed_where_there_is_no_near_one():
     with pytest.warns(UserWarning, match="SMDDP_ZYX.* There are SMDDP_ARENA_BYTES, .*, SMDDP_TMPDIR"):
         settings.warn_about_unknown(["SMDDP_ZYX", "SMDDP_RANK", "HOME"])

@@ -19,7 +19,7 @@ from typing import Any, Dict, Tuple
 
 import tensorflow as tf
 
-from smddp import library, runtime, uncaught
+from smddp import library, runtime, settings, uncaught
 from tf_smddp._base import tensorflow_private
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
@@ -90,9 +90,29 @@ def load() -> Tuple[Any, ctypes.CDLL]:
     tensorflow_private.never_convert("smddp", "tf_smddp")
     engine = library.engine()
     engine.tf_smddp_eager_ops.restype = engine.tf_smddp_next_ticket.restype = ctypes.c_uint64
+    runtime.before_init.append(_before_init)
     runtime.after_init.append(_after_init)
     runtime.at_shutdown.append(engine.tf_smddp_after_shutdown)
     return ops, engine
+
+
+def _before_init() -> None:
+    if tensorflow_private.ops_are_deterministic():
+        os.environ.setdefault(settings.DETERMINISTIC, "1")
+
+
+@functools.cache
+def warn_of_late_determinism() -> None:
+    """Warns once if TensorFlow's ops have become deterministic after `init`, and so NCCL's sums are not."""
+    if not tensorflow_private.ops_are_deterministic() or settings.DETERMINISTIC in os.environ:
+        return
+    if tf.config.list_physical_devices("GPU"):
+        warnings.warn(
+            "tf.config.experimental.enable_op_determinism() was called after init(), so what NCCL adds up on "
+            "GPUs may differ from run to run in the last bits. Call it before init(), on all ranks, or set "
+            f"{settings.DETERMINISTIC}=1.",
+            stacklevel=3,
+        )
 
 
 def _after_init() -> None:

@@ -15,6 +15,7 @@ from tensorflow.python.autograph.core import config as autograph_config
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import auto_control_deps, func_graph, op_def_registry
+from tensorflow.python.framework import config as framework_config
 from tensorflow.python.ops import (
     control_flow_ops,
     control_flow_util,
@@ -37,6 +38,11 @@ _WRAPPED = "_tf_smddp_wrapped"
 
 
 # Ops
+
+
+def ops_are_deterministic() -> bool:
+    """Whether `tf.config.experimental.enable_op_determinism` was called. There is no public getter."""
+    return bool(framework_config.is_op_determinism_enabled())
 
 
 def op_definition(name: str) -> Any:

@@ -19,15 +19,14 @@ def allgather(tensor: Any, name: Optional[str] = None, process_set: Optional[Pro
     """Puts the tensors of all ranks together along the first dimension, in the order of the ranks.
 
     Collective: every rank must call this, in the same order as its other collectives. In a `tf.function` the
-    result must be used, else TensorFlow prunes the op on this rank. It can be differentiated: a rank's
-    gradient is the sum, over all ranks, of what they have for its rows.
+    result must be used, as that of `allreduce`. It can be differentiated: a rank's gradient is the sum, over
+    all ranks, of what they have for its rows.
 
     Args:
-        tensor: this rank's rows: a tensor or what becomes one, of a floating, complex or integer type, or
-            bool. Type and shape are the same on all ranks, but for the first dimension, which may be
-            anything, 0 too. A scalar counts as one row.
+        tensor: this rank's rows, of a type as in `allreduce`. Type and shape are the same on all ranks, but
+            for the first dimension, which may be anything, 0 too. A scalar counts as one row.
         name: as in `allreduce`.
-        process_set: the ranks that take part; None is all.
+        process_set: as in `allreduce`.
 
     Returns:
         All rows, the same on all ranks.
@@ -44,12 +43,8 @@ def grouped_allgather(
 ) -> List[tf.Tensor]:
     """As `allgather` for each of the tensors, all at once.
 
-    Collective: every rank must call this, with the same number of tensors in the same order.
-
-    Args:
-        tensors: a list of what `allgather` takes; may be empty.
-        name: as in `allgather`; tensor number i is called "name/i".
-        process_set: the ranks that take part; None is all.
+    Collective: every rank must call this, with the same number of tensors, which may be 0, in the same order.
+    Tensor number i is called "name/i". All else is as in `allgather`.
 
     Returns:
         All rows of each, in the same order.

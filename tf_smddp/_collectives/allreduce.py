@@ -111,18 +111,9 @@ def grouped_allreduce(
 ) -> List[tf.Tensor]:
     """Combines the tensors of a group over all ranks, all at once.
 
-    Collective: every rank must call this, with the same number of tensors in the same order. It is what
-    `allreduce` is for each, with `param_index` and `num_params`, and in eager mode faster: the group is
-    handed over at once.
-
-    Args:
-        tensors: a list of what `allreduce` takes; may be empty.
-        compression: as in `allreduce`.
-        op: as in `allreduce`.
-        name: as in `allreduce`; tensor number i is called "name/i".
-        prescale_factor: as in `allreduce`.
-        postscale_factor: as in `allreduce`.
-        process_set: the ranks that take part; None is all.
+    Collective: every rank must call this, with the same number of tensors, which may be 0, in the same order.
+    It is what `allreduce` is for each, with `param_index` and `num_params`, and in eager mode faster: the
+    group is handed over at once. Tensor number i is called "name/i". All else is as in `allreduce`.
 
     Returns:
         The reductions, in the same order.

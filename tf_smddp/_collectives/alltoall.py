@@ -24,26 +24,24 @@ def alltoall(
     """Sends the tensor's first rows to the first rank, the next ones to the second, and so on.
 
     Collective: every rank must call this, in the same order as its other collectives. In a `tf.function` the
-    result must be used, else TensorFlow prunes the op on this rank. It can be differentiated: the gradient of
-    each row goes back to where the row came from.
+    result must be used, as that of `allreduce`. It can be differentiated: the gradient of each row goes back
+    to where the row came from.
 
     Args:
-        tensor: the rows to send: a tensor or what becomes one, with at least one dimension, of a floating,
-            complex or integer type, or bool. Type and shape are the same on all ranks, but for the first
-            dimension.
+        tensor: the rows to send, of a type as in `allreduce`, with at least one dimension. Type and shape are
+            the same on all ranks, but for the first dimension.
         splits: how many rows go to each rank: a vector of integers, one for each rank that takes part, which
             add up to the tensor's rows; 0 is allowed. None splits evenly, and then the number of rows must be
             a multiple of the number of ranks.
         name: as in `allreduce`.
-        process_set: the ranks that take part; None is all.
+        process_set: as in `allreduce`.
 
     Returns:
         The rows that were sent to this rank, in the order of the ranks that sent them. With `splits`, a pair:
         those, and a vector of how many came from each rank (int64).
 
     Raises:
-        TypeError: an argument is of a wrong type, or the tensor's type is not supported.
-        ValueError: the tensor is a scalar, the splits don't fit, or this rank is not in `process_set`.
+        ValueError: the tensor is a scalar, or the splits don't fit.
         tf.errors.InvalidArgumentError: the splits don't fit, where that is not known before.
     """
     check_call_site("alltoall")

@@ -18,7 +18,7 @@ def barrier(name: Optional[str] = None, process_set: Optional[ProcessSet] = None
 
     Args:
         name: as in `allreduce`.
-        process_set: the ranks that take part; None is all.
+        process_set: as in `allreduce`.
 
     Returns:
         In a v1 graph the operation, to be run in a session. Else None: in eager mode all ranks have come

@@ -27,18 +27,18 @@ def broadcast(
     It can be differentiated: the root gets the sum of all ranks' gradients, the others get zeros.
 
     Args:
-        tensor: the value on the root; on the others something of the same shape and type. A tensor or what
-            becomes one, of a floating, complex or integer type, or bool.
+        tensor: the value on the root; on the others something of the same shape and type. Types are as in
+            `allreduce`.
         root_rank: the rank whose values all get: a rank of the job, also with a process set.
         name: as in `allreduce`.
-        process_set: the ranks that take part; None is all.
+        process_set: as in `allreduce`.
 
     Returns:
         A tensor of the same shape and type.
 
     Raises:
-        TypeError: the tensor's type is not supported, or `root_rank` is not an integer.
-        ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
+        TypeError: `root_rank` is not an integer.
+        ValueError: there is no such `root_rank`.
     """
     check_call_site("broadcast")
     communicator = communicator_of(process_set, "broadcast")
@@ -61,16 +61,15 @@ def broadcast_variables(
         variables: tf.Variable, Keras 2 or Keras 3 variables; may be empty. Eager, or traced in a
             `tf.function`.
         root_rank: the rank whose values all get: a rank of the job, also with a process set.
-        process_set: the ranks that take part; None is all.
+        process_set: as in `allreduce`.
 
     Returns:
         In a v1 graph the operation that assigns all variables, to be run in a session. Else None: eager mode
         has assigned them then, and a `tf.function` does it at this place.
 
     Raises:
-        TypeError: something is not a variable, a variable's type is not supported, or `root_rank` is not an
-            integer.
-        ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
+        TypeError: something is not a variable, or `root_rank` is not an integer.
+        ValueError: there is no such `root_rank`.
     """
     return broadcast_with_name(variables, root_rank, process_set, None)
 

@@ -209,8 +209,8 @@ def broadcast_object(
 
     Raises:
         RuntimeError: before `init`, while a `tf.function` is traced, or in a function that tf.data runs. On
-            all ranks: they call different things, or one could not unpickle the object (the text says which).
-        TypeError: `root_rank` is not an integer. On all ranks: the root could not pickle the object.
+            all ranks: they call different things, or one could not unpickle an object (the text says which).
+        TypeError: `root_rank` is not an integer. On all ranks: one could not pickle its object.
         ValueError: there is no such `root_rank`, or this rank is not in `process_set`.
     """
     runtime.require_initialized("broadcast_object")
@@ -223,20 +223,14 @@ def allgather_object(
 ) -> List[Any]:
     """Returns all ranks' objects, on every rank.
 
-    Collective: every rank must call this, as `broadcast_object`.
+    Collective: every rank must call this, as `broadcast_object`, and the errors are the same.
 
     Args:
         obj: this rank's object. Each rank may have another kind of object.
-        name: a name for error messages, the same on all ranks, which compare it.
-        process_set: the ranks that take part; None is all.
+        name: as in `broadcast_object`.
+        process_set: as in `broadcast_object`.
 
     Returns:
         A list, in the order of the ranks: copies, also of this rank's own.
-
-    Raises:
-        RuntimeError: before `init`, while a `tf.function` is traced, or in a function that tf.data runs. On
-            all ranks: they call different things, or one could not unpickle an object (the text says which).
-        TypeError: on all ranks: one could not pickle its object (the text says which).
-        ValueError: this rank is not in `process_set`.
     """
     return list(exchange(obj, Pattern.ALLGATHER, NO_ROOT, "allgather_object", name, process_set).values())

@@ -35,14 +35,12 @@ def oob_allreduce(
     `allreduce`.
 
     Args:
-        tensor: what to reduce: a tensor or what becomes one, such as a Python number, of any shape, the same
-            on all ranks, and of a floating, complex or integer type, or bool. Or a structure of such (a list,
-            a tuple, a dict), which is reduced all at once.
-        compression: one of `Compression`'s, as in `allreduce`, or your own compressor,
-            which is applied around the op.
-        op: how to combine; None is AVERAGE. The original had AVERAGE only.
+        tensor: as in `allreduce`, such as a Python number. Or a structure of such (a list, a tuple, a dict),
+            which is reduced all at once.
+        compression: as in `allreduce`.
+        op: as in `allreduce`. SMDDP had AVERAGE only.
         name: as in `allreduce`.
-        process_set: the ranks that take part; None is all.
+        process_set: as in `allreduce`.
 
     Returns:
         A dense tensor of the same shape and type: integers stay integers, and their average is cut towards

@@ -38,17 +38,16 @@ def reducescatter(
     """Combines a tensor over all ranks; each rank gets some rows of the result.
 
     Collective: every rank must call this, in the same order as its other collectives. In a `tf.function` the
-    result must be used, else TensorFlow prunes the op on this rank. It can be differentiated for SUM and
-    AVERAGE: the gradients of all ranks' rows are put together, and scaled as the result was.
+    result must be used, as that of `allreduce`. It can be differentiated for SUM and AVERAGE: the gradients
+    of all ranks' rows are put together, and scaled as the result was.
 
     Args:
-        tensor: what to combine: a tensor or what becomes one, with at least one dimension, of the same type
-            and shape on all ranks.
-        op: how to combine; None is AVERAGE. Not all are defined for bool and complex types, see `ReduceOp`.
+        tensor: as in `allreduce`, with at least one dimension.
+        op: as in `allreduce`.
         name: as in `allreduce`.
-        prescale_factor: every rank's tensor is multiplied by it first; only floating and complex types.
-        postscale_factor: the result is multiplied by it.
-        process_set: the ranks that take part; None is all.
+        prescale_factor: as in `allreduce`.
+        postscale_factor: as in `allreduce`.
+        process_set: as in `allreduce`.
 
     Returns:
         This rank's rows of the result. They are split as evenly as possible, in the order of the ranks: of r
@@ -80,15 +79,8 @@ def grouped_reducescatter(
 ) -> List[tf.Tensor]:
     """As `reducescatter` for each of the tensors, all at once.
 
-    Collective: every rank must call this, with the same number of tensors in the same order.
-
-    Args:
-        tensors: a list of what `reducescatter` takes; may be empty.
-        op: as in `reducescatter`.
-        name: as in `reducescatter`; tensor number i is called "name/i".
-        prescale_factor: as in `reducescatter`.
-        postscale_factor: as in `reducescatter`.
-        process_set: the ranks that take part; None is all.
+    Collective: every rank must call this, with the same number of tensors, which may be 0, in the same order.
+    Tensor number i is called "name/i". All else is as in `reducescatter`.
 
     Returns:
         This rank's rows of each result, in the same order.

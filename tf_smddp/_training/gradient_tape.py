@@ -173,11 +173,11 @@ class DistributedGradientTape(tf.GradientTape):
         self._wrapped.reset()
 
     def jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the wrapped tape's `jacobian`; the result is this rank's own, and is not reduced."""
+        """As `tf.GradientTape.jacobian`: this rank's own, and not reduced."""
         return self._wrapped.jacobian(*args, **kwargs)
 
     def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the wrapped tape's `batch_jacobian`; the result is this rank's own, and is not reduced."""
+        """As `tf.GradientTape.batch_jacobian`: this rank's own, and not reduced."""
         return self._wrapped.batch_jacobian(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

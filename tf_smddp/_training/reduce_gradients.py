@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from smddp import WORLD, ReduceOp
 from smddp.process_sets import process_set_of
+from tf_smddp._base import op_library
 from tf_smddp._base.arguments import check_dtype, source_label
 from tf_smddp._collectives.allgather import allgather_op
 from tf_smddp._collectives.allreduce import allreduce_group
@@ -54,6 +55,7 @@ def reduce_gradients(
         ValueError: a sparse gradient is to be gathered, and `reduce_op` is neither SUM nor AVERAGE; or to be
             made dense, and has no dense_shape.
     """
+    op_library.warn_of_late_determinism()
     gradient_use.note_gradients(gradients, sources)
     labels = [source_label(source) for source in sources] + [""] * (len(gradients) - len(sources))
     numbers = [number_of_variable(source) if communicator == WORLD else 0 for source in sources]

@@ -23,6 +23,7 @@ void BatchRunner::Start(LogReader::Batch batch) {
   moving_ = {};
   total_units_ = 0;
   planned_ = false;
+  no_memory_until_ = {};
   batch_state_ = &group_->table().BatchAt(batch.front());
   batch_ = std::move(batch);
   if (!ResolveAll(batch_)) {
@@ -36,8 +37,9 @@ void BatchRunner::Start(LogReader::Batch batch) {
            // part
 }
 
-// Begins to move the batch, when all that is bounced late is there. False before that.
+// Begins to move the batch, when all that is bounced late is there, and all outputs are. False before that.
 bool BatchRunner::Plan() {
+  if (Clock::now() < no_memory_until_) return false;
   bool settled = true;
   for (Item& item : items_) {
     const std::shared_ptr<BounceBuffer>& bounce = item.pending->input_bounce;
@@ -47,7 +49,7 @@ bool BatchRunner::Plan() {
       return true;
     }
     if (!Settle(&item)) return true;
-    settled = settled && item.settled;
+    settled = settled && item.settled && (bounce == nullptr || bounce->filled());
   }
   if (!settled) return false;
   for (Item& item : items_) {
@@ -63,6 +65,13 @@ bool BatchRunner::Plan() {
   if (total_units_ == 0) batch_state_->End(BatchEnd::kComplete);  // nothing but barriers and empty tensors
   planned_ = true;
   return true;
+}
+
+Transfer::Readiness BatchRunner::Prepare(const ResolvedRequest& resolved) {
+  for (const auto& transfer : transfers_) {
+    if (transfer->Takes(resolved)) return transfer->Prepare(resolved);
+  }
+  return Transfer::Readiness::kReady;
 }
 
 // All ranks choose alike, and all fail if there is none.
@@ -83,7 +92,7 @@ bool BatchRunner::ResolveAll(const LogReader::Batch& batch) {
   items_.reserve(batch.size());
   for (const Place place : batch) {
     Item& item = items_.emplace_back();
-    item.pending = state_->pending.Find(place);
+    item.pending = state_->pending.FindForBatch(place);
     if (item.pending == nullptr) {
       communicator_->job().Abort("shared memory is corrupt: the launch log names a request that rank " +
                                  std::to_string(communicator_->job().rank()) + " has not submitted");
@@ -99,7 +108,7 @@ bool BatchRunner::ResolveAll(const LogReader::Batch& batch) {
 bool BatchRunner::Settle(Item* item) {
   if (item->settled) return true;
   PendingRequest* const pending = item->pending.get();
-  if (pending->input_bounce != nullptr && pending->cell.input_offset == kOnDevice) {
+  if (wired_ && pending->input_bounce != nullptr && pending->cell.input_offset == kOnDevice) {
     Cell* const cell = &pending->cell;
     cell->input_offset = communicator_->job().arena().OffsetOf(pending->span, pending->bytes);
     cell->output_offset = item->resolved.all_outputs() ? cell->input_offset : 0;
@@ -125,11 +134,24 @@ bool BatchRunner::ResolveOne(Item* item) {
   resolved = ResolvedRequest();
   Status status = Resolve(communicator_, *item->pending, &resolved);
   void* output = request.output.data;
+  if (status.ok() && resolved.on_devices) {
+    const Transfer::Readiness readiness = Prepare(resolved);
+    if (readiness == Transfer::Readiness::kNotYet) return true;
+    if (readiness == Transfer::Readiness::kRefused) {
+      resolved = ResolvedRequest();
+      status = Resolve(communicator_, *item->pending, &resolved);
+    }
+  }
   if (status.ok() && !resolved.on_devices) status = BounceLate(item);
   item->settled = !wired_ || resolved.all_bounced;
   if (status.ok() && !item->settled) return true;
   if (status.ok() && !resolved.all_outputs()) {
     status = request.allocate(resolved.collective->OutputRows(resolved.call, resolved.self), &output);
+    if (status.code() == StatusCode::kNoMemoryNow && Clock::now() < begin_ + kMemoryPatience) {
+      no_memory_until_ = Clock::now() + kMemoryPause;
+      item->settled = false;
+      return true;
+    }
     if (status.ok() && !request.output.on_host() && !resolved.on_devices)
       status = BounceOutput(resolved, item->pending.get(), &output);
     // It is no damage when this rank has no room.
@@ -264,7 +286,13 @@ void BatchRunner::FailAlone(const Item& item) {
 
 bool BatchRunner::polls() const {
   const auto polls = [](const auto& transfer) { return transfer->polls(); };
+  if (running() && !planned_ && no_memory_until_ != Clock::time_point()) return true;
   return running() && std::any_of(transfers_.begin(), transfers_.end(), polls);
+}
+
+bool BatchRunner::busy() const {
+  return std::any_of(transfers_.begin(), transfers_.end(),
+                     [](const auto& transfer) { return transfer->busy(); });
 }
 
 void BatchRunner::TakeAll(const LogReader::Batch& batch, Requests* done) {

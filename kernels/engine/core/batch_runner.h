@@ -4,11 +4,11 @@
 // It never waits.
 //
 // A batch: each request is resolved, and given to the first transfer that can move it. A tensor that this
-// rank has kept on a GPU is first copied to the host if other ranks have not kept theirs; it is
-// staged from there. Between hosts nothing is staged, so it is put into the arena then, and the other ranks
-// of the host wait for that. The transfers say how many units of work the batch has, on all ranks together.
-// The rank that does the last unit ends the batch as complete; after a failure the ranks try to end it as
-// aborted. The first end counts for all (Note [One end]).
+// rank has kept on a GPU is first copied to the host if other ranks have not kept theirs, or if the transfer
+// for GPUs has refused it; it is staged from there. Between hosts nothing is staged, so it is put into the
+// arena then, and the other ranks of the host wait for that. The transfers say how many units of work the
+// batch has, on all ranks together. The rank that does the last unit ends the batch as complete; after a
+// failure the ranks try to end it as aborted. The first end counts for all (Note [One end]).
 #ifndef TF_SMDDP_KERNELS_ENGINE_CORE_BATCH_RUNNER_H_
 #define TF_SMDDP_KERNELS_ENGINE_CORE_BATCH_RUNNER_H_
 
@@ -53,6 +53,7 @@ class BatchRunner {
   bool polls() const;
 
   // See Transfer.
+  bool busy() const;
   void Watch() {
     for (const auto& transfer : transfers_) transfer->Watch();
   }
@@ -92,6 +93,7 @@ class BatchRunner {
   bool Plan();
   void Complete(Requests* done);
   void Drop();
+  Transfer::Readiness Prepare(const ResolvedRequest& resolved);
   bool ChooseTransfer(Item* item);
   bool StepTransfers();
   void TakeAll(const LogReader::Batch& batch, Requests* done);
@@ -113,6 +115,7 @@ class BatchRunner {
   std::vector<Item> items_;
   BatchState* batch_state_ = nullptr;
   bool planned_ = false;
+  Clock::time_point no_memory_until_;  // for an output; then it is tried again
   std::uint64_t total_units_ = 0;
   Clock::time_point begin_;
   Clock::duration moving_{};

@@ -8,6 +8,7 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_CORE_LOG_READER_H_
 #define TF_SMDDP_KERNELS_ENGINE_CORE_LOG_READER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -29,6 +30,9 @@ class LogReader {
 
   // The oldest sealed batch that was not taken yet; empty when there is none.
   Batch TakeBatch();
+
+  // The requests that have been read of the batch that is not sealed.
+  std::size_t num_open() const { return open_.size(); }
 
   // Reads the rest of the log, which is closed: the end of an incarnation. Drops the batch that was never
   // sealed.

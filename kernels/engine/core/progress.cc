@@ -87,6 +87,7 @@ bool Progress::Step(Completions* held) {
     return true;
   }
   if (runner_.running()) return false;
+  if (runner_.busy() && MoreMayCome()) return false;  // Note [A batch that fills]
   // This rank is out of sealed work, so the open batch goes now.
   if (communicator_->wired()) {
     note(relay_ != nullptr && relay_->SealOpen(), "with other hosts");
@@ -95,6 +96,13 @@ bool Progress::Step(Completions* held) {
   note(submission_->SealOpen(), "an open batch");
   if (moved) group_->RingOthers();
   return moved;
+}
+
+// Whether requests may come to the open batch: this rank submits the rest of a group, or has submitted some
+// that wait for other ranks.
+bool Progress::MoreMayCome() {
+  const std::size_t open = reader_.num_open() + (relay_ != nullptr ? relay_->num_held() : 0);
+  return submission_->group_open() || state_->pending.size() > open;
 }
 
 bool Progress::ReadLog(Completions* held) {

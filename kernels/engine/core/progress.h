@@ -58,6 +58,7 @@ class Progress {
   void LeaveNow();
   void ReturnIfAllHaveLeft();
   void EndJob();
+  bool MoreMayCome();
   void TakeDone(const LogReader::Batch& places, BatchRunner::Requests* done);
 
   MemberState* const state_;

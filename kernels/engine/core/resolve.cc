@@ -139,14 +139,16 @@ class Resolver {
   }
 
   // Tensors stay on devices if all members take part, have kept theirs there, and can use that together.
+  // What the members have refused meanwhile goes through the host.
   // Between hosts the head has decided that.
   bool StayOnDevices() const {
+    const DeviceKeeper* const keeper = communicator_->keeper();
+    if (keeper == nullptr || keeper->Refused()) return false;
     if (communicator_->wired()) return all_hosts_keep_;
     const auto kept = [](const Part& part) { return part.cell.input_offset == kOnDevice; };
     RankId without;
     return parts_.size() == static_cast<std::size_t>(communicator_->size()) &&
-           std::all_of(parts_.begin(), parts_.end(), kept) && communicator_->keeper() != nullptr &&
-           communicator_->keeper()->Version(&without) != 0;
+           std::all_of(parts_.begin(), parts_.end(), kept) && keeper->Version(&without) != 0;
   }
 
   Status Locate() {

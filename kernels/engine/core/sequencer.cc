@@ -96,10 +96,11 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
               "param_index below num_params");
         }
         group.indices[pairing.param_index] = true;
-        ++group.submitted;
-        if (group.num_params > 1) {
-          position->group = group.submitted < group.num_params ? GroupState::kOpen : GroupState::kWhole;
-        }
+        position->group = StateOf(pairing, ++group.submitted);
+      } else {
+        if (stepless_ticket_ != pairing.ticket) stepless_submitted_ = 0;
+        stepless_ticket_ = pairing.ticket;
+        position->group = StateOf(pairing, ++stepless_submitted_);
       }
       break;
     }
@@ -126,6 +127,11 @@ Status Sequencer::Enter(const Request& request, Position* position, bool* tell) 
   position->open = open_;
   ++inside_[incarnation_ % 2];
   return {};
+}
+
+Sequencer::GroupState Sequencer::StateOf(const Pairing& pairing, std::uint32_t submitted) {
+  if (pairing.num_params < 2) return GroupState::kNoGroup;
+  return submitted < pairing.num_params ? GroupState::kOpen : GroupState::kWhole;
 }
 
 std::string Sequencer::KeyOf(const Pairing& pairing, bool wired) {

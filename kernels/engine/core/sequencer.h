@@ -42,7 +42,8 @@ class Sequencer {
   // Both outlive it. The record is only read.
   Sequencer(FailureMemory* memory, const FailureRecord* record) : memory_(memory), record_(record) {}
 
-  // How much of a request's group this rank has submitted.
+  // How much of a request's group this rank has submitted. A group of no step is kOpen in vain when another
+  // such group comes in between.
   enum class GroupState { kNoGroup, kOpen, kWhole };
 
   struct Position {
@@ -140,6 +141,7 @@ class Sequencer {
 
   std::uint64_t Number(std::uint64_t* counter) const { return TicketOf(incarnation_, (*counter)++); }
   // mu_ is held:
+  static GroupState StateOf(const Pairing& pairing, std::uint32_t submitted);
   Status CheckOwed(StepId step);
   void TakeOwed();
   void ExcuseNow(std::uint64_t incarnation);
@@ -158,6 +160,9 @@ class Sequencer {
   std::uint64_t next_out_of_band_ = 0;
   std::unordered_map<std::string, Name> names_;
   std::unordered_map<std::uint64_t, Group> groups_;  // by ticket; of steps that are under way
+  // The last group that belongs to no step: nobody says when such a group ends.
+  std::uint64_t stepless_ticket_ = ~std::uint64_t{0};
+  std::uint32_t stepless_submitted_ = 0;
 
   Failure last_;                      // why the incarnation before this one failed
   bool settled_ = true;               // Settle was called for it

@@ -44,7 +44,9 @@ std::uint64_t Submission::Submit(Request&& request) {
   }
   // A GPU computes without this host's cores, and in eager mode nothing computes meanwhile. On one host, no
   // thread naps and looks for messages.
-  const bool computes = state_->communicator->wired() && request.input.on_host() && !request.seals_at_once;
+  const bool computes = state_->communicator->wired() && request.input.on_host() && !request.seals_at_once &&
+                        request.step != kNoStep;
+  group_open_.store(position.group == Sequencer::GroupState::kOpen, std::memory_order_relaxed);
   last_group_.store(computes ? position.group : Sequencer::GroupState::kNoGroup, std::memory_order_relaxed);
   state_->stalls->Submitted(manifest, state_->communicator->id());
   const auto pending = std::make_shared<PendingRequest>();

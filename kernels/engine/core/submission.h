@@ -63,6 +63,9 @@ class Submission {
   // otherwise kNoGroup. While the group is open, this rank computes the rest of it. Any thread.
   Sequencer::GroupState last_group() const { return last_group_.load(std::memory_order_relaxed); }
 
+  // Whether this rank has submitted a part of the last request's group. Any thread.
+  bool group_open() const { return group_open_.load(std::memory_order_relaxed); }
+
   // Appends this rank's requests that were submitted at `before` or earlier and still wait for other ranks.
   // Any thread.
   void CollectWaiting(Clock::time_point before, std::vector<WaitingRequest>* waiting);
@@ -82,6 +85,7 @@ class Submission {
   GradientCheck gradient_check_;
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<Sequencer::GroupState> last_group_{Sequencer::GroupState::kNoGroup};
+  std::atomic<bool> group_open_{false};
   std::atomic<bool> owed_ring_{false};
   std::atomic<std::uint64_t> owed_rings_taken_{0};
 };

@@ -49,7 +49,7 @@ void GpuPlaces::Look(const Request& request, const Manifest& manifest) {
     (gpu == kUnknown ? on_host : on_gpus).Add(rank);
     if (gpu == device->id()) sharing.Add(rank);
   }
-  if (sharing.size() > 1) {
+  if (sharing.size() > 1 && !communicator_->config().test_own_gpu) {
     Warn(kShared, RankList(sharing) + " share " + device->Describe() +
                       ", so its tensors are copied to the host's memory and reduced there" +
                       ", which is slower than a GPU for each rank; " + kRemedy + ", if there are as many");

@@ -26,6 +26,7 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_HOSTS_RELAY_H_
 #define TF_SMDDP_KERNELS_ENGINE_HOSTS_RELAY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -54,6 +55,9 @@ class Relay {
   // Launches what the head has held back; its rank is out of sealed work, or has left. True when there was
   // something. Progress thread.
   bool SealOpen();
+
+  // The launches that the head on this host holds back. Progress thread.
+  std::size_t num_held() const { return head_ == nullptr ? 0 : head_->num_held(); }
 
   // Whether the head's answer may come soon, or there is soon room for a turn, or it is soon time to report.
   // Progress thread.

@@ -41,6 +41,7 @@ class RelayHead {
 
   // Launches what is held back; its rank is out of sealed work, or has left. True when there was something.
   bool SealOpen();
+  std::size_t num_held() const { return held_.size(); }
 
  private:
   void Decide(RelayMessage decision);

@@ -66,6 +66,7 @@ void Communicator::JoinBackends() {
     });
     return error;
   };
+  view.wake = [handle = handle_] { handle->Call([](Communicator* self) { self->group_->RingSelf(); }); };
   for (const std::unique_ptr<Backend>& backend : job_->backends()) {
     Backend::Parts parts = backend->Join(view);
     std::move(parts.transfers.begin(), parts.transfers.end(), std::back_inserter(transfers_));

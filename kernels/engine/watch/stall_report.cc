@@ -117,7 +117,8 @@ std::string State(const AbsentRank& absent) {
 std::string DeviceCause(const std::string& device, bool with_others) {
   return device + (with_others ? ", or that of another rank," : "") +
          " still computes what was put on its streams before, or hangs; `nvidia-smi` shows what it does, and "
-         "`dmesg` its errors (Xid)";
+         "`dmesg` its errors (Xid)" +
+         (with_others ? "; if NCCL hangs, NCCL_P2P_DISABLE=1 or NCCL_NVLS_ENABLE=0 may help" : "");
 }
 
 }  // namespace

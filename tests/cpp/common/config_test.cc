@@ -49,12 +49,14 @@ TEST(Config, ReadsEverything) {
                               {"SMDDP_SMALL_BYTES", "0"},
                               {"SMDDP_CHUNK_BYTES", "2048"},
                               {"SMDDP_TABLE_SLOTS", "64"},
+                              {"SMDDP_DETERMINISTIC", "1"},
                               {"SMDDP_ARENA_BYTES", "2097152"},
                               {"SMDDP_BOOTSTRAP_TIMEOUT", "7"},
                               {"SMDDP_STALL_WARNING", "2.5"},
                               {"SMDDP_STALL_TIMEOUT", "90"},
                               {"SMDDP_LOG_LEVEL", "debug"},
                               {"SMDDP_TEST_TRANSFER_DELAY_MS", "250"},
+                              {"SMDDP_TEST_OWN_GPU", "1"},
                               {"SMDDP_TEST_GROUPED_HOSTS", "3"}},
                              &config);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -65,12 +67,14 @@ TEST(Config, ReadsEverything) {
   EXPECT_EQ(config.small_bytes, 0);
   EXPECT_EQ(config.chunk_bytes, 2048);
   EXPECT_EQ(config.table_slots, 64);
+  EXPECT_TRUE(config.deterministic);
   EXPECT_EQ(config.arena_bytes, 2 << 20);
   EXPECT_EQ(config.bootstrap_timeout_seconds, 7);
   EXPECT_EQ(config.stall_warning_ms, 2500);
   EXPECT_EQ(config.stall_timeout_ms, 90'000);
   EXPECT_EQ(config.log_level, 0);
   EXPECT_EQ(config.test_transfer_delay_ms, 250);
+  EXPECT_TRUE(config.test_own_gpu);
   EXPECT_EQ(config.test_grouped_hosts, 3);
 }
 
@@ -125,6 +129,21 @@ TEST(Config, SecondsOfAStall) {
                       std::string("SMDDP_STALL_WARNING='") + text + "' is not a number of seconds");
     ExpectConfigError({{"SMDDP_STALL_TIMEOUT", text}}, std::string("SMDDP_STALL_TIMEOUT='") + text + "'");
   }
+}
+
+TEST(Config, WhetherNcclIsUsed) {
+  Config config;
+  ASSERT_TRUE(Read({}, &config).ok());
+  EXPECT_TRUE(config.nccl && !config.nccl_required && !config.nccl_blocks);
+  EXPECT_EQ(config.nccl_timeout_ms, 60'000);
+  ASSERT_TRUE(Read({{"SMDDP_NCCL", "0"}, {"NCCL_COMM_BLOCKING", "1"}}, &config).ok());
+  EXPECT_TRUE(!config.nccl && !config.nccl_required && config.nccl_blocks);
+  config = Config();
+  ASSERT_TRUE(Read({{"SMDDP_NCCL", "required"}, {"SMDDP_NCCL_TIMEOUT", "2.5"}}, &config).ok());
+  EXPECT_TRUE(config.nccl && config.nccl_required);
+  EXPECT_EQ(config.nccl_timeout_ms, 2500);
+  ExpectConfigError({{"SMDDP_NCCL", "yes"}}, "SMDDP_NCCL='yes' is not one of 0, 1, required");
+  ExpectConfigError({{"SMDDP_NCCL_TIMEOUT", "-1"}}, "SMDDP_NCCL_TIMEOUT='-1' is not a number of seconds");
 }
 
 TEST(Config, SecondsHaveAPointInAnyLocale) {

@@ -1,8 +1,10 @@
 #include "tests/cpp/cuda/compute.h"
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "kernels/engine/watch/statistics.h"
@@ -15,10 +17,16 @@ void Require(CUresult result) { ASSERT_EQ(result, CUDA_SUCCESS); }
 
 }  // namespace
 
-Compute::Compute(int number) {
-  CUcontext context = nullptr;
+CUdevice DeviceOfRank(int rank) {
+  int devices = 0;
   Require(cuInit(0));
-  Require(cuDevicePrimaryCtxRetain(&context, number));
+  Require(cuDeviceGetCount(&devices));
+  return rank % devices;
+}
+
+Compute::Compute(int rank) {
+  CUcontext context = nullptr;
+  Require(cuDevicePrimaryCtxRetain(&context, DeviceOfRank(rank)));
   Require(cuCtxSetCurrent(context));
   Require(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
   pretend_gpu_set_stream_role(stream_, "compute");
@@ -102,6 +110,35 @@ Status UseGpus(Engine& engine, Compute* compute, const Floats& data) {
 Hold::Hold(CUstream stream) {
   const auto wait = [](void* hold) { static_cast<Hold*>(hold)->let_go_.get_future().wait(); };
   Require(cuLaunchHostFunc(stream, wait, this));
+}
+
+Freeing::Freeing(const Compute& compute) {
+  CUdeviceptr spare = 0;
+  Require(cuCtxGetCurrent(&context_));
+  Require(cuMemAlloc_v2(&spare, 1));
+  frees_ = Start([spare] { Require(cuMemFree_v2(spare)); });
+  for (bool waits = false; !waits;) {
+    auto answered = std::make_shared<std::promise<void>>();
+    std::future<void> answer = answered->get_future();
+    if (asks_.joinable()) asks_.join();
+    asks_ = Start([answered, stream = compute.stream()] {
+      cuStreamQuery(stream);
+      answered->set_value();
+    });
+    waits = answer.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
+  }
+}
+
+Freeing::~Freeing() {
+  frees_.join();
+  asks_.join();
+}
+
+std::thread Freeing::Start(std::function<void()> call) {
+  return std::thread([context = context_, call = std::move(call)] {
+    Require(cuCtxSetCurrent(context));
+    call();
+  });
 }
 
 }  // namespace tf_smddp::testing

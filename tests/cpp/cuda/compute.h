@@ -3,7 +3,9 @@
 #define TF_SMDDP_TESTS_CPP_CUDA_COMPUTE_H_
 
 #include <cstddef>
+#include <functional>
 #include <future>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/device.h"
@@ -12,10 +14,13 @@
 
 namespace tf_smddp::testing {
 
-// A stream with the role "compute" on a device, whose context is current in this thread from then on.
+// The device of a rank: that of its number, where there are so many.
+CUdevice DeviceOfRank(int rank);
+
+// A stream with the role "compute" on a rank's device, whose context is current in this thread from then on.
 class Compute {
  public:
-  explicit Compute(int device = 0);
+  explicit Compute(int rank = 0);
   ~Compute();
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;
@@ -79,6 +84,24 @@ class Hold {
 
  private:
   std::promise<void> let_go_;
+};
+
+// A thread that frees memory of the device. Under PRETEND_GPU_CONTEXT_LOCK it waits until all streams have
+// come to their ends, and calls of other threads wait for it; it does so when the constructor returns, if
+// something on a stream does not end.
+class Freeing {
+ public:
+  explicit Freeing(const Compute& compute);
+  // Waits for its end.
+  ~Freeing();
+  Freeing(const Freeing&) = delete;
+  Freeing& operator=(const Freeing&) = delete;
+
+ private:
+  std::thread Start(std::function<void()> call);
+
+  CUcontext context_ = nullptr;
+  std::thread frees_, asks_;
 };
 
 }  // namespace tf_smddp::testing

@@ -2,8 +2,15 @@
 // that compute have the role "compute"; those of kernels/cuda have another.
 #include "kernels/cuda/device.h"
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -148,6 +155,49 @@ TEST(CudaDevice, AnInputThatIsNotWaitedForIsReadTooEarly) {
     EXPECT_NE(data.Read(), std::vector<float>(kLarge, 2.0f));
   });
   pretend_gpu_set_policy("random");
+}
+
+TEST(CudaDevice, OurStreamsGoBeforeThoseThatCompute) {
+  const Compute compute;
+  std::unique_ptr<cuda::OwnStream> stream;
+  ASSERT_TRUE(compute.device->NewStream("test", &stream).ok());
+  int least = 0, greatest = 0, ours = 0, computing = 0;
+  ASSERT_EQ(cuCtxGetStreamPriorityRange(&least, &greatest), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamGetPriority(reinterpret_cast<CUstream>(stream->handle()), &ours), CUDA_SUCCESS);
+  ASSERT_EQ(cuStreamGetPriority(compute.stream(), &computing), CUDA_SUCCESS);
+  EXPECT_EQ(ours, greatest);
+  EXPECT_LT(ours, computing);  // the lower number goes first
+}
+
+// Whether this process has a thread of this name.
+bool HasThread(const std::string& name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string found;
+    std::getline(std::ifstream(task.path() / "comm"), found);
+    if (found == name) return true;
+  }
+  return false;
+}
+
+// Ends the process with 0 if the stream for copies to the host, alone, is made for the first copy.
+[[noreturn]] void CopyInANewProcess() {
+  Compute compute;
+  const bool before = HasThread("smddp-from-gpu") || HasThread("smddp-to-gpu");
+  const Floats data(&compute, 1);
+  compute.Mark();
+  float copied = 0;
+  std::promise<Status> ended;
+  const Status status =
+      compute.device->CopyToHost(data.Address(), &copied, sizeof copied, &compute.order,
+                                 [&ended](const Status& outcome) { ended.set_value(outcome); });
+  const bool well = status.ok() && ended.get_future().get().ok();
+  ::_exit(well && !before && HasThread("smddp-from-gpu") && !HasThread("smddp-to-gpu") ? 0 : 1);
+}
+
+// Tensors that NCCL reduces need none. The other tests have made some.
+TEST(CudaDevice, TheStreamsForCopiesAreMadeForTheFirstCopy) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(CopyInANewProcess(), ::testing::ExitedWithCode(0), "");
 }
 
 // Host tensors on one rank and a GPU's on the other are reduced with each other.

@@ -2,11 +2,15 @@
 // tensors to the pretend NCCL; or they share a device, and their tensors go through the host. The ranks that
 // have a device each may be on several hosts (RanksOnHosts).
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <future>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -256,6 +260,47 @@ TEST_P(NcclEngineTest, PacksSmallTensors) {
   EXPECT_EQ(launched % 6, 0u);
 }
 
+// A program's host is ahead of its GPU, as TensorFlow's is in a backward pass. The batches fill meanwhile:
+// the first two have a tensor each, so that the GPU has something to do, and the others are limited by the
+// cap.
+TEST(NcclEngine, FillsBatchesWhileTheGpuComputes) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    Compute compute(rank);
+    constexpr std::uint32_t kTensors = 100;
+    std::vector<std::unique_ptr<Floats>> tensors;
+    for (std::uint32_t i = 0; i < kTensors; ++i) {
+      tensors.push_back(std::make_unique<Floats>(&compute, (1 << 20) / sizeof(float)));
+    }
+    ExpectOk(UseGpus(engine, &compute, *tensors.front()));
+    pretend_gpu_set_policy("compute=paced");
+    for (int step = 0; step < 3; ++step) {
+      EngineStats before, stats;
+      ExpectOk(engine.Stats(/*reset=*/true, &before));
+      std::vector<cuda::Order> orders(kTensors);
+      std::vector<std::promise<Status>> ended(kTensors);
+      const std::uint64_t ticket = DrawTicket(engine);
+      for (std::uint32_t i = 0; i < kTensors; ++i) {
+        tensors[i]->Set(static_cast<float>(rank + step));  // takes 10 ms
+        compute.Mark(&orders[i]);
+        Request request =
+            InGroup(Allreduce(*tensors[i], "gradient", &orders[i], &orders[i]), ticket, i, kTensors);
+        request.done = [&ended, i](const Status& status) { ended[i].set_value(status); };
+        engine.Submit(std::move(request));
+        std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 1 : 2));
+      }
+      for (std::uint32_t i = 0; i < kTensors; ++i) {
+        ExpectOk(ended[i].get_future().get());
+        ExpectOk(Compute::AwaitWritten(orders[i]));
+        EXPECT_EQ(tensors[i]->Read().front(), static_cast<float>(2 * step + 1));
+      }
+      ExpectOk(engine.Stats(/*reset=*/false, &stats));
+      EXPECT_LE(stats.communicators.front().batches, 12u);
+      EXPECT_EQ(stats.communicators.front().batch_bytes, std::uint64_t{kTensors} << 20);
+    }
+    pretend_gpu_set_policy("random");
+  });
+}
+
 // Compressed tensors beside others. Each value is rounded to the format: 1 + 2^-12 is 1 in both.
 TEST_P(NcclEngineTest, CompressesFloats) {
   RunRanks(2, [](int rank, Engine& engine) {
@@ -298,7 +343,7 @@ TEST_P(NcclEngineTest, CompressesFloats) {
 TEST(NcclEngine, CompressesMoreThanTheBufferHolds) {
   RunRanks(2, [](int rank, Engine& engine) {
     Compute compute(rank);
-    constexpr std::size_t kCount = nccl::kPackingBufferBytes / 2 + 1001;
+    const std::size_t kCount = nccl::PackingBufferBytes(25 << 20) / 2 + 1001;
     Floats data(&compute, kCount);
     data.Set(static_cast<float>(rank) + 0x1p-12f);
     compute.Mark();
@@ -309,6 +354,62 @@ TEST(NcclEngine, CompressesMoreThanTheBufferHolds) {
     // Rank 0 brings 2^-12, which float16 has; rank 1 brings 1, and so is the sum.
     EXPECT_EQ(data.Read(), std::vector<float>(kCount, 1.0f));
   });
+}
+
+// Sums the tensors of a group, one after the other or all at once, and returns the results. The last one is
+// compressed. The ranks bring 1, b and -b: the sum is 1 or 0, as their order is.
+std::vector<std::vector<float>> SumsOf(Engine& engine, Compute* compute, bool at_once) {
+  constexpr std::size_t kCounts[] = {100, 300, 5, 7000, 1000, 100'000, 300};
+  constexpr auto kTensors = static_cast<std::uint32_t>(std::size(kCounts));
+  std::vector<std::unique_ptr<Floats>> tensors;
+  std::vector<cuda::Order> orders(kTensors);
+  std::vector<Request> requests;
+  const std::uint64_t ticket = DrawTicket(engine);
+  for (std::uint32_t i = 0; i < kTensors; ++i) {
+    const bool compressed = i + 1 == kTensors;
+    const float large = compressed ? 0x1p13f : 0x1p30f;
+    tensors.push_back(std::make_unique<Floats>(compute, kCounts[i]));
+    tensors[i]->Set(std::vector<float>{1, large, -large}[static_cast<std::size_t>(engine.config().rank)]);
+    compute->Mark(&orders[i]);
+    Request request = InGroup(Allreduce(*tensors[i], *tensors[i]), ticket, i, kTensors);
+    request.input.stream = request.output.stream = &orders[i];
+    if (compressed) request.operation.compression = Compression::kFloat16;
+    if (at_once) {
+      requests.push_back(std::move(request));
+    } else {
+      ExpectOk(Await(engine, std::move(request)));
+    }
+  }
+  for (const Status& status : AwaitAll(engine, std::move(requests))) ExpectOk(status);
+  std::vector<std::vector<float>> sums;
+  for (std::uint32_t i = 0; i < kTensors; ++i) {
+    ExpectOk(Compute::AwaitWritten(orders[i]));
+    sums.push_back(tensors[i]->Read());
+  }
+  return sums;
+}
+
+// Note [One request a group] in nccl_transfer.cc. Without it they differ where the pretend NCCL has rings.
+TEST(NcclEngine, IsDeterministicWhereThatIsAskedFor) {
+  for (const bool deterministic : {false, true}) {
+    RunRanks(
+        3,
+        [&](int rank, Engine& engine) {
+          Compute compute(rank);
+          const auto sums = SumsOf(engine, &compute, /*at_once=*/false);
+          int unlike = 0;
+          for (int step = 0; step < 20; ++step) {
+            unlike += SumsOf(engine, &compute, /*at_once=*/true) == sums ? 0 : 1;
+          }
+          if (deterministic) {
+            EXPECT_EQ(unlike, 0);
+          } else if (std::getenv("PRETEND_GPU_NCCL_RING") != nullptr) {
+            EXPECT_GT(unlike, 0);
+          }
+          EXPECT_EQ(StatsOf(engine, CollectiveKind::kAllreduce).staged_bytes, 0u);
+        },
+        [&](int, Config* config) { config->deterministic = deterministic; });
+  }
 }
 
 // Requests that are not supported on GPUs go through the host, in the same groups.

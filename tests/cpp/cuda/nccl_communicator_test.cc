@@ -73,6 +73,32 @@ TEST(NcclCommunicator, IsBusyUntilAPollHasSaidThatItIsReady) {
   });
 }
 
+TEST(NcclCommunicator, TheNextGroupNeedsNoPollAfterTheLaunch) {
+  RunNcclRanks(2, [](const NcclRank& rank, const nccl::UniqueId& id) {
+    auto communicator = rank.Join(id);
+    const DeviceMemory data(kFewBytes);
+    const auto calls = SumOfInts(rank, data, data, kFew);
+    data.Set(1, rank.comm);
+    for (int group = 0; group < 3; ++group) {
+      ExpectOk(communicator->Enqueue(calls, rank.comm_stream()));
+      ExpectOk(communicator->AwaitLaunch());
+    }
+    EXPECT_EQ(std::vector<int>(kFew, 8), data.ReadInts(rank.comm));
+  });
+}
+
+// The other rank does not come.
+TEST(NcclCommunicator, ALaunchIsNotAwaitedForLong) {
+  RunNcclRanks(1, [](const NcclRank& rank, const nccl::UniqueId& id) {
+    std::unique_ptr<nccl::Communicator> communicator;
+    ExpectOk(nccl::Communicator::Make(rank.place, id, 2, 0, &communicator));
+    const auto begin = Clock::now();
+    ExpectOk(communicator->AwaitLaunch());
+    EXPECT_GE(Clock::now() - begin, std::chrono::microseconds(100));
+    ExpectError(communicator->Enqueue({}, rank.comm_stream()), "still busy");
+  });
+}
+
 // Whoever drives the progress may have another device current.
 TEST(NcclCommunicator, MakesItsCallsOnItsDevice) {
   RunNcclRanks(2, [](const NcclRank& rank, const nccl::UniqueId& id) {

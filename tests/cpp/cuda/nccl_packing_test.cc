@@ -13,7 +13,6 @@ namespace {
 
 using nccl::DataType;
 using nccl::kMostPackedBytes;
-using nccl::kPackingBufferBytes;
 using nccl::NcclCall;
 using nccl::Pack;
 using nccl::PackedRound;
@@ -21,7 +20,7 @@ using Function = NcclCall::Function;
 
 // Nothing is read or written at these addresses.
 void* At(std::uint64_t address) { return reinterpret_cast<void*>(address); }
-constexpr std::uint64_t kBuffer = 1 << 30;
+constexpr std::uint64_t kBuffer = 1 << 30, kBytes = 16 << 20;
 
 NcclCall Allreduce(std::uint64_t input, std::uint64_t output, std::uint64_t count,
                    DataType type = DataType::kFloat32) {
@@ -41,7 +40,7 @@ void ExpectCopy(const cuda::Copy& copy, std::uint64_t to, std::uint64_t from, st
 
 // The one round of calls that the buffer holds at once.
 PackedRound RoundOf(const std::vector<NcclCall>& calls) {
-  const std::deque<PackedRound> rounds = Pack(At(kBuffer), calls);
+  const std::deque<PackedRound> rounds = Pack(At(kBuffer), kBytes, calls);
   EXPECT_EQ(rounds.size(), 1u);
   return rounds.front();
 }
@@ -110,14 +109,27 @@ TEST(NcclPacking, LargeTensorsAndOtherCollectivesGoOutAsTheyAre) {
   EXPECT_EQ(RoundOf(calls).in.size(), 2u);
 }
 
+// A batch is sealed by the tensor that reaches the cap. Each counts for 128 bytes at least there.
+TEST(NcclPacking, ABatchOfSmallTensorsFits) {
+  for (const std::uint64_t cap : {1 << 20, 25 << 20, 60 << 20}) {
+    for (const std::uint64_t count : {1, 33, 20000, 65536}) {
+      const std::uint64_t weight = (count * 4 + 127) / 128 * 128;
+      const std::vector<NcclCall> calls(cap / weight + 1, Allreduce(1000, 1000, count));
+      const std::deque<PackedRound> rounds = Pack(At(kBuffer), nccl::PackingBufferBytes(cap), calls);
+      EXPECT_EQ(rounds.size(), 1u);
+      EXPECT_EQ(rounds.front().calls.size(), 1u) << calls.size() << " tensors of " << count;
+    }
+  }
+}
+
 TEST(NcclPacking, WhatHasNoRoomGoesOutAsItIs) {
-  constexpr std::uint64_t kFit = kPackingBufferBytes / kMostPackedBytes;
+  constexpr std::uint64_t kFit = kBytes / kMostPackedBytes;
   std::vector<NcclCall> calls(kFit + 2, Allreduce(1000, 1000, kMostPackedBytes / 4));
   const PackedRound round = RoundOf(calls);
   EXPECT_EQ(round.in.size(), kFit);
   EXPECT_EQ(round.calls.size(), 3u);
   for (const cuda::Copy& copy : round.in) {
-    EXPECT_LE(reinterpret_cast<std::uint64_t>(copy.to) + copy.count, kBuffer + kPackingBufferBytes);
+    EXPECT_LE(reinterpret_cast<std::uint64_t>(copy.to) + copy.count, kBuffer + kBytes);
   }
 }
 
@@ -152,10 +164,10 @@ TEST(NcclPacking, WhatIsCompressedIsConvertedOnItsWay) {
 
 // Each element is in one round, once, and the rounds fit.
 TEST(NcclPacking, WhatIsCompressedAndLargeTakesSeveralRounds) {
-  constexpr std::uint64_t kHalves = kPackingBufferBytes / 2, kInput = 1 << 28, kOutput = 1 << 29;
+  constexpr std::uint64_t kHalves = kBytes / 2, kInput = 1 << 28, kOutput = 1 << 29;
   const std::vector<NcclCall> calls = {Compressed(kInput, kOutput, 2 * kHalves + 5, DataType::kFloat16),
                                        Compressed(16, 16, 1, DataType::kFloat16), Allreduce(32, 32, 1 << 20)};
-  const std::deque<PackedRound> rounds = Pack(At(kBuffer), calls);
+  const std::deque<PackedRound> rounds = Pack(At(kBuffer), kBytes, calls);
   ASSERT_EQ(rounds.size(), 3u);
   std::uint64_t element = 0;
   for (const PackedRound& round : rounds) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <thread>
 
+#include "tests/cpp/cuda/compute.h"
+
 namespace tf_smddp::testing {
 
 void ExpectError(const Status& status, const char* part) {
@@ -46,8 +48,7 @@ namespace {
 void RunNcclRank(NcclRank rank, const nccl::UniqueId& id,
                  const std::function<void(const NcclRank&, const nccl::UniqueId&)>& body) {
   CUcontext context = nullptr;
-  CUDA_OK(cuInit(0));
-  CUDA_OK(cuDevicePrimaryCtxRetain(&context, rank.rank));
+  CUDA_OK(cuDevicePrimaryCtxRetain(&context, DeviceOfRank(rank.rank)));
   CUDA_OK(cuCtxSetCurrent(context));
   CUDA_OK(cuStreamCreate(&rank.compute, CU_STREAM_NON_BLOCKING));
   CUDA_OK(cuStreamCreate(&rank.comm, CU_STREAM_NON_BLOCKING));

@@ -194,22 +194,26 @@ struct OneRank {
     view.turn_record = &host->records[0];
     view.fail_job = [](const std::string& text) { ADD_FAILURE() << text; };
     view.job_error = [] { return Status(); };
+    view.wake = [] {};
     return view;
   }
 
-  void Plan() {
-    compute.Mark();
-    EXPECT_EQ(transfer.Plan({&request}, nullptr), 1u);
-  }
-
-  // Whether the batch gets anywhere in this time.
-  bool Moves(std::chrono::milliseconds limit) {
+  // Whether `done` says so within this time.
+  template <typename Done>
+  static bool Within(std::chrono::milliseconds limit, const Done& done) {
     const auto end = std::chrono::steady_clock::now() + limit;
     while (std::chrono::steady_clock::now() < end) {
-      if (transfer.Step().moved) return true;
+      if (done()) return true;
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     return false;
+  }
+
+  bool IsReady(std::chrono::milliseconds limit) {
+    return Within(limit, [&] { return transfer.Prepare(request) == Transfer::Readiness::kReady; });
+  }
+  bool Moves(std::chrono::milliseconds limit) {
+    return Within(limit, [&] { return transfer.Step().moved; });
   }
 
   Compute compute;
@@ -232,8 +236,7 @@ TEST(NcclTurns, EndWithTheStep) {
   nccl::Turns::Line other(&turns, &host->records[1]);
   bool come = true;
 
-  rank.Plan();
-  EXPECT_TRUE(rank.Moves(kLimit));  // it has come, and makes its communicator
+  EXPECT_EQ(rank.transfer.Prepare(rank.request), Transfer::Readiness::kNotYet);  // it has come, and starts
   ExpectOk(other.Come(stream.get(), &come));
   EXPECT_FALSE(come);
   rank.transfer.Abandon(nullptr);
@@ -242,9 +245,11 @@ TEST(NcclTurns, EndWithTheStep) {
 
   host->records[0].Renew();
   rank.transfer.Reset();
-  rank.Plan();
-  EXPECT_FALSE(rank.Moves(kMoment));  // the other one has made no calls
+  EXPECT_FALSE(rank.IsReady(kMoment));  // the other one has made no calls
   other.Made();
+  EXPECT_TRUE(rank.IsReady(kLimit));
+  rank.compute.Mark();
+  EXPECT_EQ(rank.transfer.Plan({&rank.request}, nullptr), 1u);
   while (!rank.transfer.done()) ASSERT_TRUE(rank.Moves(kLimit));
   rank.transfer.Complete();
   ExpectOk(rank.compute.AwaitWritten());

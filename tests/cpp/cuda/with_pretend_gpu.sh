@@ -1,12 +1,12 @@
 #!/bin/bash
 # Runs a program that opens CUDA's driver, with the pretend GPU in its place:
 # with_pretend_gpu.sh [--nccl NCCL] MAKE_FOLDER LIBRARY PROGRAM [ARGUMENT]...
-# With NCCL, there are a pretend NCCL and four devices, too.
+# With NCCL, there are a pretend NCCL and four devices, too, unless PRETEND_GPU_DEVICES says how many.
 set -eu
 nccl=()
 if [ "$1" = --nccl ]; then
   nccl=("$2")
-  export PRETEND_GPU_DEVICES=4 PRETEND_GPU_MEMORY_MB=256
+  export PRETEND_GPU_DEVICES=${PRETEND_GPU_DEVICES:-4} PRETEND_GPU_MEMORY_MB=256
   # A call that hangs, or a communicator that is left at the end, is an error.
   export PRETEND_GPU_NCCL_LIMIT_S=50 PRETEND_GPU_NCCL_LEAKS=1
   shift 2

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <mutex>
@@ -478,6 +479,38 @@ TEST(BadRequest, NoRoomForAnOutput) {
         }
       });
     }
+  }
+}
+
+// A rank that has no memory for its output for a while: the others wait, and small requests go on.
+TEST(BadRequest, NoRoomForAnOutputYet) {
+  for (const int size : {1, 3}) {
+    RunRanks(size, [&](int rank, Engine& engine) {
+      const auto members = static_cast<std::size_t>(size);
+      std::vector<float> data(60000, 1.0f), output(members * data.size()), small(4, 1.0f);
+      Request request = MakeRequest(CollectiveKind::kAllgather, DType::kFloat32, ReduceOp::kSum, data.data(),
+                                    nullptr, static_cast<std::int64_t>(data.size()));
+      std::atomic<bool> there{size == 1 || rank != 1};
+      std::atomic<int> calls{0};
+      request.allocate = [&](const std::vector<std::int64_t>&, void** to) {
+        *to = output.data();
+        // A job of one rank has one thread.
+        return ++calls > 2 && there ? Status() : Status(StatusCode::kNoMemoryNow, "no memory at the moment");
+      };
+      std::promise<Status> ended;
+      request.done = [&ended](const Status& status) { ended.set_value(status); };
+      engine.Submit(std::move(request));
+      for (int step = 0; step < 3; ++step) {
+        Request request = AllreduceFloats(small, &small);
+        request.pairing.kind = Pairing::kOutOfBand;
+        const Status status = Await(engine, std::move(request));
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+      there = true;
+      const Status status = ended.get_future().get();
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(output, std::vector<float>(output.size(), 1.0f));
+    });
   }
 }
 

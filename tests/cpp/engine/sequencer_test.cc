@@ -240,6 +240,11 @@ TEST_F(SequencerTest, SaysWhetherAGroupIsWhole) {
   EXPECT_EQ(position_.group, GroupState::kOpen);
   EXPECT_TRUE(Submit(Pairing::kGroup, kFirst, ticket, 0).ok());
   EXPECT_EQ(position_.group, GroupState::kWhole);
+  const std::uint64_t stepless = Draw(kNoStep);
+  EXPECT_TRUE(Submit(Pairing::kGroup, kNoStep, stepless, 1).ok());
+  EXPECT_EQ(position_.group, GroupState::kOpen);
+  EXPECT_TRUE(Submit(Pairing::kGroup, kNoStep, stepless, 0).ok());
+  EXPECT_EQ(position_.group, GroupState::kWhole);
 }
 
 TEST_F(SequencerTest, TwinsAreRefusedAndTheOthersTold) {

@@ -44,6 +44,7 @@ Config RankConfig(int rank, int size, const std::string& rendezvous) {
   config.bootstrap_timeout_seconds = 30;
   config.log_level = 4;  // failures made on purpose need no log
   config.test_strict = true;
+  config.test_own_gpu = std::getenv("SMDDP_TEST_OWN_GPU") != nullptr;
   config.test_grouped_hosts = std::getenv("TF_SMDDP_TEST_GROUPS") == nullptr ? 0 : 2;
   return config;
 }

@@ -37,6 +37,36 @@ bool Communicator::NextCallFails() {
   return GetSettings().failing_rank == rank && GetSettings().failing_call == number;
 }
 
+ncclResult_t Communicator::TakeMemory(std::size_t bytes) {
+  if (bytes == 0) return ncclSuccess;
+  const ContextScope scope(context);
+  CUdeviceptr taken = 0;
+  if (cuMemAlloc_v2(&taken, bytes) != CUDA_SUCCESS) {
+    return Refuse(ncclUnhandledCudaError, "Failed to CUDA calloc " + std::to_string(bytes) + " bytes");
+  }
+  std::lock_guard<std::mutex> lock(mu_);
+  memory_.push_back(taken);
+  return ncclSuccess;
+}
+
+ncclResult_t Communicator::TakePeerMemory() {
+  if (std::exchange(has_peer_memory_, true)) return ncclSuccess;
+  const ncclResult_t result = TakeMemory(GetSettings().peer_memory_bytes);
+  if (result != ncclSuccess) error_ = result;
+  return result;
+}
+
+void Communicator::FreeMemory() {
+  std::vector<CUdeviceptr> memory;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    memory.swap(memory_);
+  }
+  if (memory.empty()) return;
+  const ContextScope scope(context);
+  for (const CUdeviceptr each : memory) cuMemFree_v2(each);
+}
+
 void Communicator::NoteEnqueued(WorkEnd end) {
   std::lock_guard<std::mutex> lock(mu_);
   enqueued_.erase(std::remove_if(enqueued_.begin(), enqueued_.end(), [](auto& old) { return old.reached(); }),
@@ -186,6 +216,7 @@ void Enlist(const std::shared_ptr<Communicator>& communicator) {
 }
 
 void Retire(const std::shared_ptr<Communicator>& communicator, bool aborted) {
+  communicator->FreeMemory();
   {
     std::lock_guard<std::mutex> lock(all_mu);
     All().erase(std::remove(All().begin(), All().end(), communicator), All().end());

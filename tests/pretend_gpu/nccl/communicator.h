@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,6 +23,18 @@
 #include "tests/pretend_gpu/nccl/pre_mul_sum.h"
 
 namespace pretend_gpu::nccl {
+
+// Makes a context the thread's current one for as long as it lives.
+class ContextScope {
+ public:
+  explicit ContextScope(CUcontext context) { cuCtxPushCurrent_v2(context); }
+  ~ContextScope() {
+    CUcontext ours = nullptr;
+    cuCtxPopCurrent_v2(&ours);
+  }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+};
 
 // Threads: the program's calls use it one at a time (Using finds it where they do not), but for Abort and
 // AsyncError, which any thread may call; streams use what says so.
@@ -54,6 +67,12 @@ class Communicator {
 
   // Which call is to fail, counted over this communicator's: settings.h.
   bool NextCallFails();
+
+  // Takes so much memory of the device, until Retire. Returns ncclUnhandledCudaError if it is not there.
+  ncclResult_t TakeMemory(std::size_t bytes);
+  void FreeMemory();
+  // Takes it for sends and receives, when the first ones come. An error stays.
+  ncclResult_t TakePeerMemory();
 
   // Waits until all that was enqueued is done.
   void Flush();
@@ -103,11 +122,14 @@ class Communicator {
   std::atomic<std::uint64_t> calls_{0};
   std::thread maker_;
 
+  bool has_peer_memory_ = false;  // the program's calls only
+
   std::mutex mu_;
   std::condition_variable ended_;
   int waiting_ = 0;                // guarded by mu_, as is what follows
   std::vector<WorkEnd> enqueued_;  // which may not have ended
   std::function<void()> deferred_;
+  std::vector<CUdeviceptr> memory_;
   std::thread::id user_;
   int uses_ = 0;
 };
@@ -131,7 +153,7 @@ inline std::shared_ptr<Communicator> CommunicatorOf(ncclComm_t handle) { return 
 std::vector<std::shared_ptr<Communicator>> AllCommunicators();
 void Enlist(const std::shared_ptr<Communicator>& communicator);
 
-// Takes it out of the list, and says on its board that this rank has left.
+// Frees its memory, takes it out of the list, and says on its board that this rank has left.
 void Retire(const std::shared_ptr<Communicator>& communicator, bool aborted);
 
 }  // namespace pretend_gpu::nccl

@@ -20,17 +20,6 @@
 namespace pretend_gpu::nccl {
 namespace {
 
-class ContextScope {
- public:
-  explicit ContextScope(CUcontext context) { cuCtxPushCurrent_v2(context); }
-  ~ContextScope() {
-    CUcontext ours = nullptr;
-    cuCtxPopCurrent_v2(&ours);
-  }
-  ContextScope(const ContextScope&) = delete;
-  ContextScope& operator=(const ContextScope&) = delete;
-};
-
 // One stream waits for another.
 void Order(CUstream first, CUstream then) {
   CUevent event = nullptr;
@@ -119,11 +108,17 @@ std::uint64_t NextIssue() {
   return next++;
 }
 
-void EnqueueLaunch(const std::shared_ptr<Communicator>& communicator, std::vector<Part> parts,
-                   std::vector<CUstream> streams) {
+ncclResult_t EnqueueLaunch(const std::shared_ptr<Communicator>& communicator, std::vector<Part> parts,
+                           std::vector<CUstream> streams) {
   const std::uint64_t issue = NextIssue();
   const ContextScope scope(communicator->context);
+  const auto is_between_two = [](const Part& part) { return IsBetweenTwo(part.operation.kind); };
+  if (std::any_of(parts.begin(), parts.end(), is_between_two)) {
+    const ncclResult_t error = communicator->TakePeerMemory();
+    if (error != ncclSuccess) return error;
+  }
   for (std::size_t i = 0; i < parts.size(); i++) {
+    parts[i].calls = static_cast<int>(parts.size());
     parts[i].fails = communicator->NextCallFails();
     parts[i].seat = Post(*communicator, parts[i].operation, issue, FactsOf(streams[i]).id);
   }
@@ -139,6 +134,7 @@ void EnqueueLaunch(const std::shared_ptr<Communicator>& communicator, std::vecto
   work.run = [communicator, shared = std::move(shared)] { Run(*communicator, *shared); };
   communicator->NoteEnqueued(EnqueueWork(first, std::move(work)));
   for (const CUstream other : others) Order(first, other);
+  return ncclSuccess;
 }
 
 }  // namespace pretend_gpu::nccl

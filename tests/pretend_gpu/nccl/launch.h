@@ -20,8 +20,10 @@ std::uint64_t NextIssue();
 //   2. arrives, and waits for the other ranks,
 //   3. takes what they have sent. If the communicator is aborted before, what it receives stays poison; with
 //      PRETEND_GPU_NCCL_SPOIL, so it does if another rank's has ended before.
-void EnqueueLaunch(const std::shared_ptr<Communicator>& communicator, std::vector<Part> parts,
-                   std::vector<CUstream> streams);
+// Nothing is enqueued if there is no memory for the first call between two; that error stays with the
+// communicator.
+ncclResult_t EnqueueLaunch(const std::shared_ptr<Communicator>& communicator, std::vector<Part> parts,
+                           std::vector<CUstream> streams);
 
 }  // namespace pretend_gpu::nccl
 

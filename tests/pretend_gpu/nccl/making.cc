@@ -29,6 +29,7 @@ std::string Absent(const BoardData& data, int ranks) {
 
 // Returns a text if two ranks have one GPU, which NCCL refuses.
 std::string SharedDevice(const BoardData& data, int ranks) {
+  if (GetSettings().ranks_share) return "";
   for (int i = 0; i < ranks; i++) {
     for (int j = 0; j < i; j++) {
       const Member &a = data.members[i], &b = data.members[j];
@@ -53,6 +54,8 @@ MakingByBoard::MakingByBoard(std::shared_ptr<Communicator> communicator, std::sh
 ncclResult_t MakingByBoard::Join() {
   communicator_->Attach(board_, rank_, ranks_);
   Enlist(communicator_);
+  const ncclResult_t error = communicator_->TakeMemory(GetSettings().memory_bytes);
+  if (error != ncclSuccess) return error;
   auto& outbox = communicator_->outboxes[rank_];
   outbox = Outbox::Make();
   std::unique_lock<Board> lock(*board_);

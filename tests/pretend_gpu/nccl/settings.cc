@@ -25,12 +25,16 @@ Settings Read() {
       NumberVariable("PRETEND_GPU_NCCL_PEERS_US", 10'000, 0, 1L << 50),
       NumberVariable("PRETEND_GPU_NCCL_CONCURRENT", 0, 0, 1) != 0,
       NumberVariable("PRETEND_GPU_NCCL_ROOM", 0, 0, 1) != 0,
+      NumberVariable("PRETEND_GPU_NCCL_RING", 0, 0, 1) != 0,
       NumberVariable("PRETEND_GPU_NCCL_LEAKS", 0, 0, 1) != 0,
       NumberVariable("PRETEND_GPU_NCCL_SPOIL", 0, 0, 1) != 0,
       NumberVariable("PRETEND_GPU_NCCL_ABORT_MS", 0, 0, 1L << 30),
+      static_cast<std::size_t>(NumberVariable("PRETEND_GPU_NCCL_MEMORY_MB", 0, 0, 1 << 20)) << 20,
+      static_cast<std::size_t>(NumberVariable("PRETEND_GPU_NCCL_PEER_MEMORY_MB", 0, 0, 1 << 20)) << 20,
       -1,
       0,
       TextVariable("NCCL_HOSTID", ""),
+      NumberVariable("NCCL_MULTI_RANK_GPU_ENABLE", 0, 0, 1) != 0,
   };
   ReadFailure(&settings);
   return settings;

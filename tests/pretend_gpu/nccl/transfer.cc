@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/pretend_gpu/nccl/reduce.h"
+#include "tests/pretend_gpu/nccl/settings.h"
 #include "tests/pretend_gpu/nccl/types.h"
 
 namespace pretend_gpu::nccl {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr unsigned char kPoison = 0xFF;  // as of fresh memory
 constexpr std::size_t kChunk = 16384;    // elements
+constexpr std::size_t kRingChunk = 64;   // with PRETEND_GPU_NCCL_RING
 
 // Reduces `count` elements, from the element `first` on of what each rank has sent.
 void TakeReduced(Communicator& communicator, const Part& part, std::uint64_t first, std::uint64_t count) {
@@ -20,16 +22,21 @@ void TakeReduced(Communicator& communicator, const Part& part, std::uint64_t fir
   const bool averages = operation.op == ncclAvg && IsInteger(operation.type);
   const int op = operation.op == ncclAvg || operation.op == kPreMulSum ? int{ncclSum} : operation.op;
   const auto offsets = OffsetsOf(communicator, part.seat);
-  std::vector<char> operand(std::min<std::uint64_t>(kChunk, count) * bytes);
-  for (std::uint64_t done = 0; done < count; done += kChunk) {
-    const std::size_t chunk = std::min<std::uint64_t>(kChunk, count - done);
+  const bool ring = GetSettings().ring;
+  const std::size_t longest = ring ? kRingChunk : kChunk;
+  const int ranks = communicator.ranks;
+  std::vector<char> operand(std::min<std::uint64_t>(longest, count) * bytes);
+  for (std::uint64_t done = 0; done < count; done += longest) {
+    const std::size_t chunk = std::min<std::uint64_t>(longest, count - done);
     char* const total = part.receive.view + done * bytes;
-    for (int rank = 0; rank < communicator.ranks; rank++) {
-      char* const to = rank == 0 ? total : operand.data();
+    const int begin = ring ? static_cast<int>((done / longest + part.calls) % ranks) : 0;
+    for (int i = 0; i < ranks; i++) {
+      const int rank = (begin + i) % ranks;
+      char* const to = i == 0 ? total : operand.data();
       communicator.outboxes[rank]->Take(offsets[rank] + (first + done) * bytes, to, chunk * bytes);
-      if (rank > 0) Combine(operation.type, op, total, to, chunk);
+      if (i > 0) Combine(operation.type, op, total, to, chunk);
     }
-    if (averages) Divide(operation.type, total, chunk, communicator.ranks);
+    if (averages) Divide(operation.type, total, chunk, ranks);
   }
 }
 

@@ -28,6 +28,7 @@ struct Part {
   std::optional<PreMulSum> pre_mul_sum;
   Memory scalar;  // its scalar, if that is on the device
   Seat seat;
+  int calls;   // so many the launch has
   bool fails;  // as settings.h asks
 };
 

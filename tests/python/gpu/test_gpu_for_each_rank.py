@@ -106,3 +106,36 @@ def test_without_nccl(gpus, monkeypatch, tmp_path):
     assert "tensors of GPU 0 are copied to the host's memory and reduced there" in line
     assert "libnccl.so.2" in line and "pip install nvidia-nccl-cu12" in line
     assert [found["nccl"] for found in job.reports] == [0, 0]
+
+
+DETERMINISM = "tf.config.experimental.enable_op_determinism()\n"
+ONE_GRADIENT = """
+v = tf.Variable(1.0)
+with tf.GradientTape() as tape:
+    loss = v * 2.0
+sdp.DistributedGradientTape(tape).gradient(loss, v)
+report("variables", [os.environ.get(name) for name in ("SMDDP_DETERMINISTIC", "NCCL_ALGO")])
+"""
+
+
+def test_deterministic_ops_have_deterministic_sums(gpus):
+    """A late call is a warning."""
+    gpus(2)
+    early = run(DETERMINISM + INIT + OWN_GPU + REDUCE + ONE_GRADIENT, 2)
+    assert [found["variables"] for found in early.reports] == [["1", "Ring"]] * 2
+    assert [found["nccl"] for found in early.reports] == [3 * 8000] * 2
+    text = "enable_op_determinism() was called after init()"
+    assert text not in early.output
+    late = run(INIT + OWN_GPU + DETERMINISM + ONE_GRADIENT, 2)
+    assert [found["variables"] for found in late.reports] == [[None, None]] * 2
+    assert late.output.count(text) == 2
+
+
+def test_one_gpu_as_if_each_rank_had_one(gpus, monkeypatch):
+    """As tests on a machine with one GPU do."""
+    gpus(1)
+    for name in ("NCCL_MULTI_RANK_GPU_ENABLE", "PRETEND_GPU_NCCL_CONCURRENT"):
+        monkeypatch.setenv(name, "1")
+    job = run('os.environ["SMDDP_TEST_OWN_GPU"] = "1"\n' + INIT + REDUCE, 2)
+    assert [found["nccl"] for found in job.reports] == [3 * 8000] * 2
+    assert warnings(job) == []

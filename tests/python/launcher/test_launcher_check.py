@@ -179,37 +179,24 @@ def test_the_memory_limit_is_the_smallest_on_the_way_to_the_root(monkeypatch):
     assert cores.memory_limit() is None
 
 
-NOTHING = {name: [False, "why not"] for name in ("CUDA driver", "NCCL", "MPI library")}
-EVERYTHING = {name: [True, "1.0 (/lib/x)"] for name in NOTHING}
-
-
 @pytest.mark.parametrize(
-    "answer, num_gpus, several_hosts, expected",
-    [
-        (NOTHING, 0, False, []),
-        (NOTHING, 1, False, ["CUDA driver"]),
-        (NOTHING, 2, False, ["CUDA driver", "NCCL"]),
-        (NOTHING, 0, True, ["MPI library"]),
-        (EVERYTHING, 8, True, []),
-    ],
+    "there, several_hosts, problem", [(False, False, False), (False, True, True), (True, True, False)]
 )
-def test_libraries(answer, num_gpus, several_hosts, expected):
-    found = libraries.of(answer, num_gpus, several_hosts)
-    assert problems(found) == expected
-    assert sorted(each.topic for each in found) == sorted(NOTHING)
-    if answer is EVERYTHING:
-        assert {each.text for each in found} == {"1.0 (/lib/x)"}
+def test_mpi(there, several_hosts, problem):
+    found = libraries.mpi_of(there, "1.0 (/lib/x)", several_hosts)
+    assert found.is_problem == problem and "1.0 (/lib/x)" in found.text
 
 
 def ranks_said(*numbers):
-    places = [{"rank": each, "size": 2, "host": f"h{each}", "device": "CPU:0"} for each in numbers]
+    said = {"device": "CPU:0", "right": "each collective is right", "past_nccl": []}
+    places = [{"rank": each, "host": f"h{each}", **said} for each in numbers]
     return "".join(findings.encode(self_test.KIND, each) for each in places)
 
 
 def test_a_self_test_that_is_right():
     warning = "[tf_smddp rank 0 warning] a limit is low; raise it"
     (found, note) = self_tests.result(Ended(0, ranks_said(1, 0), f"[0] {warning}\n{warning}\n"), 2, 9)
-    assert found.text == "2 ranks on h0 (CPU:0), h1 (CPU:0): init, allreduce and broadcast are right"
+    assert found.text == "2 ranks on h0 (CPU:0), h1 (CPU:0): each collective is right"
     assert (note.text, note.is_problem, found.is_problem) == (warning, False, False)
 
 
@@ -249,22 +236,22 @@ def test_long_output_is_shown_by_its_ends():
 
 def test_ranks_that_wait_say_so_before_the_limit():
     environ = self_tests.environment({"SMDDP_STALL_WARNING": "7"}, 60)
-    assert environ == {"SMDDP_STALL_WARNING": "7", "SMDDP_BOOTSTRAP_TIMEOUT": "40"}
+    assert environ == {
+        "SMDDP_STALL_WARNING": "7",
+        "SMDDP_BOOTSTRAP_TIMEOUT": "40",
+        "SMDDP_NCCL_TIMEOUT": "20",
+    }
 
 
 def test_the_words_of_the_self_test():
     own = programs.words_of("smddprun.check.self_test")
     assert own[:2] == [sys.executable, "-c"]
-    assert self_tests.words_on_this_host(9)[-len(own) - 5 :] == [
-        "-np",
-        "2",
-        "--no-tag-output",
-        "--timeout",
-        "9",
-        *own,
-    ]
-    hosts = [Host(name, 8) for name in ("a", "b")]
-    words = self_tests.words_on(("/bin/mpiexec", "Hydra"), hosts, {}, 9)
+    words, environ = self_tests.on_this_host(2)({"A": "1"}, 9, ["x"])
+    assert words[-len(own) - 6 :] == ["-np", "2", "--no-tag-output", "--timeout", "9", *own, "x"]
+    assert environ == {"A": "1"}
+    launcher, hosts = ("/bin/mpiexec", "Hydra"), [Host(name, 8) for name in ("a", "b")]
+    words, environ = self_tests.on_hosts(launcher, hosts, 1)({"A": "1"}, 9, [])
     assert words == ["/bin/mpiexec", "-np", "2", "-hosts", "a:1,b:1", *own]
-    words = self_tests.words_on(("/bin/mpiexec", "Hydra"), hosts[:1], {}, 9)
+    assert environ == {"A": "1", "MPIEXEC_TIMEOUT": "9"}
+    words, _ = self_tests.on_hosts(launcher, hosts[:1], 2)({}, 9, [])
     assert words == ["/bin/mpiexec", "-np", "2", "-hosts", "a:2", *own]

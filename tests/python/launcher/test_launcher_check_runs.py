@@ -64,7 +64,8 @@ def test_a_self_test_that_fails_is_a_problem_with_a_remedy(launcher, made_up):
     assert "  tf_smddp        " in output and "built for TensorFlow 2.15.1" in output, output
     assert "2.15.0 (package tensorflow), which fits tf_smddp" in output, output
     assert "  MPI launcher    Open MPI, " in output, output
-    assert "  CUDA driver     not found; this host has no NVIDIA GPU, so none is needed" in output, output
+    assert "  GPUs            none, so neither CUDA's driver nor NCCL is needed" in output, output
+    assert sum("CUDA" in line or "NCCL" in line for line in result.lines) == 1, output
     assert "! self test       2 ranks were started, and 0 have the right results: exit code 1" in output, (
         output
     )
@@ -167,7 +168,7 @@ def test_this_host_has_no_problem(launcher):
     result = launcher.start("--check", env={"PATH": path}).finish(150)
     output = "\n".join(result.lines)
     assert result.code == 0, output + result.messages
-    for line in ("  tf_smddp ", "  TensorFlow ", "  MPI library ", "  NCCL ", "  cores ", "  memory "):
+    for line in ("  tf_smddp ", "  TensorFlow ", "  MPI library ", "  GPUs  ", "  cores ", "  memory "):
         assert line in output, output
-    assert "(CPU:0): init, allreduce and broadcast are right" in output, output
+    assert "(CPU:0): each collective is right" in output, output
     assert result.lines[-1] == "no problem was found"

@@ -1,6 +1,10 @@
 #include "kernels/collectives/backends/nccl/nccl_communicator.h"
 
+#include <chrono>
 #include <string>
+#include <thread>
+
+#include "kernels/common/thread.h"
 
 namespace tf_smddp::nccl {
 namespace {
@@ -36,10 +40,26 @@ Status Communicator::Make(const Place& place, const UniqueId& id, int num_ranks,
   std::unique_ptr<Communicator> making(new Communicator(place));
   const cuda::CurrentContext current(place.driver, place.context);
   Config config;
-  const Result result = place.library->CommInitRankConfig(&making->handle_, num_ranks, id, rank, &config);
+  Handle handle = nullptr;
+  const Result result = place.library->CommInitRankConfig(&handle, num_ranks, id, rank, &config);
+  making->handle_ = handle;
   Status status = making->Note("ncclCommInitRankConfig", result);
-  if (status.ok()) *made = std::move(making);
+  if (!status.ok()) return status;
+  if (Communicators* const communicators = place.communicators.get()) {
+    std::lock_guard<std::mutex> lock(communicators->mu_);
+    communicators->all_.insert(making.get());
+  }
+  *made = std::move(making);
   return status;
+}
+
+Communicator::~Communicator() {
+  if (Communicators* const communicators = place_.communicators.get()) {
+    std::lock_guard<std::mutex> lock(communicators->mu_);
+    communicators->all_.erase(this);
+  }
+  if (ending_.joinable()) ending_.join();
+  if (handle_ != nullptr) Abort();
 }
 
 // Whether something may begin.
@@ -57,7 +77,7 @@ Status Communicator::Note(const char* call, Result result) {
 Status Communicator::Poll(bool* ready) {
   *ready = false;
   const cuda::CurrentContext current(place_.driver, place_.context);
-  std::lock_guard<std::mutex> lock(mu_);
+  std::lock_guard<std::timed_mutex> lock(mu_);
   if (handle_ == nullptr) return Internal("the communicator of NCCL was aborted");
   Result state = kSuccess;
   Status status =
@@ -65,6 +85,18 @@ Status Communicator::Poll(bool* ready) {
   if (status.ok()) status = Note("a call that NCCL had begun", state);
   *ready = status.ok() && !in_progress_;
   return status;
+}
+
+// The first calls of a kind connect the ranks, and take longer than the limit; that is no error.
+Status Communicator::AwaitLaunch() {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+  for (;;) {
+    const bool last = std::chrono::steady_clock::now() >= limit;
+    bool ready = false;
+    Status status = Poll(&ready);
+    if (!status.ok() || ready || last) return status;
+    std::this_thread::yield();  // NCCL's thread may need this core
+  }
 }
 
 // A program has few factors, or one that changes all the time.
@@ -126,7 +158,7 @@ Status Communicator::Put(const NcclCall& call, cuda::Stream stream) {
 
 Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream stream) {
   const cuda::CurrentContext current(place_.driver, place_.context);
-  std::lock_guard<std::mutex> lock(mu_);
+  std::lock_guard<std::timed_mutex> lock(mu_);
   Status status = Begin();
   if (!status.ok() || calls.empty()) return status;
   if (scaled_sums_.size() > kMostScaledSums) status = ForgetScaledSums();
@@ -141,6 +173,8 @@ Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream st
   if (!status.ok()) return status;
   for (const NcclCall& call : calls) {
     if (status.ok()) status = Put(call, stream);
+    // Note [The end of all]: nothing is there any more.
+    if (handle_ == nullptr) return Begin();
   }
   // The group ends in any case, or this thread's next calls would belong to it.
   const Status ended = Note("ncclGroupEnd", place_.library->GroupEnd());
@@ -148,14 +182,36 @@ Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream st
 }
 
 void Communicator::Abort() {
+  const cuda::CurrentContext current(place_.driver, place_.context);
+  End();
+}
+
+// NCCL finds its device by itself.
+void Communicator::End() {
+  std::lock_guard<std::mutex> aborting(aborting_);
   Handle aborted = nullptr;
   {
-    std::lock_guard<std::mutex> lock(mu_);
-    aborted = std::exchange(handle_, nullptr);
+    const std::unique_lock<std::timed_mutex> lock(mu_, kLongestCall);
+    aborted = handle_.exchange(nullptr);
   }
-  const cuda::CurrentContext current(place_.driver, place_.context);
   // There is nothing to be done about errors of an abort.
   if (aborted != nullptr) static_cast<void>(place_.library->CommAbort(aborted));
+}
+
+void Communicators::AbortAll() {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (Communicator* const each : all_) {
+    if (each->ending_.joinable() || each->handle_ == nullptr) continue;
+    const auto abort = [each, delay = delay_] {
+      std::this_thread::sleep_for(delay);
+      each->End();
+    };
+    try {
+      each->ending_ = StartThread("smddp-abort", abort);
+    } catch (const ThreadRefused&) {
+      abort();
+    }
+  }
 }
 
 }  // namespace tf_smddp::nccl

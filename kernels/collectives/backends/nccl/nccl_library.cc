@@ -92,4 +92,8 @@ Status Library::Check(const char* call, Result result) const {
   return Internal(message);
 }
 
+bool Library::BlamesAnother(const Status& status) {
+  return status.message().find(" (" + std::to_string(kRemoteError) + ")") != std::string::npos;
+}
+
 }  // namespace tf_smddp::nccl

@@ -1,7 +1,8 @@
 // Library: the functions of NCCL that we call, found at run time.
 //
 // Place in the stack: the bottom of this folder. Nothing links NCCL, and no header of NCCL is needed to
-// build: the declarations below follow its documentation. The binary interface of NCCL 2 only grows.
+// build: the declarations below follow its documentation, and nccl_header_test holds them to its header. The
+// binary interface of NCCL 2 only grows.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_LIBRARY_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_LIBRARY_H_
 
@@ -18,7 +19,7 @@ using Handle = struct HandleTag*;  // ncclComm_t
 using Result = int;                // ncclResult_t
 using Op = int;                    // ncclRedOp_t
 
-enum : Result { kSuccess = 0, kInProgress = 7 };
+enum : Result { kSuccess = 0, kRemoteError = 6, kInProgress = 7 };
 
 enum class DataType : int {
   kInt8 = 0,
@@ -89,6 +90,9 @@ struct Library {
   // Returns OK for kSuccess, and for kInProgress, which is no error of a call; else Internal:
   // "ncclAllReduce failed: unhandled system error (2): …", with what NCCL has noted last. Any thread.
   Status Check(const char* call, Result result) const;
+
+  // Whether an error of Check says that another rank, or the network, has failed.
+  static bool BlamesAnother(const Status& status);
 };
 
 }  // namespace tf_smddp::nccl

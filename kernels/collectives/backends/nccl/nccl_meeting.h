@@ -1,6 +1,6 @@
 // Meeting: what the members of a communicator on one host share about the communicators that they make with
-// NCCL: the unique id of the one in use, and how far the members' streams have come. Between hosts, the ranks
-// tell each other by messages instead (hosts_meeting.h).
+// NCCL: the unique id of the one in use, how far its start has come, and how far the members' streams have.
+// Between hosts, the ranks tell each other by messages instead (hosts_meeting.h).
 //
 // Place in the stack: it lies in shared memory (kernels/control/communicator_segment.h). Zeros are an empty
 // one.
@@ -21,6 +21,21 @@
 #include "kernels/common/rank_id.h"
 
 namespace tf_smddp::nccl {
+
+// What a rank says when it has come to the end of a part of a communicator's life.
+enum class Milestone : std::uint8_t {
+  kNone,
+  kMade,    // NCCL has made it on this rank
+  kProven,  // its first results are right on this rank
+  kEnded,   // between hosts: this rank's stream has come past all its calls
+};
+
+// Whether the members use NCCL. The first decision for a communicator holds on all of them.
+enum class Verdict : std::uint32_t {
+  kOpen,      // its start has not ended
+  kAccepted,  // all have proven it
+  kRefused,   // on one of them it has failed, or was late. It stays so for all that would follow, too
+};
 
 class alignas(64) Meeting {
  public:
@@ -47,6 +62,21 @@ class alignas(64) Meeting {
                        [](const auto& each) { return each.load(std::memory_order_acquire) != 0; });
   }
 
+  // The member has come to that milestone of the communicator.
+  void Say(MemberId member, Milestone milestone) {
+    said_[member.index()].store(milestone, std::memory_order_release);
+  }
+  bool HasSaid(MemberId member, Milestone milestone) const {
+    return said_[member.index()].load(std::memory_order_acquire) >= milestone;
+  }
+
+  Verdict verdict() const { return verdict_.load(std::memory_order_acquire); }
+  // Returns whether this has decided; if not, another member has.
+  bool Decide(Verdict verdict) {
+    Verdict open = Verdict::kOpen;
+    return verdict_.compare_exchange_strong(open, verdict, std::memory_order_acq_rel);
+  }
+
   // A step has failed, and a member has calls on its stream that others will never make. Before Renew.
   void MarkUnusable() { unusable_.store(1, std::memory_order_relaxed); }
   // The next incarnation begins, and the next communicator, if a member has called MarkUnusable. Nobody else
@@ -54,6 +84,8 @@ class alignas(64) Meeting {
   void Renew() {
     if (unusable_.exchange(0, std::memory_order_relaxed) == 0) return;
     has_id_.store(0, std::memory_order_relaxed);
+    for (auto& each : said_) each.store(Milestone::kNone, std::memory_order_relaxed);
+    if (verdict() == Verdict::kAccepted) verdict_.store(Verdict::kOpen, std::memory_order_relaxed);
     number_.fetch_add(1, std::memory_order_release);
   }
 
@@ -76,6 +108,8 @@ class alignas(64) Meeting {
   std::atomic<std::uint32_t> has_id_;
   std::atomic<std::uint32_t> unusable_;
   UniqueId id_;
+  std::atomic<Verdict> verdict_;
+  std::atomic<Milestone> said_[64];       // by member
   std::atomic<std::uint8_t> packs_[64];   // by member
   std::atomic<std::uint64_t> ended_[64];  // by member
 };

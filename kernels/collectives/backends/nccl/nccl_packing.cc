@@ -66,6 +66,8 @@ NcclCall CutOff(NcclCall* call, std::uint64_t count) {
 // Makes a round of what is packed in it.
 class Round {
  public:
+  explicit Round(std::uint64_t room) : room_(room) {}
+
   std::uint64_t room() const { return room_; }
 
   void Add(const NcclCall& call) {
@@ -97,14 +99,14 @@ class Round {
   using Kind = std::tuple<DataType, Op, bool, std::uint64_t>;
 
   std::map<Kind, std::vector<NcclCall>> alike_;  // in the order of the kinds: the same on all ranks
-  std::uint64_t room_ = kPackingBufferBytes;
+  std::uint64_t room_;
 };
 
 }  // namespace
 
-std::deque<PackedRound> Pack(void* buffer, const std::vector<NcclCall>& calls) {
+std::deque<PackedRound> Pack(void* buffer, std::uint64_t bytes, const std::vector<NcclCall>& calls) {
   std::deque<PackedRound> rounds(1);
-  Round round;
+  Round round(bytes);
   for (NcclCall call : calls) {
     if (!IsPacked(call) || (!call.compressed && RoomOf(call) > round.room())) {
       rounds.back().calls.push_back(call);
@@ -113,7 +115,7 @@ std::deque<PackedRound> Pack(void* buffer, const std::vector<NcclCall>& calls) {
     while (RoomOf(call) > round.room()) {
       if (round.room() > 0) round.Add(CutOff(&call, round.room() / BytesOf(call.type)));
       round.Finish(buffer, &rounds.back());
-      round = Round();
+      round = Round(bytes);
       rounds.emplace_back();
     }
     round.Add(call);
@@ -122,12 +124,12 @@ std::deque<PackedRound> Pack(void* buffer, const std::vector<NcclCall>& calls) {
   return rounds;
 }
 
-Status Packer::Open(const Place& place, std::unique_ptr<Packer>* opened) {
-  std::unique_ptr<Packer> packer(new Packer(place));
+Status Packer::Open(const Place& place, std::uint64_t bytes, std::unique_ptr<Packer>* opened) {
+  std::unique_ptr<Packer> packer(new Packer(place, bytes));
   Status status = cuda::Copier::Open(place.driver, place.context, &packer->copier_);
   if (!status.ok()) return status;
   const cuda::CurrentContext current(place.driver, place.context);
-  status = place.driver->Check("cuMemAlloc", place.driver->MemAlloc(&packer->buffer_, kPackingBufferBytes));
+  status = place.driver->Check("cuMemAlloc", place.driver->MemAlloc(&packer->buffer_, bytes));
   if (status.ok()) *opened = std::move(packer);
   return status;
 }

@@ -21,14 +21,18 @@ constexpr std::chrono::seconds kPatience{10};
 // same on all ranks. So all ranks have the same requests in it, whose sends and receives meet.
 constexpr std::uint64_t kCallsOfGroup = 1024;
 
+// Note [One request a group]: with SMDDP_DETERMINISTIC, each request has a group of its own, so nothing is
+// packed with others. NCCL deals the calls of a group out to its channels by what else is in the group. From
+// the channel, and from the place in the buffer, follows the order in which the ranks' elements are added. So
+// that order would depend on batches, and they depend on timing.
+
+// While so many batches are on the stream, the next one fills. One runs, and another one is there when it
+// ends.
+constexpr std::uint64_t kBatchesAhead = 2;
+
 // How long an error of NCCL waits for a better one. Where a rank has died, NCCL may tell before the engine
 // finds that, and NCCL does not know which rank it was.
 constexpr std::chrono::milliseconds kNamePatience{500};
-
-// How long the end of the job waits before it ends the calls, if there are other hosts. When they end, ranks
-// that have not come past them may get garbage, and see no error of NCCL. They see the end of the job, which
-// is under way to their hosts.
-constexpr std::chrono::milliseconds kNewsPatience{200};
 
 // How long a thread sleeps between two looks at other ranks.
 constexpr std::chrono::microseconds kPoll{200};
@@ -71,7 +75,8 @@ class NcclTransfer::Session {
   Status lost_;  // guarded by mu_
 };
 
-NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns)
+NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns,
+                           std::shared_ptr<Communicators> communicators)
     : communicator_(std::move(communicator)),
       meeting_(meeting),
       member_(communicator_.self),
@@ -80,9 +85,12 @@ NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turn
                  ? nullptr
                  : std::make_shared<HostsMeeting>(communicator_.wire, communicator_.id, communicator_.ranks,
                                                   communicator_.rank())),
+      communicators_(std::move(communicators)),
+      start_(communicator_, meeting, hosts_),
       line_(turns, communicator_.turn_record, communicator_.ask_for_turn) {}
 
 NcclTransfer::~NcclTransfer() {
+  start_.GiveUp();
   if (session_ != nullptr) Retire();
   if (stream_ == nullptr) return;
   const auto all_ended = std::make_shared<std::promise<void>>();
@@ -90,8 +98,9 @@ NcclTransfer::~NcclTransfer() {
   if (all_ended->get_future().wait_for(kPatience) == std::future_status::ready) return;
   const Status late = Internal("the GPUs did not come to the end of their work in time");
   // Other ranks may get garbage from here on.
-  const bool ended = hosts_ != nullptr ? hosts_->AllEnded() : meeting_->AllEnded(num_members_, complete_);
-  if (!ended) communicator_.fail_job(late.message());
+  const bool ended = hosts_ != nullptr ? hosts_->AllHaveCome(Milestone::kEnded)
+                                       : meeting_->AllEnded(num_members_, complete_);
+  if (!ended && !refused()) communicator_.fail_job(late.message());
   LoseRetired(late);
 }
 
@@ -112,6 +121,7 @@ const Library* NcclTransfer::SharedLibrary(const std::string& path, Status* stat
 std::uint64_t NcclTransfer::Plan(std::vector<const ResolvedRequest*> requests, BatchState*) {
   requests_ = std::move(requests);
   enqueued_ = 0;
+  starting_ = false;
   done_ = requests_.empty();
   return done_ ? 0 : static_cast<std::uint64_t>(num_members_);
 }
@@ -128,92 +138,81 @@ bool NcclTransfer::Report(const Status& error) {
   return true;
 }
 
+Transfer::Readiness NcclTransfer::Prepare(const ResolvedRequest& request) {
+  if (session_ != nullptr) return Readiness::kReady;
+  starting_ = true;
+  cuda::Device* const device = DeviceOf(request);
+  Status status;
+  const Library* const library = SharedLibrary(communicator_.config->nccl_library, &status);
+  bool come = false;
+  if (status.ok() && stream_ == nullptr) status = Open(device);
+  if (status.ok()) status = line_.Come(stream_.get(), &come);
+  if (!status.ok()) start_.Fail(status);
+  Verdict verdict = Verdict::kOpen;
+  if (come || !status.ok()) {
+    verdict = start_.Step({library, device->driver(), device->context(), communicators_}, stream_,
+                          packer_ != nullptr);
+  }
+  if (verdict == Verdict::kOpen) return Readiness::kNotYet;
+  if (verdict == Verdict::kRefused) {
+    line_.Leave();
+    start_.GiveUp();
+    refused_.store(true, std::memory_order_release);
+    return Readiness::kRefused;
+  }
+  session_ = std::make_shared<Session>(start_.Take());
+  return Readiness::kReady;
+}
+
 Transfer::Progress NcclTransfer::Step() {
   Progress progress;
   if (!error_.ok()) {
     done_ = Report(error_);
     return progress;
   }
-  Status status;
-  bool come = false, ready = false;
-  if (stream_ == nullptr) status = Open(DeviceOf(*requests_.front()));
-  if (status.ok()) status = line_.Come(stream_.get(), &come);
-  if (status.ok() && come && session_ == nullptr) {
-    status = Meet();
-    progress.moved = session_ != nullptr;
-  } else if (status.ok() && come) {
-    status = session_->communicator->Poll(&ready);
-  }
+  bool come = false, ready = false, launches = false;
+  Status status = line_.Come(stream_.get(), &come);
+  if (status.ok() && come) status = session_->communicator->Poll(&ready);
   if (status.ok() && ready && packer_ != nullptr) status = packer_->Unpack(stream_->handle());
   if (status.ok() && ready && packer_ != nullptr && !packer_->done()) {
     status = packer_->Enqueue(session_->communicator.get(), stream_->handle());
-    progress.moved = true;
+    progress.moved = launches = true;
   } else if (status.ok() && ready && enqueued_ < requests_.size()) {
     status = Enqueue();
-    progress.moved = true;
+    progress.moved = launches = true;
   } else if (status.ok() && ready) {
     line_.Made();
     progress.moved = progress.unit_done = done_ = true;
   }
+  if (status.ok() && launches) status = session_->communicator->AwaitLaunch();
   if (!status.ok()) done_ = Report(status);
   return progress;
 }
 
-// Begins to make the communicator, if its id is there.
-Status NcclTransfer::Meet() {
-  Status status;
-  const Library* const library = SharedLibrary(communicator_.config->nccl_library, &status);
-  if (library == nullptr) return status;
-  bool met = false;
-  HostsMeeting::Agreed agreed;
-  status = hosts_ != nullptr ? MeetHosts(*library, &met, &agreed) : MeetOnHost(*library, &met, &agreed);
-  if (!status.ok() || !met) return status;
-  all_pack_ = agreed.all_pack;
-  cuda::Device* const device = DeviceOf(*requests_.front());
-  std::unique_ptr<Communicator> communicator;
-  status = Communicator::Make({library, device->driver(), device->context()}, agreed.id,
-                              hosts_ != nullptr ? hosts_->num_ranks() : num_members_,
-                              hosts_ != nullptr ? hosts_->rank() : member_.value(), &communicator);
-  if (status.ok()) session_ = std::make_shared<Session>(std::move(communicator));
-  return status;
-}
-
-Status NcclTransfer::MeetOnHost(const Library& library, bool* met, HostsMeeting::Agreed* agreed) {
-  *met = meeting_->TakeId(&agreed->id);
-  if (*met || member_ != MemberId(0)) return {};
-  Status status = library.Check("ncclGetUniqueId", library.GetUniqueId(&agreed->id));
-  if (!status.ok()) return status;
-  meeting_->LeaveId(agreed->id);
-  *met = true;
-  return status;
-}
-
-Status NcclTransfer::MeetHosts(const Library& library, bool* met, HostsMeeting::Agreed* agreed) {
-  const auto make_id = [&library](UniqueId* id) {
-    return library.Check("ncclGetUniqueId", library.GetUniqueId(id));
-  };
-  return hosts_->Meet(packer_ != nullptr, make_id, met, agreed);
-}
-
 // Makes what lasts as long as the transfer.
 Status NcclTransfer::Open(cuda::Device* device) {
-  const Status packs = Packer::Open({nullptr, device->driver(), device->context()}, &packer_);
+  const auto cap = static_cast<std::uint64_t>(communicator_.config->bucket_cap_bytes);
+  const Status packs =
+      Packer::Open({nullptr, device->driver(), device->context()}, PackingBufferBytes(cap), &packer_);
   if (packs.ok()) {
     meeting_->SayThatItPacks(member_);
   } else {
     communicator_.logger->Log(LogLevel::kWarning, "small tensors of " + device->name() +
                                                       " go to NCCL one by one: " + packs.message());
   }
-  return device->NewStream("smddp-nccl", &stream_);
+  std::unique_ptr<cuda::OwnStream> stream;
+  const Status status = device->NewStream("smddp-nccl", &stream);
+  stream_ = std::move(stream);
+  return status;
 }
 
 // Puts the next group on the stream.
 Status NcclTransfer::Enqueue() {
-  // All members of this host have said it by now, since the communicator is ready.
-  const bool all_pack = hosts_ != nullptr ? all_pack_ : meeting_->AllPack(num_members_);
-  const bool packs = packer_ != nullptr && all_pack;
+  const bool packs = packer_ != nullptr && start_.all_pack();
   std::vector<NcclCall> calls;
-  for (std::uint64_t most = 0; enqueued_ < requests_.size() && most < kCallsOfGroup; ++enqueued_) {
+  // Note [One request a group].
+  const std::uint64_t limit = communicator_.config->deterministic ? 1 : kCallsOfGroup;
+  for (std::uint64_t most = 0; enqueued_ < requests_.size() && most < limit; ++enqueued_) {
     const ResolvedRequest* const request = requests_[enqueued_];
     most += MostCalls(request->call);
     const Status status = uses_.Begin(*request, stream_.get());
@@ -232,12 +231,13 @@ void NcclTransfer::Complete() {
   if (uses_.empty()) return;
   const auto ended = [session = session_, uses = std::exchange(uses_, {}), meeting = meeting_,
                       member = member_, fail_job = communicator_.fail_job,
-                      job_error = communicator_.job_error](const Status& reached) {
+                      job_error = communicator_.job_error, wake = communicator_.wake](const Status& reached) {
     Status outcome = session->OutcomeOf(reached);
     if (!outcome.ok()) fail_job(outcome.message());
     // Where another rank has aborted, its part may be garbage, and the calls still end well here.
     if (outcome.ok()) outcome = job_error();
     meeting->CountEnded(member);
+    wake();
     uses.End(outcome);
   };
   ++complete_;
@@ -245,6 +245,8 @@ void NcclTransfer::Complete() {
   const Status status = stream_->WhenReached(ended);
   if (!status.ok()) ended(status);
 }
+
+bool NcclTransfer::busy() const { return complete_ - meeting_->ended(member_) >= kBatchesAhead; }
 
 void NcclTransfer::Watch() {
   if (session_ == nullptr || !done_ || meeting_->ended(member_) == complete_) return;
@@ -258,19 +260,20 @@ void NcclTransfer::Abandon(const Status* job_end) {
   error_ = {};
   done_ = true;
   line_.Skip();
-  if (enqueued_ > 0) meeting_->MarkUnusable();
+  starting_ = false;
+  const bool interrupted = start_.Interrupt() && hosts_ == nullptr;
+  if (enqueued_ > 0 || interrupted) meeting_->MarkUnusable();
   if (packer_ != nullptr) packer_->Forget();
   if (job_end == nullptr) return;
-  if (session_ != nullptr) {
-    Retire();
-    if (hosts_ != nullptr) std::this_thread::sleep_for(kNewsPatience);
-  }
-  LoseRetired(*job_end);
+  start_.GiveUp();
+  if (session_ != nullptr) Retire();
+  communicators_->AbortAll();
 }
 
 void NcclTransfer::Reset() {
   line_.Restart();
   if (meeting_->number() == number_) return;
+  start_.GiveUp();
   if (session_ != nullptr) Retire();
   number_ = meeting_->number();
 }
@@ -280,13 +283,14 @@ void NcclTransfer::Retire() {
   enqueued_ = 0;
   stream_->Then([session = session_, uses = std::exchange(uses_, {}), stream = stream_.get(),
                  meeting = meeting_, num_members = num_members_, hosts = hosts_, complete = complete_,
-                 job_error = communicator_.job_error] {
+                 job_error = communicator_.job_error, communicators = communicators_] {
     const auto all_ended = [&] {
-      return hosts != nullptr ? hosts->AllEnded() : meeting->AllEnded(num_members, complete);
+      return hosts != nullptr ? hosts->AllHaveCome(Milestone::kEnded)
+                              : meeting->AllEnded(num_members, complete);
     };
     while (!all_ended() && !session->lost()) {
       if (!job_error().ok()) {
-        if (hosts != nullptr) std::this_thread::sleep_for(kNewsPatience);
+        std::this_thread::sleep_for(communicators->delay());
         break;
       }
       std::this_thread::sleep_for(kPoll);

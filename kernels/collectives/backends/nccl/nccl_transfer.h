@@ -9,14 +9,16 @@
 // after the other on a GPU (nccl_turns.h). When an output is written is known from its order's
 // `writes` (kernels/cuda/device.h).
 //
-// NCCL's communicator is made for the first batch. A failed step ends it if a rank has calls on its stream
-// that others will never make; the next batch makes another one. Batches that were complete by then are
+// NCCL's communicator is made and proven before the first batch is planned (nccl_start.h); if that fails, the
+// engine takes another way. A failed step ends it if a rank has calls on its stream that others will never
+// make; the next batch makes another one. Batches that were complete by then are
 // waited for first, on all ranks, and succeed (nccl_meeting.h); so it is at the end of the transfer. The end
 // of the job ends the communicator at once, and those batches end with an error, since a rank may have died
 // in the middle of them. Between hosts, a failed step has no batches that are not complete.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_TRANSFER_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -27,9 +29,11 @@
 #include "kernels/collectives/backend.h"
 #include "kernels/collectives/backends/nccl/device_uses.h"
 #include "kernels/collectives/backends/nccl/hosts_meeting.h"
+#include "kernels/collectives/backends/nccl/nccl_communicator.h"
 #include "kernels/collectives/backends/nccl/nccl_library.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
+#include "kernels/collectives/backends/nccl/nccl_start.h"
 #include "kernels/collectives/backends/nccl/nccl_turns.h"
 #include "kernels/collectives/transfer.h"
 #include "kernels/common/rank_id.h"
@@ -40,8 +44,10 @@ namespace tf_smddp::nccl {
 
 class NcclTransfer : public Transfer {
  public:
-  // The members of the host share `meeting`, and the transfers of this rank `turns`. Both outlive it.
-  NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns);
+  // The members of the host share `meeting`, and the transfers of this rank the others. The first two outlive
+  // it.
+  NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns,
+               std::shared_ptr<Communicators> communicators);
   // Waits for the streams of all members to come past the batches that were complete; for some ten seconds at
   // most.
   ~NcclTransfer() override;
@@ -51,10 +57,14 @@ class NcclTransfer : public Transfer {
   static const Library* SharedLibrary(const std::string& path, Status* status);
 
   bool Takes(const ResolvedRequest& request) const override { return request.on_devices; }
+  Readiness Prepare(const ResolvedRequest& request) override;
+  // Whether Prepare has refused, and this moves nothing any more. Any thread.
+  bool refused() const { return refused_.load(std::memory_order_acquire); }
   std::uint64_t Plan(std::vector<const ResolvedRequest*> requests, BatchState* batch) override;
   Progress Step() override;
   bool done() const override { return done_; }
-  bool polls() const override { return !done_; }
+  bool polls() const override { return starting_ || !done_; }
+  bool busy() const override;
   void Complete() override;
   void Watch() override;
   void Abandon(const Status* job_end) override;
@@ -65,9 +75,6 @@ class NcclTransfer : public Transfer {
   class Session;
 
   bool Report(const Status& error);
-  Status Meet();
-  Status MeetOnHost(const Library& library, bool* met, HostsMeeting::Agreed* agreed);
-  Status MeetHosts(const Library& library, bool* met, HostsMeeting::Agreed* agreed);
   Status Open(cuda::Device* device);
   Status Enqueue();
   void Retire();
@@ -78,12 +85,15 @@ class NcclTransfer : public Transfer {
   const MemberId member_;
   const int num_members_;
   const std::shared_ptr<HostsMeeting> hosts_;  // nullptr: all ranks are on this host
+  const std::shared_ptr<Communicators> communicators_;
 
   // The batch under way.
   std::vector<const ResolvedRequest*> requests_;
   std::size_t enqueued_ = 0;  // so many of them are on the stream
   DeviceUses uses_;           // of those
   bool done_ = true;
+  bool starting_ = false;  // the start has not ended for all requests of a batch
+  std::atomic<bool> refused_{false};
 
   Status error_;  // of NCCL, not reported yet
   std::chrono::steady_clock::time_point error_since_;
@@ -91,11 +101,11 @@ class NcclTransfer : public Transfer {
   std::uint64_t complete_ = 0;                   // so many batches were; the same on all members
   std::uint64_t number_ = 0;                     // of NCCL's communicator in use, or to be made
   std::shared_ptr<Session> session_;             // nullptr until the first batch
-  bool all_pack_ = false;                        // of that communicator
   std::unique_ptr<Packer> packer_;               // nullptr: this rank cannot pack
   std::vector<std::weak_ptr<Session>> retired_;  // since a failed step; batches that were complete use them
-  std::unique_ptr<cuda::OwnStream> stream_;      // its thread uses the sessions
-  Turns::Line line_;                             // last: it uses the stream
+  std::shared_ptr<cuda::OwnStream> stream_;      // its thread uses the sessions
+  Start start_;
+  Turns::Line line_;  // last: it uses the stream
 };
 
 }  // namespace tf_smddp::nccl

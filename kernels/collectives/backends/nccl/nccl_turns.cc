@@ -53,6 +53,12 @@ void Turns::Line::Skip() {
   made_.store(~std::uint64_t{0}, std::memory_order_release);
 }
 
+void Turns::Line::Leave() {
+  Skip();
+  std::lock_guard<std::mutex> lock(turns_->mu_);
+  if (turns_->last_ == this) turns_->last_ = nullptr;
+}
+
 bool Turns::IsFirst(const Line& line, std::uint64_t turn) const {
   return std::none_of(lines_.begin(), lines_.end(), [&](const Line* other) {
     return other != &line &&

@@ -70,6 +70,9 @@ class Turns {
     // The incarnation has failed, or the job has ended: this rank makes no calls any more.
     void Skip();
 
+    // As Skip, and no other communicator waits for this rank's stream, which may hang.
+    void Leave();
+
     // The next incarnation begins; the record was renewed.
     void Restart() {
       asked_ = 0;

@@ -159,6 +159,51 @@ TEST(Room, ForOneCommunicatorNeedsOneOrderOnEachDevice) {
                                           "PRETEND_GPU_NCCL_ROOM=1"}));
 }
 
+std::size_t FreeMegabytes() {
+  std::size_t free_bytes = 0, all_bytes = 0;
+  cuMemGetInfo_v2(&free_bytes, &all_bytes);
+  return free_bytes >> 20;
+}
+
+// A program's own memory leaves 34 MiB on device 0 at first, of 64, and then more.
+const Named memory_is_short("memory_is_short", [](Rank&) {
+  void* own = nullptr;
+  cudaSetDevice(0);
+  CUDA_OK(cudaMalloc(&own, 30 << 20));
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(ncclUnhandledCudaError, ncclCommInitAll(&comm, 1, nullptr));
+  EXPECT_STREQ("Failed to CUDA calloc 41943040 bytes", ncclGetLastError(nullptr));
+  EXPECT_EQ(33u, FreeMegabytes());  // each allocation has a guard behind it
+  CUDA_OK(cudaFree(own));
+  NCCL_OK(ncclCommInitAll(&comm, 1, nullptr));
+  EXPECT_EQ(23u, FreeMegabytes());
+
+  CUDA_OK(cudaMalloc(&own, 10 << 20));
+  const auto send_to_self = [&] {
+    ncclGroupStart();
+    ncclSend(own, 10, ncclInt32, 0, comm, nullptr);
+    ncclRecv(static_cast<int*>(own) + 10, 10, ncclInt32, 0, comm, nullptr);
+    return ncclGroupEnd();
+  };
+  EXPECT_EQ(ncclUnhandledCudaError, send_to_self());
+  NCCL_OK(ncclCommAbort(comm));
+  EXPECT_EQ(53u, FreeMegabytes());
+  CUDA_OK(cudaFree(own));
+
+  CUDA_OK(cudaMalloc(&own, 1 << 20));
+  NCCL_OK(ncclCommInitAll(&comm, 1, nullptr));
+  for (int i = 0; i < 2; i++) NCCL_OK(send_to_self());
+  CUDA_OK(cudaStreamSynchronize(nullptr));
+  EXPECT_EQ(2u, FreeMegabytes());
+  NCCL_OK(ncclCommDestroy(comm));
+  EXPECT_EQ(62u, FreeMegabytes());
+});
+
+TEST(Memory, IsTakenFromTheDevice) {
+  EXPECT_EQ("", Sentence("memory_is_short", {"PRETEND_GPU_MEMORY_MB=64", "PRETEND_GPU_NCCL_MEMORY_MB=40",
+                                             "PRETEND_GPU_NCCL_PEER_MEMORY_MB=20"}));
+}
+
 const Named leaves_one("leaves_one", [](Rank&) {
   Both both;
   for (const ncclComm_t comm : {both.comms[0], both.others[0], both.others[1]}) ncclCommDestroy(comm);

@@ -1,0 +1,262 @@
+#include "kernels/collectives/backends/nccl/nccl_start.h"
+
+#include <algorithm>
+#include <cctype>
+#include <thread>
+#include <utility>
+
+#include "kernels/common/thread.h"
+
+namespace tf_smddp::nccl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long the end of this waits for what was given up.
+constexpr std::chrono::seconds kPatience{10};
+
+// How long an error of NCCL waits for a better one: that of the rank that has failed first, or that a rank
+// has died.
+constexpr std::chrono::milliseconds kNamePatience{500};
+
+std::string Seconds(std::int64_t ms) {
+  std::string text = std::to_string(ms / 1000);
+  if (ms % 1000 != 0) text += "." + std::to_string(ms % 1000 / 100);
+  return text + " s";
+}
+
+// "rank 1, rank 3"
+std::string Names(const std::vector<RankId>& ranks) {
+  std::string names;
+  for (const RankId rank : ranks) {
+    names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank.value());
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string RemedyFor(const std::string& text) {
+  struct Remedy {
+    std::vector<const char*> parts;  // of the text, in lower case
+    const char* remedy;
+  };
+  // The first that fits counts: an error of memory names the kind of memory, too.
+  static const std::vector<Remedy>& remedies = *new std::vector<Remedy>{
+      {{"/dev/shm", "shared memory segment"},
+       "a container needs more shared memory: docker run --shm-size=1g, or --ipc=host"},
+      {{"nvls", "multicast"}, "set NCCL_NVLS_ENABLE=0"},
+      {{"cumemhost", "cumem host", "cumem_host"}, "set NCCL_CUMEM_HOST_ENABLE=0"},
+      {{"out of memory"},
+       "leave memory of the GPU to NCCL: tf.config.experimental.set_memory_growth, or "
+       "TF_DEVICE_MIN_SYS_MEMORY_IN_MB=4096"},
+      {{"driver version is insufficient"},
+       "install the NCCL of the driver's CUDA, such as pip install nvidia-nccl-cu12, or a newer driver"},
+      {{"duplicate gpu"}, "give each rank a GPU of its own, and no slice of one (MIG), or set SMDDP_NCCL=0"},
+      {{"first calls did not end", "wrong results", "peer access", "p2p"},
+       "set NCCL_P2P_DISABLE=1; if that does not help, NCCL_NVLS_ENABLE=0"},
+      {{"communicator was not made"},
+       "NCCL_DEBUG=INFO shows where it waits; between hosts, set NCCL_SOCKET_IFNAME; on one, "
+       "NCCL_P2P_DISABLE=1 or NCCL_NVLS_ENABLE=0 may help"},
+      {{"unhandled cuda error"},
+       "NCCL_DEBUG=WARN makes NCCL say more; NCCL_CUMEM_HOST_ENABLE=0, NCCL_NVLS_ENABLE=0 or "
+       "NCCL_P2P_DISABLE=1 may help"},
+  };
+  std::string lower = text;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  for (const auto& [parts, remedy] : remedies) {
+    for (const char* const part : parts) {
+      if (lower.find(part) != std::string::npos) return remedy;
+    }
+  }
+  return "NCCL_DEBUG=WARN makes NCCL say more";
+}
+
+Start::Start(const CommunicatorView& communicator, Meeting* meeting, std::shared_ptr<HostsMeeting> hosts)
+    : view_(communicator), meeting_(meeting), hosts_(std::move(hosts)) {}
+
+Start::~Start() {
+  GiveUp();
+  const auto end = Clock::now() + kPatience;
+  for (const std::future<void>& each : given_up_) each.wait_until(end);
+}
+
+Verdict Start::Step(const Place& place, const std::shared_ptr<cuda::OwnStream>& stream, bool packs) {
+  stream_ = stream;
+  if (!std::exchange(timed_, true)) begin_ = Clock::now();
+  const Status status = Advance(place, packs);
+  if (!status.ok()) Fail(status);
+  return Judge();
+}
+
+void Start::Fail(const Status& status) {
+  if (stage_ == Stage::kFailed) return;
+  stage_ = Stage::kFailed;
+  error_ = status;
+  failed_ = Clock::now();
+}
+
+// Does this rank's next piece, if it can be done.
+Status Start::Advance(const Place& place, bool packs) {
+  Status status;
+  bool ready = false;
+  switch (stage_) {
+    case Stage::kMeeting: {
+      UniqueId id = {};
+      status = Meet(place, packs, &ready, &id);
+      if (!status.ok() || !ready) return status;
+      stage_ = Stage::kMaking;
+      return Communicator::Make(place, id, num_ranks(), rank(), &communicator_);
+    }
+    case Stage::kMaking:
+      status = communicator_->Poll(&ready);
+      if (!status.ok() || !ready) return status;
+      stage_ = Stage::kMade;
+      return Proof::Open(place, num_ranks(), rank(), &proof_);  // which takes memory: Note [Made on all]
+    case Stage::kMade:
+      status = communicator_->Poll(&ready);
+      if (!status.ok() || !Say(Milestone::kMade)) return status;
+      stage_ = Stage::kCalling;
+      if (hosts_ == nullptr) all_pack_ = meeting_->AllPack(num_ranks());
+      status = proof_->Begin(stream_->handle());
+      return status.ok() ? communicator_->Enqueue(proof_->Calls(), stream_->handle()) : status;
+    case Stage::kCalling:
+      status = communicator_->Poll(&ready);
+      if (!status.ok() || !ready) return status;
+      stage_ = Stage::kRunning;
+      status = proof_->End(stream_->handle());
+      if (!status.ok()) return status;
+      return stream_->WhenReached([proof = proof_](const Status& reached) { proof->Check(reached); });
+    case Stage::kRunning:
+      if (!proof_->checked(&status)) return communicator_->Poll(&ready);
+      if (status.ok()) stage_ = Stage::kProven;
+      return status;
+    case Stage::kProven:
+    case Stage::kFailed:
+      return {};
+  }
+  return {};
+}
+
+// Sets *met to whether the communicator's id is there, and then *id.
+Status Start::Meet(const Place& place, bool packs, bool* met, UniqueId* id) {
+  const Library& library = *place.library;
+  const auto make_id = [&library](UniqueId* made) {
+    return library.Check("ncclGetUniqueId", library.GetUniqueId(made));
+  };
+  if (hosts_ != nullptr) {
+    HostsMeeting::Agreed agreed;
+    const Status status = hosts_->Meet(packs, make_id, met, &agreed);
+    *id = agreed.id;
+    all_pack_ = agreed.all_pack;
+    return status;
+  }
+  *met = meeting_->TakeId(id);
+  if (*met || view_.self != MemberId(0)) return {};
+  const Status status = make_id(id);
+  if (status.ok()) meeting_->LeaveId(*id);
+  *met = status.ok();
+  return status;
+}
+
+// Returns whether all ranks have said it.
+bool Start::Say(Milestone milestone) {
+  if (hosts_ != nullptr) return hosts_->AllHaveCome(milestone);
+  meeting_->Say(view_.self, milestone);
+  return Missing(milestone).empty();
+}
+
+// Between hosts, on the first rank alone.
+std::vector<RankId> Start::Missing(Milestone milestone) const {
+  if (hosts_ != nullptr) return hosts_->Missing(milestone);
+  std::vector<RankId> missing;
+  for (int member = 0; member < view_.num_members(); ++member) {
+    if (!meeting_->HasSaid(MemberId(member), milestone)) {
+      missing.emplace_back(view_.members[static_cast<std::size_t>(member)]);
+    }
+  }
+  return missing;
+}
+
+Verdict Start::Judge() {
+  if (stage_ == Stage::kProven && Say(Milestone::kProven)) {
+    if (hosts_ != nullptr) return Verdict::kAccepted;
+    meeting_->Decide(Verdict::kAccepted);
+  }
+  if (hosts_ == nullptr && meeting_->verdict() != Verdict::kOpen) return meeting_->verdict();
+  const Clock::time_point now = Clock::now();
+  const std::int64_t limit = view_.config->nccl_timeout_ms;
+  if (stage_ == Stage::kFailed) {
+    const int patience = Library::BlamesAnother(error_) ? 2 : 1;
+    if (now - failed_ >= patience * kNamePatience) {
+      Refuse("rank " + std::to_string(view_.rank().value()) + ": " + error_.message());
+    }
+  } else if (limit > 0 && now - begin_ >= std::chrono::milliseconds(limit)) {
+    const std::string late = Lateness();
+    if (!late.empty()) Refuse(late);
+  }
+  if (hosts_ == nullptr) return meeting_->verdict();
+  if (!hosts_->refused()) return Verdict::kOpen;
+  std::string text;
+  if (hosts_->TakeRefusal(&text)) Tell(text);
+  return Verdict::kRefused;
+}
+
+// Returns which ranks are late. Between hosts, the first rank alone knows.
+std::string Start::Lateness() const {
+  if (hosts_ != nullptr && hosts_->rank() != 0) return "";
+  const std::string within =
+      " within " + Seconds(view_.config->nccl_timeout_ms) + " (SMDDP_NCCL_TIMEOUT) on ";
+  const std::vector<RankId> unmade = Missing(Milestone::kMade);
+  if (!unmade.empty()) return "NCCL's communicator was not made" + within + Names(unmade);
+  return "NCCL's first calls did not end" + within + Names(Missing(Milestone::kProven));
+}
+
+void Start::Refuse(const std::string& text) {
+  if (hosts_ != nullptr) return hosts_->Refuse(text);
+  if (meeting_->Decide(Verdict::kRefused)) Tell(text);
+}
+
+// The one line of the job.
+void Start::Tell(const std::string& text) const {
+  const std::string remedy = ". Remedy: " + RemedyFor(text);
+  if (view_.config->nccl_required) {
+    return view_.fail_job("SMDDP_NCCL=required, and NCCL does not work here: " + text + remedy);
+  }
+  view_.logger->Log(LogLevel::kWarning,
+                    "NCCL does not work here, so tensors of GPUs are copied to the host's memory and reduced "
+                    "there, which is slower: " +
+                        text + remedy);
+}
+
+bool Start::Interrupt() {
+  timed_ = false;
+  return stage_ == Stage::kCalling || stage_ == Stage::kRunning ||
+         (stage_ == Stage::kFailed && proof_ != nullptr);  // it may have failed there
+}
+
+void Start::GiveUp() {
+  stage_ = Stage::kMeeting;
+  timed_ = false;
+  // The proof of a communicator that is in use has nothing on the stream.
+  if (communicator_ == nullptr) return;
+  const auto ended = std::make_shared<std::promise<void>>();
+  given_up_.push_back(ended->get_future());
+  std::shared_ptr<Communicator> communicator = std::move(communicator_);
+  auto abort = [ended, communicator, proof = std::move(proof_), stream = stream_]() mutable {
+    communicator->Abort();
+    // What the calls use lives until the stream has come past them.
+    static_cast<void>(stream->WhenReached([proof](const Status&) {}));
+    proof.reset();
+    stream.reset();
+    ended->set_value();
+  };
+  try {
+    StartThread("smddp-abort", abort).detach();
+  } catch (const ThreadRefused&) {
+    abort();
+  }
+}
+
+}  // namespace tf_smddp::nccl
