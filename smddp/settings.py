@@ -34,6 +34,7 @@ KNOWN = frozenset(
         "STALL_TIMEOUT",
         "HOST_TIMEOUT",
         "NCCL",
+        "NCCL_TIMEOUT",
         "NCCL_LIBRARY",
         "MPI_LIBRARY",
         "LOG_LEVEL",

@@ -38,6 +38,14 @@ Status ReadSeconds(const Lookup& lookup, const char* name, std::int64_t* millise
   return {};
 }
 
+Status ReadSwitch(const Lookup& lookup, const char* name, bool* value) {
+  const char* text = lookup(name);
+  if (text == nullptr) return {};
+  *value = std::string(text) == "1";
+  if (*value || std::string(text) == "0") return {};
+  return InvalidArgument(std::string(name) + "='" + text + "' is not 0 or 1");
+}
+
 Status ReadNccl(const Lookup& lookup, Config* config) {
   const char* const blocking = lookup("NCCL_COMM_BLOCKING");
   config->nccl_blocks = blocking != nullptr && std::string(blocking) == "1";

@@ -42,13 +42,13 @@ def finding_of(rates: Iterable[Sequence[Any]], num_ranks: int) -> Finding:
     for num_bytes, ours, alone in rates:
         line = f"{size(num_bytes):>8}  {_columns(num_bytes / ours, bus)}"
         if alone is not None:
-            line += f"   {_columns(num_bytes / alone, bus)}   {alone / ours:4.0%}"
+            line += f"   {_columns(num_bytes / alone, bus)}  {alone / ours:4.0%}"
             if num_bytes == _JUDGED and alone / ours < _LEAST:
                 slow = f"at {size(num_bytes)} tf_smddp has {alone / ours:.0%} of NCCL's own speed"
         else:
             line += "   not measured"
         lines.append(line)
-    head = "GB/s        algbw   busbw   NCCL alone: algbw   busbw   ours of NCCL's"
+    head = f"{'GB/s':>8}  {'algbw':>7} {'busbw':>7}   {'algbw':>7} {'busbw':>7} of NCCL alone, and ours of it"
     text = "\n".join([head, *lines])
     if not slow:
         return Finding(TOPIC, text)

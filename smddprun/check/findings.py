@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 class Report(NamedTuple):
     """The findings on one host. `versions` is compared between hosts; its keys are in `MUST_AGREE`.
 
-    `gpus` is how many ranks can have a GPU of their own there. `has_nccl`: whether NCCL can join them.
+    `gpus` is how many ranks can have a GPU there. `has_nccl`: whether NCCL can join these.
     """
 
     host: str

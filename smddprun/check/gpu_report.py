@@ -47,8 +47,8 @@ class Framework(NamedTuple):
     remedy: str = ""
 
 
-def find(environ: Mapping[str, str], nccl: Nccl) -> tuple[list[Finding], int]:
-    """Returns what there is to say, and how many ranks can have a GPU of their own that NCCL joins.
+def find(environ: Mapping[str, str], nccl: Nccl) -> tuple[list[Finding], int, bool]:
+    """Returns what there is to say, how many ranks can have a GPU, and whether NCCL joins these.
 
     It imports TensorFlow and has CUDA's driver begin, in this process. A host without GPUs gets one line.
 
@@ -62,21 +62,22 @@ def find(environ: Mapping[str, str], nccl: Nccl) -> tuple[list[Finding], int]:
     driver = cuda.ask()
     seen = 0 if driver is None else len(driver.gpus)
     if files == 0 and (driver is None or driver.error == cuda.NO_DEVICE or (not driver.error and not seen)):
-        return [Finding(TOPIC, "none, so neither CUDA's driver nor NCCL is needed")], 0
+        return [Finding(TOPIC, "none, so neither CUDA's driver nor NCCL is needed")], 0, False
     found = [driver_of(driver, files, environ.get("CUDA_VISIBLE_DEVICES"))]
     tensorflow = _tensorflow() if importlib.util.find_spec("tensorflow") is not None else None
     for name, framework in (("TensorFlow sees", tensorflow), ("torch sees", torch)):
         if framework is not None:
             found.append(framework_of(name, framework, seen or files))
     if driver is None or driver.error:
-        return found, 0
-    found += parts_of(driver)
+        return found, 0, False
+    parts = parts_of(driver)
+    found += parts
     if seen > 1:
         found += [links_of(driver), shared_memory(os.statvfs("/dev/shm"))]
         found.append(nccl_of(nccl, _nccl_of_tensorflow()))
         found += packages_of(_nccl_packages(), driver)
     usable = 0 if tensorflow is None else tensorflow.num_gpus
-    return found, min(usable, len({each.bus_id for each in driver.gpus}))
+    return found, usable, nccl.found and not parts
 
 
 def driver_of(driver: cuda.Driver | None, files: int, visible: str | None) -> Finding:

@@ -25,8 +25,8 @@ def main() -> int:
     if nccl is None:  # no job can start, and the reason has been said
         _write(Report("", (), {}))
     else:
-        found, num_gpus = gpu_report.find(os.environ, nccl)
-        _write(Report("", tuple(found), {}, num_gpus, nccl.found))
+        found, num_gpus, joined = gpu_report.find(os.environ, nccl)
+        _write(Report("", tuple(found), {}, num_gpus, joined))
     return 0
 
 

@@ -23,6 +23,10 @@ SETTINGS = ("NCCL_NVLS_ENABLE=0", "NCCL_P2P_DISABLE=1", "SMDDP_NCCL=0")
 _TOPIC = "self test"
 _GROWTH_TOPIC = "without growth"
 _PAST = ", but not through NCCL"
+_MORE_MEMORY = (
+    "leave NCCL more of the GPU's memory: set memory growth in scripts, or start jobs with 'smddprun -x "
+    "TF_DEVICE_MIN_SYS_MEMORY_IN_MB=6144 ...'"
+)
 _LOG = "[tf_smddp rank "  # how lines of the engine's log begin
 # Time for the launcher itself to end the ranks, beyond the limit.
 _LAUNCHER_SECONDS = 30.0
@@ -62,8 +66,9 @@ def on_hosts(launcher: tuple[str, str], named: Sequence[hosts.Host], ranks_each:
 
 
 def environment(environ: Mapping[str, str], limit: float) -> dict[str, str]:
-    """Returns the environment of the test: ranks that wait say so before the limit."""
+    """Returns the environment of the test: what waits or hangs is noticed before the limit."""
     return {
+        "SMDDP_NCCL_TIMEOUT": str(max(1, int(min(60, limit / 3)))),
         "SMDDP_BOOTSTRAP_TIMEOUT": str(max(1, int(limit * 2 / 3))),
         "SMDDP_STALL_WARNING": f"{max(1, int(limit / 6))}",
         **environ,
@@ -129,7 +134,7 @@ def result(
         devices: dict[str, list[str]] = {}
         for each in ranks:
             devices.setdefault(each["host"], []).append(each["device"])
-        places = [f"{host} ({', '.join(dict.fromkeys(names))})" for host, names in devices.items()]
+        places = [f"{host} ({_span(names)})" for host, names in devices.items()]
         text = f"{num_ranks} ranks on {', '.join(places)}: {ranks[0]['right']}"
         if not through_nccl:
             return [Finding(topic, text), *notes]
@@ -137,7 +142,7 @@ def result(
         if past:
             text += f"{_PAST}: {', '.join(past)} went through the host's memory"
             remedy = "do what the engine's warning says; '-v -x NCCL_DEBUG=INFO' shows what NCCL finds"
-            return [Finding(topic, text, remedy), *notes]
+            return [Finding(topic, text, _MORE_MEMORY if topic == _GROWTH_TOPIC else remedy), *notes]
         rates = [rate for each in findings.decode(bandwidth.KIND, ended.output) for rate in each]
         table = [bandwidth.finding_of(rates, num_ranks)] if rates else []
         return [Finding(topic, f"{text}, through NCCL"), *table, *notes]
@@ -149,7 +154,11 @@ def result(
         if late
         else "do what the error above says; '-v -x SMDDP_LOG_LEVEL=info' shows all that the ranks write"
     )
-    if topic == _GROWTH_TOPIC:
-        remedy = "leave NCCL more memory: set memory growth in scripts, or start jobs with 'smddprun -x "
-        remedy += "TF_DEVICE_MIN_SYS_MEMORY_IN_MB=6144 ...'"
+    remedy = _MORE_MEMORY if topic == _GROWTH_TOPIC else remedy
     return [Finding(topic, f"{text}\n{ended.excerpt()}".rstrip(), remedy), *notes]
+
+
+def _span(devices: Sequence[str]) -> str:
+    """Returns 'GPU:0', 'GPU:0, GPU:1', or 'GPU:0 to GPU:7'."""
+    different = list(dict.fromkeys(devices))
+    return ", ".join(different) if len(different) <= 2 else f"{different[0]} to {different[-1]}"

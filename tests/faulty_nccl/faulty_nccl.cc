@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -13,7 +12,7 @@
 #include <mutex>
 #include <sstream>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/pretend_gpu/nccl/api/nccl.h"
@@ -57,9 +56,20 @@ void* Cuda() {
 
 #define REAL(name) (*Find<decltype(name)>(Nccl(), #name))
 
+// Whether a variable of this process has the value that takes the faults away.
+bool IsHealed() {
+  const char* const text = std::getenv("FAULTY_NCCL_UNLESS");
+  const std::string unless = text == nullptr ? "" : text;
+  const std::size_t sign = unless.find('=');
+  if (sign == std::string::npos) return false;
+  const char* const value = std::getenv(unless.substr(0, sign).c_str());
+  return value != nullptr && unless.substr(sign + 1) == value;
+}
+
 // NUMBER of each kind that holds for a rank; 0 if it has none.
 std::map<std::string, int> FaultsOf(int rank) {
   std::map<std::string, int> faults;
+  if (IsHealed()) return faults;
   const char* const text = std::getenv("FAULTY_NCCL");
   std::istringstream all(text == nullptr ? "" : text);
   for (std::string fault; std::getline(all, fault, ',');) {
@@ -73,6 +83,8 @@ std::map<std::string, int> FaultsOf(int rank) {
   return faults;
 }
 
+std::atomic<int> late{0};  // so many communicators are late, and not ready yet
+
 std::atomic<bool> has_failed{false};  // so that ncclGetLastError has a text
 
 // What a program has as its ncclComm_t. It is never freed: a stream may come to it late.
@@ -85,6 +97,7 @@ struct Faulty {
   std::mutex mu;
   std::condition_variable changed;
   bool aborted = false;  // guarded by mu
+  bool is_late = false;  // counted in `late`
 
   bool Has(const char* kind) const { return faults.count(kind) != 0; }
 };
@@ -109,6 +122,11 @@ Faulty* Begin(ncclComm_t comm, CUstream stream) {
     Find<decltype(cuLaunchHostFunc)>(Cuda(), "cuLaunchHostFunc")(stream, AwaitAbort, faulty);
   }
   ++faulty->collectives;
+  if (late > 0) {
+    std::fprintf(stderr,
+                 "libnccl_faulty.so: a collective begins before the communicator of each rank is ready\n");
+    std::abort();
+  }
   return faulty;
 }
 
@@ -137,6 +155,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   faulty->faults = FaultsOf(rank);
   *comm = reinterpret_cast<ncclComm_t>(faulty);
   if (faulty->Has("init_fails") || faulty->Has("init_hangs")) return ncclInProgress;
+  faulty->is_late = faulty->Has("late");
+  if (faulty->is_late) ++late;
   return REAL(ncclCommInitRankConfig)(&faulty->real, ranks, id, rank, config);
 }
 
@@ -147,6 +167,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     faulty->aborted = true;
   }
   faulty->changed.notify_all();
+  if (std::exchange(faulty->is_late, false)) --late;
   const ncclResult_t result = faulty->real == nullptr ? ncclSuccess : REAL(ncclCommAbort)(faulty->real);
   while (faulty->Has("abort_hangs")) ::pause();
   return result;
@@ -164,6 +185,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   }
   const ncclResult_t result = REAL(ncclCommGetAsyncError)(faulty->real, error);
   if (result != ncclSuccess || *error != ncclSuccess) return result;
+  if (std::exchange(faulty->is_late, false)) --late;
   // The collectives are on their streams now.
   for (const auto& [data, stream] : faulty->to_spoil) {
     constexpr unsigned kWrong = 0xbadbad;

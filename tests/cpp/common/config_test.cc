@@ -131,6 +131,21 @@ TEST(Config, SecondsOfAStall) {
   }
 }
 
+TEST(Config, WhetherNcclIsUsed) {
+  Config config;
+  ASSERT_TRUE(Read({}, &config).ok());
+  EXPECT_TRUE(config.nccl && !config.nccl_required && !config.nccl_blocks);
+  EXPECT_EQ(config.nccl_timeout_ms, 60'000);
+  ASSERT_TRUE(Read({{"SMDDP_NCCL", "0"}, {"NCCL_COMM_BLOCKING", "1"}}, &config).ok());
+  EXPECT_TRUE(!config.nccl && !config.nccl_required && config.nccl_blocks);
+  config = Config();
+  ASSERT_TRUE(Read({{"SMDDP_NCCL", "required"}, {"SMDDP_NCCL_TIMEOUT", "2.5"}}, &config).ok());
+  EXPECT_TRUE(config.nccl && config.nccl_required);
+  EXPECT_EQ(config.nccl_timeout_ms, 2500);
+  ExpectConfigError({{"SMDDP_NCCL", "yes"}}, "SMDDP_NCCL='yes' is not one of 0, 1, required");
+  ExpectConfigError({{"SMDDP_NCCL_TIMEOUT", "-1"}}, "SMDDP_NCCL_TIMEOUT='-1' is not a number of seconds");
+}
+
 TEST(Config, SecondsHaveAPointInAnyLocale) {
   const testing::CommaLocale comma;
   Config config;

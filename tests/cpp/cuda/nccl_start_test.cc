@@ -201,6 +201,7 @@ TEST_P(NcclStartTest, AFailedStartOnAnyRankLeadsThroughTheHost) {
   }
 }
 
+// The others make no calls before (tests/faulty_nccl).
 TEST(NcclStart, AStartThatIsLateButInTimeIsUsed) {
   const Fault fault("late:1:500");
   RunRanks(
@@ -361,6 +362,7 @@ TEST(NcclRemedy, FollowsFromTheText) {
       {"Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 2 'out of memory'",
        "NCCL_NVLS_ENABLE=0"},
       {"cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory", "set_memory_growth"},
+      {"Cuda failure 35 'CUDA driver version is insufficient for CUDA runtime version'", "nvidia-nccl-cu12"},
       {"Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 7000", "MIG"},
       {"Cuda failure 217 'peer access is not supported between these two devices'", "NCCL_P2P_DISABLE=1"},
       {"NCCL's communicator was not made within 60 s (SMDDP_NCCL_TIMEOUT) on rank 1", "NCCL_SOCKET_IFNAME"},

@@ -236,7 +236,11 @@ def test_long_output_is_shown_by_its_ends():
 
 def test_ranks_that_wait_say_so_before_the_limit():
     environ = self_tests.environment({"SMDDP_STALL_WARNING": "7"}, 60)
-    assert environ == {"SMDDP_STALL_WARNING": "7", "SMDDP_BOOTSTRAP_TIMEOUT": "40"}
+    assert environ == {
+        "SMDDP_STALL_WARNING": "7",
+        "SMDDP_BOOTSTRAP_TIMEOUT": "40",
+        "SMDDP_NCCL_TIMEOUT": "20",
+    }
 
 
 def test_the_words_of_the_self_test():

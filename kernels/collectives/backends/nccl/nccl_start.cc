@@ -50,6 +50,8 @@ std::string RemedyFor(const std::string& text) {
       {{"out of memory"},
        "leave memory of the GPU to NCCL: tf.config.experimental.set_memory_growth, or "
        "TF_DEVICE_MIN_SYS_MEMORY_IN_MB=4096"},
+      {{"driver version is insufficient"},
+       "install the NCCL of the driver's CUDA, such as pip install nvidia-nccl-cu12, or a newer driver"},
       {{"duplicate gpu"}, "give each rank a GPU of its own, and no slice of one (MIG), or set SMDDP_NCCL=0"},
       {{"first calls did not end", "wrong results", "peer access", "p2p"},
        "set NCCL_P2P_DISABLE=1; if that does not help, NCCL_NVLS_ENABLE=0"},
@@ -105,24 +107,20 @@ Status Start::Advance(const Place& place, bool packs) {
       status = Meet(place, packs, &ready, &id);
       if (!status.ok() || !ready) return status;
       stage_ = Stage::kMaking;
-      return Communicator::Make(place, id, num_ranks(),
-                                hosts_ != nullptr ? hosts_->rank() : view_.self.value(), &communicator_);
+      return Communicator::Make(place, id, num_ranks(), rank(), &communicator_);
     }
     case Stage::kMaking:
       status = communicator_->Poll(&ready);
-      if (ready) stage_ = Stage::kMade;
-      return status;
-    case Stage::kMade: {  // Note [Made on all]
+      if (!status.ok() || !ready) return status;
+      stage_ = Stage::kMade;
+      return Proof::Open(place, num_ranks(), rank(), &proof_);  // which takes memory: Note [Made on all]
+    case Stage::kMade:
       status = communicator_->Poll(&ready);
       if (!status.ok() || !Say(Milestone::kMade)) return status;
-      const int rank = hosts_ != nullptr ? hosts_->rank() : view_.self.value();
-      status = Proof::Open(place, num_ranks(), rank, &proof_);
-      if (!status.ok()) return status;
       stage_ = Stage::kCalling;
       if (hosts_ == nullptr) all_pack_ = meeting_->AllPack(num_ranks());
       status = proof_->Begin(stream_->handle());
       return status.ok() ? communicator_->Enqueue(proof_->Calls(), stream_->handle()) : status;
-    }
     case Stage::kCalling:
       status = communicator_->Poll(&ready);
       if (!status.ok() || !ready) return status;
@@ -235,7 +233,7 @@ void Start::Tell(const std::string& text) const {
 bool Start::Interrupt() {
   timed_ = false;
   return stage_ == Stage::kCalling || stage_ == Stage::kRunning ||
-         (stage_ == Stage::kFailed && proof_ != nullptr);
+         (stage_ == Stage::kFailed && proof_ != nullptr);  // it may have failed there
 }
 
 void Start::GiveUp() {

@@ -10,8 +10,8 @@
 // says why, and what to do. SMDDP_NCCL=required makes that an error, which ends the job.
 //
 // Note [Made on all]: a kernel of NCCL waits on its GPU for those of other ranks. While it does, a call by
-// which another rank still makes its communicator may wait for that GPU. So nobody makes calls before all
-// have made the communicator.
+// which another rank still makes its communicator, or takes memory for it, may wait for that GPU. So nobody
+// makes calls before all have done so.
 //
 // What is given up is aborted in a thread of its own: an abort may wait for what hangs. That thread shares
 // the ownership of all that the calls use. If it never ends, nor do these.
@@ -75,6 +75,8 @@ class Start {
   std::vector<RankId> Missing(Milestone milestone) const;
   void Refuse(const std::string& text);
   void Tell(const std::string& text) const;
+  // As NCCL counts.
+  int rank() const { return hosts_ != nullptr ? hosts_->rank() : view_.self.value(); }
   int num_ranks() const { return static_cast<int>(view_.ranks.size()); }
 
   const CommunicatorView view_;

@@ -1,0 +1,131 @@
+"""The steps of lease.sh with TensorFlow: what two ranks do that share a GPU, as if each had one of its own.
+
+`smddprun -np 2 python lease_tensorflow.py MODE`, where MODE is `train`; how rank 1 ends, `kill`, `stop` or
+`throw`; or `memory`, where TensorFlow's pool leaves little of the GPU. A line that begins with "figure: "
+goes into the table. It needs elementwise kernels alone, so it runs on the pretend GPU, too.
+"""
+
+import hashlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+
+import tf_smddp as sdp
+
+MODE = sys.argv[1]
+STEPS, RATE = 20, np.float32(0.05)
+LENGTHS = (1, 300, 20_000, *[1 << 18] * 20)
+# What a pool of TensorFlow's leaves for all else on the GPU.
+LEFT_MIB = 800
+
+sdp.init()
+gpu = tf.config.list_physical_devices("GPU")[0]
+if MODE == "memory":
+    all_mib = int(os.environ.get("LEASE_GPU_MIB", "2048"))
+    pool = tf.config.LogicalDeviceConfiguration(memory_limit=all_mib // sdp.size() - LEFT_MIB)
+    tf.config.set_logical_device_configuration(gpu, [pool])
+else:
+    tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def nccl_bytes(kind):
+    """How many bytes of this collective NCCL has moved."""
+    return sdp.stats()["collectives"][kind]["nccl_bytes"]
+
+
+def write(text):
+    """Writes a line at once, and as a whole."""
+    os.write(1, f"{text}\n".encode())
+
+
+def train():
+    """Trains weights whose result is known."""
+    with tf.device("/GPU:0"):
+        weights = [tf.Variable(tf.fill([length], tf.constant(sdp.rank() + 1.0))) for length in LENGTHS]
+        sdp.broadcast_variables(weights, root_rank=0)
+        scale = tf.constant(1.0 + sdp.rank())
+
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                errors = [scale * weight - 3.0 for weight in weights]
+                losses = [error * error for error in errors]
+            tape = sdp.DistributedGradientTape(tape)
+            for weight, gradient in zip(weights, tape.gradient(losses, weights)):
+                weight.assign_sub(RATE * gradient)
+
+        step()
+        sdp.stats(reset=True)
+        begin = time.monotonic()
+        for _ in range(STEPS - 1):
+            step()
+        found = [weight.numpy() for weight in weights]
+    seconds = (time.monotonic() - begin) / (STEPS - 1)
+    expected = np.float64(1)
+    for _ in range(STEPS):
+        gradients = [2 * (1 + rank) * ((1 + rank) * expected - 3) for rank in range(sdp.size())]
+        expected -= RATE * np.mean(gradients)
+    for weight in found:
+        np.testing.assert_allclose(weight, expected, rtol=1e-4)
+    moved = (
+        0 if "FAULTY_NCCL" in os.environ else (STEPS - 1) * 4 * sum(LENGTHS)
+    )  # through the host, if it fails
+    assert nccl_bytes("allreduce") == moved, nccl_bytes("allreduce")
+    digest = hashlib.sha256(np.concatenate(found).tobytes()).hexdigest()[:16]
+    write(f"weights: {digest}")
+    if sdp.rank() == 0:
+        batches = sdp.stats()["process_sets"][0]["batches"] / (STEPS - 1)
+        write(f"figure: {batches:.1f} batches and {1e3 * seconds:.1f} ms a step, weights {digest}")
+
+
+def end():
+    """Rank 1 ends in a step; rank 0 tells how long its error took."""
+    moment = pathlib.Path(tempfile.gettempdir()) / f"lease-{os.environ['SMDDP_RENDEZVOUS'].replace('/', '_')}"
+    try:
+        with tf.device("/GPU:0"):
+            for step in range(1_000_000):
+                total = sdp.allreduce(tf.ones(5_000), 0, 1, op=sdp.ReduceOp.SUM)
+                total = total + total  # a kernel behind it
+                if step == 50:
+                    assert nccl_bytes("allreduce") > 0
+                if step == 50 and sdp.rank() == 1:
+                    rank_ends(moment)
+    except tf.errors.OpError as error:
+        seconds = time.time() - float(moment.read_text())
+        verdict = "in time" if seconds < 2.5 else "too late"
+        text = error.message.split("}} ")[-1][:80]
+        write(f"figure: {verdict}, the error came after {seconds:.1f} s: {text}")
+        moment.unlink()
+
+
+def rank_ends(moment):
+    """Ends this rank as MODE says."""
+    if MODE == "stop":
+        subprocess.Popen(["sh", "-c", f"sleep 1; date +%s.%N > {moment}; kill -KILL {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
+    moment.write_text(str(time.time()))
+    if MODE == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ValueError("as it should be")
+
+
+def memory():
+    """All collectives that take memory of NCCL's, with little left."""
+    with tf.device("/GPU:0"):
+        for _ in range(5):
+            sums = sdp.allreduce(tf.ones(1 << 20), 0, 1, op=sdp.ReduceOp.SUM)
+            rows = sdp.alltoall(tf.ones([sdp.size() * 1000]))
+        assert sums.numpy().tolist() == [sdp.size()] * (1 << 20)
+        assert rows.numpy().tolist() == [1] * 1000 * sdp.size()
+    if sdp.rank() == 0:
+        write(f"figure: NCCL moved {nccl_bytes('allreduce')} and {nccl_bytes('alltoall')} bytes")
+
+
+{"train": train, "memory": memory}.get(MODE, end)()
