@@ -101,7 +101,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
       if (--remaining_ > 0) return;
     }
     if (gpu_ == nullptr) return Finish();
-    // After a failure, too: a copy to an output may be under way, whose memory TensorFlow is about to reuse.
+    // TensorFlow's stream could wait for the results in place of this op. That would save the host's round
+    // trip at the end of a step. But the results of a collective that fails later are garbage: the optimizer
+    // would run on them, and the weights could be saved before anybody knows. After a failure, too: a copy to
+    // an output may be under way, whose memory TensorFlow is about to reuse.
     gpu_->WhenWritten([self = shared_from_this()](const Status& written) {
       if (self->status_.ok()) self->status_ = written;
       // The work of `done` would hold up the thread that watches the device.

@@ -190,6 +190,19 @@ PtxStep Shift(bool left, const std::string& type, const Places& at) {
   });
 }
 
+// bfe: so many bits of a value, from a position on. Beyond the value are zeros.
+PtxStep ExtractBits(const std::string& type, const Places& at) {
+  if (type != "u32") return nullptr;
+  return [=](PtxThread& thread) {
+    const std::uint64_t value = Get<std::uint32_t>(thread, at[1]);
+    const std::uint32_t position = Get<std::uint32_t>(thread, at[2]) & 255;
+    const std::uint32_t length = Get<std::uint32_t>(thread, at[3]) & 255;
+    const std::uint64_t from_there = position < 32 ? value >> position : 0;
+    const std::uint64_t mask = length < 32 ? (std::uint64_t{1} << length) - 1 : ~std::uint64_t{0};
+    Set<std::uint32_t>(thread, at[0], static_cast<std::uint32_t>(from_there & mask));
+  };
+}
+
 // With a number, which may have half precision: in C++, that is no arithmetic type.
 template <class Make>
 PtxStep WithNumber(const std::string& type, Make make) {
@@ -322,6 +335,7 @@ PtxStep MakePtxStep(const PtxInstruction& instruction, PtxRegisters& registers) 
   if (op == "xor") return WithBits(type, Binary(at, [](auto a, auto b) { return a ^ b; }));
   if (op == "not" && type == "pred") return Unary(at, [](bool a) { return !a; })(bool());
   if (op == "not") return WithInteger(type, Unary(at, [](auto a) { return ~std::uint64_t(a); }));
+  if (op == "bfe") return ExtractBits(type, at);
   if (op == "shl" || op == "shr") return Shift(op == "shl", type, at);
   return nullptr;
 }

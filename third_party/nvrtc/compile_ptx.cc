@@ -11,8 +11,8 @@
 
 namespace {
 
-// The oldest GPU that TensorFlow's wheels support since 2.15. Drivers compile its PTX for all later ones.
-constexpr const char* kOptions[] = {"--gpu-architecture=compute_70", "--std=c++17", "--include-path=."};
+// The oldest GPU that TensorFlow's wheels support since 2.15: Pascal. Drivers compile its PTX for all later ones.
+constexpr const char* kOptions[] = {"--gpu-architecture=compute_60", "--std=c++17", "--include-path=."};
 
 using Program = struct ProgramTag*;
 

@@ -18,9 +18,9 @@ extern const char tf_smddp_copies_ptx[];
 namespace tf_smddp::testing {
 namespace {
 
-// Volta, Ampere, Hopper, Blackwell. `make test-all` has all that this ptxas knows.
-const std::vector<int> kGenerations = {70, 80, 90, 120};
-const std::vector<int> kOtherGpus = {72, 75, 86, 87, 89, 100, 101, 103, 121};
+// Pascal, Volta, Ampere, Hopper, Blackwell. `make test-all` has all that this ptxas knows.
+const std::vector<int> kGenerations = {60, 70, 80, 90, 120};
+const std::vector<int> kOtherGpus = {61, 62, 72, 75, 86, 87, 89, 100, 101, 103, 121};
 
 std::vector<int> Gpus() {
   std::vector<int> gpus = kGenerations;

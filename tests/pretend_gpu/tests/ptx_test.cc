@@ -139,6 +139,7 @@ TEST_F(PtxTest, IntegersHaveTheirSignAndSize) {
   EXPECT_EQ((Floats{-1, -1, -1}), of_index("add.s32 %r8, %r5, -5;\nshr.s32 %r9, %r8, 40;"));
   EXPECT_EQ((Floats{0, 0, 0}), of_index("add.s32 %r8, %r5, -5;\nshr.u32 %r9, %r8, 40;"));
   EXPECT_EQ((Floats{0, 4, 8}), of_index("shl.b32 %r9, %r5, 2;"));
+  EXPECT_EQ((Floats{2, 2, 3}), of_index("add.s32 %r8, %r5, 20;\nbfe.u32 %r9, %r8, 1, 2;"));
   EXPECT_EQ((Floats{0, 1, 0}), of_index("rem.s32 %r9, %r5, 2;"));
   EXPECT_EQ((Floats{-2, -2, -1}), of_index("add.s32 %r8, %r5, -5;\ndiv.s32 %r9, %r8, 2;"));
   EXPECT_EQ((Floats{1, 0, 3}), of_index("xor.b32 %r9, %r5, 1;"));
