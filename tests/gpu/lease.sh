@@ -3,7 +3,8 @@
 # that share the GPU use NCCL as if each had one of its own (SMDDP_TEST_OWN_GPU). README.md says how to use it.
 #
 #   lease.sh pack FOLDER [ARCH [VERSION...]]   here: gathers programs and versions of NCCL, as FOLDER/part-*
-#   lease.sh run FOLDER                        there: FOLDER has the parts, or what is in them
+#   lease.sh run FOLDER [STEPS]                there: FOLDER has the parts, or what is in them; STEPS is a regular
+#                                              expression for the names of the steps that are to run
 #
 # It needs the driver's libcuda.so.1, bash and Python; neither a network, nor nvcc, nor Bazel.
 set -uo pipefail
@@ -23,10 +24,11 @@ pack() {
   folder=$(readlink -f "$folder")
   rm -f "$folder"/part-*
   cd "$here/../.."
-  python3 tools/run_bazel.py build //tests/gpu:gpu_tests //tests/gpu:libno_pretend_gpu.so //tests/cpp/cuda:nccl_tests
+  python3 tools/run_bazel.py build //tests/gpu:gpu_tests //tests/gpu:libno_pretend_gpu.so //tests/cpp/cuda:nccl_tests \
+    //tests/faulty_nccl:libnccl_faulty.so
   strip -o "$work/all/gpu_tests" bazel-bin/tests/gpu/gpu_tests
   strip -o "$work/all/nccl_tests" bazel-bin/tests/cpp/cuda/nccl_tests
-  cp -L bazel-bin/tests/gpu/libno_pretend_gpu.so "$work/all"
+  cp -L bazel-bin/tests/gpu/libno_pretend_gpu.so bazel-bin/tests/faulty_nccl/libnccl_faulty.so "$work/all"
   for version in "${versions[@]}"; do
     python3 -m pip install -q --no-deps --target "$work/wheel" "nvidia-nccl-cu12==$version"
     mkdir "$work/all/nccl-$version"
@@ -35,7 +37,7 @@ pack() {
     rm -r "$work/wheel"
   done
   # In order of value: whatever is not brought along is at the end.
-  (cd "$work/all" && tar -c gpu_tests nccl_tests libno_pretend_gpu.so "${versions[@]/#/nccl-}") | xz -T0 -3 |
+  (cd "$work/all" && tar -c gpu_tests nccl_tests libno_pretend_gpu.so libnccl_faulty.so "${versions[@]/#/nccl-}") | xz -T0 -3 |
     split -b "$part_bytes" - "$folder/part-"
   ls -l "$folder"
 }
@@ -51,6 +53,7 @@ failed=0
 # begins with "figure: ", else how many tests passed.
 step() { # NAME LIMIT COMMAND...
   local name=$1 limit=$2 left=$((total_s - SECONDS + begin)) from=$SECONDS code result figure
+  [[ $name =~ $wanted ]] || return
   shift 2
   local log=$out/${name//[^a-zA-Z0-9.]/_}.log
   if [ "$left" -lt 5 ]; then
@@ -143,7 +146,7 @@ front_end_steps() { # NAME MODULE
   fi
   local run=(python3 -m smddprun -np 2 python3 "$job")
   step "$name: training" 60 "${run[@]}" train
-  step "$name: the same bits twice" 90 bash -c '
+  step "$name: the same bits twice" 120 bash -c '
     set -o pipefail; export SMDDP_DETERMINISTIC=1
     first=$("$@" train | sed -n "s/.*weights: //p" | sort -u) && second=$("$@" train | sed -n "s/.*weights: //p" | sort -u)
     echo "figure: $first"; [ "$(wc -w <<<"$first")" = 1 ] && [ "$first" = "$second" ]' - "${run[@]}"
@@ -152,10 +155,16 @@ front_end_steps() { # NAME MODULE
     step "$name: $end a rank" 40 bash -c '"$@" 2>&1 | tee /dev/stderr | grep "figure: in time"' - "${run[@]}" "$end"
   done
   step "$name: little memory" 60 "${run[@]}" memory
+  local fault faulty=$(find_file libnccl_faulty.so)
+  for fault in ${faulty:+init_fails:1 kernel_hangs:0 wrong_sums:1}; do
+    step "$name: NCCL with $fault" 60 env SMDDP_NCCL_LIBRARY="$faulty" FAULTY_NCCL_LIBRARY="$nccl" FAULTY_NCCL="$fault" \
+      SMDDP_NCCL_TIMEOUT=10 "${run[@]}" train
+  done
 }
 
 run() {
   folder=$(readlink -f "$1")
+  wanted=${2:-.}
   out=${OUT:-$(mktemp -d)}/lease
   mkdir -p "$out"
   if [ -e "$folder/part-aa" ]; then
@@ -196,5 +205,5 @@ except (EOFError, tarfile.ReadError) as error:
 
 case ${1:-} in
   pack | run) "$@" ;;
-  *) sed -n '2,9s/^# \?//p' "$0" && exit 2 ;;
+  *) sed -n '2,10s/^# \?//p' "$0" && exit 2 ;;
 esac

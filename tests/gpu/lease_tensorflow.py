@@ -74,7 +74,10 @@ def train():
         expected -= RATE * np.mean(gradients)
     for weight in found:
         np.testing.assert_allclose(weight, expected, rtol=1e-4)
-    assert nccl_bytes("allreduce") >= (STEPS - 1) * 4 * sum(LENGTHS), nccl_bytes("allreduce")
+    moved = (
+        0 if "FAULTY_NCCL" in os.environ else (STEPS - 1) * 4 * sum(LENGTHS)
+    )  # through the host, if it fails
+    assert nccl_bytes("allreduce") == moved, nccl_bytes("allreduce")
     digest = hashlib.sha256(np.concatenate(found).tobytes()).hexdigest()[:16]
     write(f"weights: {digest}")
     if sdp.rank() == 0:

@@ -55,7 +55,7 @@ class SharedCount {
   void* const page_;
 };
 
-std::uint64_t NcclBytes(Engine& engine) {
+std::uint64_t BytesByNccl(Engine& engine) {
   EngineStats stats;
   static_cast<void>(engine.Stats(/*reset=*/false, &stats));
   return stats.collectives[static_cast<std::size_t>(CollectiveKind::kAllreduce)].nccl_bytes;
@@ -74,8 +74,8 @@ struct TwoSums {
 
   // NCCL's communicator is made.
   Status UseNccl(Engine& engine, Compute* compute) {
-    const std::uint64_t before = NcclBytes(engine);
-    while (NcclBytes(engine) == before) {
+    const std::uint64_t before = BytesByNccl(engine);
+    while (BytesByNccl(engine) == before) {
       compute->Mark(&orders[0]);
       Status status = Await(engine, Sum(0));
       if (status.ok()) status = Compute::AwaitWritten(orders[0]);

@@ -77,7 +77,7 @@ Status Communicator::Note(const char* call, Result result) {
 Status Communicator::Poll(bool* ready) {
   *ready = false;
   const cuda::CurrentContext current(place_.driver, place_.context);
-  std::lock_guard<std::timed_mutex> lock(mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   if (handle_ == nullptr) return Internal("the communicator of NCCL was aborted");
   Result state = kSuccess;
   Status status =
@@ -158,7 +158,7 @@ Status Communicator::Put(const NcclCall& call, cuda::Stream stream) {
 
 Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream stream) {
   const cuda::CurrentContext current(place_.driver, place_.context);
-  std::lock_guard<std::timed_mutex> lock(mu_);
+  std::lock_guard<std::mutex> lock(mu_);
   Status status = Begin();
   if (!status.ok() || calls.empty()) return status;
   if (scaled_sums_.size() > kMostScaledSums) status = ForgetScaledSums();
@@ -189,11 +189,14 @@ void Communicator::Abort() {
 // NCCL finds its device by itself.
 void Communicator::End() {
   std::lock_guard<std::mutex> aborting(aborting_);
-  Handle aborted = nullptr;
-  {
-    const std::unique_lock<std::timed_mutex> lock(mu_, kLongestCall);
-    aborted = handle_.exchange(nullptr);
+  std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
+  const auto end = std::chrono::steady_clock::now() + kLongestCall;
+  while (!lock.owns_lock() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    static_cast<void>(lock.try_lock());
   }
+  const Handle aborted = handle_.exchange(nullptr);
+  if (lock.owns_lock()) lock.unlock();
   // There is nothing to be done about errors of an abort.
   if (aborted != nullptr) static_cast<void>(place_.library->CommAbort(aborted));
 }

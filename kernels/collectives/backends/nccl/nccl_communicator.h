@@ -122,7 +122,7 @@ class Communicator {
 
   const Place place_;
   std::mutex aborting_;                  // held during the abort
-  std::timed_mutex mu_;                  // held during each call of NCCL but the abort
+  std::mutex mu_;                        // held during each call of NCCL but the abort
   std::atomic<Handle> handle_{nullptr};  // nullptr: aborted, or being so; else it changes with mu_ held only,
                                          // but for an abort after kLongestCall
   bool in_progress_ = false;             // guarded by mu_, as is what follows
