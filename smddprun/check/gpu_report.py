@@ -25,6 +25,8 @@ _TORCH = "import torch; print('found', torch.cuda.device_count(), torch.version.
 _SHOWN_LINES = 12
 # How CUDA names a part of a GPU: 'NVIDIA A100-SXM4-40GB MIG 3g.20gb'.
 _PART = re.compile(r"\bMIG\b")
+# Warnings and errors, in both forms of the log, and a line that names a library.
+_REASON = re.compile(r"^\S+ \S+: [WEF] |^[WEF]\d{4} |Could not load dynamic library")
 # How a line of TensorFlow's log begins, up to the file's name and the line's number.
 _LOG_HEAD = re.compile(r"^\S.*?[\w/]+\.cc:\d+\] ")
 # What helps against errors at the driver's start (cuda.h).
@@ -110,11 +112,17 @@ def framework_of(name: str, framework: Framework, num_gpus: int) -> Finding:
     """Returns what a framework sees, with what it has written if it sees fewer than there are. Pure."""
     if framework.num_gpus >= num_gpus:
         return Finding(name, f"all {num_gpus}")
-    lines = [_LOG_HEAD.sub("", line) for line in framework.text.splitlines()]
+    lines = framework.text.splitlines()
     if len(lines) > _SHOWN_LINES:
         lines = [*lines[:_SHOWN_LINES], "..."]
     text = f"{framework.num_gpus} of {num_gpus} GPUs; a rank without one computes on the CPU"
     return Finding(name, "\n".join([text, *lines]), framework.remedy)
+
+
+def reasons_in(log: str) -> str:
+    """Returns the lines of TensorFlow's log that say why it registers no GPU, without their heads. Pure."""
+    lines = [_LOG_HEAD.sub("", line) for line in log.splitlines() if _REASON.search(line)]
+    return "\n".join(dict.fromkeys(lines))
 
 
 def parts_of(driver: cuda.Driver) -> list[Finding]:
@@ -230,7 +238,7 @@ def _tensorflow() -> Framework:
             os.dup2(stderr, 2)
             os.close(stderr)
         kept.seek(0)
-        text = kept.read().decode(errors="replace").strip()
+        text = reasons_in(kept.read().decode(errors="replace"))
     version = ".".join(tf.__version__.split(".")[:2])
     install = f"{sys.executable} -m pip install 'tensorflow[and-cuda]=={version}.*'"
     if not tf.test.is_built_with_cuda():

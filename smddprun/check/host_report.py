@@ -18,8 +18,8 @@ def main() -> int:
     """Writes the parts of the report."""
     found, known = versions.find()
     _write(Report("", (*found, libraries.launcher(os.environ), *machine.find(os.environ)), known))
-    # TensorFlow says in warnings why it registers no GPU.
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "1"
+    # TensorFlow then says why it registers no GPU, and names each library that it misses.
+    os.environ.update(TF_CPP_MIN_LOG_LEVEL="0", TF_CPP_VMODULE="dso_loader=1")
     found, known, nccl = libraries.find(os.environ, environment.outer_launcher(os.environ) is not None)
     _write(Report("", tuple(found), known))
     if nccl is None:  # no job can start, and the reason has been said

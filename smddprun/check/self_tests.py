@@ -68,7 +68,7 @@ def on_hosts(launcher: tuple[str, str], named: Sequence[hosts.Host], ranks_each:
 def environment(environ: Mapping[str, str], limit: float) -> dict[str, str]:
     """Returns the environment of the test: what waits or hangs is noticed before the limit."""
     return {
-        "SMDDP_NCCL_TIMEOUT": str(max(1, int(min(60, limit / 3)))),
+        "SMDDP_NCCL_TIMEOUT": str(max(1, int(min(60, limit / 2)))),
         "SMDDP_BOOTSTRAP_TIMEOUT": str(max(1, int(limit * 2 / 3))),
         "SMDDP_STALL_WARNING": f"{max(1, int(limit / 6))}",
         **environ,

@@ -48,6 +48,7 @@ def test_tensorflow_sees_none_of_them(gpus, tmp_path, monkeypatch):
     without(tmp_path, monkeypatch, "libcudnn")
     code, output = check(tmp_path)
     assert "! TensorFlow sees 0 of 2 GPUs; a rank without one computes on the CPU" in output, output
+    assert re.search(r"^ +Could not load dynamic library 'libcudnn\.so\.\d';", output, re.MULTILINE), output
     assert "Cannot dlopen some GPU libraries." in output, output
     assert "pip install 'tensorflow[and-cuda]==" in output, output
     assert re.search(r"self test       2 ranks on \S+ \(CPU:0\): each collective is right\n", output), output

@@ -239,7 +239,7 @@ def test_ranks_that_wait_say_so_before_the_limit():
     assert environ == {
         "SMDDP_STALL_WARNING": "7",
         "SMDDP_BOOTSTRAP_TIMEOUT": "40",
-        "SMDDP_NCCL_TIMEOUT": "20",
+        "SMDDP_NCCL_TIMEOUT": "30",
     }
 
 

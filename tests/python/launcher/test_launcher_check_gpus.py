@@ -36,9 +36,17 @@ def test_the_driver(driver, files, visible, part, remedy):
 
 
 def test_tensorflow_sees_fewer_gpus_than_there_are():
-    text = "2026-11-28 02:00:00.123456: W tensorflow/core/gpu_device.cc:2256] Cannot dlopen"
+    text = gpu_report.reasons_in(
+        "2026-11-28 02:00:00.1: I tsl/platform/dso_loader.cc:57] Successfully opened dynamic library libx\n"
+        "2026-11-28 02:00:00.2: I tsl/platform/dso_loader.cc:63] Could not load dynamic library 'libcudnn'\n"
+        "I0000 00:00:1795838720.768552   18022 dso_loader.cc:144] Could not load dynamic library 'liby'\n"
+        "W0000 00:00:1795838720.768558   18022 gpu_device.cc:2365] Cannot dlopen\n"
+        "2026-11-28 02:00:00.3: W tensorflow/core/gpu_device.cc:2256] Cannot dlopen\nSkipping\n"
+    )
+    said = ["Could not load dynamic library 'libcudnn'", "Could not load dynamic library 'liby'"]
     found = gpu_report.framework_of("TensorFlow sees", Framework(0, text, "install them"), 8)
-    assert found.text == "0 of 8 GPUs; a rank without one computes on the CPU\nCannot dlopen"
+    assert found.text.split("\n")[1:] == [*said, "Cannot dlopen"], found.text
+    assert found.text.startswith("0 of 8 GPUs; a rank without one computes on the CPU\n")
     assert found.remedy == "install them"
     assert not gpu_report.framework_of("TensorFlow sees", Framework(8, text, "install them"), 8).is_problem
 
