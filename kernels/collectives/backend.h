@@ -92,6 +92,10 @@ class Backend {
   };
   // This rank joins a communicator; it outlives the parts.
   virtual Parts Join(const CommunicatorView& communicator) = 0;
+
+  // The job has ended. Begins to end all work on devices that may wait for other ranks, of all communicators
+  // of this rank. It waits for nothing, and may be called again. Any thread.
+  virtual void EndWork() {}
 };
 
 using Backends = std::vector<std::unique_ptr<Backend>>;

@@ -62,12 +62,16 @@ Loaded Load() {
   return loaded;
 }
 
-// The results after which the driver's documentation has the process end, since its context is of no more
-// use: a kernel or a copy before the call has failed.
+// The results after which no call succeeds any more. The driver's documentation has the process end then,
+// since its context is of no more use: a kernel or a copy before the call has failed. It says nothing like
+// that of 46 and 999, but a GPU that has fallen off the bus (Xid 79) gives these. 802 and 803 stay, too, but
+// come from cuInit, which a rank with a tensor on a GPU is past.
 bool IsSticky(Result result) {
   constexpr Result kSticky[] = {
+      46,   // DEVICE_UNAVAILABLE
       214,  // ECC_UNCORRECTABLE
       220,  // NVLINK_UNCORRECTABLE
+      226,  // CONTAINED
       700,  // ILLEGAL_ADDRESS
       702,  // LAUNCH_TIMEOUT
       709,  // CONTEXT_IS_DESTROYED
@@ -78,6 +82,9 @@ bool IsSticky(Result result) {
       717,  // INVALID_ADDRESS_SPACE
       718,  // INVALID_PC
       719,  // LAUNCH_FAILED
+      721,  // TENSOR_MEMORY_LEAK
+      810,  // MPS_CLIENT_TERMINATED
+      999,  // UNKNOWN
   };
   return std::find(std::begin(kSticky), std::end(kSticky), result) != std::end(kSticky);
 }
@@ -98,8 +105,9 @@ Status Driver::Check(const char* call, Result result) const {
   std::string message = std::string(call) + " failed: " + name + " (" + std::to_string(result) + "): " + text;
   if (!IsSticky(result)) return Internal(std::move(message));
   message +=
-      "; work that this process put on the GPU before has failed, and nothing can run there any more. "
-      "CUDA_LAUNCH_BLOCKING=1 shows which op it was, with -np 1, or with SMDDP_NCCL=0";
+      "; work that this process put on the GPU before has failed, or the GPU itself (dmesg has an Xid then), "
+      "and nothing can run there any more. CUDA_LAUNCH_BLOCKING=1 shows which op it was, with -np 1, or with "
+      "SMDDP_NCCL=0";
   return {StatusCode::kDeviceLost, std::move(message)};
 }
 

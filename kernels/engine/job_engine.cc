@@ -20,6 +20,9 @@ constexpr int kNumberBits = 40;
 // How often a caller that waits looks whether the job has been aborted.
 constexpr std::chrono::milliseconds kLookAtAbort{100};
 
+// If shutdown() takes so long after the end of the job, it will not return.
+constexpr std::chrono::seconds kLongestEnd{10};
+
 // shutdown() waits so long for other hosts without a word.
 constexpr std::chrono::seconds kQuietWait{10};
 
@@ -75,10 +78,23 @@ Status JobEngine::StartThreads() {
       return Internal(refused.what());
     }
   }
-  watcher_ = std::make_unique<Watcher>(job_.get());
+  watcher_ = std::make_unique<Watcher>(job_.get(), [this] { FailWaiting(); }, [this] { return WhatHangs(); });
   status = watcher_->Start();
   if (!status.ok()) return status;
   return stalls_->Start([this](Clock::time_point before) { return communicators_->CollectWaiting(before); });
+}
+
+void JobEngine::FailWaiting() {
+  std::lock_guard<std::mutex> lock(ring_mu_);
+  if (!may_ring_) return;
+  for (const std::shared_ptr<Membership>& membership : communicators_->All()) membership->FailWaiting();
+}
+
+// After the end of the job; "" if nothing does, as far as is known.
+std::string JobEngine::WhatHangs() {
+  const Clock::time_point left{Clock::duration(left_.load())};
+  if (left != Clock::time_point() && Clock::now() - left > kLongestEnd) return "shutdown() has not returned";
+  return stalls_->AllEnded() ? "" : "a collective has not ended";
 }
 
 JobEngine::~JobEngine() {
@@ -292,6 +308,7 @@ Status JobEngine::Shutdown() {
 }
 
 void JobEngine::LeaveJob() {
+  left_.store(Clock::now().time_since_epoch().count());
   // A thread that is inside may be writing to shared memory; the end of the process must not cut it off.
   for (int tries = 1; inside_.load() > 0; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -304,8 +321,8 @@ void JobEngine::LeaveJob() {
   record.left.store(script_ends_.load() ? RankRecord::kScriptEnded : RankRecord::kCalledShutdown,
                     std::memory_order_seq_cst);
   job_->RingAll();
-  if (wire_ != nullptr) {
-    AwaitOtherHosts();
+  if (wire_ != nullptr) AwaitOtherHosts();
+  {
     std::lock_guard<std::mutex> lock(ring_mu_);
     may_ring_ = false;
   }
@@ -313,7 +330,7 @@ void JobEngine::LeaveJob() {
   communicators_.reset();
   completions_.reset();  // after the progress threads, which feed it
   if (wire_ != nullptr) wire_->Stop(/*in_order=*/!job_->aborted());
-  watcher_.reset();  // until here, a thread may be in a call of the network's library
+  watcher_.reset();  // until here, a thread may be in a call that does not return
 }
 
 // Other ranks may still need this rank's relays, or what they have sent. So the ranks of several hosts end

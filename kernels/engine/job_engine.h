@@ -72,6 +72,8 @@ class JobEngine : public Engine {
   // Also Internal when the job was aborted.
   Status CheckUsable() const;
   Status StartThreads();
+  void FailWaiting();
+  std::string WhatHangs();
   std::uint64_t Refuse(const Request& request, const Status& status);
   static std::uint64_t SubmitTo(Membership* membership, Request&& request);
   void LeaveJob();
@@ -83,14 +85,15 @@ class JobEngine : public Engine {
   void AbortWaiting(Membership& membership, bool agreements_only);
 
   std::atomic<bool> script_ends_{false};
-  std::atomic<int> inside_{0};  // threads in a call that uses communicators_; Shutdown waits for them
+  std::atomic<Clock::rep> left_{0};  // when LeaveJob began; 0: it has not
+  std::atomic<int> inside_{0};       // threads in a call that uses communicators_; Shutdown waits for them
   std::mutex shutdown_mu_;
   Status shutdown_status_;  // guarded by shutdown_mu_
 
   // Each uses those above it.
   std::unique_ptr<Wire> wire_;  // only in a job of several hosts
   std::mutex ring_mu_;
-  bool may_ring_ = true;  // guarded by ring_mu_; the wire may wake progress threads
+  bool may_ring_ = true;  // guarded by ring_mu_; other threads of the engine may use communicators_
   std::unique_ptr<Job> job_;
   std::unique_ptr<CompletionThread> completions_;
   std::unique_ptr<StallWatch> stalls_;

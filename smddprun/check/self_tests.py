@@ -23,6 +23,10 @@ SETTINGS = ("NCCL_NVLS_ENABLE=0", "NCCL_P2P_DISABLE=1", "SMDDP_NCCL=0")
 _TOPIC = "self test"
 _GROWTH_TOPIC = "without growth"
 _PAST = ", but not through NCCL"
+_MORE_MEMORY = (
+    "leave NCCL more of the GPU's memory: set memory growth in scripts, or start jobs with 'smddprun -x "
+    "TF_DEVICE_MIN_SYS_MEMORY_IN_MB=6144 ...'"
+)
 _LOG = "[tf_smddp rank "  # how lines of the engine's log begin
 # Time for the launcher itself to end the ranks, beyond the limit.
 _LAUNCHER_SECONDS = 30.0
@@ -138,7 +142,7 @@ def result(
         if past:
             text += f"{_PAST}: {', '.join(past)} went through the host's memory"
             remedy = "do what the engine's warning says; '-v -x NCCL_DEBUG=INFO' shows what NCCL finds"
-            return [Finding(topic, text, remedy), *notes]
+            return [Finding(topic, text, _MORE_MEMORY if topic == _GROWTH_TOPIC else remedy), *notes]
         rates = [rate for each in findings.decode(bandwidth.KIND, ended.output) for rate in each]
         table = [bandwidth.finding_of(rates, num_ranks)] if rates else []
         return [Finding(topic, f"{text}, through NCCL"), *table, *notes]
@@ -150,9 +154,7 @@ def result(
         if late
         else "do what the error above says; '-v -x SMDDP_LOG_LEVEL=info' shows all that the ranks write"
     )
-    if topic == _GROWTH_TOPIC:
-        remedy = "leave NCCL more memory: set memory growth in scripts, or start jobs with 'smddprun -x "
-        remedy += "TF_DEVICE_MIN_SYS_MEMORY_IN_MB=6144 ...'"
+    remedy = _MORE_MEMORY if topic == _GROWTH_TOPIC else remedy
     return [Finding(topic, f"{text}\n{ended.excerpt()}".rstrip(), remedy), *notes]
 
 

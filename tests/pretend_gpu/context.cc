@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tests/pretend_gpu/diagnostics.h"
+#include "tests/pretend_gpu/settings.h"
 
 namespace pretend_gpu {
 
@@ -68,6 +69,17 @@ void Context::Synchronize() {
     }
   }
   for (const auto& tail : tails) tail->Wait();
+}
+
+void Context::AwaitLock() {
+  if (GetSettings().context_lock) std::lock_guard<std::recursive_mutex> lock(alone_);
+}
+
+std::unique_lock<std::recursive_mutex> Context::LockAlone() {
+  if (!GetSettings().context_lock) return {};
+  std::unique_lock<std::recursive_mutex> lock(alone_);
+  Synchronize();
+  return lock;
 }
 
 std::string Context::Describe() const {

@@ -37,6 +37,14 @@ class Context {
   // Waits for all tasks of all streams.
   void Synchronize();
 
+  // With PRETEND_GPU_CONTEXT_LOCK, waits until no other thread has the lock of LockAlone. All calls that use
+  // the context do.
+  void AwaitLock();
+
+  // With PRETEND_GPU_CONTEXT_LOCK, waits for all tasks of all streams, and lets other threads wait from now
+  // on for as long as the result lives. Calls that free memory or load code do.
+  std::unique_lock<std::recursive_mutex> LockAlone();
+
   // Returns "context 1 (device 0)".
   std::string Describe() const;
 
@@ -47,6 +55,7 @@ class Context {
   std::set<std::shared_ptr<Stream>> streams_;        // guarded by mu_, as is what follows
   std::shared_ptr<Stream> null_stream_;              // also in streams_
   std::vector<std::shared_ptr<Point>> ended_tails_;  // of streams that were ended
+  std::recursive_mutex alone_;                       // of LockAlone; taken before mu_
 };
 
 // A stream as a program has it.

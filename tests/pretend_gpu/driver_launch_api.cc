@@ -31,6 +31,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   PRETEND_GPU_ENTER_CONTEXT;
   pretend_gpu::CurrentContext();
   if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto alone = pretend_gpu::CurrentContext()->LockAlone();
   auto made = std::make_shared<Module>();
   made->context = pretend_gpu::CurrentHandle();
   if (pretend_gpu::IsPtx(image)) {
@@ -62,6 +63,7 @@ CUresult cuModuleUnload(CUmodule module) {
 // Which kernels have a twin is only seen when one is launched: programs may load more than they use.
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   PRETEND_GPU_ENTER_CONTEXT;
+  const auto alone = pretend_gpu::CurrentContext()->LockAlone();
   const auto found = Modules().Get(module);
   std::lock_guard<std::mutex> lock(found->mu);
   void*& handle = found->functions[name];

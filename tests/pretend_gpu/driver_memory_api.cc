@@ -47,6 +47,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
   const Space* space = SpaceOf(Address(address));
   if (space == nullptr) End("%p is no device memory; free what cuMemAlloc returned", Address(address));
+  const auto alone = CurrentContext()->LockAlone();
   pretend_gpu::HeapOf(space->device()).Free(Address(address));
   pretend_gpu::Log("%p", Address(address));
   return CUDA_SUCCESS;

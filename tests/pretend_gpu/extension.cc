@@ -36,4 +36,7 @@ WorkEnd EnqueueWork(void* stream, Work work) {
   return {[end] { end->Wait(); }, [end] { return end->Reached(); }};
 }
 
+void WaitAsCallsDo(void* context) { Contexts().Get(context)->AwaitLock(); }
+void WaitAsFreeDoes(void* context) { Contexts().Get(context)->LockAlone(); }
+
 }  // namespace pretend_gpu

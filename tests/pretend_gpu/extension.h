@@ -54,6 +54,10 @@ struct WorkEnd {
 
 PRETEND_GPU_SHARED WorkEnd EnqueueWork(void* stream, Work work);
 
+// Waits as the driver's calls do with PRETEND_GPU_CONTEXT_LOCK: as most, and as those that free memory.
+PRETEND_GPU_SHARED void WaitAsCallsDo(void* context);
+PRETEND_GPU_SHARED void WaitAsFreeDoes(void* context);
+
 }  // namespace pretend_gpu
 
 #endif  // TF_SMDDP_TESTS_PRETEND_GPU_EXTENSION_H_

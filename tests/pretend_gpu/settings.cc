@@ -20,6 +20,7 @@ const Settings& GetSettings() {
       TextVariable("PRETEND_GPU_LEAVE_OUT", ""),
       static_cast<int>(NumberVariable("PRETEND_GPU_CUDNN", 9, 8, 9)),
       NumberVariable("PRETEND_GPU_LOG", 0, 0, 1) != 0,
+      NumberVariable("PRETEND_GPU_CONTEXT_LOCK", 0, 0, 1) != 0,
   };
   return *settings;
 }

@@ -23,6 +23,7 @@ struct Settings {
   std::string leave_out;     // PRETEND_GPU_LEAVE_OUT: the wait that is not made, as it stands in that file
   int cudnn;                 // PRETEND_GPU_CUDNN: the major version that cuDNN says it has
   bool log;                  // PRETEND_GPU_LOG: each call of note goes to stderr
+  bool context_lock;         // PRETEND_GPU_CONTEXT_LOCK: whether calls that free or load lock their context
 };
 
 // Any thread. Ends the process if a variable has a value that cannot be read.

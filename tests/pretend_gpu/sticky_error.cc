@@ -26,6 +26,7 @@ CUresult StickyError() {
 CUresult CountCall() {
   std::atomic<int>* const left = OfCurrent();
   if (left == nullptr) return CUDA_SUCCESS;
+  CurrentContext()->AwaitLock();
   int before = *left;
   while (before > 1 && !left->compare_exchange_weak(before, before - 1)) continue;
   if (before != 1) return CUDA_SUCCESS;

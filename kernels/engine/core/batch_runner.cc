@@ -92,7 +92,7 @@ bool BatchRunner::ResolveAll(const LogReader::Batch& batch) {
   items_.reserve(batch.size());
   for (const Place place : batch) {
     Item& item = items_.emplace_back();
-    item.pending = state_->pending.Find(place);
+    item.pending = state_->pending.FindForBatch(place);
     if (item.pending == nullptr) {
       communicator_->job().Abort("shared memory is corrupt: the launch log names a request that rank " +
                                  std::to_string(communicator_->job().rank()) + " has not submitted");

@@ -141,9 +141,9 @@ void Delivery::FailIncarnation(std::uint64_t incarnation, std::uint64_t origin, 
 }
 
 // Peers may still touch the spans, so these are not given back.
-void Delivery::FailAll(const std::string& text) {
+void Delivery::FailAll(const std::string& text, bool but_under_way) {
   state_->sequencer.Close();
-  Fail(state_->pending.Close(Internal(text)), text);
+  Fail(state_->pending.Close(Internal(text), but_under_way), text);
 }
 
 void Delivery::FailLate() {

@@ -28,8 +28,9 @@ class Delivery {
   // gets it, unless this rank has left. Progress thread.
   void FailIncarnation(std::uint64_t incarnation, std::uint64_t origin, const std::string& text, bool left);
 
-  // The job was aborted: everything pending gets the error, and what comes is refused. Progress thread.
-  void FailAll(const std::string& text);
+  // The job was aborted: everything pending gets the error, or all but what a batch uses, and what comes is
+  // refused. Any thread.
+  void FailAll(const std::string& text, bool but_under_way = false);
 
   // The communicator has been removed: what has been submitted since gets an error. After the progress thread
   // has ended.

@@ -126,18 +126,28 @@ std::vector<PendingTable::Shared> PendingTable::TakeIncarnation(std::uint64_t in
   return taken;
 }
 
-std::vector<PendingTable::Shared> PendingTable::Close(const Status& reason) {
+PendingTable::Shared PendingTable::FindForBatch(Place place) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = entered_.find(place.index());
+  if (found == entered_.end()) return nullptr;
+  found->second->under_way = true;
+  return found->second;
+}
+
+std::vector<PendingTable::Shared> PendingTable::Close(const Status& reason, bool but_under_way) {
   std::vector<Shared> all;
+  Entered kept;
   std::lock_guard<std::mutex> lock(mu_);
   refusing_ = true;
   refusal_ = reason;
-  for (auto& [place, pending] : entered_) all.push_back(std::move(pending));
+  for (auto& [place, pending] : entered_)
+    (but_under_way && pending->under_way ? kept[place] : all.emplace_back()) = std::move(pending);
   for (Shared& pending : deferred_) all.push_back(std::move(pending));
   for (const Shared& pending : all) DiscountBytes(*pending);
-  entered_.clear();
+  entered_ = std::move(kept);
   deferred_.clear();
   CountDeferred();
-  emptied_.notify_all();
+  if (entered_.empty()) emptied_.notify_all();
   return all;
 }
 

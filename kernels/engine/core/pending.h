@@ -53,6 +53,8 @@ struct PendingRequest {
   // When this rank entered it, all others of this host had; written before it is launched.
   std::atomic<bool> completed_host{false};
 
+  bool under_way = false;  // in a batch, which uses its memory; guarded by the table's mutex
+
   // Whether other ranks may read what `cell` names.
   bool placed() const { return input_bounce == nullptr || input_bounce->filled(); }
 
@@ -87,6 +89,8 @@ class PendingTable {
 
   // The request in `place`, which stays there; nullptr when there is none. Any thread.
   Shared Find(Place place);
+  // Likewise, for a batch that begins. Progress thread.
+  Shared FindForBatch(Place place);
 
   // Moves the first deferred request after `*cursor` (0: from the start) whose place is free, and that is
   // placed(), into that place, and returns it; nullptr when there is none. Progress thread.
@@ -105,8 +109,9 @@ class PendingTable {
   // Takes all requests of `incarnation`.
   std::vector<Shared> TakeIncarnation(std::uint64_t incarnation);
 
-  // Takes all requests, and refuses later ones with `reason`.
-  std::vector<Shared> Close(const Status& reason);
+  // Takes all requests, or all but those of a batch that is under way, and refuses later ones with `reason`.
+  // Any thread.
+  std::vector<Shared> Close(const Status& reason, bool but_under_way = false);
 
   // Refuses later requests, and keeps those that are there.
   void Refuse(const Status& reason);

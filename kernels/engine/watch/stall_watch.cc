@@ -113,6 +113,12 @@ void StallWatch::CollectWriting(Clock::time_point before, std::vector<WaitingReq
   });
 }
 
+bool StallWatch::AllEnded() {
+  std::vector<WaitingRequest> none;
+  CollectWriting(Clock::time_point::min(), &none);
+  return Idle();
+}
+
 bool StallWatch::Idle() const { return own_.submitted() == own_.ended(); }
 
 void StallWatch::Run() {

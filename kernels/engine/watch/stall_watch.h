@@ -60,6 +60,9 @@ class StallWatch {
   // thread.
   void EndedButForWriting(WaitingRequest waiting, std::function<bool()> writing);
 
+  // Whether all of its requests have ended, also on their devices. Any thread.
+  bool AllEnded();
+
  private:
   // This rank's view of a rank that it waits for.
   struct Seen {

@@ -27,14 +27,18 @@ constexpr int kLookedAt = 3;
 
 constexpr std::chrono::milliseconds kExitStatusPatience{300};
 
-constexpr int kLookAtWireEveryMs = 1000;
+constexpr int kLookAtJobEveryMs = 1000;
 
 // A loss of a connection that the relay knows to be harmless, since the rank has shut down, is followed by
 // the end of this rank within this time.
 constexpr std::chrono::seconds kLossPatience{2};
 
+// A progress thread delivers the end of the job within milliseconds, unless it is in a call that blocks.
+constexpr std::chrono::milliseconds kDelivery{1500};
+
 // When the job has ended, a call of the network's library that takes this long does not return any more. From
-// the end of the job until the watcher ends the process, the script has this time.
+// the end of the job until the watcher ends the process, the script has this time; and twice of it if the
+// process waits for a device, since an abort of NCCL may take some seconds.
 constexpr std::chrono::seconds kLongestCall{5}, kTimeForScript{5};
 
 bool HasPassed(Clock::duration patience, Clock::time_point* since) {
@@ -137,6 +141,7 @@ void Watcher::Run() {
       Died(pidfd_ranks_[i - 1]);
     }
     LookAtNextRanks();
+    if (job_->aborted()) LookAtEnd();
   }
 }
 
@@ -145,8 +150,7 @@ int Watcher::Patience(Clock::time_point next_trim) const {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_trim - Clock::now()) +
                     std::chrono::milliseconds(1);
   const auto patience = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
-  if (without_pidfd_ != 0) return std::min(patience, kLookEveryMs);
-  return job_->wire() != nullptr ? std::min(patience, kLookAtWireEveryMs) : patience;
+  return std::min(patience, without_pidfd_ != 0 || job_->aborted() ? kLookEveryMs : kLookAtJobEveryMs);
 }
 
 void Watcher::LookAtWire() {
@@ -157,12 +161,26 @@ void Watcher::LookAtWire() {
   if (!loss.reason.empty() && !job_->aborted() && HasPassed(kLossPatience, &lost_)) {
     job_->Abort(DescribeLoss(loss));
   }
-  if (!job_->aborted() || !HasPassed(kTimeForScript, &aborted_) || wire.CallLasts() < kLongestCall) return;
-  job_->logger().Log(
-      LogLevel::kError,
-      "a call of the network's library has not returned, though the job has ended, so this process "
-      "ends now, without the end of the script. The job had failed: " +
-          job_->AbortText());
+}
+
+// The job has ended.
+void Watcher::LookAtEnd() {
+  for (const std::unique_ptr<Backend>& backend : job_->backends()) backend->EndWork();
+  if (HasPassed(kDelivery, &aborted_) && !std::exchange(delivered_, true)) fail_waiting_();
+  if (!HasPassed(kTimeForScript, &aborted_)) return;
+  const bool in_call = job_->wire() != nullptr && job_->wire()->CallLasts() >= kLongestCall;
+  std::string hangs;
+  if (in_call) {
+    hangs = "a call of the network's library has not returned";
+  } else if (HasPassed(2 * kTimeForScript, &aborted_)) {
+    hangs = what_hangs_();
+  }
+  if (hangs.empty()) return;
+  job_->logger().Log(LogLevel::kError,
+                     hangs +
+                         ", though the job has ended, so this process ends now, without the "
+                         "end of the script. The job had failed: " +
+                         job_->AbortText());
   ::_exit(1);
 }
 

@@ -10,16 +10,22 @@
 // A connection to another host may be lost that only this rank has looked at. The relay (relay.h) of its host
 // does not hear of it, so the watcher ends the job.
 //
-// It never calls the network's library, since a call may not return when a rank of another host has died. A
-// thread that is in such a call when the job has ended will not leave it, and its process could not end: the
-// watcher ends that process. Before that, the script has some seconds for what it does after the error.
+// It never calls the network's library nor a device's driver. A call of the one may not return when a rank of
+// another host has died; of the other, as long as something on the device waits for a rank that has died. So
+// when the job has ended, it has the backends end their work on devices. If a progress thread that is in such
+// a call does not deliver the error, it delivers that to all that wait beside the batch under way. What still
+// hangs then would keep the process from ending: the watcher ends it. Before that, the script has some
+// seconds for what it does after the error.
 #ifndef TF_SMDDP_KERNELS_ENGINE_WATCH_WATCHER_H_
 #define TF_SMDDP_KERNELS_ENGINE_WATCH_WATCHER_H_
 
 #include <poll.h>
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/common/clock.h"
@@ -31,8 +37,10 @@ namespace tf_smddp {
 
 class Watcher {
  public:
-  // `job` outlives it.
-  explicit Watcher(Job* job) : job_(job) {}
+  // `job` outlives it. After the end of the job it calls `fail_waiting`, once, if it has not ended before;
+  // and later `what_hangs`, which returns what does, or "".
+  Watcher(Job* job, std::function<void()> fail_waiting, std::function<std::string()> what_hangs)
+      : job_(job), fail_waiting_(std::move(fail_waiting)), what_hangs_(std::move(what_hangs)) {}
   ~Watcher();
 
   // Starts the thread. Errors: Internal when the system has no descriptor or thread left, or neither pidfds
@@ -45,14 +53,18 @@ class Watcher {
   void Run();
   void LookAtNextRanks();
   void LookAtWire();
+  void LookAtEnd();
   void Died(int local);
 
   Job* const job_;
+  const std::function<void()> fail_waiting_;
+  const std::function<std::string()> what_hangs_;
   UniqueFd stop_, stopped_;           // a pipe's ends: written to, read from
   std::vector<pollfd> polled_;        // `stopped_`, then a pidfd for each of pidfd_ranks_
   std::vector<int> pidfd_ranks_;      // local, as below
   std::uint64_t without_pidfd_ = 0;   // ranks to look for in /proc, without those that have died
   Clock::time_point lost_, aborted_;  // when it saw that a connection was lost, and the end of the job
+  bool delivered_ = false;            // fail_waiting_ was called
   std::thread thread_;                // last: it uses the others
 };
 

@@ -70,6 +70,14 @@ class CallEmitter::Chain : public ::tensorflow::ResourceBase {
     std::uint64_t number;
   };
   std::vector<Ticket> tickets;  // `drawn` is not valid yet where nothing has used it
+
+  // Returns nullptr for a ticket from another computation.
+  Ticket* Find(XlaOp ticket) {
+    for (Ticket& known : tickets) {
+      if (known.late.IsIdenticalTo(ticket)) return &known;
+    }
+    return nullptr;
+  }
 };
 
 absl::Status CallEmitter::FindChain(Chain** found, bool hand_back) {
@@ -115,17 +123,20 @@ absl::Status CallEmitter::Call(const char* target, const CallDescription& descri
     aliases[i].first.push_back(static_cast<std::int64_t>(i));
     aliases[i].second.first = static_cast<std::int64_t>(i);
   }
-  const XlaOp call =
-      ::xla::CustomCallWithLayout(builder, target, operands, ShapeUtil::MakeTupleShape(result_shapes),
-                                  operand_shapes, description.Serialize(), /*has_side_effect=*/true, aliases,
-                                  /*literal=*/nullptr, ::xla::CustomCallSchedule::SCHEDULE_NONE,
-                                  ::xla::CustomCallApiVersion::API_VERSION_STATUS_RETURNING_UNIFIED);
+  // Note [Starts of a group].
+  const bool is_tuple = target != kBeginCall;
+  const auto schedule = target == kStartCall ? ::xla::CustomCallSchedule::SCHEDULE_EARLIEST
+                                             : ::xla::CustomCallSchedule::SCHEDULE_NONE;
+  const XlaOp call = ::xla::CustomCallWithLayout(
+      builder, target, operands, is_tuple ? ShapeUtil::MakeTupleShape(result_shapes) : TokenShape(),
+      operand_shapes, description.Serialize(), /*has_side_effect=*/true, aliases, /*literal=*/nullptr,
+      schedule, ::xla::CustomCallApiVersion::API_VERSION_STATUS_RETURNING_UNIFIED);
   outputs->clear();
   for (std::size_t i = 0; i < results.size(); ++i) {
     outputs->push_back(::xla::GetTupleElement(call, static_cast<std::int64_t>(i)));
   }
-  TF_RETURN_IF_ERROR(
-      chain->end->SetValue(::xla::GetTupleElement(call, static_cast<std::int64_t>(results.size()))));
+  TF_RETURN_IF_ERROR(chain->end->SetValue(
+      is_tuple ? ::xla::GetTupleElement(call, static_cast<std::int64_t>(results.size())) : call));
   return builder->first_error();
 }
 
@@ -141,21 +152,19 @@ absl::Status CallEmitter::LateTicket(XlaOp* ticket) {
 absl::Status CallEmitter::Drawn(CallDescription* description, XlaOp first, XlaOp* ticket) {
   Chain* chain = nullptr;
   TF_RETURN_IF_ERROR(FindChain(&chain));
-  for (Chain::Ticket& known : chain->tickets) {
-    if (!known.late.IsIdenticalTo(*ticket)) continue;
-    description->ticket_number = known.number;
-    if (!known.drawn.valid()) {
-      CallDescription draw;
-      draw.communicator = description->communicator;
-      draw.ticket_number = known.number;
-      std::vector<XlaOp> outputs;
-      TF_RETURN_IF_ERROR(Call(kTicketCall, draw, {first}, {TokenShape()}, 0, &outputs));
-      known.drawn = outputs[0];
-    }
-    *ticket = known.drawn;
-    return absl::OkStatus();
+  Chain::Ticket* const known = chain->Find(*ticket);
+  if (known == nullptr) return absl::OkStatus();  // as it is
+  description->ticket_number = known->number;
+  if (!known->drawn.valid()) {
+    CallDescription draw;
+    draw.communicator = description->communicator;
+    draw.ticket_number = known->number;
+    std::vector<XlaOp> outputs;
+    TF_RETURN_IF_ERROR(Call(kTicketCall, draw, {first}, {TokenShape()}, 0, &outputs));
+    known->drawn = outputs[0];
   }
-  return absl::OkStatus();  // from another computation, as it is
+  *ticket = known->drawn;
+  return absl::OkStatus();
 }
 
 absl::Status CallEmitter::Pass(XlaOp tensor) {
@@ -186,13 +195,25 @@ absl::Status CallEmitter::Run(const CallDescription& description, const std::vec
 }
 
 absl::Status CallEmitter::RunGroup(const CallDescription& description, const std::vector<XlaOp>& tensors,
-                                   XlaOp ticket, std::vector<XlaOp>* outputs) {
+                                   XlaOp ticket, bool starts_in_order, std::vector<XlaOp>* outputs) {
   const std::size_t count = tensors.size();
+  Chain* chain = nullptr;
+  TF_RETURN_IF_ERROR(FindChain(&chain));
+  std::vector<XlaOp> results;
   CallDescription one = description;
   one.places = static_cast<std::uint32_t>(count);
-  TF_RETURN_IF_ERROR(Drawn(&one, tensors.back(), &ticket));
+  CallDescription begin = one;
+  std::vector<XlaOp> first{tensors.back()};
+  const Chain::Ticket* const late = chain->Find(ticket);
+  begin.has_ticket = late == nullptr || late->drawn.valid();
+  if (begin.has_ticket) {
+    TF_RETURN_IF_ERROR(Drawn(&begin, tensors.back(), &ticket));
+    first.push_back(ticket);
+  }
+  TF_RETURN_IF_ERROR(Call(kBeginCall, begin, std::move(first), {}, 0, &results));
+  const XlaOp begun = chain->end->value();
   std::vector<XlaOp> started(count);
-  std::vector<XlaOp> results;
+  std::vector<XlaOp> tokens;
   for (const char* target : {kStartCall, kFinishCall}) {
     const bool starts = target == kStartCall;
     for (std::size_t place = 0; place < count; ++place) {
@@ -200,10 +221,12 @@ absl::Status CallEmitter::RunGroup(const CallDescription& description, const std
       one.place = static_cast<std::uint32_t>(place);
       one.tensors = {description.tensors[i]};
       std::vector<XlaOp> operands{starts ? tensors[i] : started[i]};
-      if (starts) operands.push_back(ticket);
+      if (starts && !starts_in_order) TF_RETURN_IF_ERROR(chain->end->SetValue(begun));
+      if (!starts && place == 0) operands.insert(operands.end(), tokens.begin(), tokens.end() - 1);
       TF_ASSIGN_OR_RETURN(Shape shape, context_->builder()->GetShape(tensors[i]));
       TF_RETURN_IF_ERROR(Call(target, one, operands, {Plain(std::move(shape))}, 1, &results));
       started[i] = results[0];
+      tokens.push_back(chain->end->value());
     }
   }
   *outputs = started;

@@ -7,7 +7,8 @@
 // computation form a chain: each takes a token as an operand and returns one. The order of the chain is the
 // order of compilation, which follows data and control edges. compiled_order.py adds control edges
 // in program order, so the order is the same on all ranks. At most one of XLA's threads is blocked in our
-// calls, and all ranks block in the same order.
+// calls, and all ranks block in the same order. The starts of a group, which do not block, may have no order
+// among themselves (Note [Starts of a group]).
 //
 // The body of a loop, and each branch, is a computation of its own, which continues the chain of the
 // computation around it. The last token of a chain is the value of a resource. TensorFlow's bridge treats
@@ -21,6 +22,19 @@
 // no data. Such a call could run before or after a loop that precedes it in the program. So the ticket op
 // emits no call. The first call that uses the ticket draws it, when the tensor of that call has been
 // computed.
+//
+// Note [Starts of a group]: a program for a CPU runs a call when its operands are there, or in an order that
+// visits the operands of each call before it. There each start takes the token of the start before, which
+// keeps them in the order of the backward pass.
+//
+// A program for a GPU runs in one order, which XLA chooses so that memory is small. A start frees no memory,
+// so XLA may put all of them behind the backward pass. Then it moves up the calls that ask for that
+// (SCHEDULE_EARLIEST): behind what has made the last of their operands. It does not look at the users
+// of a call that it has moved, so in a chain of starts the second one would stay where it is. Therefore each
+// start takes the token of the begin call, which stays in its place; and the first finish takes the tokens of
+// all starts (test_xla_on_pretend_gpu.py looks at the order). The order of starts may then differ from rank
+// to rank, which the engine allows within a group. The begin call's result is a scalar and not a tuple: XLA
+// puts scalars right behind their operands.
 #ifndef TF_SMDDP_KERNELS_TF_XLA_CALL_EMITTER_H_
 #define TF_SMDDP_KERNELS_TF_XLA_CALL_EMITTER_H_
 
@@ -54,11 +68,12 @@ class CallEmitter {
   absl::Status Run(const CallDescription& description, const std::vector<xla::XlaOp>& inputs,
                    std::vector<xla::XlaOp>* outputs);
 
-  // Emits a start call for each tensor of a group, from the last to the first, since a backward pass computes
-  // them in that order; then a finish call for each. Every finish depends on all starts, so XLA cannot
-  // schedule one before a computation of another tensor.
+  // Emits a begin call, which draws the ticket if nothing has used it; a start call for each tensor of the
+  // group, from the last to the first, since a backward pass computes them in that order; and a finish call
+  // for each. Every finish depends on all starts, so XLA cannot schedule one before a computation of another
+  // tensor. `starts_in_order`: Note [Starts of a group].
   absl::Status RunGroup(const CallDescription& description, const std::vector<xla::XlaOp>& tensors,
-                        xla::XlaOp ticket, std::vector<xla::XlaOp>* outputs);
+                        xla::XlaOp ticket, bool starts_in_order, std::vector<xla::XlaOp>* outputs);
 
  private:
   class Chain;
@@ -67,8 +82,8 @@ class CallEmitter {
   // Replaces a late `ticket` by the drawn one, and sets the description's ticket_number. Emits the call that
   // draws it, after `first` has been computed, unless another call has used the ticket before.
   absl::Status Drawn(CallDescription* description, xla::XlaOp first, xla::XlaOp* ticket);
-  // Emits a call whose results have the shapes `results`, and a token. Each of the first `aliased` results
-  // uses the buffer of the operand with the same index.
+  // Emits a call whose results have the shapes `results`, and a token: in a tuple, but for kBeginCall. Each
+  // of the first `aliased` results uses the buffer of the operand with the same index.
   absl::Status Call(const char* target, const CallDescription& description, std::vector<xla::XlaOp> operands,
                     const std::vector<xla::Shape>& results, std::size_t aliased,
                     std::vector<xla::XlaOp>* outputs);

@@ -68,23 +68,29 @@ Status TicketOf(const XlaCall& call, std::size_t operand, std::int64_t* ticket) 
   return status.ok() && *ticket == kLateTicket ? Draw(call, ticket) : status;
 }
 
+// The first operand is unused, as above.
+Status Begin(XlaCall& call) {
+  const CallDescription& description = call.description;
+  std::int64_t ticket = 0;
+  Status status = description.has_ticket ? TicketOf(call, 1, &ticket) : Draw(call, &ticket);
+  if (!status.ok()) return status;
+  const std::uint64_t number = GroupRun::Keep(
+      std::make_shared<GroupRun>(call.engine, description.communicator, description.places, ticket));
+  call.memory->KeepToken(number, call.results[0]);
+  return {};
+}
+
 // XLA does not touch the result's buffer until the finish call, so the engine may write into it until then.
 Status Start(XlaCall& call) {
   const CallDescription& description = call.description;
   void* const buffer = call.results[0];
-  std::int64_t ticket = 0;
-  Status status = TicketOf(call, 1, &ticket);
-  if (!status.ok()) return status;
-  std::uint64_t number = call.memory->ReadToken(call.operands[2]);
-  if (description.place == 0) {
-    number =
-        GroupRun::Keep(std::make_shared<GroupRun>(call.engine, description.communicator, description.places));
-  }
+  const std::uint64_t number = call.memory->ReadToken(call.operands[1]);
   const std::shared_ptr<GroupRun> run = GroupRun::Find(number);
   if (run == nullptr) return Internal("a compiled function continues a group of tensors that has ended");
+  Status status;
   const std::size_t bytes = Bytes(description.tensors[0]);
   if (buffer != call.operands[0] && bytes > 0) status = call.memory->Copy(call.operands[0], buffer, bytes);
-  Request request = description.MakeRequest(0, ticket);
+  Request request = description.MakeRequest(0, run->ticket());
   WhenWritten when_written;
   if (status.ok()) status = call.memory->SetBuffers(buffer, buffer, &request, &when_written);
   if (!status.ok()) return status;
@@ -146,6 +152,8 @@ Status Execute(CallKind kind, XlaCall& call) {
   switch (kind) {
     case CallKind::kTicket:
       return DrawTicket(call);
+    case CallKind::kBegin:
+      return Begin(call);
     case CallKind::kStart:
       return Start(call);
     case CallKind::kFinish:
@@ -167,11 +175,13 @@ std::size_t XlaCall::tensors() const {
 std::size_t XlaCall::OperandCount(CallKind kind) const {
   switch (kind) {
     case CallKind::kTicket:  // a tensor, token
-    case CallKind::kFinish:  // a buffer, token
+    case CallKind::kStart:   // a tensor, token
     case CallKind::kPass:    // a tensor, token
       return 2;
-    case CallKind::kStart:  // a tensor, ticket, token
-      return 3;
+    case CallKind::kBegin:  // a tensor, ticket, token
+      return description.has_ticket ? 3 : 2;
+    case CallKind::kFinish:  // a buffer, token; or the tokens of all starts
+      return description.place == 0 ? 1 + description.places : 2;
     case CallKind::kRun:  // tensors, ticket, token
       break;
   }

@@ -1,5 +1,5 @@
-// The calls that compiled programs make: they draw a ticket, start one tensor of a group, finish it, run a
-// whole collective, or only pass on the chain's token.
+// The calls that compiled programs make: they draw a ticket, begin a group, start one tensor of it, finish
+// the tensor, run a whole collective, or only pass on the chain's token.
 //
 // Place in the stack: above group_run.h. Below it are the functions whose addresses XLA has, which differ
 // between a CPU and a GPU in where the buffers lie: cpu_calls.cc, gpu_calls.cc. The names and the operands of
@@ -21,7 +21,7 @@ struct XlaCustomCallStatus_;
 
 namespace tf_smddp {
 
-enum class CallKind { kTicket, kStart, kFinish, kRun, kPass };
+enum class CallKind { kTicket, kBegin, kStart, kFinish, kRun, kPass };
 
 // The part that differs between devices. A call has one, and makes it anew.
 class CallMemory {

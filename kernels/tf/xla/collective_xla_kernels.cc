@@ -153,14 +153,19 @@ class AllreduceXlaKernel : public CollectiveXlaKernel {
 
 class GroupedAllreduceXlaKernel : public AllreduceXlaKernel {
  public:
-  using AllreduceXlaKernel::AllreduceXlaKernel;
+  explicit GroupedAllreduceXlaKernel(OpKernelConstruction* context)
+      : AllreduceXlaKernel(context),
+        starts_in_order_(context->device_type().type_string() == "XLA_CPU_JIT") {}
 
  protected:
   absl::Status Emit(XlaOpKernelContext* context, const CallDescription& description,
                     const std::vector<XlaOp>& inputs, std::vector<XlaOp>* outputs) override {
     const std::vector<XlaOp> tensors(inputs.begin(), inputs.end() - 1);
-    return CallEmitter(context).RunGroup(description, tensors, inputs.back(), outputs);
+    return CallEmitter(context).RunGroup(description, tensors, inputs.back(), starts_in_order_, outputs);
   }
+
+ private:
+  const bool starts_in_order_;
 };
 
 // The base of the collectives whose outputs' rows depend on the number of ranks.

@@ -47,7 +47,8 @@ void CpuCall(void* results, const void** operands, const char* text, std::size_t
   CpuMemory memory;
   const auto place = [&](XlaCall* call) {
     call->operands = operands;
-    call->results = static_cast<void**>(results);
+    // `results` is the buffer itself of the one call that returns no tuple.
+    call->results = kKind == CallKind::kBegin ? &results : static_cast<void**>(results);
     call->memory = &memory;
     return Status();
   };
@@ -56,6 +57,7 @@ void CpuCall(void* results, const void** operands, const char* text, std::size_t
 
 XLA_CPU_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kTicketCall,
                                              reinterpret_cast<void*>(CpuCall<CallKind::kTicket>));
+XLA_CPU_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kBeginCall, reinterpret_cast<void*>(CpuCall<CallKind::kBegin>));
 XLA_CPU_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kStartCall, reinterpret_cast<void*>(CpuCall<CallKind::kStart>));
 XLA_CPU_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kFinishCall,
                                              reinterpret_cast<void*>(CpuCall<CallKind::kFinish>));

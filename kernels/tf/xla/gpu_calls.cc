@@ -7,7 +7,10 @@
 // program's work until then may still be under way, and what we put on the stream, or have finished
 // when we return, comes before the rest of the program. So a start is quick: our own streams wait for an
 // event on XLA's stream. A finish, and a call that runs a whole collective, keep the thread until the results
-// are in the GPU's memory. Meanwhile the GPU computes what is on the stream already.
+// are in the GPU's memory. Meanwhile the GPU computes what is on the stream already. XLA's stream could wait
+// in place of the thread. But after an error, such as another rank's death, the program would go on with a
+// result that is not whole, and it has no call at its end that could report the error: its weights would be
+// wrong, and could be saved.
 //
 // Note [Numbers of a GPU's program]: tickets and tokens are operands and results of the calls here as on a
 // CPU, and so keep them in order. But their values are not in these buffers, which the host could only read
@@ -110,6 +113,8 @@ void GpuCall(void* stream, void** buffers, const char* text, std::size_t length,
 }
 
 XLA_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kTicketCall, reinterpret_cast<void*>(GpuCall<CallKind::kTicket>),
+                                         "CUDA");
+XLA_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kBeginCall, reinterpret_cast<void*>(GpuCall<CallKind::kBegin>),
                                          "CUDA");
 XLA_REGISTER_CUSTOM_CALL_TARGET_WITH_SYM(kStartCall, reinterpret_cast<void*>(GpuCall<CallKind::kStart>),
                                          "CUDA");

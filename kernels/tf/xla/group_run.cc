@@ -20,8 +20,9 @@ Registry& TheRegistry() {
 
 }  // namespace
 
-GroupRun::GroupRun(std::shared_ptr<Engine> engine, CommunicatorId communicator, std::size_t places)
-    : engine_(std::move(engine)), communicator_(communicator), entries_(places) {}
+GroupRun::GroupRun(std::shared_ptr<Engine> engine, CommunicatorId communicator, std::size_t places,
+                   std::int64_t ticket)
+    : engine_(std::move(engine)), communicator_(communicator), ticket_(ticket), entries_(places) {}
 
 std::uint64_t GroupRun::Keep(std::shared_ptr<GroupRun> run) {
   Registry& registry = TheRegistry();

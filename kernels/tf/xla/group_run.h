@@ -31,8 +31,11 @@ using WhenWritten = std::function<void(std::function<void(const Status&)>)>;
 
 class GroupRun : public std::enable_shared_from_this<GroupRun> {
  public:
-  // For `places` requests, all in `communicator`.
-  GroupRun(std::shared_ptr<Engine> engine, CommunicatorId communicator, std::size_t places);
+  // For `places` requests, all in `communicator`, and with `ticket` if they are started one by one.
+  GroupRun(std::shared_ptr<Engine> engine, CommunicatorId communicator, std::size_t places,
+           std::int64_t ticket = -1);
+
+  std::int64_t ticket() const { return ticket_; }
 
   // Several calls of a program share a run; the token that they pass on holds its number, which is never 0.
   // Find returns nullptr for a number that is not kept. Any thread.
@@ -74,6 +77,7 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
 
   const std::shared_ptr<Engine> engine_;
   const CommunicatorId communicator_;
+  const std::int64_t ticket_;
   std::mutex mu_;
   std::condition_variable changed_;
   std::vector<Entry> entries_;  // guarded by mu_

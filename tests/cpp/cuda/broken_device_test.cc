@@ -91,5 +91,17 @@ TEST(BrokenDevice, EndsTheJobWherever) {
   }
 }
 
+TEST(BrokenDevice, ResultsAfterWhichNothingRunsThere) {
+  Status found;
+  const cuda::Driver* const driver = cuda::Driver::Get(&found);
+  ASSERT_NE(driver, nullptr) << found.message();
+  for (const int result : {46, 214, 220, 226, 700, 702, 709, 710, 714, 719, 721, 810, 999}) {
+    EXPECT_EQ(driver->Check("cuEventRecord", result).code(), StatusCode::kDeviceLost) << result;
+  }
+  for (const int result : {1, 2, 201, 400, 600, 701, 720, 801}) {
+    EXPECT_EQ(driver->Check("cuEventRecord", result).code(), StatusCode::kInternal) << result;
+  }
+}
+
 }  // namespace
 }  // namespace tf_smddp::testing

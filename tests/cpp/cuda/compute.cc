@@ -1,8 +1,10 @@
 #include "tests/cpp/cuda/compute.h"
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "kernels/engine/watch/statistics.h"
@@ -108,6 +110,35 @@ Status UseGpus(Engine& engine, Compute* compute, const Floats& data) {
 Hold::Hold(CUstream stream) {
   const auto wait = [](void* hold) { static_cast<Hold*>(hold)->let_go_.get_future().wait(); };
   Require(cuLaunchHostFunc(stream, wait, this));
+}
+
+Freeing::Freeing(const Compute& compute) {
+  CUdeviceptr spare = 0;
+  Require(cuCtxGetCurrent(&context_));
+  Require(cuMemAlloc_v2(&spare, 1));
+  frees_ = Start([spare] { Require(cuMemFree_v2(spare)); });
+  for (bool waits = false; !waits;) {
+    auto answered = std::make_shared<std::promise<void>>();
+    std::future<void> answer = answered->get_future();
+    if (asks_.joinable()) asks_.join();
+    asks_ = Start([answered, stream = compute.stream()] {
+      cuStreamQuery(stream);
+      answered->set_value();
+    });
+    waits = answer.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout;
+  }
+}
+
+Freeing::~Freeing() {
+  frees_.join();
+  asks_.join();
+}
+
+std::thread Freeing::Start(std::function<void()> call) {
+  return std::thread([context = context_, call = std::move(call)] {
+    Require(cuCtxSetCurrent(context));
+    call();
+  });
 }
 
 }  // namespace tf_smddp::testing

@@ -3,7 +3,9 @@
 #define TF_SMDDP_TESTS_CPP_CUDA_COMPUTE_H_
 
 #include <cstddef>
+#include <functional>
 #include <future>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/device.h"
@@ -82,6 +84,24 @@ class Hold {
 
  private:
   std::promise<void> let_go_;
+};
+
+// A thread that frees memory of the device. Under PRETEND_GPU_CONTEXT_LOCK it waits until all streams have
+// come to their ends, and calls of other threads wait for it; it does so when the constructor returns, if
+// something on a stream does not end.
+class Freeing {
+ public:
+  explicit Freeing(const Compute& compute);
+  // Waits for its end.
+  ~Freeing();
+  Freeing(const Freeing&) = delete;
+  Freeing& operator=(const Freeing&) = delete;
+
+ private:
+  std::thread Start(std::function<void()> call);
+
+  CUcontext context_ = nullptr;
+  std::thread frees_, asks_;
 };
 
 }  // namespace tf_smddp::testing

@@ -170,7 +170,7 @@ TEST(NcclTurns, ARecordThatIsMarkedHoldsUpTheOthers) {
 
 // A transfer of one rank, of which each batch is a sum of one tensor.
 struct OneRank {
-  OneRank(nccl::Turns* turns, Host* host) : transfer(View(host), &host->meeting, turns) {
+  OneRank(nccl::Turns* turns, Host* host) : transfer(View(host), &host->meeting, turns, nullptr) {
     request.call.operation.kind = CollectiveKind::kAllreduce;
     request.call.operation.dtype = DType::kFloat32;
     request.call.num_ranks = 1;
@@ -194,6 +194,7 @@ struct OneRank {
     view.turn_record = &host->records[0];
     view.fail_job = [](const std::string& text) { ADD_FAILURE() << text; };
     view.job_error = [] { return Status(); };
+    view.wake = [] {};
     return view;
   }
 

@@ -29,7 +29,9 @@ TEST(HostsDeath, SigkillAtARandomMoment) {
     const int size = 2 + static_cast<int>(random() % 4);
     const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
     const int hosts = 2 + static_cast<int>(random() % 4);
-    if (random() % 2 == 0) ASSERT_EQ(::setenv("TF_SMDDP_TEST_GROUPS", "1", 1), 0);
+    if (random() % 2 == 0) {
+      ASSERT_EQ(::setenv("TF_SMDDP_TEST_GROUPS", "1", 1), 0);
+    }
     KillOneOnHosts(hosts, size, victim, std::chrono::microseconds(random() % 30000), RunUntilFailure);
     ASSERT_EQ(::unsetenv("TF_SMDDP_TEST_GROUPS"), 0);
   }

@@ -194,6 +194,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   CheckNotInGroup(*CommunicatorOf(comm));
   const auto communicator = Communicators().Remove(comm);
   communicator->Abort();
+  pretend_gpu::WaitAsFreeDoes(communicator->context);
   pretend_gpu::nccl::Retire(communicator, true);
   std::this_thread::sleep_for(std::chrono::milliseconds(pretend_gpu::nccl::GetSettings().abort_ms));
   return ncclSuccess;

@@ -23,8 +23,10 @@ Group& Group::Current() {
   return group;
 }
 
+// A program may leave a call that has hung, and its group, when it has aborted the communicator.
 Group::~Group() {
-  if (depth_ == 0) return;
+  const auto aborted = [](const Calls& calls) { return calls.communicator->aborted(); };
+  if (depth_ == 0 || (!calls_.empty() && std::all_of(calls_.begin(), calls_.end(), aborted))) return;
   pretend_gpu::End("a thread ends with an open group; call ncclGroupEnd once for each ncclGroupStart");
 }
 
@@ -39,6 +41,7 @@ bool Group::Has(const Communicator& communicator) const {
 }
 
 ncclResult_t Group::Add(const std::shared_ptr<Communicator>& communicator, Part part, CUstream stream) {
+  WaitAsCallsDo(communicator->context);  // NCCL asks whether the stream is captured
   auto found = std::find_if(calls_.begin(), calls_.end(),
                             [&](const Calls& calls) { return calls.communicator == communicator; });
   if (found == calls_.end()) {

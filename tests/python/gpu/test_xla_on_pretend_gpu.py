@@ -1,5 +1,8 @@
 """Collectives in functions that XLA compiles for a GPU, on the pretend GPU and the pretend NCCL."""
 
+import os
+import re
+
 import pytest
 from pretend_gpu import OWN_GPU, first_and_long, run
 
@@ -208,3 +211,55 @@ with tf.device("/GPU:0"):
 def test_failures(gpus, num_gpus):
     gpus(num_gpus)
     run(FAILURES, num_processes=2)
+
+
+LAYERS = 8
+
+# Each layer has a gradient as large as its weight. The inputs of the dense ones are smaller.
+SCHEDULES = f"""
+sdp.init()
+
+
+def dense(x, weight):
+    return tf.nn.relu(tf.matmul(x, weight))
+
+
+def element_wise(x, weight):
+    return sdp.overlap(tf.tanh(x * weight))
+
+
+def schedule(layer, rows):
+    weights = [tf.Variable(tf.zeros([512, 512])) for _ in range({LAYERS})]
+
+    @tf.function(jit_compile=True)
+    def step(x):
+        with tf.GradientTape() as tape:
+            found = x
+            for weight in weights:
+                found = layer(found, weight)
+        gradients = sdp.DistributedGradientTape(tape).gradient(found, weights)
+        for weight, gradient in zip(weights, gradients):
+            weight.assign_sub(gradient)
+
+    compiler = step.experimental_get_compiler_ir(tf.zeros([rows, 512]))
+    return compiler(stage="optimized_hlo", device_name="/GPU:0")
+
+
+report("dense", schedule(dense, 64))
+report("element-wise", schedule(element_wise, 512))
+"""
+
+
+def test_each_transfer_starts_behind_its_gradient(gpus, monkeypatch):
+    """In the order in which XLA runs the program, which is compiled only: the pretend GPU has no cuBLAS."""
+    gpus(1)
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"  # it would run what it compares
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    for model, program in run(SCHEDULES).reports[0].items():
+        assert "is_scheduled=true" in program
+        main = program[program.index("\nENTRY") :]
+        places = {name: place for place, name in enumerate(re.findall(r"^ +(?:ROOT )?%(\S+) = ", main, re.M))}
+        starts = re.findall(r"^ +%(\S+) = .* custom-call\([^%]*%([^,)]+).*\"tf_smddp_start\"", main, re.M)
+        gradients = [places[gradient] for _, gradient in starts]
+        behind = [sum(places[start] < gradient for gradient in gradients) for start, _ in starts]
+        assert behind == list(range(LAYERS))[::-1], (model, behind)

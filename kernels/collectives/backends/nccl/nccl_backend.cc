@@ -1,6 +1,7 @@
 #include "kernels/collectives/backends/nccl/nccl_backend.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "kernels/collectives/backends/nccl/nccl_calls.h"
+#include "kernels/collectives/backends/nccl/nccl_communicator.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_transfer.h"
 #include "kernels/collectives/backends/nccl/nccl_turns.h"
@@ -18,6 +20,11 @@ namespace {
 // The values of MemberUse::gpu besides MemoryKind::id.
 constexpr std::uint64_t kUnknown = 0;  // before the first request with tensors on a GPU
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+// How long the end of the job waits before it ends the calls, if there are other hosts. When they end, ranks
+// that have not come past them may get garbage, and see no error of NCCL. They see the end of the job, which
+// is under way to their hosts.
+constexpr std::chrono::milliseconds kNewsPatience{200};
 
 // Older versions are used, with a warning.
 constexpr int kOldestAdvised = 21805;
@@ -209,16 +216,24 @@ class OnGpus : public Backend {
   Parts Join(const CommunicatorView& communicator) override {
     auto* const shared = reinterpret_cast<Shared*>(communicator.shared);
     // The world comes first, before there are other threads.
-    if (turns_ == nullptr) turns_ = std::make_unique<Turns>(communicator.turn_counter);
+    if (turns_ == nullptr) {
+      turns_ = std::make_unique<Turns>(communicator.turn_counter);
+      communicators_ = std::make_shared<Communicators>(
+          communicator.wire == nullptr ? std::chrono::milliseconds(0) : kNewsPatience);
+    }
     Parts parts;
-    auto transfer = std::make_unique<NcclTransfer>(communicator, &shared->meeting, turns_.get());
+    auto transfer =
+        std::make_unique<NcclTransfer>(communicator, &shared->meeting, turns_.get(), communicators_);
     parts.keeper = std::make_unique<Keeper>(communicator, shared->uses, transfer.get(), &refused_);
     parts.transfers.push_back(std::move(transfer));
     return parts;
   }
 
+  void EndWork() override { communicators_->AbortAll(); }
+
  private:
   std::unique_ptr<Turns> turns_;
+  std::shared_ptr<Communicators> communicators_;
   // NCCL was refused for one communicator. Those whose members have not told yet do not try it.
   std::atomic<bool> refused_{false};
 };

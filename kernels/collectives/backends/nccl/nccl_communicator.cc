@@ -4,6 +4,8 @@
 #include <string>
 #include <thread>
 
+#include "kernels/common/thread.h"
+
 namespace tf_smddp::nccl {
 namespace {
 
@@ -38,10 +40,26 @@ Status Communicator::Make(const Place& place, const UniqueId& id, int num_ranks,
   std::unique_ptr<Communicator> making(new Communicator(place));
   const cuda::CurrentContext current(place.driver, place.context);
   Config config;
-  const Result result = place.library->CommInitRankConfig(&making->handle_, num_ranks, id, rank, &config);
+  Handle handle = nullptr;
+  const Result result = place.library->CommInitRankConfig(&handle, num_ranks, id, rank, &config);
+  making->handle_ = handle;
   Status status = making->Note("ncclCommInitRankConfig", result);
-  if (status.ok()) *made = std::move(making);
+  if (!status.ok()) return status;
+  if (Communicators* const communicators = place.communicators.get()) {
+    std::lock_guard<std::mutex> lock(communicators->mu_);
+    communicators->all_.insert(making.get());
+  }
+  *made = std::move(making);
   return status;
+}
+
+Communicator::~Communicator() {
+  if (Communicators* const communicators = place_.communicators.get()) {
+    std::lock_guard<std::mutex> lock(communicators->mu_);
+    communicators->all_.erase(this);
+  }
+  if (ending_.joinable()) ending_.join();
+  if (handle_ != nullptr) Abort();
 }
 
 // Whether something may begin.
@@ -155,6 +173,8 @@ Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream st
   if (!status.ok()) return status;
   for (const NcclCall& call : calls) {
     if (status.ok()) status = Put(call, stream);
+    // Note [The end of all]: nothing is there any more.
+    if (handle_ == nullptr) return Begin();
   }
   // The group ends in any case, or this thread's next calls would belong to it.
   const Status ended = Note("ncclGroupEnd", place_.library->GroupEnd());
@@ -162,14 +182,39 @@ Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream st
 }
 
 void Communicator::Abort() {
-  Handle aborted = nullptr;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    aborted = std::exchange(handle_, nullptr);
-  }
   const cuda::CurrentContext current(place_.driver, place_.context);
+  End();
+}
+
+// NCCL finds its device by itself.
+void Communicator::End() {
+  std::lock_guard<std::mutex> aborting(aborting_);
+  std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
+  const auto end = std::chrono::steady_clock::now() + kLongestCall;
+  while (!lock.owns_lock() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    static_cast<void>(lock.try_lock());
+  }
+  const Handle aborted = handle_.exchange(nullptr);
+  if (lock.owns_lock()) lock.unlock();
   // There is nothing to be done about errors of an abort.
   if (aborted != nullptr) static_cast<void>(place_.library->CommAbort(aborted));
+}
+
+void Communicators::AbortAll() {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (Communicator* const each : all_) {
+    if (each->ending_.joinable() || each->handle_ == nullptr) continue;
+    const auto abort = [each, delay = delay_] {
+      std::this_thread::sleep_for(delay);
+      each->End();
+    };
+    try {
+      each->ending_ = StartThread("smddp-abort", abort);
+    } catch (const ThreadRefused&) {
+      abort();
+    }
+  }
 }
 
 }  // namespace tf_smddp::nccl

@@ -16,13 +16,27 @@
 // Threads: any, and several at a time. Each method but Abort and the destructor returns quickly. Abort may be
 // called while other threads are in other methods: NCCL's ncclCommAbort frees what they use, so it waits for
 // the one call that is under way, and the others find that the communicator was aborted.
+//
+// Note [The end of all]: when a rank has died, kernels wait for it until NCCL's abort flag is set. Meanwhile
+// any call of CUDA may block: the driver keeps a context locked while cuMemFree, or the first use of a
+// kernel, waits for what is on the GPU. So when the job ends, each communicator of this rank is aborted in a
+// thread of its own, and that thread makes no other call of CUDA. The first thing that ncclCommAbort does is
+// to set the flag, in every version from 2.14 on; only then does it wait and free. So all kernels end, and
+// nothing waits for the order in which the aborts come. A thread that is in another call of NCCL, and blocks
+// there in the driver, does not hold up the abort for longer than kLongestCall, although NCCL forbids the two
+// at once: the job has failed, and would hang otherwise. (ncclCommRevoke of NCCL 2.28 is no help: it clears
+// the flag again, and calls that the stream has not come to by then would wait.)
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_COMMUNICATOR_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_COMMUNICATOR_H_
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,11 +47,32 @@
 
 namespace tf_smddp::nccl {
 
+class Communicator;
+
+// The communicators of this rank that have not been destroyed. Any thread.
+class Communicators {
+ public:
+  // An abort begins so long after it was asked for.
+  explicit Communicators(std::chrono::milliseconds delay) : delay_(delay) {}
+  std::chrono::milliseconds delay() const { return delay_; }
+
+  // Begins to abort all of them: Note [The end of all]. It waits for nothing, and may be called again.
+  void AbortAll();
+
+ private:
+  friend class Communicator;
+
+  const std::chrono::milliseconds delay_;
+  std::mutex mu_;
+  std::set<Communicator*> all_;  // guarded by mu_
+};
+
 // Where a communicator's calls are made. All outlive it.
 struct Place {
   const Library* library = nullptr;
   const cuda::Driver* driver = nullptr;
   cuda::Context context = nullptr;  // a device's primary one
+  std::shared_ptr<Communicators> communicators = nullptr;
 };
 
 class Communicator {
@@ -47,7 +82,7 @@ class Communicator {
   static Status Make(const Place& place, const UniqueId& id, int num_ranks, int rank,
                      std::unique_ptr<Communicator>* made);
 
-  ~Communicator() { Abort(); }
+  ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -67,12 +102,18 @@ class Communicator {
   // Ends all calls of this rank, those that the stream has come to and those that it has not, and frees the
   // communicator. The outputs of these calls are undefined, and so are those of other ranks' calls that
   // they have not come past. Other ranks are not told: they abort, too. It may wait for the device to notice.
-  // Calls after the first one do nothing.
+  // Calls after the first one, or beside it, wait for its end.
   void Abort();
 
  private:
+  friend class Communicators;
+
+  // How long an abort waits for the call that is under way.
+  static constexpr std::chrono::seconds kLongestCall{1};
+
   explicit Communicator(const Place& place) : place_(place) {}
 
+  void End();
   Status Begin() const;
   Status Note(const char* call, Result result);
   Status Put(const NcclCall& call, cuda::Stream stream);
@@ -80,10 +121,13 @@ class Communicator {
   Status ForgetScaledSums();
 
   const Place place_;
-  std::mutex mu_;            // held during each call of NCCL but the abort
-  Handle handle_ = nullptr;  // guarded by mu_, as is what follows; nullptr: aborted, or being so
-  bool in_progress_ = false;
+  std::mutex aborting_;                  // held during the abort
+  std::mutex mu_;                        // held during each call of NCCL but the abort
+  std::atomic<Handle> handle_{nullptr};  // nullptr: aborted, or being so; else it changes with mu_ held only,
+                                         // but for an abort after kLongestCall
+  bool in_progress_ = false;             // guarded by mu_, as is what follows
   std::map<std::pair<DataType, std::uint64_t>, Op> scaled_sums_;  // kMostScaledSums, and those of a group
+  std::thread ending_;                                            // guarded by Communicators::mu_
 };
 
 }  // namespace tf_smddp::nccl

@@ -34,11 +34,6 @@ constexpr std::uint64_t kBatchesAhead = 2;
 // finds that, and NCCL does not know which rank it was.
 constexpr std::chrono::milliseconds kNamePatience{500};
 
-// How long the end of the job waits before it ends the calls, if there are other hosts. When they end, ranks
-// that have not come past them may get garbage, and see no error of NCCL. They see the end of the job, which
-// is under way to their hosts.
-constexpr std::chrono::milliseconds kNewsPatience{200};
-
 // How long a thread sleeps between two looks at other ranks.
 constexpr std::chrono::microseconds kPoll{200};
 
@@ -80,7 +75,8 @@ class NcclTransfer::Session {
   Status lost_;  // guarded by mu_
 };
 
-NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns)
+NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns,
+                           std::shared_ptr<Communicators> communicators)
     : communicator_(std::move(communicator)),
       meeting_(meeting),
       member_(communicator_.self),
@@ -89,6 +85,7 @@ NcclTransfer::NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turn
                  ? nullptr
                  : std::make_shared<HostsMeeting>(communicator_.wire, communicator_.id, communicator_.ranks,
                                                   communicator_.rank())),
+      communicators_(std::move(communicators)),
       start_(communicator_, meeting, hosts_),
       line_(turns, communicator_.turn_record, communicator_.ask_for_turn) {}
 
@@ -153,7 +150,8 @@ Transfer::Readiness NcclTransfer::Prepare(const ResolvedRequest& request) {
   if (!status.ok()) start_.Fail(status);
   Verdict verdict = Verdict::kOpen;
   if (come || !status.ok()) {
-    verdict = start_.Step({library, device->driver(), device->context()}, stream_, packer_ != nullptr);
+    verdict = start_.Step({library, device->driver(), device->context(), communicators_}, stream_,
+                          packer_ != nullptr);
   }
   if (verdict == Verdict::kOpen) return Readiness::kNotYet;
   if (verdict == Verdict::kRefused) {
@@ -268,11 +266,8 @@ void NcclTransfer::Abandon(const Status* job_end) {
   if (packer_ != nullptr) packer_->Forget();
   if (job_end == nullptr) return;
   start_.GiveUp();
-  if (session_ != nullptr) {
-    Retire();
-    if (hosts_ != nullptr) std::this_thread::sleep_for(kNewsPatience);
-  }
-  LoseRetired(*job_end);
+  if (session_ != nullptr) Retire();
+  communicators_->AbortAll();
 }
 
 void NcclTransfer::Reset() {
@@ -288,14 +283,14 @@ void NcclTransfer::Retire() {
   enqueued_ = 0;
   stream_->Then([session = session_, uses = std::exchange(uses_, {}), stream = stream_.get(),
                  meeting = meeting_, num_members = num_members_, hosts = hosts_, complete = complete_,
-                 job_error = communicator_.job_error] {
+                 job_error = communicator_.job_error, communicators = communicators_] {
     const auto all_ended = [&] {
       return hosts != nullptr ? hosts->AllHaveCome(Milestone::kEnded)
                               : meeting->AllEnded(num_members, complete);
     };
     while (!all_ended() && !session->lost()) {
       if (!job_error().ok()) {
-        if (hosts != nullptr) std::this_thread::sleep_for(kNewsPatience);
+        std::this_thread::sleep_for(communicators->delay());
         break;
       }
       std::this_thread::sleep_for(kPoll);

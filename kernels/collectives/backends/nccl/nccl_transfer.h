@@ -29,6 +29,7 @@
 #include "kernels/collectives/backend.h"
 #include "kernels/collectives/backends/nccl/device_uses.h"
 #include "kernels/collectives/backends/nccl/hosts_meeting.h"
+#include "kernels/collectives/backends/nccl/nccl_communicator.h"
 #include "kernels/collectives/backends/nccl/nccl_library.h"
 #include "kernels/collectives/backends/nccl/nccl_meeting.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
@@ -43,8 +44,10 @@ namespace tf_smddp::nccl {
 
 class NcclTransfer : public Transfer {
  public:
-  // The members of the host share `meeting`, and the transfers of this rank `turns`. Both outlive it.
-  NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns);
+  // The members of the host share `meeting`, and the transfers of this rank the others. The first two outlive
+  // it.
+  NcclTransfer(CommunicatorView communicator, Meeting* meeting, Turns* turns,
+               std::shared_ptr<Communicators> communicators);
   // Waits for the streams of all members to come past the batches that were complete; for some ten seconds at
   // most.
   ~NcclTransfer() override;
@@ -82,6 +85,7 @@ class NcclTransfer : public Transfer {
   const MemberId member_;
   const int num_members_;
   const std::shared_ptr<HostsMeeting> hosts_;  // nullptr: all ranks are on this host
+  const std::shared_ptr<Communicators> communicators_;
 
   // The batch under way.
   std::vector<const ResolvedRequest*> requests_;
