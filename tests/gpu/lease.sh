@@ -18,7 +18,7 @@ pack() {
   local -a versions=("${@:3}")
   [ ${#versions[@]} -gt 0 ] || versions=(2.32.3 2.28.9 2.21.5 2.18.3 2.16.5)
   work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
+  trap "rm -rf '$work'" EXIT
   set -e
   mkdir -p "$folder" "$work/all"
   folder=$(readlink -f "$folder")
@@ -170,11 +170,18 @@ run() {
   if [ -e "$folder/part-aa" ]; then
     mkdir "$out/all"
     cat "$folder"/part-* | python3 -c '
-import sys, tarfile
+import os, sys, tarfile
+os.chdir(sys.argv[1])
+path = None
 try:
-    tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])
+    parts = tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz")
+    for member in parts:
+        path = member.name
+        parts.extract(member)
 except (EOFError, tarfile.ReadError) as error:
-    print("the parts end early, so the last ones are missing:", error)' "$out/all"
+    print(f"the parts end within {path}, so that and what is behind it is left out: {error}")
+    if os.path.isfile(path):
+        os.remove(path)' "$out/all"
     folder=$out/all
   fi
   driver=$(find_file libcuda.so.1)

@@ -17,6 +17,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
+#include "kernels/common/config.h"
 #include "kernels/cuda/copier.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/cuda/nccl_ranks.h"
@@ -162,7 +163,7 @@ TEST(Measure, PackedAndSingleCallsOfNccl) {
   RunNcclRanks(1, [](const NcclRank& rank, const nccl::UniqueId& id) {
     auto communicator = rank.Join(id);
     std::unique_ptr<nccl::Packer> packer;
-    ExpectOk(nccl::Packer::Open(rank.place, &packer));
+    ExpectOk(nccl::Packer::Open(rank.place, nccl::PackingBufferBytes(Config().bucket_cap_bytes), &packer));
     for (const auto& [tensors, kib] :
          {std::pair(500, 1), std::pair(100, 16), std::pair(100, 64), std::pair(30, 256)}) {
       const std::size_t bytes = static_cast<std::size_t>(kib) << 10;

@@ -10,6 +10,7 @@
 #include "kernels/collectives/backends/nccl/nccl_calls.h"
 #include "kernels/collectives/backends/nccl/nccl_packing.h"
 #include "kernels/collectives/collective.h"
+#include "kernels/common/config.h"
 #include "tests/cpp/cuda/nccl_ranks.h"
 #include "tests/cpp/cuda/nccl_trial.h"
 #include "tests/cpp/testing/matrix.h"
@@ -71,7 +72,7 @@ TEST(OneRank, PacksTheSame) {
   RunNcclRanks(1, [](const NcclRank& rank, const nccl::UniqueId& id) {
     auto communicator = rank.Join(id);
     std::unique_ptr<nccl::Packer> packer;
-    ExpectOk(nccl::Packer::Open(rank.place, &packer));
+    ExpectOk(nccl::Packer::Open(rank.place, nccl::PackingBufferBytes(Config().bucket_cap_bytes), &packer));
     ASSERT_NE(packer, nullptr);
     for (int time = 0; time < 3; ++time) {
       ExpectTrials(rank, TrialsOfOneRank(), [&](const std::vector<nccl::NcclCall>& calls) {

@@ -6,7 +6,7 @@ set -eu
 nccl=()
 if [ "$1" = --nccl ]; then
   nccl=("$2")
-  export PRETEND_GPU_DEVICES=${PRETEND_GPU_DEVICES:-4} PRETEND_GPU_MEMORY_MB=256
+  export PRETEND_GPU_DEVICES=${PRETEND_GPU_DEVICES:-4} PRETEND_GPU_MEMORY_MB=${PRETEND_GPU_MEMORY_MB:-256}
   # A call that hangs, or a communicator that is left at the end, is an error.
   export PRETEND_GPU_NCCL_LIMIT_S=50 PRETEND_GPU_NCCL_LEAKS=1
   shift 2
