@@ -35,6 +35,8 @@
 // all starts (test_xla_on_pretend_gpu.py looks at the order). The order of starts may then differ from rank
 // to rank, which the engine allows within a group. The begin call's result is a scalar and not a tuple: XLA
 // puts scalars right behind their operands.
+// Limit: XLA may be late to take a gradient out of the tuple of a kernel with several results, and its start
+// is late, too. That was seen with element-wise layers and TensorFlow 2.21.
 #ifndef TF_SMDDP_KERNELS_TF_XLA_CALL_EMITTER_H_
 #define TF_SMDDP_KERNELS_TF_XLA_CALL_EMITTER_H_
 

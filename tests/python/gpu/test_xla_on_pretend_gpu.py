@@ -240,6 +240,7 @@ def schedule(layer, rows):
         gradients = sdp.DistributedGradientTape(tape).gradient(found, weights)
         for weight, gradient in zip(weights, gradients):
             weight.assign_sub(gradient)
+        return found
 
     compiler = step.experimental_get_compiler_ir(tf.zeros([rows, 512]))
     return compiler(stage="optimized_hlo", device_name="/GPU:0")
