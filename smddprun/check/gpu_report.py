@@ -136,7 +136,7 @@ def parts_of(driver: cuda.Driver) -> list[Finding]:
         Finding(
             "parts of a GPU",
             f"devices {numbers} are parts of one GPU (bus id {shared[0]}), and NCCL does not join these",
-            "turn MIG off ('nvidia-smi -mig 0', as root), or set SMDDP_NCCL=0, and all goes through the host",
+            "turn MIG off ('nvidia-smi -mig 0', as root), or leave it, and all goes through the host",
         )
     ]
 

@@ -132,7 +132,12 @@ Faulty* Begin(ncclComm_t comm, CUstream stream) {
 
 }  // namespace
 
-ncclResult_t ncclGetVersion(int* version) { return REAL(ncclGetVersion)(version); }
+ncclResult_t ncclGetVersion(int* version) {
+  const char* const said = ::getenv("FAULTY_NCCL_VERSION");
+  if (said == nullptr) return REAL(ncclGetVersion)(version);
+  *version = ::atoi(said);
+  return ncclSuccess;
+}
 const char* ncclGetErrorString(ncclResult_t result) { return REAL(ncclGetErrorString)(result); }
 
 const char* ncclGetLastError(ncclComm_t) {

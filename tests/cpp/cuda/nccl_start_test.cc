@@ -239,6 +239,22 @@ TEST(NcclStart, AStartThatIsLateButInTimeIsUsed) {
       [](int, Config* config) { UseFaulty(config); });
 }
 
+TEST(NcclStart, AnOldNcclIsUsedWithOneWarning) {
+  ::setenv("FAULTY_NCCL_VERSION", "21605", 1);
+  ::testing::internal::CaptureStderr();
+  RunRanks(
+      2,
+      [](int rank, Engine& engine) {
+        Compute compute(rank);
+        ExpectSums(engine, &compute);
+        EXPECT_GT(NcclBytes(engine), 0u);
+      },
+      [](int, Config* config) { UseFaulty(config); });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ::unsetenv("FAULTY_NCCL_VERSION");
+  EXPECT_EQ(Count(log, "is old: before 2.18.5, NCCL may hang"), 1) << log;
+}
+
 // Note [Memory of an exchange].
 TEST(NcclStart, NothingIsExchangedForASum) {
   const Fault fault("wrong_exchange:1");
