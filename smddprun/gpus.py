@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 _DEVICE = re.compile(r"nvidia[0-9]+")
 _ASKING_SECONDS = 60.0  # without persistence mode the driver needs seconds for each GPU
-# What a rank's GPU keeps free for NCCL, in MiB: a tenth of its memory, within these bounds. On 8 H100 NCCL
+# A rank's GPU keeps so much free for NCCL, in MiB: a tenth of its memory, within these bounds. On 8 H100 NCCL
 # took 4.3 GB after its first all-to-all (NVIDIA/nccl#1685). Without the variable TensorFlow leaves 1,050 to
 # 1,800 MiB, which its own libraries need, too, so nothing is set where a tenth is hardly more.
 _LEAST_ROOM, _MOST_ROOM = 2048, 4096

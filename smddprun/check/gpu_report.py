@@ -29,7 +29,7 @@ _PART = re.compile(r"\bMIG\b")
 _REASON = re.compile(r"^\S+ \S+: [WEF] |^[WEF]\d{4} |Could not load dynamic library")
 # How a line of TensorFlow's log begins, up to the file's name and the line's number.
 _LOG_HEAD = re.compile(r"^\S.*?[\w/]+\.cc:\d+\] ")
-# What helps against errors at the driver's start (cuda.h).
+# Remedies for errors at the driver's start (cuda.h).
 _START_REMEDIES = {
     cuda.NO_DEVICE: "start the container with '--gpus all', and look at CUDA_VISIBLE_DEVICES",
     802: "GPUs that NVSwitch joins need the fabric manager, in the driver's version: 'systemctl start "

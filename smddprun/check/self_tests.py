@@ -18,7 +18,7 @@ from smddprun.options import Options
 
 RANKS_WITHOUT_GPUS = 2
 MOST_RANKS = 8
-# What turns off a part of NCCL, and then NCCL: NVLink SHARP, and the GPUs' way into each other's memory.
+# These turn off a part of NCCL, and then NCCL: NVLink SHARP, and the GPUs' way into each other's memory.
 SETTINGS = ("NCCL_NVLS_ENABLE=0", "NCCL_P2P_DISABLE=1", "SMDDP_NCCL=0")
 _TOPIC = "self test"
 _GROWTH_TOPIC = "without growth"

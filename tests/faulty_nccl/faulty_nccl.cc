@@ -87,7 +87,7 @@ std::atomic<int> late{0};  // so many communicators are late, and not ready yet
 
 std::atomic<bool> has_failed{false};  // so that ncclGetLastError has a text
 
-// What a program has as its ncclComm_t. It is never freed: a stream may come to it late.
+// A program has it as its ncclComm_t. It is never freed: a stream may come to it late.
 struct Faulty {
   ncclComm_t real = nullptr;
   std::map<std::string, int> faults;

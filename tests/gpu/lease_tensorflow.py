@@ -22,7 +22,7 @@ import tf_smddp as sdp
 MODE = sys.argv[1]
 STEPS, RATE = 20, np.float32(0.05)
 LENGTHS = (1, 300, 20_000, *[1 << 18] * 20)
-# What a pool of TensorFlow's leaves for all else on the GPU.
+# A pool of TensorFlow's leaves so much for all else on the GPU.
 LEFT_MIB = 800
 
 sdp.init()

@@ -5,7 +5,7 @@ Only a test needs them. Where PyPI cannot be reached, the headers are empty, and
 
 load("//third_party:pypi.bzl", "install_from_pypi")
 
-# What NCCL's header needs of CUDA's.
+# NCCL's header needs these of CUDA's.
 _CUDA = """#define __CUDA_BF16_TYPES_EXIST__
 typedef struct CUevent_st* cudaEvent_t;
 typedef struct CUstream_st* cudaStream_t;

@@ -89,7 +89,7 @@ class PendingTable {
 
   // The request in `place`, which stays there; nullptr when there is none. Any thread.
   Shared Find(Place place);
-  // Likewise, for a batch that begins. Progress thread.
+  // As Find, for a batch that begins. Progress thread.
   Shared FindForBatch(Place place);
 
   // Moves the first deferred request after `*cursor` (0: from the start) whose place is free, and that is

@@ -139,7 +139,7 @@ class Resolver {
   }
 
   // Tensors stay on devices if all members take part, have kept theirs there, and can use that together.
-  // What the members have refused meanwhile goes through the host.
+  // Requests that the members have refused meanwhile go through the host.
   // Between hosts the head has decided that.
   bool StayOnDevices() const {
     const DeviceKeeper* const keeper = communicator_->keeper();

@@ -43,8 +43,8 @@ class Membership {
   Membership& operator=(const Membership&) = delete;
 
   // The job has ended, and the progress thread does not tell, since it blocks in a device's driver or the
-  // network's library. What waits here gets the error, but for the batch under way: the progress thread may
-  // go on to use its memory. Any thread.
+  // network's library. All that waits here gets the error, but for the batch under way: the progress thread
+  // may go on to use its memory. Any thread.
   void FailWaiting() {
     communicator_->job().arena().Quarantine();
     delivery_.FailAll(communicator_->job().AbortText(), /*but_under_way=*/true);

@@ -13,9 +13,9 @@
 // It never calls the network's library nor a device's driver. A call of the one may not return when a rank of
 // another host has died; of the other, as long as something on the device waits for a rank that has died. So
 // when the job has ended, it has the backends end their work on devices. If a progress thread that is in such
-// a call does not deliver the error, it delivers that to all that wait beside the batch under way. What still
-// hangs then would keep the process from ending: the watcher ends it. Before that, the script has some
-// seconds for what it does after the error.
+// a call does not deliver the error, it delivers that to all that wait beside the batch under way. A call
+// that still hangs then would keep the process from ending: the watcher ends it. Before that, the script has
+// some seconds for what it does after the error.
 #ifndef TF_SMDDP_KERNELS_ENGINE_WATCH_WATCHER_H_
 #define TF_SMDDP_KERNELS_ENGINE_WATCH_WATCHER_H_
 

@@ -139,7 +139,7 @@ SAME_VALUE(ncclScalarDevice);
 OUR_VALUE(ncclScalarHostImmediate, kScalarOnHost);
 static_assert(NCCL_UNIQUE_ID_BYTES == sizeof(UniqueId) && NCCL_UNIQUE_ID_BYTES == pretend::kUniqueIdBytes);
 
-// What NCCL reads of our config, and what a caller of the pretend NCCL may give to it.
+// NCCL reads these of our config, and a caller of the pretend NCCL may give them to it.
 #define SAME_PLACE(member, ours)                                             \
   static_assert(offsetof(::ncclConfig_t, member) == offsetof(ours, member)); \
   static_assert(std::is_same_v<decltype(::ncclConfig_t::member), decltype(ours::member)>)

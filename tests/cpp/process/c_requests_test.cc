@@ -217,7 +217,9 @@ TEST(COperations, WaitingForAnotherRank) {
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     smddp_operation* operation = nullptr;
     ExpectSuccess(smddp_start(&request, &operation));
-    if (rank == 0) EXPECT_EQ(smddp_test(operation), 0);
+    if (rank == 0) {
+      EXPECT_EQ(smddp_test(operation), 0);
+    }
     smddp_release(operation);  // the request goes on
     smddp_request barrier;
     smddp_request_init(&barrier, sizeof barrier);

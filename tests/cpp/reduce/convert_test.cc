@@ -51,7 +51,9 @@ TEST_P(ConvertTest, EveryPatternSurvives) {
     const double value = DecodeHalf(format(), all[i]);
     ASSERT_EQ(std::isnan(value), std::isnan(wide[i])) << all[i];
     ASSERT_EQ(back[i], std::isnan(value) ? EncodeHalf(format(), value) : all[i]) << all[i];
-    if (!std::isnan(value)) ASSERT_EQ(static_cast<double>(wide[i]), value) << all[i];
+    if (!std::isnan(value)) {
+      ASSERT_EQ(static_cast<double>(wide[i]), value) << all[i];
+    }
   }
 }
 

@@ -103,7 +103,7 @@ Status HostsMeeting::Receive() {
   return {};
 }
 
-// On the first rank. What was refused is not proven any more.
+// On the first rank. A start that was refused is not proven any more.
 void HostsMeeting::Hear(RankId rank, Milestone milestone) {
   const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
   if (found == ranks_.end()) return;

@@ -22,7 +22,7 @@
 
 namespace tf_smddp::nccl {
 
-// What a rank says when it has come to the end of a part of a communicator's life.
+// The ends of parts of a communicator's life. A rank says that it has come to one.
 enum class Milestone : std::uint8_t {
   kNone,
   kMade,    // NCCL has made it on this rank

@@ -35,7 +35,7 @@ class Proof {
   Proof(const Proof&) = delete;
   Proof& operator=(const Proof&) = delete;
 
-  // Puts the numbers into the device's memory, on `stream`. What Begin and End have put there comes to its
+  // Puts the numbers into the device's memory, on `stream`. The copies of Begin and End come to their
   // end before this lives no more. `exchanges`: whether there is an all-to-all, the same on all ranks.
   // Errors: Internal.
   Status Begin(cuda::Stream stream, bool exchanges);

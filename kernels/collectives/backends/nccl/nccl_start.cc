@@ -247,7 +247,7 @@ void Start::GiveUp() {
   std::shared_ptr<Communicator> communicator = std::move(communicator_);
   auto abort = [ended, communicator, proof = std::move(proof_), stream = stream_]() mutable {
     communicator->Abort();
-    // What the calls use lives until the stream has come past them.
+    // The calls' memory lives until the stream has come past them.
     static_cast<void>(stream->WhenReached([proof](const Status&) {}));
     proof.reset();
     stream.reset();

@@ -13,8 +13,8 @@
 // which another rank still makes its communicator, or takes memory for it, may wait for that GPU. So nobody
 // makes calls before all have done so.
 //
-// What is given up is aborted in a thread of its own: an abort may wait for what hangs. That thread shares
-// the ownership of all that the calls use. If it never ends, nor do these.
+// A start that is given up is aborted in a thread of its own: an abort may wait for what hangs. That thread
+// shares the ownership of all that the calls use. If it never ends, nor do these.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_START_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_START_H_
 
@@ -34,7 +34,7 @@
 
 namespace tf_smddp::nccl {
 
-// What a user may do about an error of NCCL with this text, as a sentence without its full stop. Pure.
+// Returns the remedy for an error of NCCL with this text, as a sentence without its full stop. Pure.
 std::string RemedyFor(const std::string& text);
 
 // One thread at a time calls its methods.
