@@ -11,7 +11,7 @@
 
 namespace {
 
-// The oldest GPU that TensorFlow's wheels support since 2.15: Pascal. Drivers compile its PTX for all later ones.
+// TensorFlow's wheels since 2.15 support GPUs from Pascal on. Drivers compile its PTX for all later ones.
 constexpr const char* kOptions[] = {"--gpu-architecture=compute_60", "--std=c++17", "--include-path=."};
 
 using Program = struct ProgramTag*;
