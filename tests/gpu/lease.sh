@@ -122,7 +122,7 @@ cpp_steps() {
   step "an abort of the job" 30 tests "$ranks" 'NcclAbortOfTheJob.EachRank*'
   step "a rank is killed, or aborts" 40 tests "$ranks" 'Policies/GpuDeathTest.*/0:*/GpuDeathTest.*/0'
   for transport in NCCL_CUMEM_ENABLE=0 NCCL_P2P_DISABLE=1 "NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1" \
-    CUDA_LAUNCH_BLOCKING=1; do
+    CUDA_LAUNCH_BLOCKING=1 NCCL_RUNTIME_CONNECT=0; do
     step "engine, $transport" 40 tests "$ranks" 'OwnDevices/GpuEngineTest.Sums*/0' $transport
   done
   for nccl in $(find -L "$folder" -path '*/nccl-*/libnccl.so.2' | sort -V); do
