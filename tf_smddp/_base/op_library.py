@@ -101,20 +101,6 @@ def _before_init() -> None:
         os.environ.setdefault(settings.DETERMINISTIC, "1")
 
 
-@functools.cache
-def warn_of_late_determinism() -> None:
-    """Warns once if TensorFlow's ops have become deterministic after `init`, and so NCCL's sums are not."""
-    if not tensorflow_private.ops_are_deterministic() or settings.DETERMINISTIC in os.environ:
-        return
-    if tf.config.list_physical_devices("GPU"):
-        warnings.warn(
-            "tf.config.experimental.enable_op_determinism() was called after init(), so what NCCL adds up on "
-            "GPUs may differ from run to run in the last bits. Call it before init(), on all ranks, or set "
-            f"{settings.DETERMINISTIC}=1.",
-            stacklevel=3,
-        )
-
-
 def _after_init() -> None:
     load()[1].tf_smddp_after_init()
     if runtime.rank() == 0 and os.environ.get("TF_CONFIG"):

@@ -24,7 +24,7 @@ import tensorflow as tf
 from smddp import runtime
 from tf_smddp._base import tensorflow_private
 from tf_smddp._graphs import function_graphs
-from tf_smddp._guards import unseen_gpus
+from tf_smddp._guards import gpu_warnings
 
 # tf.data names the graphs of the functions that it is given "Dataset_map_<name>" and so on. A loop over a
 # dataset inside a tf.function is one of them, too, and the only one whose order is that of the program.
@@ -44,7 +44,7 @@ _running = _Running()
 def check_call_site(caller: str) -> None:
     """Raises a RuntimeError that names `caller` and the remedy, unless it may be called here."""
     runtime.require_initialized(caller)
-    unseen_gpus.warn()
+    gpu_warnings.warn_of_unseen_gpus()
     if tf.executing_eagerly():
         if _running.function is not None:
             raise _refusal(f"tf_smddp.{caller}() was called", _running.function)

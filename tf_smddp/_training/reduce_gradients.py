@@ -14,13 +14,12 @@ import tensorflow as tf
 
 from smddp import WORLD, ReduceOp
 from smddp.process_sets import process_set_of
-from tf_smddp._base import op_library
 from tf_smddp._base.arguments import check_dtype, source_label
 from tf_smddp._collectives.allgather import allgather_op
 from tf_smddp._collectives.allreduce import allreduce_group
 from tf_smddp._collectives.compression import compressor_around_op
 from tf_smddp._graphs import op_parts, tickets
-from tf_smddp._guards import gradient_use
+from tf_smddp._guards import gpu_warnings, gradient_use
 from tf_smddp._guards.start_weights import number_of_variable
 from tf_smddp._training.sparse_sums import can_choose, count_rows, sum_sparse
 
@@ -55,7 +54,7 @@ def reduce_gradients(
         ValueError: a sparse gradient is to be gathered, and `reduce_op` is neither SUM nor AVERAGE; or to be
             made dense, and has no dense_shape.
     """
-    op_library.warn_of_late_determinism()
+    gpu_warnings.warn_of_late_determinism()
     gradient_use.note_gradients(gradients, sources)
     labels = [source_label(source) for source in sources] + [""] * (len(gradients) - len(sources))
     numbers = [number_of_variable(source) if communicator == WORLD else 0 for source in sources]
