@@ -1,5 +1,7 @@
 #include "kernels/cuda/device.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -18,13 +20,11 @@ std::uint64_t NumberOf(const Uuid& uuid) {
   return number == 0 ? 1 : number;
 }
 
-// The digits of a PCI address as one number, which is not 0.
-std::uint64_t BoardOf(const std::string& bus) {
-  std::uint64_t number = 1;
-  for (const char digit : bus) {
-    if (digit != ':' && digit != '.') number = number * 31 + static_cast<unsigned char>(digit);
-  }
-  return number;
+// The hexadecimal digits of a PCI address as one number, which is not 0.
+std::uint64_t BoardOf(std::string bus) {
+  bus.erase(std::remove_if(bus.begin(), bus.end(), [](char each) { return each == ':' || each == '.'; }),
+            bus.end());
+  return std::strtoull(bus.c_str(), nullptr, 16) + 1;
 }
 
 }  // namespace

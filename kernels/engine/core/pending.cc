@@ -140,8 +140,13 @@ std::vector<PendingTable::Shared> PendingTable::Close(const Status& reason, bool
   std::lock_guard<std::mutex> lock(mu_);
   refusing_ = true;
   refusal_ = reason;
-  for (auto& [place, pending] : entered_)
-    (but_under_way && pending->under_way ? kept[place] : all.emplace_back()) = std::move(pending);
+  for (auto& [place, pending] : entered_) {
+    if (but_under_way && pending->under_way) {
+      kept[place] = std::move(pending);
+    } else {
+      all.push_back(std::move(pending));
+    }
+  }
   for (Shared& pending : deferred_) all.push_back(std::move(pending));
   for (const Shared& pending : all) DiscountBytes(*pending);
   entered_ = std::move(kept);
