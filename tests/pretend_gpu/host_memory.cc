@@ -1,5 +1,6 @@
 #include "tests/pretend_gpu/host_memory.h"
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -7,9 +8,11 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "tests/pretend_gpu/diagnostics.h"
 #include "tests/pretend_gpu/memory.h"
+#include "tests/pretend_gpu/sticky_error.h"
 
 namespace pretend_gpu {
 namespace {
@@ -30,12 +33,19 @@ std::map<std::uintptr_t, Pinned>& All() {
   return *all;
 }
 
-// Takes the memory at `address` out of the table. mu is held.
+// Takes the memory at `address` out of the table.
 Pinned Take(void* address, bool registered) {
+  std::unique_lock<std::mutex> lock(mu);
   const auto found = All().find(reinterpret_cast<std::uintptr_t>(address));
   if (found == All().end() || found->second.registered != registered) {
     End("%p is the beginning of no host memory that was %s, or no longer; do it once for each", address,
         registered ? "registered" : "allocated by cuMemHostAlloc");
+  }
+  // No program can wait for a broken device, whose streams end what they have by themselves.
+  while (IsAnyBroken() && !found->second.uses->First().empty()) {
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock.lock();
   }
   if (const std::string task = found->second.uses->First(); !task.empty()) {
     End("the pinned host memory at %p (%zu bytes) is still used by %s, which is not done; wait for that "
@@ -60,11 +70,7 @@ void* AllocateHost(std::size_t bytes) {
 }
 
 void FreeHost(void* address) {
-  Pinned pinned;
-  {
-    std::lock_guard<std::mutex> lock(mu);
-    pinned = Take(address, false);
-  }
+  const Pinned pinned = Take(address, false);
   std::memset(address, kFreed, pinned.bytes);
   std::free(address);
 }
@@ -84,10 +90,7 @@ void RegisterHost(void* address, std::size_t bytes) {
   All()[at] = {bytes, true};
 }
 
-void UnregisterHost(void* address) {
-  std::lock_guard<std::mutex> lock(mu);
-  Take(address, true);
-}
+void UnregisterHost(void* address) { Take(address, true); }
 
 std::shared_ptr<Uses> PinnedUses(const void* address, std::size_t bytes) {
   std::lock_guard<std::mutex> lock(mu);

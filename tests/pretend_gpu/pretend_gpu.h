@@ -47,8 +47,9 @@ PRETEND_GPU_API void pretend_gpu_set_stream_role(void* stream, const char* role)
 PRETEND_GPU_API void pretend_gpu_set_policy(const char* policy);
 
 // After `calls` more calls that use the device, it is as after a kernel's access to an illegal address: each
-// call that uses it returns CUDA_ERROR_ILLEGAL_ADDRESS and does nothing. A GPU stays so until the process
-// ends; here, fewer than 0 calls make it whole again, for the next test.
+// call that uses it returns CUDA_ERROR_ILLEGAL_ADDRESS and does nothing, and its streams drop what they have
+// still to do. A GPU stays so until the process ends; here, fewer than 0 calls make it whole again, for the
+// next test.
 PRETEND_GPU_API void pretend_gpu_break_device(int device, int calls);
 
 // Registers a twin. A name that ends in `*` stands for all names that begin so.

@@ -1,6 +1,8 @@
 #include "tests/pretend_gpu/sticky_error.h"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "tests/pretend_gpu/context.h"
 #include "tests/pretend_gpu/device.h"
@@ -17,6 +19,13 @@ std::atomic<int>* OfCurrent() {
 }
 
 }  // namespace
+
+bool IsBroken(int device) { return calls_left[device] == 1; }
+
+bool IsAnyBroken() {
+  return std::any_of(std::begin(calls_left), std::end(calls_left),
+                     [](const auto& left) { return left == 1; });
+}
 
 CUresult StickyError() {
   const std::atomic<int>* const left = OfCurrent();

@@ -8,10 +8,14 @@
 
 namespace pretend_gpu {
 
-// Returns the error of the current context's device. Any thread.
+// Any thread, as what follows.
+bool IsBroken(int device);
+bool IsAnyBroken();
+
+// Returns the error of the current context's device.
 CUresult StickyError();
 
-// Likewise, for a call that is about to use the context.
+// The same, for a call that is about to use the context.
 CUresult CountCall();
 
 }  // namespace pretend_gpu

@@ -8,6 +8,7 @@
 
 #include "tests/pretend_gpu/diagnostics.h"
 #include "tests/pretend_gpu/settings.h"
+#include "tests/pretend_gpu/sticky_error.h"
 
 namespace pretend_gpu {
 namespace {
@@ -66,7 +67,7 @@ void Stream::Run() {
     if (next.mood == Mood::kPaced && next.task.works) {
       std::this_thread::sleep_for(std::chrono::microseconds(GetSettings().pace_us));
     }
-    if (next.task.run) {
+    if (next.task.run && !IsBroken(device_)) {
       if (next.task.may_wait_for_host) {
         BlockedScope blocked;
         next.task.run();
