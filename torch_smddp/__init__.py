@@ -1,0 +1,33 @@
+"""PyTorch on the engine: the backend "smddp" of torch.distributed, and a DistributedDataParallel of our own.
+
+    import torch_smddp  # registers the backend
+    torch.distributed.init_process_group(backend="smddp")
+
+It imports neither TensorFlow nor tf_smddp. The ranks are started by smddprun, torchrun, mpirun, srun or
+torch.multiprocessing.spawn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from smddp import communicators
+from torch_smddp import _start
+from torch_smddp._process_group import ProcessGroupSmddp
+
+__all__ = ["ProcessGroupSmddp"]
+
+
+def _create(options: Any, _: Any) -> ProcessGroupSmddp:
+    """Makes a process group for torch: the members alone call this."""
+    ranks = list(options.global_ranks_in_group)
+    if not ranks:  # the first group
+        _start.join(options.store, options.group_rank, options.group_size)
+        ranks = list(range(options.group_size))
+    return ProcessGroupSmddp(communicators.WORLD, options.group_rank, ranks)
+
+
+if "SMDDP" not in dist.Backend._plugins:
+    dist.Backend.register_backend("smddp", _create, extended_api=True, devices=["cpu", "cuda"])

@@ -1,0 +1,60 @@
+"""The ranks of torch's first process group become the engine's job, whoever has started them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import Any, List
+
+import smddp
+
+# What smddprun tells its ranks.
+_RENDEZVOUS = "SMDDP_RENDEZVOUS"
+
+
+def join(store: Any, rank: int, size: int) -> None:
+    """Joins the engine's job, unless this process is in it already. Collective of all ranks.
+
+    The ranks of one host meet by an id that rank 0 puts into the store. Those of several hosts meet as their
+    launcher's variables say, since MPI needs its launcher.
+
+    Args:
+        store: torch's.
+        rank: this process's index among the ranks.
+        size: their number.
+
+    Raises:
+        RuntimeError: the ranks could not be connected, or the launcher has given them other numbers.
+    """
+    if not smddp.is_initialized():
+        if _RENDEZVOUS not in os.environ:
+            _meet(store, rank, size)
+        smddp.init()
+    if (smddp.rank(), smddp.size()) != (rank, size):
+        raise RuntimeError(
+            f"init_process_group(rank={rank}, world_size={size}) does not fit the job, in which this process is "
+            f"rank {smddp.rank()} of {smddp.size()}. Leave rank and world_size out; and start all ranks with one "
+            "launcher, such as smddprun -np 2 python train.py, or torchrun --nproc-per-node 2 train.py"
+        )
+
+
+def _meet(store: Any, rank: int, size: int) -> None:
+    """Sets what smddp.init() reads, where all ranks are on this host."""
+    hosts = _exchange(store, rank, size)
+    if len(set(hosts)) > 1:
+        return
+    if rank == 0:
+        store.set("smddp/job", secrets.token_hex(16))
+    place = {"RANK": rank, "SIZE": size, "LOCAL_RANK": rank, "LOCAL_SIZE": size}
+    os.environ.update({f"SMDDP_{name}": str(value) for name, value in place.items()})
+    os.environ["SMDDP_JOB_ID"] = store.get("smddp/job").decode()
+
+
+def _exchange(store: Any, rank: int, size: int) -> List[bytes]:
+    """Returns what tells the hosts of all ranks apart: two containers of one machine are two hosts."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    spaces = [str(os.stat(f"/proc/self/ns/{each}").st_ino) for each in ("net", "ipc", "mnt")]
+    store.set(f"smddp/host/{rank}", " ".join((socket.gethostname(), boot, *spaces)))
+    return [store.get(f"smddp/host/{each}") for each in range(size)]

@@ -1,0 +1,229 @@
+"""What torch's collectives return: works, which are waited for, and their futures."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import threading
+import time
+from typing import Any, Callable, Deque, Dict, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from smddp import Operation
+
+_POLL_SECONDS = 0.001
+
+
+class Work(dist._Work):
+    """Requests of the engine that were started, and what is left to do on this rank when they have ended.
+
+    torch calls no method but `wait` and `get_future` from C++.
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        result: Any,
+        finish: Optional[Callable[[], None]],
+        completions: Completions,
+        keep: Any = None,
+    ):
+        """Takes over what was started.
+
+        Args:
+            operations: the requests.
+            result: the tensors that the collective writes, as torch's future hands them out.
+            finish: what is called once when the requests have ended, before anybody sees the result.
+            completions: of the group; they keep the work until it has ended.
+            keep: memory that the requests use, beside the result's.
+        """
+        super().__init__()
+        self._operations, self._result, self._finish, self._keep = operations, result, finish, keep
+        self._completions = completions
+        self._lock = threading.Lock()
+        self._ended, self._error = False, None
+        self._future: Optional[torch.futures.Future] = None
+        completions.keep(self)
+
+    def _end(self) -> None:
+        """Waits for the end, whatever it is; any thread, any number of times."""
+        error = None
+        for operation in self._operations:
+            try:
+                operation.wait()
+            except RuntimeError as failure:
+                error = error or failure
+        with self._lock:
+            if self._ended:
+                return
+            if error is None and self._finish is not None:
+                try:
+                    self._finish()
+                except RuntimeError as failure:
+                    error = failure
+            self._error = None if error is None else dist.DistBackendError(str(error))
+            self._ended, self._keep = True, None
+        self._completions.forget(self)
+
+    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
+        """Waits until the result is there.
+
+        Args:
+            timeout: raise after so long, with the collective still under way; 0: as long as it takes.
+
+        Raises:
+            torch.distributed.DistBackendError: the collective has failed (the text names the rank and the
+                cause), or the time is over.
+        """
+        if timeout > datetime.timedelta(0):
+            deadline = time.monotonic() + timeout.total_seconds()
+            while not all(operation.test() for operation in self._operations):
+                if time.monotonic() > deadline:
+                    raise dist.DistBackendError(
+                        f"Timed out: the collective has not ended after {timeout.total_seconds():g} s, and goes on. "
+                        "A rank may not have called it"
+                    )
+                time.sleep(_POLL_SECONDS)
+        self._end()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    synchronize = wait
+
+    def is_completed(self) -> bool:
+        """Returns whether the result is there, or will never be. Does not wait."""
+        if not self._ended and all(operation.test() for operation in self._operations):
+            self._end()
+        return self._ended
+
+    def is_success(self) -> bool:
+        """Returns whether the result is there. Does not wait."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> Optional[BaseException]:
+        """Returns why the collective has failed, if it has."""
+        return self._error
+
+    def result(self) -> Any:
+        """Returns the tensors that the collective writes."""
+        return self._result
+
+    def get_future(self) -> torch.futures.Future:
+        """Returns a future of the result, which is the same one each time."""
+        with self._lock:
+            if self._future is None:
+                self._future, self._told = _future(self._result)
+                self._completions.add(self)
+            return self._future
+
+    def tell_future(self) -> None:
+        """Sets the future; its callbacks run in this thread."""
+        # An exception set by Future.set_exception is seen by Python alone: torch's C++ would take it for a result.
+        self._told.set_result(self._result if self._error is None else self._error)
+
+
+def _future(result: Any) -> Any:
+    """Returns a future, and the one to be set with its result or an exception."""
+    devices = sorted({each.device for each in _flat(result) if each.device.type != "cpu"}, key=str)
+    told: torch.futures.Future = torch.futures.Future(devices=devices)
+
+    def value(future: torch.futures.Future) -> Any:
+        found = future.value()
+        if isinstance(found, RuntimeError):
+            raise found
+        return found
+
+    return told.then(value), told
+
+
+def _flat(result: Any) -> Sequence[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [each for part in result or () for each in _flat(part)]
+
+
+class Done(dist._Work):
+    """A collective that has succeeded: what a synchronous call returns."""
+
+    def __init__(self, result: Any):
+        """Keeps the result."""
+        super().__init__()
+        self._result = result
+
+    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
+        """Returns True."""
+        return True
+
+    synchronize = is_completed = is_success = wait
+
+    def exception(self) -> None:
+        """Returns None."""
+
+    def result(self) -> Any:
+        """Returns the tensors that the collective has written."""
+        return self._result
+
+    def get_future(self) -> torch.futures.Future:
+        """Returns a future that is done."""
+        future, told = _future(self._result)
+        told.set_result(self._result)
+        return future
+
+
+class Completions:
+    """The works of a group that are under way. It keeps them, since the engine uses their memory, and sets futures.
+
+    Futures are set in the order in which they were asked for. One thread at a time waits in the engine. A future's callbacks may wait for a later work of the group, as those
+    of torch's PowerSGD do, so another thread waits while they run.
+    """
+
+    def __init__(self) -> None:
+        """Begins without a thread."""
+        self._changed = threading.Condition()
+        self._works: Deque[Work] = collections.deque()
+        self._waits, self._idle = False, 0
+        self._kept: Dict[Work, None] = {}  # in the order of their starts
+
+    def keep(self, work: Work) -> None:
+        """Keeps a work until it has ended, also if nobody waits for it."""
+        self._kept[work] = None
+        oldest = next(iter(self._kept))
+        if oldest is not work:
+            oldest.is_completed()
+
+    def forget(self, work: Work) -> None:
+        """Keeps it no longer."""
+        self._kept.pop(work, None)
+
+    def add(self, work: Work) -> None:
+        """Has the work's future set when the work has ended."""
+        with self._changed:
+            self._works.append(work)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waits or not self._works:
+            return
+        if self._idle:
+            self._changed.notify()
+        else:
+            self._idle += 1
+            threading.Thread(target=self._run, name="torch_smddp-futures", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while self._waits or not self._works:
+                    self._changed.wait()
+                self._idle, self._waits = self._idle - 1, True
+                work = self._works.popleft()
+            work._end()
+            with self._changed:
+                self._waits = False
+                self._wake()
+            work.tell_future()
+            with self._changed:
+                self._idle += 1
