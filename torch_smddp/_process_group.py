@@ -31,10 +31,10 @@ _Finish = Optional[Callable[[], None]]
 
 
 class ProcessGroupSmddp(dist.ProcessGroup):
-    """Ranks of the job as one of torch's process groups. torch.distributed calls the methods, which are c10d's.
+    """Ranks of the job as one of torch's process groups. torch.distributed calls its methods.
 
-    The methods take contiguous tensors and others, of a CPU and of a GPU. The n-th collective of one member meets
-    the n-th one of the others.
+    Tensors may be contiguous or not, on a CPU or an NVIDIA GPU. The n-th collective of one member meets the
+    n-th one of the others.
 
     Attributes:
         communicator: the engine's number of the group.
@@ -112,7 +112,7 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         return self._run(requests, opts, tensors, _copies(numbers, tensors))
 
     def reduce(self, tensors: List[torch.Tensor], opts: Any) -> Any:
-        """Replaces the tensor of one member by the reduction of all members'. The others' stay as they are."""
+        """Replaces the tensor of the root by the reduction of all members'. The others' stay as they are."""
         (tensor,) = tensors
         numbers = self._numbers(tensor)
         wanted = opts.rootRank == self._index
@@ -136,8 +136,9 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         for output, each in zip(outputs, inputs):
             if each.numel() != output.numel() * self._members or each.dtype != output.dtype:
                 raise ValueError(
-                    f"reduce_scatter: {self._members} members need an input of {self._members} times the output's "
-                    f"elements, of the same dtype, but the input is {_describe(each)} and the output {_describe(output)}"
+                    f"reduce_scatter: the input must have {self._members} times the output's elements, a part "
+                    f"for each member, and its dtype; the input is {_describe(each)}, the output "
+                    f"{_describe(output)}"
                 )
             numbers, into = self._numbers(each), _room(output)
             shape = (self._members, output.numel())
@@ -157,9 +158,9 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         sizes = [each.numel() for each in parts]
         if len(parts) != self._members or output.numel() != sizes[self._index]:
             raise ValueError(
-                f"reduce_scatter: {self._members} members need {self._members} inputs, of which the one of this "
-                f"member ({self._index}) has the output's size; the inputs have {sizes} elements, and the output is "
-                f"{_describe(output)}"
+                f"reduce_scatter: there must be {self._members} inputs, one for each member, and that of "
+                f"this member, {self._index}, must have the output's size; they have {sizes} elements, the "
+                f"output is {_describe(output)}"
             )
         if len(set(sizes)) == 1:
             return self.reduce_scatter_single(output, flat, opts)
@@ -197,8 +198,9 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         for output, each in zip(outputs, inputs):
             if output.numel() != each.numel() * self._members or each.dtype != output.dtype:
                 raise ValueError(
-                    f"all_gather: {self._members} members need an output of {self._members} times the input's "
-                    f"elements, of the same dtype, but the input is {_describe(each)} and the output {_describe(output)}"
+                    f"all_gather: the output must have {self._members} times the input's elements, a part "
+                    f"for each member, and its dtype; the input is {_describe(each)}, the output "
+                    f"{_describe(output)}"
                 )
             into = _room(output)
             content = self._bytes(each)
@@ -278,7 +280,7 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         input_splits: Sequence[int],
         opts: Any = None,
     ) -> Any:
-        """Cuts the input by its first dimension: member i gets the i-th part. `splits` are rows; [] cuts evenly."""
+        """Cuts the input by its first dimension: member i gets the i-th part. [] as splits cuts evenly."""
         parts = _parts("input", input, input_splits, self._members)
         into = _parts("output", output, output_splits, self._members)
         content, room = self._bytes(input), _room(output)
@@ -388,7 +390,8 @@ class ProcessGroupSmddp(dist.ProcessGroup):
     def _check_list(self, name: str, tensors: List[torch.Tensor]) -> None:
         if len(tensors) != self._members:
             raise ValueError(
-                f"{name}: {self._members} members need a list of {self._members} tensors, but it has {len(tensors)}"
+                f"{name}: the list must have a tensor for each of {self._members} members, but has "
+                f"{len(tensors)}"
             )
 
     def _split(
@@ -414,7 +417,8 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         """Gathers the indices and values of all members, and adds up what has the same index."""
         if op.op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG) or not tensor.is_sparse:
             raise ValueError(
-                f"allreduce of a sparse tensor takes ReduceOp.SUM or AVG, and tensors that are all sparse, but got {op.op}"
+                "allreduce of a sparse tensor takes ReduceOp.SUM or AVG, and no dense tensor beside it, but "
+                f"got {op.op} and a tensor of the layout {tensor.layout}"
             )
         own = tensor.coalesce()
         counts = [torch.zeros(1, dtype=torch.int64) for _ in range(self._members)]
@@ -490,7 +494,7 @@ def _describe(tensor: torch.Tensor) -> str:
 
 
 def _room(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns where the engine can write what the tensor is to have: the tensor itself, if it is contiguous."""
+    """Returns a contiguous tensor for the result: the tensor itself, or one to copy from."""
     check_dense(tensor)
     return (
         tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
@@ -524,7 +528,7 @@ def _rows_are(name: str, request: Request, rows: Sequence[int]) -> Callable[[], 
         came = list(request.rows[: len(rows)])
         if came != list(rows):
             raise RuntimeError(
-                f"{name}: the members have sent {came} elements or rows, but the output of this member has room for "
+                f"{name}: the members have sent {came} rows or elements, but the outputs of this member take "
                 f"{list(rows)}; give each output the size of what is sent to it"
             )
 
@@ -537,8 +541,8 @@ def _parts(what: str, tensor: torch.Tensor, splits: Sequence[int], members: int)
         return [rows // members] * members
     if len(splits) != members or sum(splits) != rows:
         raise ValueError(
-            f"all_to_all_single: {what}_split_sizes must be {members} numbers whose sum is the {what}'s first "
-            f"dimension, {rows}, but are {list(splits)}"
+            f"all_to_all_single: {what}_split_sizes must be {members} numbers whose sum is the rows of the "
+            f"{what}, {rows}, but are {list(splits)}"
         )
     return list(splits)
 

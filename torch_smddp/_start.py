@@ -33,9 +33,9 @@ def join(store: Any, rank: int, size: int) -> None:
         smddp.init()
     if (smddp.rank(), smddp.size()) != (rank, size):
         raise RuntimeError(
-            f"init_process_group(rank={rank}, world_size={size}) does not fit the job, in which this process is "
-            f"rank {smddp.rank()} of {smddp.size()}. Leave rank and world_size out; and start all ranks with one "
-            "launcher, such as smddprun -np 2 python train.py, or torchrun --nproc-per-node 2 train.py"
+            f"init_process_group() got rank {rank} of {size}, but this process is rank {smddp.rank()} of "
+            f"{smddp.size()} in the job. Leave rank and world_size out, and start all ranks with one "
+            "launcher: smddprun -np 2 python train.py, or torchrun --nproc-per-node 2 train.py"
         )
 
 

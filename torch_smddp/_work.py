@@ -82,8 +82,8 @@ class Work(dist._Work):
             while not all(operation.test() for operation in self._operations):
                 if time.monotonic() > deadline:
                     raise dist.DistBackendError(
-                        f"Timed out: the collective has not ended after {timeout.total_seconds():g} s, and goes on. "
-                        "A rank may not have called it"
+                        f"Timed out: the collective has not ended after {timeout.total_seconds():g} s, and "
+                        "goes on. Perhaps a rank has not called it"
                     )
                 time.sleep(_POLL_SECONDS)
         self._end()
@@ -121,7 +121,7 @@ class Work(dist._Work):
 
     def tell_future(self) -> None:
         """Sets the future; its callbacks run in this thread."""
-        # An exception set by Future.set_exception is seen by Python alone: torch's C++ would take it for a result.
+        # Python alone sees an exception of Future.set_exception: torch's C++ would take it for a result.
         self._told.set_result(self._result if self._error is None else self._error)
 
 
@@ -174,10 +174,11 @@ class Done(dist._Work):
 
 
 class Completions:
-    """The works of a group that are under way. It keeps them, since the engine uses their memory, and sets futures.
+    """The works of a group that are under way. It keeps them, since the engine uses their memory.
 
-    Futures are set in the order in which they were asked for. One thread at a time waits in the engine. A future's callbacks may wait for a later work of the group, as those
-    of torch's PowerSGD do, so another thread waits while they run.
+    Futures are set in the order in which they were asked for. One thread at a time waits in the engine. The
+    callbacks of a future may wait for a later work of the group, as those of torch's PowerSGD do, so another
+    thread waits while they run.
     """
 
     def __init__(self) -> None:
