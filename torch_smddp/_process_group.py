@@ -136,9 +136,8 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         for output, each in zip(outputs, inputs):
             if each.numel() != output.numel() * self._members or each.dtype != output.dtype:
                 raise ValueError(
-                    f"reduce_scatter: the input must have {self._members} times the output's elements, a part "
-                    f"for each member, and its dtype; the input is {_describe(each)}, the output "
-                    f"{_describe(output)}"
+                    f"reduce_scatter: the input must have {self._members} times the output's elements, and "
+                    f"its dtype; the input is {_describe(each)}, the output {_describe(output)}"
                 )
             numbers, into = self._numbers(each), _room(output)
             shape = (self._members, output.numel())
@@ -198,9 +197,8 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         for output, each in zip(outputs, inputs):
             if output.numel() != each.numel() * self._members or each.dtype != output.dtype:
                 raise ValueError(
-                    f"all_gather: the output must have {self._members} times the input's elements, a part "
-                    f"for each member, and its dtype; the input is {_describe(each)}, the output "
-                    f"{_describe(output)}"
+                    f"all_gather: the output must have {self._members} times the input's elements, and its "
+                    f"dtype; the input is {_describe(each)}, the output {_describe(output)}"
                 )
             into = _room(output)
             content = self._bytes(each)
