@@ -25,7 +25,7 @@ LIMIT_SECONDS = 180.0
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = "TF_SMDDP_TEST_JOB"
 # The variables by which this process may itself be part of a job.
-_OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MV2_", "SLURM_")
+_OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MV2_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
 _PREAMBLE = """
 import gc, json, os, sys, time
 gc.disable()  # it takes a fifth of the time that importing TensorFlow takes
