@@ -184,7 +184,7 @@ class Wheel(bdist_wheel):
 setup(
     name="tf_smddp",
     version=VERSION,
-    description="Synchronous data parallelism for TensorFlow and PyTorch with the API of smdistributed.dataparallel",
+    description="Synchronous data parallelism for TensorFlow and PyTorch with the API of SMDDP",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="The tf_smddp authors",

@@ -1,7 +1,7 @@
 """What `import torch` calls: the backend "smddp" is there without an import of torch_smddp.
 
-It is a module of its own, and imports nothing but torch until a group is made: torch calls it in the middle of
-its own import, also in a process that imports torch_smddp first, and fails with it.
+It is a module of its own, and imports nothing but torch until a group is made. torch calls it in the middle
+of its own import, and fails if it does; a process may be in the middle of importing torch_smddp, too.
 """
 
 from typing import Any

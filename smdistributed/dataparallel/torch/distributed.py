@@ -47,7 +47,12 @@ def get_local_rank() -> int:
     return smddp.local_rank()
 
 
-def broadcast(tensor: torch.Tensor, src: int = 0, group: Any = None, async_op: bool = False) -> Optional[Any]:
+def broadcast(
+    tensor: torch.Tensor,
+    src: int = 0,
+    group: Any = None,  # noqa: F811, as SMDDP calls it
+    async_op: bool = False,
+) -> Optional[Any]:
     """Replaces the tensor by that of rank `src`: `torch.distributed.broadcast`.
 
     Returns:
