@@ -23,6 +23,10 @@ using CommunicatorId = std::uint32_t;
 // The communicator of all ranks. It always exists.
 inline constexpr CommunicatorId kWorld = 0;
 
+// The communicator that its members make alone with key k has the number kFirstOfMembers + k. Those that all
+// ranks of the job make have lower numbers.
+inline constexpr CommunicatorId kFirstOfMembers = CommunicatorId{1} << 23;
+
 // Says which requests of the ranks meet.
 struct Pairing {
   enum Kind {
