@@ -83,6 +83,8 @@ struct Request {
   StepId step = kNoStep;
   std::string label;  // for messages; may differ between ranks
   Meaning meaning;    // may not differ
+  // The job ends if it waits so long for other ranks; 0: see StallWatch. May differ.
+  std::chrono::nanoseconds timeout{0};
   DoneCallback done;
   // `done` only records a success: it runs no code of the user, and nothing that waits. So the progress
   // thread may call it.

@@ -274,6 +274,11 @@ typedef struct smddp_request {
 
   /* NULL, or the tensor's name. Requests of different names are an error, which shows both. */
   const char* name;
+
+  /* Seconds. If the request has waited so long for other ranks, the job ends with an error that names them. 0
+   * is SMDDP_STALL_TIMEOUT, for which ranks count as late only while they make no progress. The members need
+   * not agree in it. It has no effect if SMDDP_STALL_WARNING and SMDDP_STALL_TIMEOUT are both 0. */
+  double timeout;
 } smddp_request;
 
 /* Sets the defaults; `struct_size` is sizeof(smddp_request). The program and the library may have headers

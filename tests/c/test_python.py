@@ -220,6 +220,30 @@ print("fine")
     assert done.returncode == 0 and done.stdout.count("fine") == 2, done.stdout + done.stderr
 
 
+def test_a_timeout_of_a_request(job):
+    """It ends the wait for a rank that makes progress."""
+    done = job(
+        2,
+        """
+smddp.init()
+other = smddp.create_communicator_among([smddp.rank()], smddp.rank())
+begin = time.monotonic()
+if smddp.rank() == 1:
+    while time.monotonic() < begin + 20:
+        smddp.barrier(other)
+try:
+    smddp.Request(smddp.Collective.BARRIER, label="late", timeout=1.0).run()
+except RuntimeError as error:
+    assert "the request's timeout of 1.0 s is over: rank 0 has waited 1." in str(error), error
+    assert "for rank 1 at barrier 'late'" in str(error), error
+    assert time.monotonic() < begin + 10
+    print("fine")
+    raise
+""",
+    )
+    assert done.returncode != 0 and "fine" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_rank_that_is_killed_is_named(job):
     done = job(
         2,
