@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
-from typing import Any, Callable, List, NoReturn, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
 from smddp import Collective, ReduceOp, Request, communicators, draw_ticket
+from torch_smddp._messages import ANY, Messages
 from torch_smddp._tensors import DTYPES, as_bytes, as_numbers, buffer_of, check_dense
 from torch_smddp._work import Completions, Done, Work
 
@@ -41,18 +43,23 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         ranks: the members: their ranks in the job, ascending.
     """
 
-    def __init__(self, communicator: int, rank: int, ranks: Sequence[int]):
+    def __init__(
+        self, communicator: int, rank: int, ranks: Sequence[int], store: Any, timeout: datetime.timedelta
+    ):
         """Takes a communicator of the engine.
 
         Args:
             communicator: its number.
             rank: this process's index among the members.
             ranks: the members' ranks in the job, ascending.
+            store: torch's, for send() and recv().
+            timeout: of send() and recv().
         """
         super().__init__(rank, len(ranks))
         self.communicator, self.ranks = communicator, list(ranks)
         self._index, self._members = rank, len(ranks)
         self._completions = Completions()
+        self._messages = Messages(store, rank, len(ranks), timeout)
         self._group_name = self._group_desc = ""
 
     # Without a backend in C++ the base class has nowhere to keep these.
@@ -307,17 +314,17 @@ class ProcessGroupSmddp(dist.ProcessGroup):
 
     # ---- From one member to another ----
 
-    def send(self, tensors: List[torch.Tensor], destination: int, tag: int) -> NoReturn:
-        """Is refused."""
-        _refuse("send()")
+    def send(self, tensors: List[torch.Tensor], destination: int, tag: int) -> Any:
+        """Sends a tensor to a member."""
+        return self._messages.send(tensors[0], destination, tag)
 
-    def recv(self, tensors: List[torch.Tensor], source: int, tag: int) -> NoReturn:
-        """Is refused."""
-        _refuse("recv()")
+    def recv(self, tensors: List[torch.Tensor], source: int, tag: int) -> Any:
+        """Receives a tensor from a member."""
+        return self._messages.recv(tensors[0], source, tag)
 
-    def recv_anysource(self, tensors: List[torch.Tensor], tag: int) -> NoReturn:
-        """Is refused."""
-        _refuse("recv()")
+    def recv_anysource(self, tensors: List[torch.Tensor], tag: int) -> Any:
+        """Receives a tensor from any member. All members must send or receive something in this group."""
+        return self._messages.recv(tensors[0], ANY, tag)
 
     # ---- What the collectives are made of ----
 
@@ -543,10 +550,3 @@ def _parts(what: str, tensor: torch.Tensor, splits: Sequence[int], members: int)
             f"{what}, {rows}, but are {list(splits)}"
         )
     return list(splits)
-
-
-def _refuse(name: str) -> NoReturn:
-    raise NotImplementedError(
-        f"the backend smddp has no {name}, and no batch_isend_irecv(): use a group of Gloo for these, "
-        'group = torch.distributed.new_group(backend="gloo"), and pass group=group'
-    )
