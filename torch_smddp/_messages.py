@@ -6,7 +6,7 @@ import concurrent.futures
 import datetime
 import queue
 import threading
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -33,7 +33,7 @@ class Messages:
         self._lock = threading.Lock()
         self._make_gloo = lambda: _gloo(store, rank, size, timeout)
         self._gloo: Any = None
-        self._queues: Dict[int, queue.SimpleQueue[Tuple[Message, Callable[[], Any]]]] = {}
+        self._queues: Dict[int, queue.SimpleQueue[Optional[Tuple[Message, Callable[[], Any]]]]] = {}
 
     def send(self, tensor: torch.Tensor, destination: int, tag: int) -> Message:
         """Sends a tensor. Raises as `recv`."""
@@ -48,6 +48,13 @@ class Messages:
         if source == ANY:
             return self._start(source, tensor, lambda gloo: gloo.recv_anysource([tensor], tag))
         return self._start(source, tensor, lambda gloo: gloo.recv([tensor], source, tag))
+
+    def close(self) -> None:
+        """Ends the connections, and the threads that do not wait for another member."""
+        with self._lock:
+            for each in self._queues.values():
+                each.put(None)
+            self._queues, self._gloo = {}, None
 
     def _start(self, peer: int, tensor: torch.Tensor, call: Callable[[Any], Any]) -> Message:
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.is_contiguous():
@@ -78,8 +85,7 @@ def _gloo(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
 
 
 def _hand_over(messages: Any) -> None:
-    while True:
-        message, call = messages.get()
+    for message, call in iter(messages.get, None):
         message.begin(call)
 
 

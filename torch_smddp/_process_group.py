@@ -61,6 +61,7 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         self._completions = Completions()
         self._messages = Messages(store, rank, len(ranks), timeout)
         self._group_name = self._group_desc = ""
+        self._coalesced: Optional[List[Any]] = None  # started since _start_coalescing()
 
     # Without a backend in C++ the base class has nowhere to keep these.
     def getBackendName(self) -> str:
@@ -91,8 +92,19 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         """Returns torch's description of the group."""
         return self._group_desc
 
+    # torch asks a group's backend for a device what it can do. This group is its own backend.
+    supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    def _get_backend(self, device: torch.device) -> ProcessGroupSmddp:
+        return self
+
+    @property
+    def _device_types(self) -> List[torch.device]:
+        return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
+
     def shutdown(self) -> None:
-        """Ends nothing: the engine leaves the job at the end of the process, or with smddp.shutdown()."""
+        """Ends nothing but messages: the engine leaves the job at the end of the process."""
+        self._messages.close()
 
     def abort(self) -> None:
         """Fails what is pending in the group, on all members."""
@@ -153,7 +165,7 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             )
             staged.append(into)
             kept.append(numbers)
-        return self._run(requests, opts, result or outputs, _copies(staged, outputs), keep=kept)
+        return self._run(requests, opts, outputs if result is None else result, _copies(staged, outputs), keep=kept)
 
     def reduce_scatter(
         self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None
@@ -216,7 +228,7 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             )
             staged.append(into)
             kept.append(content)
-        return self._run(requests, opts, result or outputs, _copies(staged, outputs), keep=kept)
+        return self._run(requests, opts, outputs if result is None else result, _copies(staged, outputs), keep=kept)
 
     def allgather(
         self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None
@@ -325,6 +337,15 @@ class ProcessGroupSmddp(dist.ProcessGroup):
     def recv_anysource(self, tensors: List[torch.Tensor], tag: int) -> Any:
         """Receives a tensor from any member. All members must send or receive something in this group."""
         return self._messages.recv(tensors[0], ANY, tag)
+
+    # ---- Several at once: torch's _coalescing_manager() with a device ----
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> Any:
+        works, self._coalesced = self._coalesced or [], None
+        return _Several(works, None)
 
     # ---- What the collectives are made of ----
 
@@ -466,7 +487,10 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             operations = [request.start() for request in requests]
         except RuntimeError as error:
             raise dist.DistBackendError(str(error)) from None
-        return Work(operations, result, finish, self._completions, keep)
+        work = Work(operations, result, finish, self._completions, keep)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
 
 
 class _Several(dist._Work):

@@ -6,7 +6,7 @@ import collections
 import datetime
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, Optional, Sequence, Set
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,7 @@ import torch.distributed as dist
 from smddp import Operation
 
 _POLL_SECONDS = 0.001
+_IDLE_SECONDS = 10.0  # then a thread that sets futures ends
 
 
 class Work(dist._Work):
@@ -189,15 +190,20 @@ class Completions:
         self._kept: Dict[Work, None] = {}  # in the order of their starts
 
     def keep(self, work: Work) -> None:
-        """Keeps a work until it has ended, also if nobody waits for it."""
-        self._kept[work] = None
-        oldest = next(iter(self._kept))
+        """Keeps a work until it has ended, also if nobody waits for it and the group is gone."""
+        with self._changed:
+            self._kept[work] = None
+            _busy.add(self)
+            oldest = next(iter(self._kept))
         if oldest is not work:
             oldest.is_completed()
 
     def forget(self, work: Work) -> None:
         """Keeps it no longer."""
-        self._kept.pop(work, None)
+        with self._changed:
+            self._kept.pop(work, None)
+            if not self._kept:
+                _busy.discard(self)
 
     def add(self, work: Work) -> None:
         """Has the work's future set when the work has ended."""
@@ -218,7 +224,9 @@ class Completions:
         while True:
             with self._changed:
                 while self._waits or not self._works:
-                    self._changed.wait()
+                    if not self._changed.wait(_IDLE_SECONDS) and not self._works:
+                        self._idle -= 1
+                        return
                 self._idle, self._waits = self._idle - 1, True
                 work = self._works.popleft()
             work._end()
@@ -228,3 +236,6 @@ class Completions:
             work.tell_future()
             with self._changed:
                 self._idle += 1
+
+
+_busy: Set[Completions] = set()  # those that keep works
