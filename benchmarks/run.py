@@ -3,12 +3,14 @@
     engine    the engine alone in C++, against MPI and Gloo in C++
     graph     the op in a tf.function, against Horovod, MultiWorkerMirroredStrategy and torch
     eager     the op in eager mode
+    torch     the backend smddp of torch.distributed, against Gloo; `make bench-peers` installs both
     sets      the gradients of ResNet50 and BERT-base in one step
     hosts     the engine and the op on several hosts (network namespaces of this machine; needs root)
     order     the order of requests between up to 2,048 made-up hosts: the time and the bytes at their head
     training  a step with the plugin loaded, against stock TensorFlow; no communication
     scaling   one rank with one thread against N ranks with one thread each
-    whole     training with all cores: one process, tf_smddp, Horovod, MultiWorkerMirroredStrategy, torch
+    whole     training with all cores: one process, tf_smddp, Horovod, MultiWorkerMirroredStrategy, torch with
+              DistributedDataParallel over Gloo and over the engine, and with that of torch_smddp
     whole-busy   likewise beside a process that keeps a core busy all the time
     whole-hosts  likewise on two hosts (as in hosts), without the one process and torch
 
@@ -35,7 +37,7 @@ from training import scaling, steps, whole
 
 ALLREDUCE_KINDS = ("engine", "graph", "eager", "sets", "hosts")
 WHOLE_KINDS = ("whole", "whole-busy", "whole-hosts")
-KINDS = (*ALLREDUCE_KINDS, "order", "training", "scaling", *WHOLE_KINDS)
+KINDS = (*ALLREDUCE_KINDS, "torch", "order", "training", "scaling", *WHOLE_KINDS)
 NEEDED_BY = {
     "engine": {"engine", "sets", "hosts"},
     "graph": {"graph", "eager", "sets", "hosts", "training", "scaling", *WHOLE_KINDS},
@@ -44,7 +46,9 @@ NEEDED_BY = {
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure tf_smddp beside its peers.")
-    parser.add_argument("kind", nargs="*", help=f"what to measure: {', '.join(KINDS)}; default: all")
+    parser.add_argument(
+        "kind", nargs="*", help=f"what to measure: {', '.join(KINDS)}; default: all but torch"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="jobs of each peer in a suite (default: 3)")
     parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks in C++ (default: 2,4,8)")
     parser.add_argument("--python-ranks", default="2", help="numbers of ranks in Python (default: 2)")
@@ -81,7 +85,7 @@ def parse_arguments() -> argparse.Namespace:
     unknown = sorted(set(found.kind) - set(KINDS))
     if unknown:
         parser.error(f"no such kind: {', '.join(unknown)}")
-    found.kind = found.kind or list(KINDS)
+    found.kind = found.kind or [kind for kind in KINDS if kind != "torch"]
     return found
 
 

@@ -15,9 +15,10 @@ import torch.distributed as dist
 
 from smddp import communicators
 from torch_smddp import _start
+from torch_smddp._parallel import DistributedDataParallel
 from torch_smddp._process_group import ProcessGroupSmddp
 
-__all__ = ["ProcessGroupSmddp"]
+__all__ = ["DistributedDataParallel", "ProcessGroupSmddp"]
 
 
 def _create(options: Any, _: Any) -> ProcessGroupSmddp:

@@ -23,7 +23,12 @@ KERAS_RESNET50 = "keras_resnet50"
 HOSTS_BLOCK_SECONDS = 0.1
 
 # The levels of the peers that each of our implementations is compared with: those that do the same work.
-LEVELS: Dict[str, Tuple[str, ...]] = {"engine": ("C++",), "graph": ("graph", "torch"), "eager": ()}
+LEVELS: Dict[str, Tuple[str, ...]] = {
+    "engine": ("C++",),
+    "graph": ("graph", "torch"),
+    "eager": (),
+    "torch_smddp": ("torch",),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Suite:
 def suites(
     kinds: Sequence[str], ranks: Sequence[int], python_ranks: Sequence[int], quick: bool
 ) -> List[Suite]:
-    """Returns the suites of some kinds: "engine", "graph", "eager", "sets", "hosts".
+    """Returns the suites of some kinds: "engine", "graph", "eager", "torch", "sets", "hosts".
 
     Args:
         kinds: the kinds.
@@ -65,6 +70,11 @@ def suites(
     for kind in ("graph", "eager"):
         for n in python_ranks if kind in kinds else ():
             found.append(Suite(f"{kind}-{n}", f"TensorFlow, {kind}, {n} ranks", kind, n, sweep))
+    for n in python_ranks if "torch" in kinds else ():
+        found.append(Suite(f"torch-{n}", f"PyTorch, {n} ranks", "torch_smddp", n, sweep))
+        step = dataclasses.replace(sweep, sizes=(), gradient_set=KERAS_RESNET50)
+        title = f"{KERAS_RESNET50} in one step, PyTorch, {n} ranks"
+        found.append(Suite(f"{KERAS_RESNET50}-torch-{n}", title, "torch_smddp", n, step))
     names = [KERAS_RESNET50] if quick else gradient_sets()
     for name in names if "sets" in kinds else ():
         step = dataclasses.replace(sweep, sizes=(), gradient_set=name)

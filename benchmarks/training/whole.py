@@ -1,7 +1,7 @@
 """Whole training: images a second with all cores of the machine, by what a user would choose between.
 
 One process that uses all cores, and a rank for each core with one thread each, joined by tf_smddp, by Horovod
-over MPI, by MultiWorkerMirroredStrategy or by torch's DistributedDataParallel over Gloo. torch is another
+over MPI, by MultiWorkerMirroredStrategy or by DistributedDataParallel of torch. torch is another
 framework, whose layers have other speeds: so it is measured with one process, too, and a table compares the
 ranks with one process of the same framework.
 
@@ -70,6 +70,8 @@ WAYS = (
     Way("MultiWorkerMirroredStrategy", "multi_worker_mirrored", peer="multi_worker_mirrored"),
     Way("torch, one process", "torch_alone", "torch", "torch_gloo", joins=False),
     Way("torch DDP, Gloo", "torch_ddp", "torch", "torch_gloo"),
+    Way("torch DDP, smddp", "torch_ddp_smddp", "torch", "torch_smddp"),
+    Way("torch_smddp's DDP", "torch_smddp", "torch", "torch_smddp"),
     Way("torch, one process, `sparse=True`", "torch_alone_sparse", "torch", "torch_gloo", True, joins=False),
     Way("torch DDP, Gloo, `sparse=True`", "torch_ddp_sparse", "torch", "torch_gloo", True),
 )

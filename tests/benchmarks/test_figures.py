@@ -7,7 +7,7 @@ from driver.report import BEGIN, END, _results, insert, is_in_document
 from driver.summary import Claim, lowest
 from driver.tables import suite_table
 from peers.base import implementations
-from peers.torch_gloo import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_counts
+from peers.torch_distributed import BUCKET_BYTES, FIRST_BUCKET_BYTES, bucket_counts
 from training.steps import parse_variant
 from workloads.options import ELEMENT_BYTES, gradient_sets, read_shapes
 

@@ -189,15 +189,16 @@ class Keeper : public DeviceKeeper {
     });
   }
 
-  // One line for the job; or its end.
+  // One warning for the job; or its end.
   void LogHostWay(const MemoryKind& device, const std::string& reason) const {
     if (communicator_.config->nccl_required) {
       return communicator_.fail_job("SMDDP_NCCL=required, and NCCL is not used: " + reason);
     }
+    if (communicator_.rank() != RankId(0)) return;
     static std::once_flag logged;
     std::call_once(logged, [&] {
       communicator_.logger->Log(
-          communicator_.rank() == RankId(0) ? LogLevel::kWarning : LogLevel::kInfo,
+          LogLevel::kWarning,
           "tensors of " + device.name() + " are copied to the host's memory and reduced there: " + reason);
     });
   }

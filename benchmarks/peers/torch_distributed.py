@@ -1,7 +1,8 @@
-"""PyTorch with its Gloo backend: torch.distributed.all_reduce, in place.
+"""PyTorch with its Gloo backend, and with ours: torch.distributed.all_reduce, in place.
 
-A gradient set is reduced as DistributedDataParallel does it: the gradients are views into flat buckets, the
-first of 1 MB and the others of 25 MB, in the reverse order of the variables. All buckets are reduced at once.
+Gloo reduces a gradient set as torch's DistributedDataParallel does it: the gradients are views into flat
+buckets, the first of 1 MB and the others of 25 MB, in the reverse order of the variables. All buckets are
+reduced at once. Ours reduces it as torch_smddp's does: each gradient by itself, in one group.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, List, Optional, Sequence
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 from workloads.options import ELEMENT_BYTES, WorkOptions
 
 from peers import install
-from peers.base import BENCHMARKS, Implementation, Job
+from peers.base import BENCHMARKS, ROOT, Implementation, Job
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,15 +31,21 @@ BUCKET_BYTES = 25 << 20
 class TorchGloo(Implementation):
     """torch.distributed over Gloo."""
 
-    name, title, level = "torch_gloo", "torch gloo", "torch"
+    name, title, level, backend = "torch_gloo", "torch gloo", "torch", "gloo"
 
     def version(self) -> Optional[str]:
         return install.package_version("torch", "torch")
 
     def set_up(self) -> None:
         python = install.venv("torch", ["numpy"])
-        if self.version():
-            return
+        if not TorchGloo.version(self):
+            self._install_torch(python)
+        # setuptools would pack modules that were deleted since the last build.
+        shutil.rmtree(ROOT / "build", ignore_errors=True)
+        pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]
+        install.run([*pip, "--no-build-isolation", ROOT])
+
+    def _install_torch(self, python: pathlib.Path) -> None:
         # PyPI's torch installs gigabytes of CUDA. pip's configuration may name an index that has the CPU
         # build.
         found = subprocess.run(
@@ -48,14 +56,30 @@ class TorchGloo(Implementation):
         )
         cpu_builds = re.findall(r"[\d.]+\+cpu", found.stdout)
         wanted = f"torch=={cpu_builds[0]}" if cpu_builds else "torch>=2.4"
-        install.run([python, "-m", "pip", "install", "--quiet", wanted])
+        install.run([python, "-m", "pip", "install", "--quiet", wanted, "psutil", "setuptools", "wheel"])
 
     def job(self, ranks: int, options: WorkOptions, output: pathlib.Path) -> Job:
         launch = [sys.executable, str(BENCHMARKS / "peers" / "launch.py"), str(ranks)]
-        return Job([*launch, str(install.venv_python("torch")), *self.python_arguments(options, output)])
+        return Job(
+            [
+                *launch,
+                str(install.venv_python("torch")),
+                *self.python_arguments(options, output, self.backend),
+            ]
+        )
 
 
-IMPLEMENTATIONS = [TorchGloo()]
+class TorchSmddp(TorchGloo):
+    """torch.distributed over the engine."""
+
+    name, title, level, backend = "torch_smddp", "torch_smddp", "torch_smddp", "smddp"
+    ours = True
+
+    def version(self) -> Optional[str]:
+        return install.package_version("torch", "tf_smddp")
+
+
+IMPLEMENTATIONS = [TorchGloo(), TorchSmddp()]
 
 
 def bucket_counts(counts: Sequence[int]) -> List[List[int]]:
@@ -72,7 +96,7 @@ def bucket_counts(counts: Sequence[int]) -> List[List[int]]:
 
 
 def join(mode: str) -> Contestant:
-    """Joins the job, and returns this rank."""
+    """Joins the job over the backend `mode`, and returns this rank."""
     import math
 
     import numpy as np
@@ -80,7 +104,9 @@ def join(mode: str) -> Contestant:
     import torch.distributed as dist
     from workloads.contestant import Contestant, Trial, chain_length
 
-    dist.init_process_group("gloo")
+    if mode == "smddp":
+        import torch_smddp  # noqa: F401  (it registers the backend)
+    dist.init_process_group(mode)
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // dist.get_world_size()))
 
     class SweepTrial(Trial):
@@ -101,6 +127,9 @@ def join(mode: str) -> Contestant:
         def __init__(self, shapes: Sequence[Sequence[int]]) -> None:
             counts = [math.prod(shape) for shape in shapes]
             self._buckets = []
+            if mode == "smddp":
+                self._gradients = [torch.zeros(*shape) for shape in shapes]
+                return
             self._gradients = [torch.empty(0)] * len(counts)
             for indices in bucket_counts(counts):
                 bucket = torch.zeros(sum(counts[i] for i in indices))
@@ -109,6 +138,10 @@ def join(mode: str) -> Contestant:
                 self._buckets.append(bucket)
 
         def _reduce(self) -> None:
+            if mode == "smddp":
+                with dist._coalescing_manager():
+                    for gradient in self._gradients:
+                        dist.all_reduce(gradient)
             for work in [dist.all_reduce(bucket, async_op=True) for bucket in self._buckets]:
                 work.wait()
 
