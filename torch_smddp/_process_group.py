@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import functools
+import inspect
+import sys
 from typing import Any, Callable, List, Optional, Sequence
 
 import torch
@@ -32,6 +34,29 @@ _BITWISE = {
 _Finish = Optional[Callable[[], None]]
 
 
+def _outside_of_graphs(group: Any) -> Any:
+    """Keeps torch.compile() out of a class's methods, into which it cannot look."""
+
+    def hide(method: Callable[..., Any]) -> Callable[..., Any]:
+        hidden: List[Callable[..., Any]] = []
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if "torch._dynamo" not in sys.modules:  # its import takes seconds
+                return method(*args, **kwargs)
+            if not hidden:
+                hidden.append(torch.compiler.disable(method))
+            return hidden[0](*args, **kwargs)
+
+        return call
+
+    for name, method in list(vars(group).items()):
+        if inspect.isfunction(method) and (not name.startswith("_") or name.endswith("_base")):
+            setattr(group, name, hide(method))
+    return group
+
+
+@_outside_of_graphs
 class ProcessGroupSmddp(dist.ProcessGroup):
     """Ranks of the job as one of torch's process groups. torch.distributed calls its methods.
 
