@@ -73,7 +73,8 @@ def test_training_takes_no_more_memory_than_without_the_plugin(tmp_path):
         assert job.exit_code == 0, str(job)
         peaks[variant] = sum(report["peak"] for report in job.reports)
     for report in job.reports:
-        assert report["reduced"] == 10 * 4 * 9_000_000 * 4, str(job)
+        # The guards compare a few words of the first step.
+        assert 0 <= report["reduced"] - 10 * 4 * 9_000_000 * 4 < 1000, str(job)
         assert report["staged"] == 0, str(job)
     # It was 0.99 to 1.03. A copy of each gradient would make it 1.2.
     assert peaks["plugin"] <= 1.1 * peaks["stock"], peaks
