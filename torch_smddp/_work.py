@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import datetime
+import os
 import threading
 import time
 from typing import Any, Callable, Deque, Dict, Optional, Sequence, Set
@@ -14,6 +16,7 @@ import torch.distributed as dist
 from smddp import Operation
 
 _POLL_SECONDS = 0.001
+_CALLBACK_SECONDS = 5.0  # as long the end of the process waits for callbacks
 _IDLE_SECONDS = 10.0  # then a thread that sets futures ends
 
 
@@ -207,6 +210,7 @@ class Completions:
 
     def add(self, work: Work) -> None:
         """Has the work's future set when the work has ended."""
+        _untold.add(work)
         with self._changed:
             self._works.append(work)
             self._wake()
@@ -234,8 +238,21 @@ class Completions:
                 self._waits = False
                 self._wake()
             work.tell_future()
+            _untold.discard(work)
             with self._changed:
                 self._idle += 1
 
 
 _busy: Set[Completions] = set()  # those that keep works
+_untold: Set[Work] = set()  # those whose futures are not set, or whose callbacks run
+
+
+@atexit.register
+def _wait_for_callbacks() -> None:
+    """At the end of the process: a callback that Python's end meets in torch's C++ code aborts the process."""
+    deadline = time.monotonic() + _CALLBACK_SECONDS
+    while _untold and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+os.register_at_fork(after_in_child=_untold.clear)  # the threads are the parent's

@@ -1,4 +1,4 @@
-"""What torch does with a process group, on smddp and on Gloo: smddprun -np 2 python backend_job.py FOLDER.
+"""What torch does with a process group, on smddp and on Gloo: smddprun -np 2 python backend.py FOLDER.
 
 Each function here is run with a group of either backend, and returns tensors, which must be equal to the bit.
 Rank 0 writes FOLDER/results: a JSON object with "" for each function, or what was wrong.
