@@ -103,12 +103,13 @@ def movements(group):
         whole = tensor.new_empty(SIZE * 3, 2)
         dist.all_gather_into_tensor(whole, tensor, group=group)
         dist.broadcast(tensor, 0, group=group)
-        results += [*parts, whole, tensor]
-        got = [torch.empty_like(tensor) for _ in range(SIZE)] if RANK == 0 else None
-        dist.gather(numbers(3, 2, dtype=dtype), got, 0, group=group)
-        results += got or []
-        dist.scatter(tensor, [*whole.chunk(SIZE)] if RANK == 1 else None, 1, group=group)
-        results.append(tensor)
+        results += [*parts, whole, tensor.clone()]
+        if dtype in (torch.float32, torch.int64):  # Gloo has no others here
+            got = [torch.empty_like(tensor) for _ in range(SIZE)] if RANK == 0 else None
+            dist.gather(numbers(3, 2, dtype=dtype), got, 0, group=group)
+            results += got or []
+            dist.scatter(tensor, [*whole.chunk(SIZE)] if RANK == 1 else None, 1, group=group)
+            results.append(tensor)
     return results
 
 
