@@ -13,6 +13,8 @@ TF_VERSIONS := 2.15.1 2.21.0
 # The demo uses the one that is set up faster (34 against 87 s, measured on two cores) and imports faster.
 ONE_TF := $(firstword $(TF) 2.15.1)
 TEST_TF := $(or $(TF),$(TF_VERSIONS))
+TEST_TORCH := $(or $(TORCH),2.13.0)
+TEST_VERSIONS = $(TEST_TF:%=--tf=%) $(TEST_TORCH:%=--torch=%)
 NP ?= 2
 # TensorFlow's builds for GPUs, and the pretend GPU for each.
 GPU_ENVIRONMENTS = $(foreach tf,$(TEST_TF),.venv/gpu-$(tf)/.installed .venv/gpu-$(tf)/.pretend_gpu)
@@ -30,8 +32,8 @@ in_venv = PATH="$(CURDIR)/$(call venv_bin,$(ONE_TF)):$$PATH" TF_CPP_MIN_LOG_LEVE
 bench = TF_SMDDP_BENCH_PYTHON="$(CURDIR)/$(call venv_bin,$(ONE_TF))/python" .venv/bench/bin/python
 
 # What the installed package is made of.
-SOURCES := $(shell find kernels ops smddp tf_smddp smddprun smdistributed smddpcommon.py third_party \
-	BUILD WORKSPACE .bazelrc setup.py pyproject.toml README.md tools/run_bazel.py \
+SOURCES := $(shell find kernels ops smddp tf_smddp torch_smddp smddprun smdistributed *.py third_party \
+	BUILD WORKSPACE .bazelrc pyproject.toml README.md tools/run_bazel.py \
 	-type f ! -path '*/__pycache__/*' ! -name '_build_info.py' ! -name '*.so')
 
 # What the pretend GPU is made of.
@@ -42,7 +44,7 @@ help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
 	  while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 	@echo
-	@echo '  TF=2.15.1 or TF=2.21.0 chooses the TensorFlow, PYTHON=… the Python, NP=… the ranks of demo;'
+	@echo '  TF=2.15.1 or TF=2.21.0 chooses the TensorFlow, TORCH=2.13.0 the PyTorch, PYTHON=… the Python, NP=… the ranks of demo;'
 	@echo '  BENCH=… what bench measures (--help lists it), PEERS=… what bench-peers installs.'
 
 .PHONY: demo
@@ -54,15 +56,15 @@ quick: .venv/lint/.requirements .venv/tf-$(ONE_TF)/.installed  ## Before a commi
 	@$(PY) tools/run_tests.py --quick lint layering cpp spmd --tf=$(ONE_TF)
 
 # The Python environments are set up, and their tests run, beside the C++ tests.
-ALL_PARTS := set-up lint docs layering cpp asan tsan fuzz model jobs launchers spmd gpu overlap bench
+ALL_PARTS := set-up lint docs layering cpp asan tsan fuzz model jobs launchers spmd torch gpu overlap bench
 
 .PHONY: test
 test: .venv/lint/.requirements .venv/docs/.requirements launchers  ## What CI runs: every kind of test, and the lint (20 to 40 minutes)
-	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_TF:%=--tf=%)
+	@$(PY) tools/run_tests.py $(ALL_PARTS) $(TEST_VERSIONS)
 
 .PHONY: test-all
 test-all: .venv/lint/.requirements .venv/docs/.requirements launchers cluster clang  ## Every test in every variant (100 minutes)
-	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_TF:%=--tf=%)
+	@$(PY) tools/run_tests.py --all $(ALL_PARTS) $(TEST_VERSIONS)
 
 .PHONY: cpp-test
 cpp-test: .venv/lint/.requirements  ## Run the tests in C++ and C
@@ -87,6 +89,10 @@ model: .venv/lint/.requirements  ## Explore the model of the engine's protocol, 
 .PHONY: python-test
 python-test: launchers $(TEST_TF:%=.venv/tf-%/.installed)  ## Run the Python tests
 	@$(PY) tools/run_tests.py jobs launchers spmd overlap $(TEST_TF:%=--tf=%)
+
+.PHONY: torch-test
+torch-test: $(TEST_TORCH:%=.venv/torch-%/.installed)  ## Run the tests with PyTorch, without TensorFlow
+	@$(PY) tools/run_tests.py torch $(TEST_TORCH:%=--torch=%)
 
 .PHONY: gpu-test
 gpu-test: $(GPU_ENVIRONMENTS)  ## Run TensorFlow's GPU builds on a pretend GPU (downloads 1 GB)
@@ -188,6 +194,10 @@ launchers: system
 
 .venv/tf-%/.requirements: tools/requirements-test.txt tools/setup_venv.sh | system
 	@tools/setup_venv.sh tf-$*
+
+# PyTorch, without TensorFlow: the engine alone is built for it.
+.venv/torch-%/.requirements: tools/requirements-torch.txt tools/setup_venv.sh | system
+	@tools/setup_venv.sh torch-$*
 
 # The TensorFlow that has kernels for GPUs.
 .venv/gpu-%/.requirements: tools/requirements-test.txt tools/setup_venv.sh | system

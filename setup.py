@@ -184,7 +184,7 @@ class Wheel(bdist_wheel):
 setup(
     name="tf_smddp",
     version=VERSION,
-    description="Synchronous data parallelism for TensorFlow with the API of smdistributed.dataparallel",
+    description="Synchronous data parallelism for TensorFlow and PyTorch with the API of SMDDP",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="The tf_smddp authors",
@@ -196,12 +196,12 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
     packages=[
-        *find_packages(include=["smddp", "smddprun*", "tf_smddp*"]),
+        *find_packages(include=["smddp", "smddprun*", "tf_smddp*", "torch_smddp*"]),
         # `smdistributed` itself is a namespace, which other distributions share: it is no package of ours.
         *(f"smdistributed.{name}" for name in find_packages("smdistributed")),
     ],
-    py_modules=["smddpcommon"],
-    package_data={"smddp": ["py.typed"], "tf_smddp": ["py.typed"]},
+    py_modules=["smddpcommon", "torch_smddp_autoload"],
+    package_data={name: ["py.typed"] for name in ("smddp", "tf_smddp", "torch_smddp")},
     python_requires=">=3.9",
     setup_requires=[] if FOUND_TF or ENGINE_ALONE else [DEFAULT_TF],
     install_requires=[*([] if ENGINE_ALONE else [TF_REQUIREMENT]), "cloudpickle>=2.0", "psutil>=5.9"],
@@ -214,7 +214,8 @@ setup(
         "console_scripts": [
             "smddprun = smddprun.__main__:main",
             "smddpsinglenode = smddprun.__main__:single_node",
-        ]
+        ],
+        "torch.backends": ["smddp = torch_smddp_autoload:register"],
     },
     distclass=BinaryDistribution,
     cmdclass={"build": CleanBuild, "build_ext": BazelBuild, "bdist_wheel": Wheel},

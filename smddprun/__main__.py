@@ -65,7 +65,7 @@ def main(
         words = command.resolve(chosen.command, environ)
         several_hosts = _hosts_of(chosen)
         if not several_hosts and chosen.num_ranks is None and environment.outer_launcher(environ):
-            _replace_this_process(words, environ)
+            _replace_this_process(words, environment.with_torch_numbers(environ))
         options.refuse_nodes(chosen)
         notes = not chosen.quiet and not _is_another_try(supervised)
         if chosen.ignored and notes:
@@ -128,19 +128,26 @@ def _launch_on_hosts(
 
     `notes`: as in `_launch`.
     """
-    from smddprun import cores, gpus, mpi
+    from smddprun import cores, gpus, mpi, rendezvous
+    from smddprun.check import programs
 
     if len(dealt) == 1 and hosts.is_this_one(dealt[0]):
         return _launch(chosen._replace(num_ranks=dealt[0].slots), words, environ, notes)
     threads = chosen.threads_per_rank or cores.fair_share(cores.usable(), dealt[0].slots)
     job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
+    port = rendezvous.reserve_port()
+    port.set_inheritable(True)  # to MPI's launcher, which this process becomes
+    first = hosts.address_of(dealt[0])
+    job_environ = environment.with_torch_store(job_environ, first, port.getsockname()[1])
     job_environ = gpus.with_settings(environment.with_exports(job_environ, chosen.exports), dealt[0].slots)
     job_environ = mpi.with_ways_to_hosts(job_environ, chosen)
     try:
         program, family = mpi.find_launcher(job_environ)
     except mpi.LauncherError as error:
         return _fail(str(error), _CANNOT_START)
-    launch = mpi.launch_words(program, family, dealt, chosen, job_environ, words)
+    # There smddprun becomes the command, and gives it the numbers that MPI's launcher gives it.
+    rank_words = [*programs.words_of("smddprun.__main__"), "--", *words]
+    launch = mpi.launch_words(program, family, dealt, chosen, job_environ, rank_words)
     unknown = hosts.unknown(dealt) if notes else []
     if unknown:
         names = ",".join(unknown)
@@ -221,7 +228,14 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
     num_ranks = chosen.num_ranks or 1
     usable = cores.usable()
     threads = chosen.threads_per_rank or cores.fair_share(usable, num_ranks)
+    try:
+        port = rendezvous.reserve_port()
+    except OSError as error:
+        return _fail(
+            f"the launcher can't reserve a TCP port: {error.strerror}; look at `ulimit -n`", _CANNOT_START
+        )
     job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
+    job_environ = environment.with_torch_store(job_environ, "127.0.0.1", port.getsockname()[1])
     job_environ = environment.with_exports(job_environ, chosen.exports)  # -x overrides what is computed above
     job_environ = gpus.with_settings(job_environ, num_ranks)
     job_id = environment.new_job_id(environ, os.urandom(8).hex())

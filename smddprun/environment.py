@@ -14,20 +14,23 @@ JOB_ID = "SMDDP_JOB_ID"
 # Open MPI, so scripts that were written for it read OMPI_COMM_WORLD_LOCAL_RANK. Open MPI itself and mpi4py
 # take no rank from them (docs/launcher.md says what was tried).
 _PREFIXES = ("SMDDP", "OMPI_COMM_WORLD")
+_NUMBERS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+# And as torch's env:// calls them. Scripts for torch read LOCAL_RANK.
+_TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 # Math libraries and TensorFlow take the sizes of their thread pools from these variables, unless the program
 # sets them. For the last two this was checked in TensorFlow 2.15.1 and 2.21.0.
 _THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
-# The variables (rank, size) of each launcher. A launcher counts only if both are set, because conda
-# environments export some PMI_*. The last pair is our own: `smddprun` without -np inside a rank must not
-# start another job.
-_RANK_AND_SIZE = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+# The variables of each launcher: rank, size, local rank, local size. A launcher counts only if the first two
+# are set, because conda environments export some PMI_*. The last ones are our own: `smddprun` without -np
+# inside a rank must not start another job.
+_LAUNCHERS = (
+    tuple(f"OMPI_COMM_WORLD_{name}" for name in _NUMBERS),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    tuple(f"MV2_COMM_WORLD_{name}" for name in _NUMBERS),
     ("PMIX_RANK", "PMIX_NAMESPACE"),
-    ("SMDDP_RANK", "SMDDP_SIZE"),
+    tuple(f"SMDDP_{name}" for name in _NUMBERS),
 )
 
 
@@ -47,7 +50,7 @@ def places_on_this_host(num_ranks: int) -> list[Place]:
 
 def outer_launcher(environ: Mapping[str, str]) -> str | None:
     """Returns the variable that shows that a launcher started this process as a rank, or None."""
-    for rank, size in _RANK_AND_SIZE:
+    for rank, size, *_ in _LAUNCHERS:
         if environ.get(rank) and environ.get(size):
             return rank
     # SLURM_PROCID counts only in a step of several tasks. The shell of sbatch has it too, and is one process.
@@ -55,6 +58,30 @@ def outer_launcher(environ: Mapping[str, str]) -> str | None:
     if environ.get("SLURM_PROCID") and tasks.isdecimal() and int(tasks) > 1:
         return "SLURM_PROCID"
     return None
+
+
+def with_torch_numbers(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a rank of MPI's launcher, with its numbers as torch's scripts read them."""
+    for names in _LAUNCHERS:
+        values = [environ.get(name, "") for name in names]
+        if len(values) == len(_TORCH) and all(value.isdecimal() for value in values):
+            return {**environ, **dict(zip(_TORCH, values))}
+    return dict(environ)
+
+
+def with_torch_store(environ: Mapping[str, str], address: str, port: int) -> dict[str, str]:
+    """Returns the environment with the address at which rank 0 listens, if the script uses torch's env://.
+
+    The user's own MASTER_ADDR and MASTER_PORT count more than these. Those of a job in which the launcher is
+    a rank itself are not the user's own.
+    """
+    own = {name: environ[name] for name in ("MASTER_ADDR", "MASTER_PORT") if environ.get(name)}
+    if outer_launcher(environ) or environ.get("TORCHELASTIC_RUN_ID"):
+        own = {}
+    result = {**environ, "MASTER_ADDR": address, "MASTER_PORT": str(port), **own}
+    # torchrun sets it in its ranks: its agent listens there, not rank 0.
+    result.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+    return result
 
 
 def new_job_id(environ: Mapping[str, str], token: str) -> str:
@@ -97,11 +124,10 @@ def rank_environment(
     environ: Mapping[str, str], place: Place, rendezvous: str, job_id: str
 ) -> dict[str, str]:
     """Returns the complete environment of one rank."""
-    numbers = {"RANK": place.rank, "SIZE": place.size}
-    numbers |= {"LOCAL_RANK": place.local_rank, "LOCAL_SIZE": place.local_size}
+    names = [*([f"{prefix}_{name}" for name in _NUMBERS] for prefix in _PREFIXES), _TORCH]
     return {
         **environ,
-        **{f"{prefix}_{name}": str(number) for prefix in _PREFIXES for name, number in numbers.items()},
+        **{name: str(number) for each in names for name, number in zip(each, place)},
         "SMDDP_RENDEZVOUS": rendezvous,
         JOB_ID: job_id,
     }

@@ -1,4 +1,4 @@
-"""The hosts of a job, as `-H` and `--hostfile` name them. Pure, but for `is_this_one` and `unknown`."""
+"""The hosts of a job, as `-H` and `--hostfile` name them. Pure, but for what asks about this host."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from smddprun.options import MAX_RANKS, UsageError
 # Texts that ssh takes for a host and nothing else: a name or an address, with or without a user before it.
 _NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[?[0-9A-Fa-f:.%]+\]?)")
 _MOST_SHOWN = 80
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def _shown(text: str) -> str:
@@ -90,7 +91,13 @@ def _merged(hosts: Iterable[Host]) -> list[Host]:
 def is_this_one(host: Host) -> bool:
     """Whether the name is one of this host's."""
     own = socket.gethostname()
-    return host.name in {"localhost", "127.0.0.1", "::1", own, own.partition(".")[0]}
+    return host.name in {*_LOOPBACK, own, own.partition(".")[0]}
+
+
+def address_of(host: Host) -> str:
+    """Returns what the other hosts call this one: its name without a user's, and never localhost."""
+    name = host.name.rpartition("@")[2].strip("[]")
+    return socket.gethostname() if name in _LOOPBACK else name
 
 
 def unknown(hosts: Iterable[Host]) -> list[str]:

@@ -142,7 +142,7 @@ class Job:
             and _is_python(command[0])
             and not self._options.quiet
         ):
-            self.say("note: no rank has called tf_smddp.init(), so each has run on its own")
+            self.say("note: no rank has joined the job, by tf_smddp.init() or by torch's backend smddp")
         if outcome.exit_code == 0 and self._options.verbose:
             self.say(f"{self._num_ranks} ranks succeeded after {time.monotonic() - self._started_at:.1f} s")
         return outcome.exit_code

@@ -1,13 +1,15 @@
-"""The private directory of a job: in it the ranks of this host find each other, and the launcher's FIFO is.
+"""Where the ranks of a job find each other: a private directory, and a port for those that use torch.
 
-It is there until the job has ended, so nobody else can make one of its name. The engine removes the inner
-directory, where the ranks meet, as soon as all have.
+In the directory the ranks of this host meet, and the launcher's FIFO is. It is there until the job has ended,
+so nobody else can make one of its name. The engine removes the inner directory, where the ranks meet, as soon
+as all have.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Mapping
 
 # The path of a unix socket has at most 107 bytes. The engine creates a socket with a short name in the
@@ -82,6 +84,24 @@ def remove(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):
         raise RendezvousError(f"can't remove the directory {path}; see what is in it, and remove it by hand")
+
+
+def reserve_port() -> socket.socket:
+    """Returns a socket that keeps a free TCP port from all others, at any address, until it is closed.
+
+    Only a process that asks for this very port, with SO_REUSEADDR, may listen there: torch's store does so.
+    The kernel gives it to no other one meanwhile, also for connections. The socket does not listen.
+
+    Raises:
+      OSError: the system has no socket, or no port.
+    """
+    both = socket.has_dualstack_ipv6()
+    port = socket.socket(socket.AF_INET6 if both else socket.AF_INET)
+    if both:
+        port.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    port.bind(("", 0))
+    return port
 
 
 def _base(environ: Mapping[str, str]) -> tuple[str, str]:

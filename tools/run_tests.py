@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Runs parts of the test suite: tools/run_tests.py [--quick | --all] [--tf VERSION]... PART...
+"""Runs parts of the test suite: run_tests.py [--quick | --all] [--tf VERSION]... [--torch VERSION]... PART...
 
 Parts: set-up (the Python environments, and the package in them), lint, docs (the site, and what its pages
 quote and link to), layering (and the tests of tools/), cpp, asan, tsan, fuzz (with clang, and --all),
 model, jobs (whole jobs, which tests start), spmd (the suite that all ranks run), launchers (smddprun, and
-other launchers), gpu (TensorFlow's builds for GPUs, on a pretend one), overlap (how much of slow
-transfers is waited for), bench (some seconds of each benchmark, to show that they work). set-up and those
-that need its environments need --tf; without set-up, `make` has made them. docs/testing.md says what each
-part holds, and what only --all runs. Each part has a time limit, and a log in .cache/logs that is shown
-when the part fails; a part that ends without a report, or with an error that no report explains, counts
-as one failure.
+other launchers), torch (jobs with PyTorch), gpu (TensorFlow's builds for GPUs, on a pretend one), overlap
+(how much of slow transfers is waited for), bench (some seconds of each benchmark, to show that they work).
+set-up and those that need its environments need --tf, and torch needs --torch; without set-up, `make` has
+made them. docs/testing.md says what each part holds, and what only --all runs. Each part has a time limit,
+and a log in .cache/logs that is shown when the part fails; a part that ends without a report, or with an
+error that no report explains, counts as one failure.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from test_results import Result, print_failures, print_table, totals
 # A lane begins with parts of its own. Then both take what comes next of the shared parts, which need set-up.
 # cpp comes after set-up, which compiles the same files for the op library: it finds them in the cache.
 OWN = (("lint", "docs", "layering", "model", "asan", "tsan", "fuzz", "cpp"), ("set-up",))
-SHARED = ("jobs", "launchers", "spmd", "gpu", "bench")
+SHARED = ("jobs", "launchers", "spmd", "torch", "gpu", "bench")
 # Parts that measure times run alone, at the end.
 LAST = ("overlap",)
 
@@ -71,10 +71,13 @@ def main() -> int:
     level.add_argument("--quick", action="store_true", help="what `make quick` runs of each part")
     level.add_argument("--all", action="store_true", help="what `make test-all` runs of each part")
     parser.add_argument("--tf", action="append", default=[], help="a TensorFlow version")
+    parser.add_argument("--torch", action="append", default=[], help="a PyTorch version")
     parser.add_argument("part", nargs="+", choices=PARTS)
     arguments = parser.parse_args()
     if (NEED_TENSORFLOW | {"set-up"}) & set(arguments.part) and not arguments.tf:
         parser.error(f"the parts set-up, {', '.join(sorted(NEED_TENSORFLOW))} need --tf")
+    if "torch" in arguments.part and not arguments.torch:
+        parser.error("the part torch needs --torch")
 
     # Under nohup, or in a script's background, these are ignored, and so would they be in all ranks. Whoever
     # ends this ends what it has started.
@@ -83,7 +86,9 @@ def main() -> int:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     start = time.monotonic()
     shutil.rmtree(RESULTS, ignore_errors=True)
-    results = run_parts(arguments.part, Options(arguments.quick, arguments.all, arguments.tf))
+    results = run_parts(
+        arguments.part, Options(arguments.quick, arguments.all, arguments.tf, arguments.torch)
+    )
     if {"jobs", "spmd"} <= set(arguments.part) and len(arguments.tf) > 1:
         results += selected_nowhere(results)
     print_table(results, time.monotonic() - start)

@@ -1,14 +1,14 @@
 #!/bin/bash
 # Makes a virtual environment: setup_venv.sh tf-2.15.1 (TensorFlow and what the tests need), setup_venv.sh
-# gpu-2.15.1 (likewise, with the TensorFlow that has kernels for GPUs), setup_venv.sh lint, setup_venv.sh docs
-# (the site), setup_venv.sh bench (the driver of the benchmarks), setup_venv.sh openmpi (Open MPI 5, which
+# gpu-2.15.1 (likewise, with the TensorFlow that has kernels for GPUs), setup_venv.sh torch-2.13.0 (PyTorch
+# for CPUs, without TensorFlow), setup_venv.sh lint, setup_venv.sh docs (the site), setup_venv.sh bench (the driver of the benchmarks), setup_venv.sh openmpi (Open MPI 5, which
 # Debian 12 does not have), setup_venv.sh sagemaker-2.15.1 (SageMaker's training toolkit, on top of the
 # environment tf-2.15.1), setup_venv.sh s3-2.15.1 (a server for S3 and tensorflow-io, likewise).
 # Starts from nothing each time, so that an interrupted installation leaves nothing half done.
 set -eu
 cd "$(dirname "$0")/.."
 
-name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|lint|docs|bench|openmpi|sagemaker-VERSION|s3-VERSION}
+name=${1:?usage: setup_venv.sh tf-VERSION|gpu-VERSION|torch-VERSION|lint|docs|bench|openmpi|sagemaker-VERSION|s3-VERSION}
 venv=.venv/$name
 case $name in
   lint | docs | bench | openmpi)
@@ -24,6 +24,13 @@ case $name in
     packages=("$distribution==$version" -r tools/requirements-test.txt)
     # Legacy Keras, a package of its own from 2.16 on. It would bring the other distribution along.
     [ "$(printf '2.16\n%s\n' "$version" | sort -V | head -n 1)" != 2.16 ] || legacy_keras="tf_keras==${version%.*}.*"
+    ;;
+  torch-*)
+    python=$(tools/choose_python.sh any)
+    torch="torch==${name#*-}"
+    # PyPI's package for x86-64 is that for GPUs. pytorch.org has the other one, and so have some mirrors.
+    [ "$(uname -m)" != x86_64 ] || torch+=+cpu
+    packages=(-r tools/requirements-torch.txt)
     ;;
   sagemaker-* | s3-*)
     version=${name#*-}
@@ -52,4 +59,7 @@ own, below = pathlib.Path(sysconfig.get_path("purelib")), pathlib.Path(sys.argv[
 EOF
 "$venv/bin/python" -m pip install --quiet "${packages[@]}"
 [ -z "${legacy_keras:-}" ] || "$venv/bin/python" -m pip install --quiet --no-deps "$legacy_keras"
+# Without what it requires: that is in requirements-torch.txt, since the other wheel's are gigabytes.
+[ -z "${torch:-}" ] || "$venv/bin/python" -m pip install --quiet --no-deps "$torch" ||
+  "$venv/bin/python" -m pip install --no-deps --index-url https://download.pytorch.org/whl/cpu "$torch"
 touch "$venv/.requirements"

@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 import time
-from typing import Callable, Dict, List, NamedTuple
+from typing import Callable, Dict, List, NamedTuple, Sequence
 
 from docs_part import DOCS_BIN, build_site
 from lint_part import LINT_BIN, run_lint
@@ -34,6 +34,7 @@ PARTS = (
     "jobs",
     "spmd",
     "launchers",
+    "torch",
     "gpu",
     "overlap",
     "bench",
@@ -64,6 +65,7 @@ class Options(NamedTuple):
     quick: bool
     everything: bool
     tensorflows: List[str]
+    torches: Sequence[str] = ()
 
     @property
     def limit_s(self) -> int:
@@ -147,6 +149,7 @@ def run_set_up(options: Options) -> Result:
         # The only version that tensorflow-io, TensorFlow's client for S3, works with.
         environments += [f".venv/s3-{v}/.requirements" for v in options.tensorflows if v == "2.15.1"]
     environments += [f".venv/tf-{version}/.installed" for version in options.tensorflows]
+    environments += [f".venv/torch-{version}/.installed" for version in options.torches]
     for version in gpu_tensorflows(options):
         environments += [f".venv/gpu-{version}/{made}" for made in (".installed", ".pretend_gpu")]
     code = run(["make", "--no-print-directory", *environments], log, options.limit_s, cwd=ROOT, env=env)
@@ -251,6 +254,21 @@ def launchers(options: Options) -> List[Run]:
     return [
         functools.partial(run_pytest, folder, python, [*some, str(PYTHON_TESTS / folder)], options.limit_s)
         for folder in ("launcher", "launchers")
+    ]
+
+
+def torch(options: Options) -> List[Run]:
+    """Jobs with each PyTorch."""
+    some = selection("" if options.everything else "not long")
+    return [
+        functools.partial(
+            run_pytest,
+            f"torch-{version}",
+            venv_python(version, "torch"),
+            [*some, str(ROOT / "tests" / "torch")],
+            options.limit_s,
+        )
+        for version in options.torches
     ]
 
 
@@ -364,5 +382,12 @@ def runs_of(part: str, options: Options) -> List[Run]:
         ]
     if part == "set-up":
         return [functools.partial(run_set_up, options)]
-    parts = {"jobs": jobs, "spmd": spmd, "launchers": launchers, "gpu": gpu, "overlap": overlap}
+    parts = {
+        "jobs": jobs,
+        "spmd": spmd,
+        "launchers": launchers,
+        "torch": torch,
+        "gpu": gpu,
+        "overlap": overlap,
+    }
     return parts[part](options)

@@ -273,16 +273,22 @@ bool LacksItsRun(const Lookup& lookup, const Reading& reading) {
          reading.launch.run_id.empty() && NonEmpty(lookup, "SMDDP_JOB_ID") == nullptr;
 }
 
+// Returns whether torchrun's variables are those that smddprun sets beside Open MPI's.
+bool AreOurs(const Lookup& lookup, const Reading& reading, const Reading& unnamed) {
+  return reading.launch.launcher == kTorchrun.launcher && unnamed.complete &&
+         reading.launch.rank == unnamed.launch.rank && reading.launch.size == unnamed.launch.size &&
+         NonEmpty(lookup, "TORCHELASTIC_RUN_ID") == nullptr;
+}
+
 // Returns the error of a process that has only such variables.
 Status UnnamedRun(const Launch& launch) {
   return InvalidArgument(
       "OMPI_COMM_WORLD_RANK=" + std::to_string(launch.rank) +
       " and OMPI_COMM_WORLD_SIZE=" + std::to_string(launch.size) +
       " are set, but no variable that names the run, such as mpirun's PMIX_NAMESPACE. In a rank of smddprun, "
-      "which sets them too, remove OMPI_COMM_WORLD_* together with SMDDP_* from the environment of a process "
-      "that runs alone. Under mpirun, pass PMIX_NAMESPACE on, or set SMDDP_JOB_ID to a text that is the same "
-      "on "
-      "all ranks and new for each run");
+      "which sets them too, remove OMPI_COMM_WORLD_*, RANK and WORLD_SIZE together with SMDDP_* from the "
+      "environment of a process that runs alone. Under mpirun, pass PMIX_NAMESPACE on, or set SMDDP_JOB_ID "
+      "to a text that is the same on all ranks and new for each run");
 }
 
 // Chooses among the families, in the order that the header gives.
@@ -296,7 +302,7 @@ Status Choose(const Lookup& lookup, Reading* chosen) {
     if (!reading.complete) continue;
     if (LacksItsRun(lookup, reading)) {
       unnamed = reading;
-    } else {
+    } else if (!AreOurs(lookup, reading, unnamed)) {
       complete.push_back(reading);
     }
   }

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from marked_processes import kill, marked_processes
 
@@ -25,17 +25,28 @@ LIMIT_SECONDS = 180.0
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = "TF_SMDDP_TEST_JOB"
 # The variables by which this process may itself be part of a job.
-_OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MV2_", "SLURM_")
-_PREAMBLE = """
-import gc, json, os, sys, time
+_OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MV2_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
+# A process that is killed leaves the files of TensorFlow's AutoGraph; torch leaves folders at each end.
+_NOT_OURS = ("__autograph", "torchinductor_", "torchelastic_")
+_REPORT = """
+import json, os, sys, time
+
+def report(key, value):
+    rank = os.environ.get("SMDDP_RANK") or os.environ.get("RANK") or "0"
+    with open(f"{os.environ['TF_SMDDP_TEST_REPORTS']}/{rank}", "a") as file:
+        file.write(json.dumps([key, value]) + "\\n")
+"""
+TENSORFLOW = """
+import gc
 gc.disable()  # it takes a fifth of the time that importing TensorFlow takes
 import tensorflow as tf
 import tf_smddp as sdp
 gc.enable()
-
-def report(key, value):
-    with open(f"{os.environ['TF_SMDDP_TEST_REPORTS']}/{os.environ.get('SMDDP_RANK', '0')}", "a") as file:
-        file.write(json.dumps([key, value]) + "\\n")
+"""
+TORCH = """
+import torch
+import torch.distributed as dist
+import torch_smddp
 """
 
 
@@ -63,9 +74,10 @@ class RunningJob:
         num_ranks: int,
         script: str,
         *arguments: str,
-        launcher: bool = True,
+        launcher: Union[bool, Sequence[str]] = True,
         options: Sequence[str] = (),
         python: str = sys.executable,
+        preamble: str = TENSORFLOW,
     ):
         """Starts a job.
 
@@ -73,9 +85,10 @@ class RunningJob:
             num_ranks: how many ranks.
             script: Python text, run after the preamble; or the path of a file, run as it is.
             arguments: the script's.
-            launcher: False starts the script alone, without smddprun.
+            launcher: False starts the script alone, without smddprun. Or the words of another launcher.
             options: smddprun's own.
             python: what runs the launcher and the ranks.
+            preamble: what a script in Python text begins with.
         """
         # Short, as a socket's path must be.
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="job-", dir="/tmp"))
@@ -89,8 +102,9 @@ class RunningJob:
             path = pathlib.Path(script)
         else:
             path = self._folder / "script.py"
-            path.write_text(_PREAMBLE + script)
-        start = [python, "-m", "smddprun", "-np", str(num_ranks), *options] if launcher else []
+            path.write_text(_REPORT + preamble + script)
+        start = [python, "-m", "smddprun", "-np", str(num_ranks), *options] if launcher is True else []
+        start += [*launcher, python] if isinstance(launcher, (list, tuple)) else [python]
         environ = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER_JOB)}
         environ.update(
             {
@@ -105,7 +119,7 @@ class RunningJob:
         )
         with open(self._folder / "output", "wb") as output:
             self._process = subprocess.Popen(
-                [*start, python, str(path), *arguments],
+                [*start, str(path), *arguments],
                 cwd=self._folder,
                 env=environ,
                 stdin=subprocess.DEVNULL,
@@ -161,9 +175,8 @@ class RunningJob:
         deadline = time.monotonic() + 1.0
         while True:
             found = [f"process {pid}" for pid in marked_processes(_MARK, self._mark)]
-            # A process that is killed leaves the files of TensorFlow's AutoGraph; they are not ours.
-            files = [path for path in self._temporary.rglob("*") if not path.name.startswith("__autograph")]
-            found += [f"file {path}" for path in files]
+            files = [path.relative_to(self._temporary) for path in self._temporary.rglob("*")]
+            found += [f"file {path}" for path in files if not path.parts[0].startswith(_NOT_OURS)]
             with open("/proc/net/unix") as sockets:
                 found += [f"socket {line.split()[-1]}" for line in sockets if str(self._folder) in line]
             if not found or time.monotonic() > deadline:
@@ -175,14 +188,21 @@ def run_job(
     num_ranks: int,
     script: str,
     *arguments: str,
-    launcher: bool = True,
+    launcher: Union[bool, Sequence[str]] = True,
     options: Sequence[str] = (),
     seconds: float = LIMIT_SECONDS,
     python: str = sys.executable,
+    preamble: str = TENSORFLOW,
 ) -> Job:
     """Runs a job to its end (see RunningJob); fails if it takes longer, or leaves anything behind."""
     with RunningJob(
-        num_ranks, script, *arguments, launcher=launcher, options=options, python=python
+        num_ranks,
+        script,
+        *arguments,
+        launcher=launcher,
+        options=options,
+        python=python,
+        preamble=preamble,
     ) as running:
         job = running.finish(seconds)
         assert not job.leftovers, str(job)

@@ -1,4 +1,4 @@
-"""Each Python block of README.md and of the pages in docs/ compiles, and those that are programs run.
+"""Each Python block of README.md and of pages in docs/ compiles, and those that are programs run.
 
 A program is a block that begins with an import, imports one of our packages, and calls `init`. It runs as it
 stands, with two ranks, in an empty folder. All ranks must end well, and none may warn of what a reader should
@@ -14,7 +14,8 @@ import pytest
 import test_docs
 from harness import ROOT, RunningJob
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# tests/torch runs those of pytorch.md.
+PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "pytorch.md"})]
 # These run in each test run; the others in `make test-all`.
 SHORT = {"README.md 1", "quickstart.md 3"}
 # Estimators are in TensorFlow up to 2.15, which has Keras 2.
@@ -31,7 +32,7 @@ STRATEGY = "moving.md 5"
 LOST_ORDER, KEPT_ORDER = "lost-order.md 1", "lost-order.md 2"
 # A part of a script, behind what the script has before it.
 AFTER_INIT = "quickstart.md 5"
-# torch's program. The test environments have no torch.
+# torch's program, which tests/torch runs.
 NOT_RUN = {"moving.md 7"}
 
 # The variable of each worker; the launcher gives the number.

@@ -311,7 +311,7 @@ TEST(LaunchEnvironment, AnInnerLauncherOfSeveralCountsInsideAnOuterOfOne) {
   Expect(Both(Without(Slurm(1, 2), "SLURM_JOB_ID"), Torchrun(3, 4)), 3, 4);
 }
 
-// smddprun gives its ranks Open MPI's four variables, too.
+// smddprun gives its ranks Open MPI's four variables, and torchrun's, too.
 TEST(LaunchEnvironment, OpenMpisVariablesFromSmddprunAreNotALaunchOfOpenMpi) {
   const Environment copies = Without(OpenMpi(1, 2), "PMIX_NAMESPACE");
   const Launch rank = Expect(Both(Ours(1, 2), Both(copies, {{"SMDDP_JOB_ID", "id"}})), 1, 2);
@@ -323,7 +323,11 @@ TEST(LaunchEnvironment, OpenMpisVariablesFromSmddprunAreNotALaunchOfOpenMpi) {
   EXPECT_EQ(Expect(Both(copies, Slurm(0, 1)), 0, 1).launcher, "Slurm's srun");
   EXPECT_EQ(Expect(OpenMpi(0, 3), 0, 3).launcher, "Open MPI's mpirun");
   // Without one it would wait for a rank 0 that does not exist.
-  ExpectLaunchError(copies, "OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=2 are set, but no variable");
+  const Environment both_copies = Both(copies, Without(Torchrun(1, 2), "TORCHELASTIC_RUN_ID"));
+  for (const Environment& left : {copies, both_copies}) {
+    ExpectLaunchError(left, "OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=2 are set, but no variable");
+  }
+  EXPECT_EQ(Expect(Both(both_copies, Slurm(0, 1)), 0, 1).launcher, "Slurm's srun");
   Expect(Without(OpenMpi(0, 1), "PMIX_NAMESPACE"), 0, 1);
   // Where a wrapper passes on only the four, the user names the run.
   Expect(Both(copies, {{"SMDDP_JOB_ID", "mine"}}), 1, 2);

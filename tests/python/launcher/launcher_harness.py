@@ -54,6 +54,11 @@ _FOREIGN = (
     "TF_NUM_",
     "PYTHONUNBUFFERED",
     "TMPDIR",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_",
+    "MASTER_",
+    "TORCHELASTIC_",
 )
 
 

@@ -1,6 +1,7 @@
 """The environment of the ranks, and the recognition of an outer launcher."""
 
 import os
+import socket
 
 import pytest
 
@@ -27,6 +28,10 @@ def test_rank_environment():
         "OMPI_COMM_WORLD_SIZE": "8",
         "OMPI_COMM_WORLD_LOCAL_RANK": "1",
         "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+        "RANK": "5",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "4",
         "SMDDP_RENDEZVOUS": "/tmp/d",
         "SMDDP_JOB_ID": "id",
     }
@@ -82,6 +87,48 @@ def test_outer_launcher(environ, found):
     assert environment.outer_launcher(environ) == found
 
 
+OPEN_MPI = {f"OMPI_COMM_WORLD_{name}": "1" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
+
+
+@pytest.mark.parametrize(
+    "environ,numbers",
+    [
+        ({}, None),
+        (dict(zip(OPEN_MPI, ["5", "8", "1", "4"])), ["5", "8", "1", "4"]),
+        (
+            {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"},
+            ["5", "8", "1", "4"],
+        ),
+        ({"PMI_RANK": "5", "PMI_SIZE": "8"}, None),
+        ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "1"}, None),
+    ],
+)
+def test_the_numbers_of_mpis_launcher_under_torchs_names(environ, numbers):
+    torchs = dict(zip(["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"], numbers or []))
+    assert environment.with_torch_numbers({"A": "1", **environ}) == {"A": "1", **environ, **torchs}
+
+
+@pytest.mark.parametrize(
+    "environ,store",
+    [
+        ({}, ("h", "9")),
+        ({"MASTER_ADDR": "a"}, ("a", "9")),
+        ({"MASTER_PORT": "8"}, ("h", "8")),
+        ({"MASTER_ADDR": "", "MASTER_PORT": "8"}, ("h", "8")),
+        # Those of the job in which the launcher is a rank.
+        ({"MASTER_ADDR": "a", "MASTER_PORT": "8", **OPEN_MPI}, ("h", "9")),
+        (
+            {"MASTER_PORT": "8", "TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_USE_AGENT_STORE": "True"},
+            ("h", "9"),
+        ),
+    ],
+)
+def test_where_torchs_ranks_meet(environ, store):
+    result = environment.with_torch_store(environ, "h", 9)
+    assert (result["MASTER_ADDR"], result["MASTER_PORT"]) == store
+    assert "TORCHELASTIC_USE_AGENT_STORE" not in result
+
+
 def test_job_ids_of_nested_jobs():
     outer = environment.new_job_id({}, "aa")
     inner = environment.new_job_id({"SMDDP_JOB_ID": outer}, "bb")
@@ -131,6 +178,27 @@ def test_rendezvous_directory(tmp_path):
     rendezvous.remove(str(path))
     assert not path.exists()
     rendezvous.remove(str(path))
+
+
+def test_a_reserved_port_is_for_who_asks_for_it():
+    with rendezvous.reserve_port() as port, socket.socket() as store, socket.socket() as other:
+        number = port.getsockname()[1]
+        with pytest.raises(ConnectionRefusedError):
+            other.connect(("127.0.0.1", number))
+        other.bind(("", 0))
+        assert other.getsockname()[1] != number
+        store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        store.bind(("", number))
+        store.listen()
+
+
+def test_each_job_and_each_start_has_a_port_of_its_own(launcher):
+    script = 'echo "$MASTER_ADDR $MASTER_PORT"; exit 1'
+    jobs = [launcher.start("--max-restarts", 1, "-np", 1, "bash", "-c", script) for _ in range(2)]
+    lines = [line for job in jobs for line in job.finish().lines]
+    assert len(lines) == 4 and len(set(lines)) >= 3, lines  # a later start may get an earlier one's
+    assert all(line.startswith("127.0.0.1 ") for line in lines), lines
+    assert launcher.run("-np", 1, "-x", "MASTER_PORT=7", "bash", "-c", script).lines == ["127.0.0.1 7"]
 
 
 def test_ranks_see_the_contract(launcher):

@@ -1,6 +1,7 @@
 """The hosts of a job, and the words that start their ranks through MPI's launcher."""
 
 import os
+import socket
 
 import pytest
 from hypothesis import given
@@ -79,6 +80,15 @@ def test_a_hostfile_with_a_mistake(line):
 def test_an_empty_hostfile():
     with pytest.raises(options.UsageError, match="'f' names no host"):
         hosts.parse_file("f", ["# nobody"])
+
+
+def test_what_other_hosts_call_a_host():
+    assert [hosts.address_of(Host(name, 1)) for name in ("a", "me@a.b", "[fe80::1]")] == [
+        "a",
+        "a.b",
+        "fe80::1",
+    ]
+    assert hosts.address_of(Host("localhost", 1)) == socket.gethostname()
 
 
 def test_the_first_hosts_are_filled_first():

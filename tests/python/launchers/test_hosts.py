@@ -109,6 +109,11 @@ def test_digits(bench, kind, counts):
     assert "weights        equal to the bit on all ranks" in ended.output, ended.output
 
 
+WHO_FOR_TORCH = (
+    'echo "torch: $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT"; exec "$@"'
+)
+
+
 @pytest.mark.parametrize(
     "family, option",
     [
@@ -124,12 +129,20 @@ def test_smddprun(bench, family, option):
     hostfile.write_text("h0 slots=2\nh1 slots=1\n")
     words = [sys.executable, "-m", "smddprun", option, "h0:2,h1:1" if option == "-H" else hostfile]
     words += ["-p", "2222", "-i", "/the/key", "--network-interfaces", "eth0"]
-    words += ["--no-tag-output", sys.executable, bench.who, "smddprun"]
+    words += ["--no-tag-output", "bash", "-c", WHO_FOR_TORCH, "bash", sys.executable, bench.who, "smddprun"]
     with VirtualHosts(2) as hosts:
         found = agent_variables(family, hosts)
         changes = {"PATH": path, **{name: found[name] for name in found if not name.endswith(INTERFACES)}}
-        check_who(bench.run(*hosts.on("h0", words), **changes), "smddprun", 3)
+        ended = bench.run(*hosts.on("h0", words), **changes)
+        check_who(ended, "smddprun", 3)
         calls = hosts.agent_calls()
+    *places, port = zip(*(line.split()[1:] for line in ended.lines("torch: ")), strict=True)
+    assert list(zip(*places, strict=True)) == [
+        ("0", "3", "0", "2", "h0"),
+        ("1", "3", "1", "2", "h0"),
+        ("2", "3", "0", "1", "h0"),
+    ], ended.output
+    assert len(set(port)) == 1 and int(port[0]) > 1024, ended.output
     to_h1 = [call for call in calls if "h1" in call]
     assert to_h1 and all("-p 2222 -i /the/key" in call for call in to_h1), calls
 

@@ -50,12 +50,12 @@ def test_a_rank_that_is_killed_while_it_waits_leaves_nothing_that_disturbs(bench
     check_who(bench.run(*mpi_launchers.mpich("-np", "2"), sys.executable, bench.who, "next"), "next")
 
 
-# It executes its arguments in rank 0, without SMDDP_*. smddprun also sets Open MPI's variables, for scripts
-# that read them.
+# It executes its arguments in rank 0, without SMDDP_*. smddprun also sets the variables of Open MPI and of
+# torchrun, for scripts that read them.
 NESTED = """
 unset ${!SMDDP_@}
 [ "$OMPI_COMM_WORLD_RANK" = 0 ] || exit 0
-if [ "$1" = alone ]; then unset ${!OMPI_COMM_WORLD_@}; fi
+if [ "$1" = alone ]; then unset ${!OMPI_COMM_WORLD_@} RANK WORLD_SIZE; fi
 shift
 exec "$@"
 """
@@ -89,4 +89,4 @@ def test_a_process_alone_inside_a_rank_of_smddprun(bench):
     check_who(bench.run(*smddprun("alone", *words)), "one", 1)
     ended = bench.run(*smddprun("", *words))
     assert ended.code == 1
-    assert "remove OMPI_COMM_WORLD_* together with SMDDP_*" in ended.output, ended.output
+    assert "remove OMPI_COMM_WORLD_*, RANK and WORLD_SIZE together with SMDDP_*" in ended.output, ended.output
