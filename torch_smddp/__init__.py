@@ -27,7 +27,7 @@ def _create(options: Any, _: Any) -> ProcessGroupSmddp:
     if not ranks:  # the first group
         _start.join(options.store, options.group_rank, options.group_size)
         ranks = list(range(options.group_size))
-    return ProcessGroupSmddp(communicators.WORLD, options.group_rank, ranks)
+    return ProcessGroupSmddp(communicators.WORLD, options.group_rank, ranks, options.store, options.timeout)
 
 
 if "SMDDP" not in dist.Backend._plugins:
