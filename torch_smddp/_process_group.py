@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import inspect
@@ -10,6 +11,7 @@ from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 
 from smddp import Collective, ReduceOp, Request, communicators, draw_ticket
 from torch_smddp._messages import ANY, Messages
@@ -66,6 +68,7 @@ class ProcessGroupSmddp(dist.ProcessGroup):
     Attributes:
         communicator: the engine's number of the group.
         ranks: the members: their ranks in the job, ascending.
+        timeout: for which its collectives wait, in seconds; 0 is SMDDP_STALL_TIMEOUT.
     """
 
     def __init__(
@@ -78,13 +81,15 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             rank: this process's index among the members.
             ranks: the members' ranks in the job, ascending.
             store: torch's, for send() and recv().
-            timeout: of send() and recv().
+            timeout: how long a collective or a message waits for other members; torch's default stands for
+                SMDDP_STALL_TIMEOUT.
         """
         super().__init__(rank, len(ranks))
         self.communicator, self.ranks = communicator, list(ranks)
         self._index, self._members = rank, len(ranks)
         self._completions = Completions()
         self._messages = Messages(store, rank, len(ranks), timeout)
+        self.timeout = 0.0 if timeout == default_pg_timeout else timeout.total_seconds()
         self._group_name = self._group_desc = ""
         self._coalesced: Optional[List[Any]] = None  # started since _start_coalescing()
 
@@ -128,8 +133,12 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 
     def shutdown(self) -> None:
-        """Ends nothing but messages: the engine leaves the job at the end of the process."""
+        """Ends the group. Collective of its members; that of all ranks stays until the end of the process."""
         self._messages.close()
+        if self.communicator != communicators.WORLD:
+            # A member that has left the job already is no failure now.
+            with contextlib.suppress(RuntimeError):
+                communicators.remove_communicator(self.communicator)
 
     def abort(self) -> None:
         """Fails what is pending in the group, on all members."""
@@ -190,7 +199,9 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             )
             staged.append(into)
             kept.append(numbers)
-        return self._run(requests, opts, outputs if result is None else result, _copies(staged, outputs), keep=kept)
+        return self._run(
+            requests, opts, outputs if result is None else result, _copies(staged, outputs), keep=kept
+        )
 
     def reduce_scatter(
         self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None
@@ -253,7 +264,9 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             )
             staged.append(into)
             kept.append(content)
-        return self._run(requests, opts, outputs if result is None else result, _copies(staged, outputs), keep=kept)
+        return self._run(
+            requests, opts, outputs if result is None else result, _copies(staged, outputs), keep=kept
+        )
 
     def allgather(
         self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None
@@ -499,6 +512,8 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             finish: what is left to do when they have ended; None: nothing.
             keep: what must live until they have ended.
         """
+        for request in requests:
+            request.timeout = self.timeout
         try:
             if len(requests) == 1 and not getattr(opts, "asyncOp", True):
                 requests[0].run()

@@ -132,7 +132,7 @@ def test_two_threads_with_two_groups(run_job):
 
 
 def test_a_rank_dies_in_training(run_job):
-    """torch's DDP waits for futures in C++, where an error must be one, too."""
+    """Torch's DDP waits for futures in C++, where an error must be one, too."""
     script = """
     module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     module(torch.ones(2, 4)).sum().backward()

@@ -39,7 +39,9 @@ ONLY_KNOWN_BACKENDS = (
 )
 
 
-def run_tests(backend: str, ranks: int, tests: Sequence[str] = (), log: Optional[pathlib.Path] = None) -> Dict[str, str]:
+def run_tests(
+    backend: str, ranks: int, tests: Sequence[str] = (), log: Optional[pathlib.Path] = None
+) -> Dict[str, str]:
     """Runs tests, or all, in jobs of so many ranks.
 
     Args:
@@ -56,7 +58,12 @@ def run_tests(backend: str, ranks: int, tests: Sequence[str] = (), log: Optional
     while left:
         with tempfile.TemporaryDirectory(prefix="torch-suite-") as folder:
             command = [sys.executable, "-m", "smddprun", "-np", str(ranks), sys.executable, __file__]
-            environment = {**os.environ, "BACKEND": backend, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
+            environment = {
+                **os.environ,
+                "BACKEND": backend,
+                "WORLD_SIZE": str(ranks),
+                "MASTER_ADDR": "127.0.0.1",
+            }
             names = pathlib.Path(folder) / "tests"
             names.write_text("\n".join(left))
             with open(log or os.devnull, "ab") as output:
@@ -179,7 +186,9 @@ def compare(ranks: int, tests: Sequence[str] = (), log: Optional[pathlib.Path] =
     for backend in ("gloo", "smddp"):
         found[backend] = run_tests(backend, ranks, tests, log and log / f"{backend}-{ranks}")
         counts = collections.Counter(found[backend].values())
-        print(f"{ranks} ranks, {backend}: " + ", ".join(f"{counts[each]} {each}" for each in counts), flush=True)
+        print(
+            f"{ranks} ranks, {backend}: " + ", ".join(f"{counts[each]} {each}" for each in counts), flush=True
+        )
     listed = known(ranks)
     wrong = []
     for test, outcome in found["smddp"].items():

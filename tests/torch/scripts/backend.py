@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
 import traceback
 import warnings
 
@@ -212,10 +211,16 @@ def functional_collectives(group):
     def several(tensor):
         total = functional.all_reduce(tensor, "sum", group)
         whole = functional.all_gather_tensor(total * 2, 0, group)
-        return functional.reduce_scatter_tensor(whole, "sum", 0, group), functional.broadcast(tensor, 0, group)
+        return functional.reduce_scatter_tensor(whole, "sum", 0, group), functional.broadcast(
+            tensor, 0, group
+        )
 
     compiled = torch.compile(several, backend="aot_eager", fullgraph=True)
-    return [*several(tensor), *compiled(tensor), *functional.all_reduce_coalesced([tensor, tensor + 1], "sum", group)]
+    return [
+        *several(tensor),
+        *compiled(tensor),
+        *functional.all_reduce_coalesced([tensor, tensor + 1], "sum", group),
+    ]
 
 
 # ---- Training ----
@@ -355,7 +360,11 @@ def main():
     faulthandler.dump_traceback_later(LIMIT_S, exit=True)
     dist.init_process_group("smddp", f"file://{FOLDER}/store", rank=RANK, world_size=SIZE)
     groups = {"smddp": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
-    found = {name: compare(function, groups) for name, function in CHECKS.items() if name in (sys.argv[2:] or CHECKS)}
+    found = {
+        name: compare(function, groups)
+        for name, function in CHECKS.items()
+        if name in (sys.argv[2:] or CHECKS)
+    }
     (FOLDER / f"results-{RANK}").write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
