@@ -66,7 +66,7 @@ class Messages:
         message = Message(tensor)
         with self._lock:
             if self._gloo is None:
-                self._gloo = self._make_gloo()
+                self._gloo = self._make_gloo()  # type: ignore[no-untyped-call]
             if peer not in self._queues:
                 self._queues[peer] = queue.SimpleQueue()
                 threading.Thread(target=_hand_over, args=(self._queues[peer],), daemon=True).start()

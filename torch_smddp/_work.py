@@ -249,7 +249,7 @@ _untold: Set[Work] = set()  # those whose futures are not set, or whose callback
 
 @atexit.register
 def _wait_for_callbacks() -> None:
-    """At the end of the process: a callback that Python's end meets in torch's C++ code aborts the process."""
+    """At the end of the process: a callback that is in torch's C++ code then would abort it."""
     deadline = time.monotonic() + _CALLBACK_SECONDS
     while _untold and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)

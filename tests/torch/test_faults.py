@@ -1,4 +1,4 @@
-"""What goes wrong around a process group: errors, times that are over, threads, processes that fork or end."""
+"""Faults around a process group: errors, times that are over, threads, processes that fork or end."""
 
 import textwrap
 
