@@ -127,6 +127,7 @@ class Reducer:
             communicator=self._group.communicator,
             ticket=(0, index, 0),
             name=name,
+            timeout=self._group.timeout,
         )
 
     def _watch(self, index: int, slot: _Slot) -> Any:
