@@ -31,8 +31,29 @@ def create_communicator(ranks: Sequence[int]) -> int:
     return number.value
 
 
+def create_communicator_among(ranks: Sequence[int], key: int) -> int:
+    """Makes a communicator by its members alone, and returns its number, which is the same on all of them.
+
+    Collective of the members, with the same arguments. Ranks that make several with each other make them in
+    the same order, or in threads of their own.
+
+    Args:
+        ranks: its members: ranks of the job, each once, in any order; this rank is one of them.
+        key: a number below 8388608 that no other communicator of the job has had, such as one that counts up
+            in a store of the program's.
+
+    Raises:
+        RuntimeError: a rank does not exist, or this one is no member; the key is too large, or was used on
+            this rank; the ranks disagree; or there is no room for one more.
+    """
+    number = ctypes.c_uint32()
+    array = (ctypes.c_int * len(ranks))(*ranks)
+    check_in_thread(engine().smddp_create_communicator_among, array, len(ranks), key, ctypes.byref(number))
+    return number.value
+
+
 def remove_communicator(communicator: int) -> None:
-    """Ends a communicator. Collective of all ranks of the job, members or not.
+    """Ends a communicator. Collective of those who have made it: all ranks of the job, or its members.
 
     Raises:
         RuntimeError: it is `WORLD`, there is none of this number, or something is pending in it.

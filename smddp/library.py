@@ -32,6 +32,7 @@ _ARGUMENTS: Dict[str, List[Any]] = {
     "local_rank": [],
     "local_size": [],
     "create_communicator": [POINTER(c_int), c_int, POINTER(c_uint32)],
+    "create_communicator_among": [POINTER(c_int), c_int, c_uint64, POINTER(c_uint32)],
     "remove_communicator": [c_uint32],
     "communicator_rank": [c_uint32],
     "communicator_size": [c_uint32],

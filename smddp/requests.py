@@ -131,9 +131,9 @@ class Request(ctypes.Structure):
     The memory of the buffers is the engine's from `submit`, `run` or `start` on, until the request has ended.
     The caller keeps it alive. A request may be used again when it has ended.
 
-    The members must agree in all but addresses, rooms, `label`, the rows of an allgather and an all-to-all,
-    and `splits`. The n-th request of a communicator on one rank meets the n-th one on each other rank. With
-    `ticket`, requests meet by their index in a group instead, and may be submitted in any order.
+    The members must agree in all but addresses, rooms, `label`, `timeout`, the rows of an allgather and an
+    all-to-all, and `splits`. The n-th request of a communicator on one rank meets the n-th one on each other
+    rank. With `ticket`, requests meet by their index in a group instead, and may be submitted in any order.
     """
 
     _fields_ = (
@@ -160,6 +160,7 @@ class Request(ctypes.Structure):
         ("group_size", ctypes.c_uint32),
         ("label", ctypes.c_char_p),
         ("name", ctypes.c_char_p),
+        ("timeout", ctypes.c_double),
     )
 
     def __init__(
@@ -178,6 +179,7 @@ class Request(ctypes.Structure):
         ticket: Optional[Tuple[int, int, int]] = None,
         label: str = "",
         name: str = "",
+        timeout: float = 0,
     ):
         """Describes a request. Fields that are no arguments here (such as factors) can be set afterwards.
 
@@ -197,6 +199,9 @@ class Request(ctypes.Structure):
                 number of requests in it.
             label: the tensor's name for messages.
             name: the tensor's name, which is compared: those of different names are an error.
+            timeout: in seconds. If the request has waited so long for other ranks, the job ends with an error
+                that names them. 0 is SMDDP_STALL_TIMEOUT, for which ranks count as late only while they make
+                no progress. It has no effect if SMDDP_STALL_WARNING and SMDDP_STALL_TIMEOUT are both 0.
         """
         super().__init__()
         engine().smddp_request_init(ctypes.byref(self), ctypes.sizeof(self))
@@ -214,6 +219,7 @@ class Request(ctypes.Structure):
         if ticket is not None:
             self.ticket, self.group_index, self.group_size = ticket
         self.label, self.name = label.encode() or None, name.encode() or None
+        self.timeout = timeout
 
     def submit(self, done: Callable[[Optional[RuntimeError]], None]) -> None:
         """Submits the request, and does not wait for it.

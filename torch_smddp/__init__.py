@@ -23,11 +23,14 @@ __all__ = ["DistributedDataParallel", "ProcessGroupSmddp"]
 
 def _create(options: Any, _: Any) -> ProcessGroupSmddp:
     """Makes a process group for torch: the members alone call this."""
+    rank, store = options.group_rank, options.store
     ranks = list(options.global_ranks_in_group)
-    if not ranks:  # the first group
-        _start.join(options.store, options.group_rank, options.group_size)
-        ranks = list(range(options.group_size))
-    return ProcessGroupSmddp(communicators.WORLD, options.group_rank, ranks)
+    if ranks:
+        communicator = _start.make_communicator(ranks, rank, store)
+    else:  # the first group
+        _start.join(store, rank, options.group_size)
+        communicator, ranks = communicators.WORLD, list(range(options.group_size))
+    return ProcessGroupSmddp(communicator, rank, ranks, store, options.timeout)
 
 
 if "SMDDP" not in dist.Backend._plugins:

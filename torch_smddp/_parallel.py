@@ -1,30 +1,49 @@
-"""DistributedDataParallel of our own: each gradient is a request, and the engine combines small ones."""
+"""DistributedDataParallel of our own, without buckets."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-import itertools
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils import _pytree as pytree
 
-from smddp import Collective, Operation, ReduceOp, Request, communicators, draw_ticket
+from smddp import communicators
+from torch_smddp._gradients import Reducer
+from torch_smddp._module_state import broadcast, compare, describe
 from torch_smddp._process_group import ProcessGroupSmddp
-from torch_smddp._tensors import DTYPES, as_bytes, buffer_of
+from torch_smddp._tensors import as_numbers, check_dense
 
 
 class DistributedDataParallel(torch.nn.Module):
-    """Trains copies of a module on all ranks, as torch.nn.parallel.DistributedDataParallel does.
+    """Trains a module on all ranks: the gradients of each backward pass are averaged over them.
 
-    Each gradient is averaged over the ranks as soon as the backward pass has made it, beside the rest of that
-    pass. The pass ends when all gradients are averages. The engine packs small ones; there are no buckets.
+        model = torch_smddp.DistributedDataParallel(model)
+        loss = loss_function(model(images), labels)
+        loss.backward()  # waits for the gradients' averages
+        optimizer.step()
 
-    At the construction all ranks must have parameters and buffers of the same names, shapes and dtypes. Their
-    values become those of the group's first rank.
+    It is used as torch.nn.parallel.DistributedDataParallel, and gives the same numbers. These are different:
+
+    - There are no buckets: each gradient is reduced where it lies, as soon as it is there.
+    - Each backward pass is reduced, also the second one after one forward pass (retain_graph).
+    - An exception in the backward pass of one rank is an error on the others, which names the rank.
+
+    Collective: all ranks of the process group make it, with equal modules, which then get the values of the
+    group's first rank. They call it, and run backward passes, in the same order.
+
+    Attributes:
+        module: the module.
+        process_group: of the ranks.
+        device_ids, output_device: as given; None for modules on a CPU or on several devices.
+        device: of the first parameter.
+        broadcast_buffers, find_unused_parameters, gradient_as_bucket_view, static_graph, dim: as given.
+        require_backward_grad_sync: whether the gradients of the next forward passes are averaged; see
+            `no_sync`.
+        parameters_to_ignore: the names of parameters and buffers that are left alone.
     """
 
     def __init__(
@@ -32,98 +51,232 @@ class DistributedDataParallel(torch.nn.Module):
         module: torch.nn.Module,
         device_ids: Optional[Sequence[Any]] = None,
         output_device: Any = None,
+        *,
         dim: int = 0,
-        broadcast_buffers: bool = True,
+        broadcast_buffers: Optional[bool] = None,
         init_sync: bool = True,
-        process_group: Optional[ProcessGroupSmddp] = None,
+        process_group: Optional[dist.ProcessGroup] = None,
         bucket_cap_mb: Optional[float] = None,
         find_unused_parameters: bool = False,
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = False,
         static_graph: bool = False,
+        delay_all_reduce_named_params: Optional[Sequence[Tuple[str, torch.Tensor]]] = None,
+        param_to_hook_all_reduce: Optional[torch.Tensor] = None,
+        mixed_precision: Any = None,
+        device_mesh: Any = None,
+        skip_all_reduce_unused_params: bool = False,
+        bucket_cap_mb_list: Optional[Sequence[float]] = None,
+        batched_grad_copy: bool = False,
+        forward_sync_buffers: Optional[bool] = None,
     ):
-        """Wraps a module. Collective of the group's members.
+        """Compares the ranks' modules, and gives all the values of the group's first rank.
 
         Args:
-            module: its parameters are on one device.
-            device_ids: None, or the one device to which inputs are moved.
-            output_device: where the output is; the device of the module.
-            dim: ignored, as torch does with one device.
-            broadcast_buffers: whether each forward pass begins with the buffers of the group's first rank.
-            init_sync: whether the ranks compare and equalize the module now.
-            process_group: a group of the backend smddp; None: that of all ranks.
-            bucket_cap_mb: ignored, since there are no buckets; SMDDP_BUCKET_CAP_BYTES bounds what is packed.
-            find_unused_parameters: look at each output for parameters that it does not depend on; they
-                count as zeros. A parameter that no rank has used keeps its gradient.
-            check_reduction: ignored, as torch does.
-            gradient_as_bucket_view: ignored: gradients are reduced where they lie.
-            static_graph: each backward pass makes the gradients of the first one, some of them in several
-                parts, as with reentrant checkpoints.
+            module: has at least one parameter that requires a gradient. It must not get or lose parameters
+                afterwards, nor may frozen ones be made to require gradients.
+            device_ids: None, or the one GPU on which the module is; inputs are moved there.
+            output_device: None, or the same GPU.
+            dim: is kept as an attribute.
+            broadcast_buffers: whether the buffers of the group's first rank replace the others' here and
+                before forward passes. None is True.
+            init_sync: whether modules are compared, and values broadcast, here.
+            process_group: of the backend "smddp"; None is the default group.
+            bucket_cap_mb: has no effect: the engine combines gradients (SMDDP_BUCKET_CAP_BYTES is the limit).
+            find_unused_parameters: whether a backward pass may leave parameters out. Those count as zeros
+                on this rank; where all ranks leave one out, its gradient stays as it is.
+            check_reduction: has no effect.
+            gradient_as_bucket_view: has no effect: there are no buckets from which gradients are copied.
+            static_graph: whether each backward pass is as the first one. Parameters may then be left out, or
+                be used several times under checkpoint(..., use_reentrant=True).
+            delay_all_reduce_named_params: has no effect on parameters of the module; others are refused.
+            param_to_hook_all_reduce: goes with it.
+            mixed_precision: is refused.
+            device_mesh: of one dimension, in place of `process_group`.
+            skip_all_reduce_unused_params: has no effect.
+            bucket_cap_mb_list: has no effect.
+            batched_grad_copy: has no effect.
+            forward_sync_buffers: whether buffers are broadcast before forward passes; it goes before
+                `broadcast_buffers`, and always broadcasts them here.
 
         Raises:
-            RuntimeError: no process group of the backend smddp, or the ranks have different modules (the text
-                has both sides).
-            ValueError: no parameter has requires_grad, or there are several devices.
+            RuntimeError: torch.distributed is not initialized, nothing requires a gradient, the ranks'
+                modules differ, or a rank is gone; the text says which.
+            TypeError, ValueError: an argument, or a parameter's type or device, is not supported.
         """
         super().__init__()
-        group = dist.group.WORLD if process_group is None else process_group
-        if not isinstance(group, ProcessGroupSmddp):
-            raise RuntimeError(
-                "torch_smddp.DistributedDataParallel needs a process group of the backend smddp, but got "
-                f"{group!r}. Call torch.distributed.init_process_group(backend='smddp') first"
-            )
-        self.module, self.process_group, self.dim = module, group, dim
-        self.device_ids = None if not device_ids else list(device_ids)
-        self.output_device = output_device
-        self.broadcast_buffers, self.static_graph = broadcast_buffers, static_graph
-        self.find_unused_parameters = find_unused_parameters and not static_graph
-        self.gradient_as_bucket_view = gradient_as_bucket_view
-        self.require_backward_grad_sync = True
-        self._names = [name for name, each in module.named_parameters() if each.requires_grad]
-        self._trained = [each for each in module.parameters() if each.requires_grad]
-        if not self._trained:
-            raise ValueError("DistributedDataParallel: no parameter of the module has requires_grad=True")
-        devices = {each.device for each in module.parameters()}
-        if len(devices) > 1 or len(self.device_ids or [0]) > 1:
+        if mixed_precision is not None:
             raise ValueError(
-                f"DistributedDataParallel takes a module on one device, but its parameters are on "
-                f"{sorted(map(str, devices))} and device_ids is {device_ids}; start one rank for each device"
+                "mixed_precision is not supported; use torch.autocast in the forward pass, or torch's own "
+                'torch.nn.parallel.DistributedDataParallel on the backend "smddp"'
             )
-        self.device = devices.pop()
-        embeddings = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-        sparse = {
-            id(each.weight) for each in module.modules() if isinstance(each, embeddings) and each.sparse
-        }
-        self._dense = [i for i, each in enumerate(self._trained) if id(each) not in sparse]
-        self._places = {index: place for place, index in enumerate(self._dense)}  # in the group of requests
+        self.process_group = _group_of(process_group, device_mesh)
+        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.module, self.dim = module, dim
+        trained = self._check_parameters(delay_all_reduce_named_params or ())
+        self.device = trained[0][1].device
+        self.device_type = self.device.type
+        self.device_ids, self.output_device = _devices(device_ids, output_device, trained)
+        self.is_multi_device_module = len({each.device for _, each in trained}) > 1
+        self.forward_sync_buffers = next(
+            (each for each in (forward_sync_buffers, broadcast_buffers) if each is not None), True
+        )
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
+        self._joins: Optional[bool] = None  # in join(): throw_on_early_termination
+        self._number = 0
         if init_sync:
-            self._compare()
-            self._broadcast([*module.parameters(), *module.buffers()])
-        count = len(self._trained)
-        self._armed = self._sync_buffers = False
-        self._join_divisor: Optional[int] = None  # in join(); 0 is the number of ranks that still train
-        self._step = _Step(count)
-        self._unused: Set[int] = set()  # parameters that the output does not depend on
-        self._ever_used = [True] * count
-        self._times = [-1] * count  # of a static graph: how often each gradient comes; -1 is not known yet
-        for index, each in enumerate(self._trained):
-            each.register_post_accumulate_grad_hook(functools.partial(self._on_gradient, index))
+            buffers = self._named_buffers() if broadcast_buffers is not False or forward_sync_buffers else []
+            descriptions = [describe("parameter", *each) for each in self._named_parameters()]
+            self._number = compare(
+                [*descriptions, *(describe("buffer", *each) for each in buffers)], self.process_group
+            )
+            self._broadcast_state(self.process_group.ranks[0], [each for _, each in buffers])
+        self._make_reducer()
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """Whether buffers are broadcast before forward passes."""
+        return self.forward_sync_buffers
+
+    def _named_parameters(self) -> List[Tuple[str, torch.Tensor]]:
+        return [each for each in self.module.named_parameters() if each[0] not in self.parameters_to_ignore]
+
+    def _named_buffers(self) -> List[Tuple[str, torch.Tensor]]:
+        return [each for each in self.module.named_buffers() if each[0] not in self.parameters_to_ignore]
+
+    def _check_parameters(self, delayed: Sequence[Any]) -> List[Tuple[str, torch.Tensor]]:
+        """Returns the parameters that require gradients."""
+        parameters = self._named_parameters()
+        for name, each in parameters:
+            if isinstance(each, torch.nn.parameter.UninitializedParameter):
+                raise RuntimeError(f"the parameter {name!r} has no shape yet; run a forward pass first")
+            if hasattr(each, "_in_backward_optimizers"):
+                raise ValueError(
+                    f"the parameter {name!r} has an optimizer that runs in the backward pass, and would use "
+                    "gradients before they are averaged; use one after the backward pass"
+                )
+            if hasattr(each, "__tensor_flatten__"):
+                raise TypeError(
+                    f"the parameter {name!r} is a {type(each).__name__}, but dense parameters are supported "
+                    'alone; use fully_shard() or torch\'s own DistributedDataParallel on the backend "smddp"'
+                )
+            check_dense(each)
+        own = {id(each) for _, each in parameters}
+        for name, each in delayed:
+            if id(each) not in own:
+                raise ValueError(
+                    f"delay_all_reduce_named_params has {name!r}, which is no parameter of the module; make "
+                    "it one, or reduce its gradient with torch.distributed.all_reduce()"
+                )
+        trained = [(name, each) for name, each in parameters if each.requires_grad]
+        if not trained:
+            raise RuntimeError(
+                "DistributedDataParallel is not needed for a module without parameters that require a "
+                "gradient; call the module itself"
+            )
+        for _, each in trained:
+            as_numbers(each.detach()[:0] if each.dim() else each.detach())
+        return trained
+
+    def _make_reducer(self) -> None:
+        parameters = self._named_parameters()
+        self._frozen = [(name, each) for name, each in parameters if not each.requires_grad]
+        sparse = {
+            id(each.weight)
+            for each in self.module.modules()
+            if isinstance(each, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and each.sparse
+        }
+        self._reducer = Reducer(
+            self.process_group,
+            [(name, each) for name, each in parameters if each.requires_grad],
+            sparse,
+            f"{type(self.module).__name__} (number {self._number})",
+            self.find_unused_parameters,
+            self.static_graph,
+        )
+
+    def _broadcast_state(self, root: int, buffers: Sequence[torch.Tensor]) -> None:
+        broadcast([*(each for _, each in self._named_parameters()), *buffers], root, self.process_group)
+
+    # ---- Forward passes ----
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Calls the module."""
-        self._before_forward()
-        if self.device_ids:
-            inputs, kwargs = tree_map(self._moved, (inputs, kwargs))
-        return self._after_forward(self.module(*inputs, **kwargs))
+        """Calls the module; before that, buffers are broadcast. Collective if there are any.
+
+        Raises:
+            RuntimeError: the backward pass before has not reached all parameters; the text names them.
+            torch.distributed.DistBackendError: a rank is gone, or has failed.
+        """
+        inputs, kwargs = self._before_forward(inputs, kwargs)
+        output = self.module(*inputs, **kwargs)
+        if self.find_unused_parameters or self.static_graph:
+            self._watch_outputs(output)
+        return output
+
+    # Dynamo does not look into these.
+    @torch._disable_dynamo
+    def _before_forward(self, inputs: Any, kwargs: Any) -> Tuple[Any, Any]:
+        syncs = torch.is_grad_enabled() and self.require_backward_grad_sync
+        if syncs:
+            self._check_reducer()
+        if torch.is_grad_enabled():
+            self._reducer.is_active = self.require_backward_grad_sync
+        if self._joins:
+            self._check_nobody_has_ended()
+        if self.require_forward_param_sync and self.forward_sync_buffers:
+            buffers = [each for _, each in self._named_buffers()]
+            if buffers:
+                broadcast(buffers, self._root(), self.process_group)
+        self.require_forward_param_sync = syncs
+        if not self.device_ids:
+            return inputs, kwargs
+        place = torch.device(self.device_type, self.device_ids[0])
+        return pytree.tree_map_only(torch.Tensor, functools.partial(_move, place), (inputs, kwargs))
+
+    def _check_reducer(self) -> None:
+        if self._reducer.was_replaced:
+            raise RuntimeError(
+                "another DistributedDataParallel was made for parameters of this module; use that one alone"
+            )
+        self._reducer.check_all_came()
+        for name, each in self._frozen:
+            if each.requires_grad:
+                raise RuntimeError(
+                    f"the parameter {name!r} was frozen when the module was wrapped, and requires a gradient "
+                    "now, which would not be averaged; wrap the module again: DistributedDataParallel(module)"
+                )
+
+    def _root(self) -> int:
+        """Returns the rank whose buffers all get; in join() one that has not ended. Collective there."""
+        if self._joins is None:
+            return self.process_group.ranks[0]
+        number = torch.tensor([self.process_group.ranks[self.process_group.rank()]])
+        dist.all_reduce(number, dist.ReduceOp.MAX, self.process_group)
+        return int(number)
+
+    @torch._disable_dynamo
+    def _watch_outputs(self, output: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
+        for each in _tensors_in(output):
+            if each.requires_grad:
+                each.register_hook(self._reducer.begin)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients of forward passes in here stay on this rank, and add up until one outside."""
+        """Gradients of forward passes in this block stay this rank's own, and add up.
+
+        The next backward pass of a forward pass outside of it averages the sums.
+        """
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
         finally:
             self.require_backward_grad_sync = before
+
+    # ---- Ranks with different numbers of batches ----
 
     @contextlib.contextmanager
     def join(
@@ -132,319 +285,156 @@ class DistributedDataParallel(torch.nn.Module):
         enable: bool = True,
         throw_on_early_termination: bool = False,
     ) -> Iterator[None]:
-        """For ranks with different numbers of batches: those without more leave the collectives of the rest.
+        """A block that ranks may end at different times, because they have different numbers of batches.
 
-        At the end all ranks have the parameters and buffers of the one that was last. In here, forward passes
-        do not broadcast buffers.
+        A rank that comes to its end waits there for the others. Their collectives in the process group are
+        without it meanwhile, be they of this module or not. When all are there, they get the parameters and
+        buffers of the rank that was the last. An exception in the block is an error on the other ranks.
 
         Args:
-            divide_by_initial_world_size: gradients are sums divided by the number of all ranks; else by that
-                of those which still train.
+            divide_by_initial_world_size: whether sums are divided by the number of all ranks, so that each
+                batch counts the same; else by that of the ranks which still train.
             enable: False does nothing.
-            throw_on_early_termination: is refused.
+            throw_on_early_termination: whether all ranks get an error as soon as one has come to its end.
 
         Raises:
-            NotImplementedError: `throw_on_early_termination`.
+            RuntimeError: as `throw_on_early_termination` says; or a rank has ended in another way.
+            NotImplementedError: a gradient is sparse.
         """
-        if throw_on_early_termination:
-            raise NotImplementedError(
-                "DistributedDataParallel.join(throw_on_early_termination=True) is not there; let torch's "
-                'DistributedDataParallel over the backend "smddp" do it'
-            )
         if not enable:
             yield
             return
-        group = self.process_group
-        self._join_divisor = group.size() if divide_by_initial_world_size else 0
+        if self._reducer.has_sparse:
+            raise NotImplementedError(
+                "join() does not support the gradients of Embedding(sparse=True); use dense gradients, or "
+                "the same number of batches on all ranks"
+            )
+        self._joins = throw_on_early_termination
+        self._reducer.divide_by(self.process_group.size() if divide_by_initial_world_size else None)
         try:
             yield
-            last = communicators.leave_and_return([group.communicator])
+            if throw_on_early_termination:
+                self._check_all_have_ended()
         finally:
-            self._join_divisor = None
-        self._broadcast([*self.module.parameters(), *self.module.buffers()], root=last)
+            self._joins = None
+            self._reducer.divide_by(None)
+        last = communicators.leave_and_return([self.process_group.communicator])
+        buffers = self._named_buffers() if self.forward_sync_buffers else []
+        self._broadcast_state(last, [each for _, each in buffers])
 
-    def register_comm_hook(self, state: Any, hook: Any) -> NoReturn:
-        """Is refused: hooks work on buckets.
+    def _count(self, goes_on: bool) -> int:
+        """Returns how many ranks go on. Collective."""
+        number = torch.tensor([int(goes_on)])
+        dist.all_reduce(number, group=self.process_group)
+        return int(number)
+
+    def _check_nobody_has_ended(self) -> None:
+        if self._count(goes_on=True) < self.process_group.size():
+            raise RuntimeError(
+                "another rank has come to the end of its data: join(throw_on_early_termination=True)"
+            )
+
+    def _check_all_have_ended(self) -> None:
+        if self._count(goes_on=False) > 0:
+            rank = self.process_group.ranks[self.process_group.rank()]
+            raise RuntimeError(
+                f"rank {rank} has come to the end of its data before others: "
+                "join(throw_on_early_termination=True)"
+            )
+
+    def join_hook(self, **_: Any) -> NoReturn:
+        """Is refused: torch.distributed.algorithms.Join would call collectives that nobody answers."""
+        raise NotImplementedError(
+            "torch.distributed.algorithms.Join does not support this DistributedDataParallel; use "
+            'model.join(), or torch.nn.parallel.DistributedDataParallel on the backend "smddp"'
+        )
+
+    # ---- The rest of torch's interface ----
+
+    def register_comm_hook(self, state: Any, hook: Callable[..., Any]) -> NoReturn:
+        """Is refused: there are no buckets that a hook could reduce."""
+        raise NotImplementedError(
+            "this DistributedDataParallel has no buckets, and so no communication hooks; use "
+            'torch.nn.parallel.DistributedDataParallel on the backend "smddp", which has them'
+        )
+
+    def _set_static_graph(self) -> None:
+        """As static_graph=True, for older scripts; before the first forward pass."""
+        self.static_graph = self._reducer.is_static = True
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """What torch.save() and copy.deepcopy() take along.
 
         Raises:
-            NotImplementedError: always.
+            RuntimeError: the process group is not the default one, which alone a copy could find again.
         """
-        raise NotImplementedError(
-            "torch_smddp.DistributedDataParallel has no buckets, and so no register_comm_hook(); use "
-            'torch.nn.parallel.DistributedDataParallel over the backend "smddp"'
+        if self.process_group is not dist.group.WORLD:
+            raise RuntimeError(
+                "a DistributedDataParallel can be copied and saved with the default process group only; copy "
+                "or save model.module, or model.state_dict()"
+            )
+        left_out = ("process_group", "_reducer", "_frozen")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        """Makes the copy reduce its own gradients, in the default process group."""
+        super().__setstate__(state)
+        self.process_group = _group_of(None, None)
+        self._make_reducer()
+
+
+def _group_of(group: Optional[dist.ProcessGroup], mesh: Any) -> ProcessGroupSmddp:
+    if group is not None and mesh is not None:
+        raise ValueError("give either process_group or device_mesh, not both")
+    if mesh is not None:
+        if mesh.ndim != 1:
+            raise ValueError(f"device_mesh must have one dimension, but has {mesh.ndim}: {mesh}")
+        group = mesh.get_group(mesh_dim=0)
+    if group is None:
+        if not dist.is_initialized():
+            raise RuntimeError(
+                "there is no process group yet; call torch.distributed.init_process_group("
+                'backend="smddp") before DistributedDataParallel'
+            )
+        group = dist.group.WORLD
+    if not isinstance(group, ProcessGroupSmddp):
+        raise ValueError(
+            f"the process group must be of the backend smddp, and this rank a member; it is {group!r}"
         )
+    return group
 
-    # ---- Before and after the forward pass ----
 
-    @torch._disable_dynamo
-    def _before_forward(self) -> None:
-        if self._step.gradients:
-            missing = [name for i, name in enumerate(self._names) if i not in self._step.gradients]
-            self._fail(
-                f"the last backward pass has made no gradient for {', '.join(missing[:10])}"
-                f"{', …' if len(missing) > 10 else ''}, so the step is not whole. The loss must use all "
-                "parameters, or give DistributedDataParallel(find_unused_parameters=True)"
-            )
-        if self.broadcast_buffers and self._sync_buffers and self._join_divisor is None:
-            self._broadcast(list(self.module.buffers()))
-
-    @torch._disable_dynamo
-    def _after_forward(self, output: Any) -> Any:
-        self._armed = self._sync_buffers = torch.is_grad_enabled() and self.require_backward_grad_sync
-        if not self._armed:
-            return output
-        if self.find_unused_parameters:
-            used = _parameters_under(output)
-            self._unused = {i for i, each in enumerate(self._trained) if id(each) not in used}
-        if self.static_graph and self._times[0] < 0:
-            leaves, structure = tree_flatten(output)
-            at = [i for i, t in enumerate(leaves) if isinstance(t, torch.Tensor) and t.requires_grad]
-            for i, each in zip(at, _Sink.apply(self._learn, *(leaves[i] for i in at))):
-                leaves[i] = each
-            return tree_unflatten(leaves, structure)
-        return output
-
-    def _moved(self, value: Any) -> Any:
-        return value.to(self.device, non_blocking=True) if isinstance(value, torch.Tensor) else value
-
-    # ---- In the backward pass ----
-
-    def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
-        """Called when a gradient has been added to parameter.grad."""
-        if not self._armed:
-            return
-        step = self._step
-        step.times[index] += 1
-        if self.static_graph:
-            # In the first pass, _learn takes all gradients at its end.
-            if step.times[index] == self._times[index]:
-                self._take(index)
-            return
-        if index in step.gradients:
-            self._fail(
-                f"the gradient of {self._names[index]} came twice in one backward pass, as when several "
-                "reentrant checkpoints use it, or several losses of one forward pass do. Use "
-                "checkpoint(use_reentrant=False), add the losses, or give "
-                "DistributedDataParallel(static_graph=True)"
-            )
-        self._take(index)
-
-    def _take(self, index: int) -> None:
-        """Starts the reduction of a gradient that is whole now."""
-        step, group = self._step, self.process_group
-        if step.ticket is None:
-            step.ticket = draw_ticket(group.communicator)
-            if self.find_unused_parameters:
-                used = [i not in self._unused for i in range(len(self._names))]
-                step.used = torch.tensor(used, device=self.device)
-                self._start(len(self._dense), "used parameters", step.used, ReduceOp.MAX)
-            for each in sorted(self._unused):
-                self._take(each)
-        parameter = self._trained[index]
-        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        if index not in self._places:
-            step.gradients[index] = gradient
-        else:
-            if gradient.layout != torch.strided:
-                self._fail(
-                    f"the gradient of {self._names[index]} has the layout {gradient.layout}, but is of no "
-                    "embedding with sparse=True; make it dense"
-                )
-            # The order in memory is that of the parameter, which is the same on all ranks.
-            if gradient.stride() != parameter.stride() or not _is_dense(gradient):
-                gradient = torch.empty_like(parameter).copy_(gradient)
-            step.gradients[index] = gradient
-            flat = gradient.as_strided((gradient.numel(),), (1,))
-            divisor = self._join_divisor
-            op = ReduceOp.SUM if divisor else ReduceOp.AVERAGE
-            self._start(self._places[index], self._names[index], flat, op, 1.0 / (divisor or 1))
-        if len(step.gradients) == len(self._names):
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
-
-    def _start(self, place: int, name: str, flat: torch.Tensor, op: ReduceOp, postscale: float = 1.0) -> None:
-        step = self._step
-        assert step.ticket is not None
-        request = Request(
-            Collective.ALLREDUCE,
-            DTYPES[flat.dtype],
-            flat.shape,
-            op=op,
-            communicator=self.process_group.communicator,
-            output=buffer_of(flat),
-            ticket=(step.ticket, place, len(self._dense) + self.find_unused_parameters),
-            label=name,
+def _devices(ids: Any, output: Any, parameters: Sequence[Tuple[str, torch.Tensor]]) -> Tuple[Any, Any]:
+    """Returns torch's attributes device_ids and output_device."""
+    devices = {each.device for _, each in parameters}
+    if len({each.type for each in devices}) > 1:
+        raise ValueError(f"the parameters must be on one type of devices, but are on {_names(devices)}")
+    if ids is not None and len(ids) > 1:
+        raise ValueError(f"device_ids must be None or have one device, but are {ids}")
+    if not ids and output is None:
+        return None, None
+    (device, *others) = devices
+    if others or device.type == "cpu":
+        raise ValueError(
+            "device_ids and output_device must be left out for modules on a CPU or on several devices; they "
+            f"are {ids} and {output}, and the module is on {_names(devices)}"
         )
-        request.postscale = postscale
-        step.operations.append(request.start())
-
-    def _finish(self) -> None:
-        """Waits for the reductions; at the end of the backward pass in which the last gradient came."""
-        step, self._step = self._step, _Step(len(self._names))
-        _wait(step.operations)
-        used = self._ever_used if step.used is None else step.used.tolist()
-        for index, gradient in sorted(step.gradients.items()):
-            parameter = self._trained[index]
-            if not used[index]:
-                continue
-            if index not in self._places:
-                self._reduce_sparse(gradient)
-            if parameter.grad is None:
-                parameter.grad = gradient
-            elif parameter.grad is not gradient:
-                parameter.grad.copy_(gradient)
-
-    def _reduce_sparse(self, gradient: torch.Tensor) -> None:
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.AVG if self._join_divisor is None else dist.ReduceOp.SUM
-        self.process_group.allreduce([gradient], options).wait()
-
-    def _learn(self) -> None:
-        """At the end of the first backward pass of a static graph: notes how often each gradient came."""
-        times, group = self._step.times, self.process_group
-        ever = torch.tensor(times, device=self.device)
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.MAX
-        group.allreduce([ever], options).wait()
-        self._ever_used = [each > 0 for each in ever.tolist()]
-        self._unused = {i for i, each in enumerate(times) if each == 0}
-        self._times = times
-        for index, each in enumerate(times):
-            if each:
-                self._take(index)
-
-    def _fail(self, text: str) -> NoReturn:
-        """Ends the step on all ranks with an error."""
-        step, self._step = self._step, _Step(len(self._names))
-        if not all(each.test() for each in step.operations):  # else another rank has ended the step
-            communicators.fail(self.process_group.communicator, text)
-        with contextlib.suppress(RuntimeError):  # that error
-            _wait(step.operations)
-        raise RuntimeError(f"DistributedDataParallel: {text}")
-
-    # ---- At the construction ----
-
-    def _compare(self) -> None:
-        """Raises an error with both sides if the ranks have different modules."""
-        own = [
-            (kind, name, tuple(each.shape), str(each.dtype), each.stride(), each.requires_grad)
-            for kind, all_of_kind in (
-                ("parameter", self.module.named_parameters()),
-                ("buffer", self.module.named_buffers()),
-            )
-            for name, each in all_of_kind
-        ]
-        everyone: List[Any] = [None] * self.process_group.size()
-        dist.all_gather_object(everyone, own, group=self.process_group)
-        for other, theirs in zip(self.process_group.ranks, everyone):
-            for a, b in itertools.zip_longest(everyone[0], theirs):
-                if a != b:
-                    raise RuntimeError(
-                        "DistributedDataParallel: the ranks have different modules: rank "
-                        f"{self.process_group.ranks[0]} has {_described(a)}, and rank {other} has "
-                        f"{_described(b)}. Build the same module on all ranks"
-                    )
-
-    def _broadcast(self, tensors: Sequence[torch.Tensor], root: Optional[int] = None) -> None:
-        """Replaces the tensors by those of the rank `root` of the job; None: the group's first one."""
-        group = self.process_group
-        tensors = [each.detach() for each in tensors]
-        contents = [as_bytes(each) for each in tensors]
-        if not contents:
-            return
-        ticket = draw_ticket(group.communicator)
-        operations = [
-            Request(
-                Collective.BROADCAST,
-                DTYPES[each.dtype],
-                (each.numel(),),
-                root=group.ranks[0] if root is None else root,
-                communicator=group.communicator,
-                output=buffer_of(each),
-                ticket=(ticket, i, len(contents)),
-            ).start()
-            for i, each in enumerate(contents)
-        ]
-        _wait(operations)
-        for tensor, content in zip(tensors, contents):
-            if tensor.data_ptr() != content.data_ptr():
-                tensor.copy_(content.view(tensor.dtype).view(tensor.shape))
+    index = [torch.device(device.type, each) if isinstance(each, int) else torch.device(each) for each in ids]
+    return [each.index for each in index], index[0].index if output is None else output
 
 
-class _Step:
-    """What one backward pass, or several of one forward pass, have brought so far."""
-
-    def __init__(self, num_parameters: int):
-        self.times = [0] * num_parameters  # how often each gradient came
-        self.ticket: Optional[int] = None  # of the group of requests
-        self.gradients: Dict[int, torch.Tensor] = {}  # that are being reduced
-        self.operations: List[Operation] = []
-        self.used: Optional[torch.Tensor] = None  # whether a rank has used each parameter
+def _names(devices: Set[torch.device]) -> str:
+    return ", ".join(sorted(map(str, devices)))
 
 
-class _Sink(torch.autograd.Function):
-    """Calls a function at the end of a backward pass, and passes tensors and gradients on."""
-
-    @staticmethod
-    def forward(ctx: Any, at_end: Any, *tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-        """Returns the tensors."""
-        ctx.set_materialize_grads(False)
-        ctx.at_end = at_end
-        return tuple(each.view_as(each) for each in tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        """Returns the gradients."""
-        # This is the first node of the pass, so the callback is not of a reentrant checkpoint in it.
-        torch.autograd.Variable._execution_engine.queue_callback(ctx.at_end)
-        return (None, *gradients)
+def _move(place: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(place, non_blocking=True)
 
 
-def _wait(operations: Sequence[Operation]) -> None:
-    """Waits for the end of all, since they use memory; raises the first error."""
-    first = None
-    for each in operations:
-        try:
-            each.wait()
-        except RuntimeError as error:
-            first = first or error
-    if first is not None:
-        raise dist.DistBackendError(str(first))
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    return torch.ops.aten.is_non_overlapping_and_dense(tensor)
-
-
-def _described(entry: Any) -> str:
-    if entry is None:
-        return "no more"
-    kind, name, shape, dtype, strides, trained = entry
-    return f"the {kind} {name}: {shape} of {dtype}, strides {strides}, requires_grad={trained}"
-
-
-def _leaves(value: Any) -> List[torch.Tensor]:
-    """Returns the tensors in a module's output."""
-    found: List[torch.Tensor] = []
-    for each in tree_leaves(value):
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    for each in pytree.tree_leaves(value):
         if isinstance(each, torch.Tensor):
-            found.append(each)
+            yield each
         elif dataclasses.is_dataclass(each):
-            found += [t for field in dataclasses.fields(each) for t in _leaves(getattr(each, field.name))]
-    return found
-
-
-def _parameters_under(output: Any) -> Set[int]:
-    """Returns the ids of the parameters that an output depends on."""
-    tensors = _leaves(output)
-    found = {id(each) for each in tensors if each.grad_fn is None}
-    stack = [each.grad_fn for each in tensors if each.grad_fn is not None]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        if hasattr(node, "variable"):
-            found.add(id(node.variable))
-        for below, _ in node.next_functions:
-            if below is not None and below not in seen:
-                seen.add(below)
-                stack.append(below)
-    return found
+            for field in dataclasses.fields(each):
+                yield from _tensors_in(getattr(each, field.name))

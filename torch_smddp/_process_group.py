@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import functools
-from typing import Any, Callable, List, NoReturn, Optional, Sequence
+import inspect
+import sys
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 
 from smddp import Collective, ReduceOp, Request, communicators, draw_ticket
+from torch_smddp._messages import ANY, Messages
 from torch_smddp._tensors import DTYPES, as_bytes, as_numbers, buffer_of, check_dense
 from torch_smddp._work import Completions, Done, Work
 
@@ -30,6 +36,29 @@ _BITWISE = {
 _Finish = Optional[Callable[[], None]]
 
 
+def _outside_of_graphs(group: Any) -> Any:
+    """Keeps torch.compile() out of a class's methods, into which it cannot look."""
+
+    def hide(method: Callable[..., Any]) -> Callable[..., Any]:
+        hidden: List[Callable[..., Any]] = []
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if "torch._dynamo" not in sys.modules:  # its import takes seconds
+                return method(*args, **kwargs)
+            if not hidden:
+                hidden.append(torch.compiler.disable(method))
+            return hidden[0](*args, **kwargs)
+
+        return call
+
+    for name, method in list(vars(group).items()):
+        if inspect.isfunction(method) and (not name.startswith("_") or name.endswith("_base")):
+            setattr(group, name, hide(method))
+    return group
+
+
+@_outside_of_graphs
 class ProcessGroupSmddp(dist.ProcessGroup):
     """Ranks of the job as one of torch's process groups. torch.distributed calls its methods.
 
@@ -39,21 +68,30 @@ class ProcessGroupSmddp(dist.ProcessGroup):
     Attributes:
         communicator: the engine's number of the group.
         ranks: the members: their ranks in the job, ascending.
+        timeout: for which its collectives wait, in seconds; 0 is SMDDP_STALL_TIMEOUT.
     """
 
-    def __init__(self, communicator: int, rank: int, ranks: Sequence[int]):
+    def __init__(
+        self, communicator: int, rank: int, ranks: Sequence[int], store: Any, timeout: datetime.timedelta
+    ):
         """Takes a communicator of the engine.
 
         Args:
             communicator: its number.
             rank: this process's index among the members.
             ranks: the members' ranks in the job, ascending.
+            store: torch's, for send() and recv().
+            timeout: how long a collective or a message waits for other members; torch's default stands for
+                SMDDP_STALL_TIMEOUT.
         """
         super().__init__(rank, len(ranks))
         self.communicator, self.ranks = communicator, list(ranks)
         self._index, self._members = rank, len(ranks)
         self._completions = Completions()
+        self._messages = Messages(store, rank, len(ranks), timeout)
+        self.timeout = 0.0 if timeout == default_pg_timeout else timeout.total_seconds()
         self._group_name = self._group_desc = ""
+        self._coalesced: Optional[List[Any]] = None  # started since _start_coalescing()
 
     # Without a backend in C++ the base class has nowhere to keep these.
     def getBackendName(self) -> str:
@@ -84,8 +122,23 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         """Returns torch's description of the group."""
         return self._group_desc
 
+    # torch asks a group's backend for a device what it can do. This group is its own backend.
+    supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    def _get_backend(self, device: torch.device) -> ProcessGroupSmddp:
+        return self
+
+    @property
+    def _device_types(self) -> List[torch.device]:
+        return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
+
     def shutdown(self) -> None:
-        """Ends nothing: the engine leaves the job at the end of the process, or with smddp.shutdown()."""
+        """Ends the group. Collective of its members; that of all ranks stays until the end of the process."""
+        self._messages.close()
+        if self.communicator != communicators.WORLD:
+            # A member that has left the job already is no failure now.
+            with contextlib.suppress(RuntimeError):
+                communicators.remove_communicator(self.communicator)
 
     def abort(self) -> None:
         """Fails what is pending in the group, on all members."""
@@ -146,7 +199,9 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             )
             staged.append(into)
             kept.append(numbers)
-        return self._run(requests, opts, result or outputs, _copies(staged, outputs), keep=kept)
+        return self._run(
+            requests, opts, outputs if result is None else result, _copies(staged, outputs), keep=kept
+        )
 
     def reduce_scatter(
         self, outputs: List[torch.Tensor], inputs: List[List[torch.Tensor]], opts: Any = None
@@ -209,7 +264,9 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             )
             staged.append(into)
             kept.append(content)
-        return self._run(requests, opts, result or outputs, _copies(staged, outputs), keep=kept)
+        return self._run(
+            requests, opts, outputs if result is None else result, _copies(staged, outputs), keep=kept
+        )
 
     def allgather(
         self, outputs: List[List[torch.Tensor]], inputs: List[torch.Tensor], opts: Any = None
@@ -307,17 +364,26 @@ class ProcessGroupSmddp(dist.ProcessGroup):
 
     # ---- From one member to another ----
 
-    def send(self, tensors: List[torch.Tensor], destination: int, tag: int) -> NoReturn:
-        """Is refused."""
-        _refuse("send()")
+    def send(self, tensors: List[torch.Tensor], destination: int, tag: int) -> Any:
+        """Sends a tensor to a member."""
+        return self._messages.send(tensors[0], destination, tag)
 
-    def recv(self, tensors: List[torch.Tensor], source: int, tag: int) -> NoReturn:
-        """Is refused."""
-        _refuse("recv()")
+    def recv(self, tensors: List[torch.Tensor], source: int, tag: int) -> Any:
+        """Receives a tensor from a member."""
+        return self._messages.recv(tensors[0], source, tag)
 
-    def recv_anysource(self, tensors: List[torch.Tensor], tag: int) -> NoReturn:
-        """Is refused."""
-        _refuse("recv()")
+    def recv_anysource(self, tensors: List[torch.Tensor], tag: int) -> Any:
+        """Receives a tensor from any member. All members must send or receive something in this group."""
+        return self._messages.recv(tensors[0], ANY, tag)
+
+    # ---- Several at once: torch's _coalescing_manager() with a device ----
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> Any:
+        works, self._coalesced = self._coalesced or [], None
+        return _Several(works, None)
 
     # ---- What the collectives are made of ----
 
@@ -446,6 +512,8 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             finish: what is left to do when they have ended; None: nothing.
             keep: what must live until they have ended.
         """
+        for request in requests:
+            request.timeout = self.timeout
         try:
             if len(requests) == 1 and not getattr(opts, "asyncOp", True):
                 requests[0].run()
@@ -459,7 +527,10 @@ class ProcessGroupSmddp(dist.ProcessGroup):
             operations = [request.start() for request in requests]
         except RuntimeError as error:
             raise dist.DistBackendError(str(error)) from None
-        return Work(operations, result, finish, self._completions, keep)
+        work = Work(operations, result, finish, self._completions, keep)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
 
 
 class _Several(dist._Work):
@@ -543,10 +614,3 @@ def _parts(what: str, tensor: torch.Tensor, splits: Sequence[int], members: int)
             f"{what}, {rows}, but are {list(splits)}"
         )
     return list(splits)
-
-
-def _refuse(name: str) -> NoReturn:
-    raise NotImplementedError(
-        f"the backend smddp has no {name}, and no batch_isend_irecv(): use a group of Gloo for these, "
-        'group = torch.distributed.new_group(backend="gloo"), and pass group=group'
-    )

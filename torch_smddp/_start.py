@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from typing import Any, List
+from typing import Any, List, Sequence
 
 import smddp
+from smddp import communicators
 
 # What smddprun tells its ranks.
 _RENDEZVOUS = "SMDDP_RENDEZVOUS"
+# Each first process group of a process has so many numbers for its groups, which its store counts.
+_MOST_GROUPS = 1 << 16
+_store: Any = None
+_first_groups = 0
 
 
 def join(store: Any, rank: int, size: int) -> None:
@@ -27,6 +32,7 @@ def join(store: Any, rank: int, size: int) -> None:
     Raises:
         RuntimeError: the ranks could not be connected, or the launcher has given them other numbers.
     """
+    global _store, _first_groups
     if not smddp.is_initialized():
         if _RENDEZVOUS not in os.environ:
             _meet(store, rank, size)
@@ -37,6 +43,24 @@ def join(store: Any, rank: int, size: int) -> None:
             f"{smddp.size()} in the job. Leave rank and world_size out, and start all ranks with one "
             "launcher: smddprun -np 2 python train.py, or torchrun --nproc-per-node 2 train.py"
         )
+    _store, _first_groups = store, _first_groups + 1
+
+
+def make_communicator(ranks: Sequence[int], rank: int, store: Any) -> int:
+    """Makes the communicator of a group. Collective of its members.
+
+    Args:
+        ranks: the members' ranks in the job.
+        rank: this process's index among them.
+        store: torch's, for this group alone.
+
+    Raises:
+        RuntimeError: the members disagree, or there is no room for one more.
+    """
+    if rank == 0:
+        count = _store.add("smddp/groups", 1)
+        store.set("smddp/group", str(_first_groups * _MOST_GROUPS + count % _MOST_GROUPS))
+    return communicators.create_communicator_among(ranks, int(store.get("smddp/group")))
 
 
 def _meet(store: Any, rank: int, size: int) -> None:

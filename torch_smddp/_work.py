@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import datetime
+import os
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, Optional, Sequence, Set
 
 import torch
 import torch.distributed as dist
@@ -14,6 +16,8 @@ import torch.distributed as dist
 from smddp import Operation
 
 _POLL_SECONDS = 0.001
+_CALLBACK_SECONDS = 5.0  # as long the end of the process waits for callbacks
+_IDLE_SECONDS = 10.0  # then a thread that sets futures ends
 
 
 class Work(dist._Work):
@@ -189,18 +193,24 @@ class Completions:
         self._kept: Dict[Work, None] = {}  # in the order of their starts
 
     def keep(self, work: Work) -> None:
-        """Keeps a work until it has ended, also if nobody waits for it."""
-        self._kept[work] = None
-        oldest = next(iter(self._kept))
+        """Keeps a work until it has ended, also if nobody waits for it and the group is gone."""
+        with self._changed:
+            self._kept[work] = None
+            _busy.add(self)
+            oldest = next(iter(self._kept))
         if oldest is not work:
             oldest.is_completed()
 
     def forget(self, work: Work) -> None:
         """Keeps it no longer."""
-        self._kept.pop(work, None)
+        with self._changed:
+            self._kept.pop(work, None)
+            if not self._kept:
+                _busy.discard(self)
 
     def add(self, work: Work) -> None:
         """Has the work's future set when the work has ended."""
+        _untold.add(work)
         with self._changed:
             self._works.append(work)
             self._wake()
@@ -218,7 +228,9 @@ class Completions:
         while True:
             with self._changed:
                 while self._waits or not self._works:
-                    self._changed.wait()
+                    if not self._changed.wait(_IDLE_SECONDS) and not self._works:
+                        self._idle -= 1
+                        return
                 self._idle, self._waits = self._idle - 1, True
                 work = self._works.popleft()
             work._end()
@@ -226,5 +238,21 @@ class Completions:
                 self._waits = False
                 self._wake()
             work.tell_future()
+            _untold.discard(work)
             with self._changed:
                 self._idle += 1
+
+
+_busy: Set[Completions] = set()  # those that keep works
+_untold: Set[Work] = set()  # those whose futures are not set, or whose callbacks run
+
+
+@atexit.register
+def _wait_for_callbacks() -> None:
+    """At the end of the process: a callback that is in torch's C++ code then would abort it."""
+    deadline = time.monotonic() + _CALLBACK_SECONDS
+    while _untold and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+os.register_at_fork(after_in_child=_untold.clear)  # the threads are the parent's

@@ -4,13 +4,15 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace tf_smddp {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x32305044444d53u;  // "SMDDP02"
+constexpr std::uint64_t kMagic = 0x33305044444d53u;  // "SMDDP03"
 constexpr std::size_t kPage = 4096;
 
 // Communicators other than the world have few keys: the tensors of a few groups.
@@ -20,22 +22,22 @@ constexpr std::int64_t kMaxSmallSlots = 16384;
 
 std::size_t JobSegment::HeadBytes() { return (sizeof(Head) + kPage - 1) / kPage * kPage; }
 
-CommunicatorSegment::Layout JobSegment::LayoutOf(int id, int num_ranks, bool wired, const Config& config,
+CommunicatorSegment::Layout JobSegment::LayoutOf(int region, int num_ranks, bool wired, const Config& config,
                                                  const Backends& backends) {
-  const std::int64_t slots = id == 0 ? config.table_slots : std::min(config.table_slots, kMaxSmallSlots);
+  const std::int64_t slots = region == 0 ? config.table_slots : std::min(config.table_slots, kMaxSmallSlots);
   std::size_t backend_bytes = 0;
   for (const auto& backend : backends) backend_bytes += backend->SharedBytes(config, num_ranks);
   return {static_cast<std::size_t>(slots), num_ranks, backend_bytes, wired};
 }
 
-std::size_t JobSegment::RegionBytes(int id, const Config& config, const Backends& backends) {
-  return LayoutOf(id, config.local_size, config.size > config.local_size, config, backends).Bytes();
+std::size_t JobSegment::RegionBytes(int region, const Config& config, const Backends& backends) {
+  return LayoutOf(region, config.local_size, config.size > config.local_size, config, backends).Bytes();
 }
 
-std::size_t JobSegment::RegionOffset(int id, const Config& config, const Backends& backends) {
-  if (id == 0) return HeadBytes();
+std::size_t JobSegment::RegionOffset(int region, const Config& config, const Backends& backends) {
+  if (region == 0) return HeadBytes();
   return HeadBytes() + RegionBytes(0, config, backends) +
-         static_cast<std::size_t>(id - 1) * RegionBytes(1, config, backends);
+         static_cast<std::size_t>(region - 1) * RegionBytes(1, config, backends);
 }
 
 std::size_t JobSegment::MappedBytes(const Config& config, const Backends& backends) {
@@ -91,20 +93,76 @@ JobSegment::JobSegment(UniqueFd fd, const Config& config, const Backends& backen
       mapping_(std::move(head)),
       head_(reinterpret_cast<Head*>(mapping_->data())) {}
 
-Status JobSegment::OpenCommunicator(int id, int num_ranks, bool wired,
+Status JobSegment::OpenCommunicator(int region, int num_ranks, bool wired,
                                     std::unique_ptr<CommunicatorSegment>* segment) {
-  const CommunicatorSegment::Layout layout = LayoutOf(id, num_ranks, wired, config_, backends_);
+  const CommunicatorSegment::Layout layout = LayoutOf(region, num_ranks, wired, config_, backends_);
   std::shared_ptr<Mapping> mapping;
   Status status = mappings_->MapRange(fd_.get(), RegionOffset(max_communicators_, config_, backends_),
-                                      RegionOffset(id, config_, backends_), layout.Bytes(), &mapping);
+                                      RegionOffset(region, config_, backends_), layout.Bytes(), &mapping);
   if (!status.ok()) return status;
   *segment = std::make_unique<CommunicatorSegment>(std::move(mapping), layout, &head_->abort);
   return {};
 }
 
-Status JobSegment::ClearCommunicator(int id) {
-  turn_record(id).Renew();
-  return PunchHole(fd_.get(), RegionOffset(id, config_, backends_), RegionBytes(id, config_, backends_));
+bool JobSegment::LockClaims() {
+  while (head_->claims_locked.exchange(1, std::memory_order_acquire) != 0) {
+    if (abort().raised()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+Claim JobSegment::ClaimRegion(std::uint32_t id, MemberMask members, bool wired, bool alone, MemberId self,
+                              int* region) {
+  if (!LockClaims()) return Claim::kAborted;
+  int found = 0, free = 0;
+  bool disputed = false;
+  for (int each = max_communicators_ - 1; each > 0; --each) {
+    const Claimed& claimed = head_->claims[each];
+    const std::uint32_t communicator = claimed.communicator.load(std::memory_order_relaxed);
+    if (communicator == 0) free = each;
+    if (communicator != id) continue;
+    const bool agrees = claimed.members == members.bits() && (claimed.wired != 0) == wired;
+    if (agrees) found = each;
+    disputed = disputed || !agrees;
+  }
+  Claim claim = alone && disputed ? Claim::kDisputed : Claim::kDone;
+  if (claim == Claim::kDone && found == 0 && free == 0) claim = Claim::kNoRoom;
+  if (claim == Claim::kDone) {
+    *region = found > 0 ? found : free;
+    Claimed& claimed = head_->claims[*region];
+    if (found == 0) claimed.users = alone ? members.bits() : 0;
+    claimed.members = members.bits();
+    claimed.wired = wired ? 1 : 0;
+    claimed.users |= MemberMask::Of(self).bits();
+    claimed.communicator.store(id, std::memory_order_seq_cst);
+  }
+  UnlockClaims();
+  return claim;
+}
+
+Status JobSegment::LetGo(int region, MemberId self) {
+  if (!LockClaims()) return {};
+  Claimed& claimed = head_->claims[region];
+  claimed.users &= ~MemberMask::Of(self).bits();
+  Status status;
+  if (claimed.users == 0) {
+    claimed.begun.store(0, std::memory_order_seq_cst);
+    turn_record(region).Renew();
+    status = PunchHole(fd_.get(), RegionOffset(region, config_, backends_),
+                       RegionBytes(region, config_, backends_));
+    claimed.communicator.store(0, std::memory_order_seq_cst);
+  }
+  UnlockClaims();
+  return status;
+}
+
+int JobSegment::RegionOf(std::uint32_t id) const {
+  if (id == 0) return 0;
+  for (int region = 1; region < max_communicators_; ++region) {
+    if (head_->claims[region].begun.load(std::memory_order_seq_cst) == id) return region;
+  }
+  return -1;
 }
 
 }  // namespace tf_smddp

@@ -175,7 +175,7 @@ enum Field : std::uint32_t {
   kRank = 256,
   kOrigin = 512,
   kText = 1024,
-  kRegion = 2048,
+  kCommunicator = 2048,
   kAllFields = 4095,
 };
 
@@ -204,7 +204,7 @@ void Put(const RelayMessage& message, Writer* writer) {
   note(kRank, message.rank != RankId());
   note(kOrigin, message.origin != 0);
   note(kText, !message.text.empty());
-  note(kRegion, message.region != 0);
+  note(kCommunicator, message.communicator != 0);
   writer->PutNumber(message.kind);
   writer->PutNumber(fields);
   if (IsOfTensor(message.kind)) writer->PutNumber(message.number);
@@ -221,7 +221,7 @@ void Put(const RelayMessage& message, Writer* writer) {
   if (fields & kRank) writer->PutNumber(static_cast<std::uint32_t>(message.rank.value()));
   if (fields & kOrigin) writer->PutNumber(message.origin);
   if (fields & kText) writer->PutText(message.text);
-  if (fields & kRegion) writer->PutNumber(static_cast<std::uint32_t>(message.region));
+  if (fields & kCommunicator) writer->PutNumber(message.communicator);
 }
 
 bool GetData(Reader* reader, std::vector<std::string>* data) {
@@ -250,7 +250,7 @@ bool Describe(Reader* reader, Descriptions* descriptions, KnownNumbers* known, R
 }
 
 bool Get(Reader* reader, Descriptions* descriptions, KnownNumbers* known, RelayMessage* message) {
-  std::uint32_t kind = 0, fields = 0, region = 0;
+  std::uint32_t kind = 0, fields = 0;
   if (!reader->GetNumber(&kind, RelayMessage::kAbort) || !reader->GetNumber(&fields, kAllFields))
     return false;
   message->kind = static_cast<RelayMessage::Kind>(kind);
@@ -272,8 +272,7 @@ bool Get(Reader* reader, Descriptions* descriptions, KnownNumbers* known, RelayM
   if ((fields & kRank) && !reader->GetRank(&message->rank)) return false;
   if ((fields & kOrigin) && !reader->GetNumber(&message->origin)) return false;
   if ((fields & kText) && !reader->GetText(&message->text)) return false;
-  if ((fields & kRegion) && !reader->GetNumber(&region)) return false;
-  message->region = static_cast<std::int32_t>(region);
+  if ((fields & kCommunicator) && !reader->GetNumber(&message->communicator)) return false;
   return true;
 }
 

@@ -66,7 +66,7 @@ struct RelayMessage {
   // kReady: the version of NCCL to which all members of the host have given the request's tensors, each on a
   // GPU of its own. kLaunch: the one of all hosts; then NCCL moves them.
   std::uint32_t nccl = kNotKept;
-  std::int32_t region = 0;  // kTurn: of the communicator, in the control segments of all hosts
+  std::uint32_t communicator = 0;  // kTurn
   // The data of a small request goes with these messages (kernels/engine/hosts/relay_data.h). kReady: the
   // host's partial result, unless one of its tensors is on a GPU. kLaunch: from HostOrder, the partial
   // results of all hosts that take part, in their order; when it is sent, the result. Otherwise empty.

@@ -62,9 +62,17 @@ class Engine {
   // there is no room: capacities are in docs/configuration.md). Any thread but the engine's own.
   virtual Status CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) = 0;
 
-  // Ends a communicator; its number is never given again. Collective: every rank of the job must call this,
-  // when nothing is pending there. Errors: InvalidArgument (kWorld, or no such communicator),
-  // FailedPrecondition (something is pending here).
+  // The same, made by its members alone: each of them must call this, with the same ranks and the same `key`,
+  // below kFirstOfMembers, which no other communicator of the job has had. Blocks until all have. Errors:
+  // InvalidArgument (also: this rank is not in `ranks`; a key that is too large, or was used here), Internal
+  // (the ranks disagree; if there is no room, or the ranks of a host disagree, the job has ended). Any thread
+  // but the engine's own.
+  virtual Status CreateCommunicatorAmong(const std::vector<int>& ranks, std::uint64_t key,
+                                         CommunicatorId* id) = 0;
+
+  // Ends a communicator; its number is never given again. Collective of those that have made it, when nothing
+  // is pending there. Errors: InvalidArgument (kWorld, or no such communicator), FailedPrecondition
+  // (something is pending here).
   virtual Status RemoveCommunicator(CommunicatorId id) = 0;
 
   // The ranks of the job that are in communicator `id`, ascending; a rank's index in them is its rank in

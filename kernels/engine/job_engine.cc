@@ -185,6 +185,13 @@ Status JobEngine::CreateCommunicator(const std::vector<int>& ranks, Communicator
   return status.ok() ? communicators_->Create(ranks, id) : status;
 }
 
+Status JobEngine::CreateCommunicatorAmong(const std::vector<int>& ranks, std::uint64_t key,
+                                          CommunicatorId* id) {
+  const Inside inside(&inside_);
+  Status status = CheckUsable();
+  return status.ok() ? communicators_->CreateAmong(ranks, key, id) : status;
+}
+
 Status JobEngine::RemoveCommunicator(CommunicatorId id) {
   const Inside inside(&inside_);
   Status status = CheckUsable();
@@ -313,7 +320,10 @@ void JobEngine::LeaveJob() {
   for (int tries = 1; inside_.load() > 0; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     // A thread that makes or removes a process set waits for other ranks, and this rank would wait with it.
-    if (tries % 100 == 0) AbortWaiting(*communicators_->Find(kWorld), /*agreements_only=*/true);
+    if (tries % 100 != 0) continue;
+    for (const std::shared_ptr<Membership>& membership : communicators_->All()) {
+      AbortWaiting(*membership, /*agreements_only=*/true);
+    }
   }
   for (const std::shared_ptr<Membership>& membership : communicators_->All()) Finish(*membership);
   RankRecord& record = job_->segment().rank(config_.local_rank);

@@ -32,6 +32,8 @@ class JobEngine : public Engine {
   ~JobEngine() override;
 
   Status CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) override;
+  Status CreateCommunicatorAmong(const std::vector<int>& ranks, std::uint64_t key,
+                                 CommunicatorId* id) override;
   Status RemoveCommunicator(CommunicatorId id) override;
   std::vector<int> RanksOf(CommunicatorId id) override;
   Status Leave(CommunicatorId id) override;

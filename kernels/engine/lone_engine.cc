@@ -105,6 +105,20 @@ Status LoneEngine::CreateCommunicator(const std::vector<int>& ranks, Communicato
   return {};
 }
 
+Status LoneEngine::CreateCommunicatorAmong(const std::vector<int>& ranks, std::uint64_t key,
+                                           CommunicatorId* id) {
+  Status status = CheckUsable();
+  if (status.ok()) status = CheckRanks(ranks, /*size=*/1);
+  if (status.ok()) status = CheckKey(key);
+  if (!status.ok()) return status;
+  std::lock_guard<std::mutex> lock(mu_);
+  if (known_.size() >= kMaxCommunicators) return NoRoomForCommunicator(kMaxCommunicators);
+  if (!keys_.insert(key).second) return KeyWasUsed(key, /*rank=*/0);
+  *id = kFirstOfMembers + static_cast<CommunicatorId>(key);
+  known_[*id] = std::make_shared<CommunicatorCounters>();
+  return {};
+}
+
 Status LoneEngine::RemoveCommunicator(CommunicatorId id) {
   Status status = CheckUsable();
   if (status.ok() && id == kWorld) status = CannotRemoveWorld();

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ class LoneEngine : public Engine {
   ~LoneEngine() override;
 
   Status CreateCommunicator(const std::vector<int>& ranks, CommunicatorId* id) override;
+  Status CreateCommunicatorAmong(const std::vector<int>& ranks, std::uint64_t key,
+                                 CommunicatorId* id) override;
   Status RemoveCommunicator(CommunicatorId id) override;
   std::vector<int> RanksOf(CommunicatorId id) override;
   Status Leave(CommunicatorId id) override;
@@ -53,7 +56,8 @@ class LoneEngine : public Engine {
   std::mutex mu_;                                                          // guards everything below
   std::map<CommunicatorId, std::shared_ptr<CommunicatorCounters>> known_;  // each has rank 0 alone
   CommunicatorId next_id_ = kWorld + 1;
-  StatsByKind gone_;  // the counts of removed communicators
+  std::set<std::uint64_t> keys_;  // that were used
+  StatsByKind gone_;              // the counts of removed communicators
 };
 
 }  // namespace tf_smddp

@@ -23,6 +23,10 @@ using CommunicatorId = std::uint32_t;
 // The communicator of all ranks. It always exists.
 inline constexpr CommunicatorId kWorld = 0;
 
+// The communicator that its members make alone with key k has the number kFirstOfMembers + k. Those that all
+// ranks of the job make have lower numbers.
+inline constexpr CommunicatorId kFirstOfMembers = CommunicatorId{1} << 23;
+
 // Says which requests of the ranks meet.
 struct Pairing {
   enum Kind {
@@ -79,6 +83,8 @@ struct Request {
   StepId step = kNoStep;
   std::string label;  // for messages; may differ between ranks
   Meaning meaning;    // may not differ
+  // The job ends if it waits so long for other ranks; 0: see StallWatch. May differ.
+  std::chrono::nanoseconds timeout{0};
   DoneCallback done;
   // `done` only records a success: it runs no code of the user, and nothing that waits. So the progress
   // thread may call it.

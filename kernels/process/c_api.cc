@@ -40,6 +40,10 @@ std::shared_ptr<Engine> OwnEngine() {
   return engine != nullptr && engine->InForkedChild() ? nullptr : engine;
 }
 
+Status NegativeNumRanks(int num_ranks) {
+  return InvalidArgument("num_ranks is " + std::to_string(num_ranks) + "; it is the number of ranks");
+}
+
 // Calls `method`, which returns a Status, with the engine.
 template <typename Method>
 smddp_result WithEngine(Method method) {
@@ -110,11 +114,16 @@ int smddp_local_size() { return ConfigValue(&Config::local_size); }
 
 smddp_result smddp_create_communicator(const int* ranks, int num_ranks, smddp_communicator* communicator) {
   return WithEngine([&](Engine& engine) {
-    if (num_ranks < 0) {
-      return ::tf_smddp::InvalidArgument("num_ranks is " + std::to_string(num_ranks) +
-                                         "; it is the number of ranks");
-    }
-    return engine.CreateCommunicator(std::vector<int>(ranks, ranks + num_ranks), communicator);
+    return num_ranks < 0 ? ::tf_smddp::NegativeNumRanks(num_ranks)
+                         : engine.CreateCommunicator({ranks, ranks + num_ranks}, communicator);
+  });
+}
+
+smddp_result smddp_create_communicator_among(const int* ranks, int num_ranks, std::uint64_t key,
+                                             smddp_communicator* communicator) {
+  return WithEngine([&](Engine& engine) {
+    return num_ranks < 0 ? ::tf_smddp::NegativeNumRanks(num_ranks)
+                         : engine.CreateCommunicatorAmong({ranks, ranks + num_ranks}, key, communicator);
   });
 }
 

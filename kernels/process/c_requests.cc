@@ -3,6 +3,7 @@
 // Place in the stack: beside c_api.cc. It makes the engine's requests of those of a C program, whose numbers
 // and sizes may be anything.
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -67,6 +68,8 @@ static_assert(SMDDP_COMPLEX128 + 1 == kNumDTypes && SMDDP_PRODUCT + 1 == kNumRed
 
 // The request's size in the first version of smddp.h, in which `name` was the last field.
 constexpr std::size_t kFirstRequestBytes = offsetof(smddp_request, name) + sizeof(smddp_request::name);
+
+constexpr double kLongestTimeout = 1e9;  // seconds
 
 // The tensors of a request in a GPU's memory.
 struct GpuTensor {
@@ -171,6 +174,12 @@ Status Convert(const smddp_request* given, Converted* converted) {
   if (!status.ok()) return status;
   Request& request = converted->request;
   request.communicator = from.communicator;
+  if (!(from.timeout >= 0 && from.timeout <= kLongestTimeout)) {
+    return InvalidArgument("the request's timeout is " + std::to_string(from.timeout) +
+                           " seconds; it is 0 (SMDDP_STALL_TIMEOUT) to 1e9");
+  }
+  request.timeout =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(from.timeout));
   Operation& operation = request.operation;
   operation.kind = static_cast<CollectiveKind>(from.collective);
   operation.dtype = static_cast<DType>(from.dtype);

@@ -89,8 +89,8 @@ int smddp_local_size(void);
 
 /* ---- Communicators ---- */
 
-/* A group of ranks with an order of requests of its own. The number is the same on all ranks, and is not
- * given again. */
+/* A group of ranks with an order of requests of its own. The number is the same on all ranks that know the
+ * group, and is not given again. */
 typedef uint32_t smddp_communicator;
 
 /* The communicator of all ranks. It always exists. */
@@ -102,9 +102,18 @@ typedef uint32_t smddp_communicator;
  * callback. */
 smddp_result smddp_create_communicator(const int* ranks, int num_ranks, smddp_communicator* communicator);
 
-/* Ends a communicator in which nothing is pending. Collective of all ranks of the job, members or not.
- * Errors: SMDDP_INVALID_ARGUMENT (SMDDP_WORLD, or there is none of this number), SMDDP_FAILED_PRECONDITION
- * (something is pending on this rank). Any thread, not in a callback. */
+/* Makes a communicator as smddp_create_communicator does, by its members alone. Collective of `ranks`, with
+ * the same ranks and the same `key` on each: a number below 8388608 that no other communicator of the job has
+ * had, such as one that counts up in a store of the program's. Ranks that make several with each other make
+ * them in the same order, or in threads of their own. Errors: SMDDP_INVALID_ARGUMENT (ranks, or this rank is
+ * none of them; the key is too large, or was used on this rank), SMDDP_INTERNAL (the ranks disagree; where
+ * the ranks of a host do, or it has no room for one more, the job is over). Any thread, not in a callback. */
+smddp_result smddp_create_communicator_among(const int* ranks, int num_ranks, uint64_t key,
+                                             smddp_communicator* communicator);
+
+/* Ends a communicator in which nothing is pending. Collective of those who have made it: all ranks of the
+ * job, or its members. Errors: SMDDP_INVALID_ARGUMENT (SMDDP_WORLD, or there is none of this number),
+ * SMDDP_FAILED_PRECONDITION (something is pending on this rank). Any thread, not in a callback. */
 smddp_result smddp_remove_communicator(smddp_communicator communicator);
 
 /* This process's index among the members, which are ordered by their ranks in the job: -1 if it is none. The
@@ -265,6 +274,11 @@ typedef struct smddp_request {
 
   /* NULL, or the tensor's name. Requests of different names are an error, which shows both. */
   const char* name;
+
+  /* Seconds. If the request has waited so long for other ranks, the job ends with an error that names them. 0
+   * is SMDDP_STALL_TIMEOUT, for which ranks count as late only while they make no progress. The members need
+   * not agree in it. It has no effect if SMDDP_STALL_WARNING and SMDDP_STALL_TIMEOUT are both 0. */
+  double timeout;
 } smddp_request;
 
 /* Sets the defaults; `struct_size` is sizeof(smddp_request). The program and the library may have headers

@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT))
 import smddp
 
 BEGIN = """
-import array, ctypes, os, signal, sys, threading
+import array, ctypes, os, signal, sys, threading, time
 
 import smddp
 
@@ -156,6 +156,17 @@ if rank == 1:
     smddp.barrier(alone)
 smddp.remove_communicator(alone)
 assert smddp.communicator_size(alone) == 0
+# And communicators that their members make alone, in no common order.
+keys = {1 + rank: [rank], 7: [1, 0]}
+for key in sorted(keys, reverse=rank == 1):
+    keys[key] = smddp.create_communicator_among(keys[key], key)
+own, both = keys[1 + rank], keys[7]
+assert (smddp.communicator_size(own), smddp.communicator_rank(both)) == (1, rank)
+ones = array.array("f", [1.0])
+smddp.allreduce(ones, communicator=both)
+assert ones[0] == 2.0
+smddp.remove_communicator(both)
+assert smddp.communicator_size(both) == 0
 assert smddp.leave_and_return([smddp.WORLD]) in (0, 1)
 
 del values, memory, halves, request, operation, group, each
@@ -207,6 +218,30 @@ print("fine")
 """,
     )
     assert done.returncode == 0 and done.stdout.count("fine") == 2, done.stdout + done.stderr
+
+
+def test_a_timeout_of_a_request(job):
+    """It ends the wait for a rank that makes progress."""
+    done = job(
+        2,
+        """
+smddp.init()
+other = smddp.create_communicator_among([smddp.rank()], smddp.rank())
+begin = time.monotonic()
+if smddp.rank() == 1:
+    while time.monotonic() < begin + 20:
+        smddp.barrier(other)
+try:
+    smddp.Request(smddp.Collective.BARRIER, label="late", timeout=1.0).run()
+except RuntimeError as error:
+    assert "the request's timeout of 1.0 s is over: rank 0 has waited 1." in str(error), error
+    assert "for rank 1 at barrier 'late'" in str(error), error
+    assert time.monotonic() < begin + 10
+    print("fine")
+    raise
+""",
+    )
+    assert done.returncode != 0 and "fine" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_rank_that_is_killed_is_named(job):

@@ -83,8 +83,6 @@ std::map<std::string, int> FaultsOf(int rank) {
   return faults;
 }
 
-std::atomic<int> late{0};  // so many communicators are late, and not ready yet
-
 std::atomic<bool> has_failed{false};  // so that ncclGetLastError has a text
 
 // A program has it as its ncclComm_t. It is never freed: a stream may come to it late.
@@ -96,8 +94,9 @@ struct Faulty {
   std::vector<std::pair<void*, CUstream>> to_spoil;
   std::mutex mu;
   std::condition_variable changed;
-  bool aborted = false;  // guarded by mu
-  bool is_late = false;  // counted in `late`
+  bool aborted = false;                    // guarded by mu
+  std::shared_ptr<std::atomic<int>> late;  // so many of its ranks in this process are late, and not ready yet
+  bool is_late = false;                    // counted there
 
   bool Has(const char* kind) const { return faults.count(kind) != 0; }
 };
@@ -115,14 +114,17 @@ void AwaitAbort(void* data) {
   faulty->changed.wait(lock, [&] { return faulty->aborted; });
 }
 
+thread_local Faulty* blocks_at_end = nullptr;  // the end of this thread's group does not return
+
 // Before a collective: the first one may hang.
 Faulty* Begin(ncclComm_t comm, CUstream stream) {
   Faulty* const faulty = Of(comm);
+  if (faulty->Has("launch_blocks")) blocks_at_end = faulty;
   if (faulty->Has("kernel_hangs") && faulty->collectives == 0) {
     Find<decltype(cuLaunchHostFunc)>(Cuda(), "cuLaunchHostFunc")(stream, AwaitAbort, faulty);
   }
   ++faulty->collectives;
-  if (late > 0) {
+  if (*faulty->late > 0) {
     std::fprintf(stderr,
                  "libnccl_faulty.so: a collective begins before the communicator of each rank is ready\n");
     std::abort();
@@ -145,23 +147,31 @@ const char* ncclGetLastError(ncclComm_t) {
   return has_failed && text != nullptr ? text : REAL(ncclGetLastError)(nullptr);
 }
 
-ncclResult_t ncclGetUniqueId(ncclUniqueId* id) { return REAL(ncclGetUniqueId)(id); }
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  while (FaultsOf(0).count("id_blocks") != 0) ::pause();
+  return REAL(ncclGetUniqueId)(id);
+}
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   static auto& mu = *new std::mutex;
   static auto& all = *new std::vector<std::unique_ptr<Faulty>>;
+  static auto& late = *new std::map<std::string, std::shared_ptr<std::atomic<int>>>;  // by id
   auto made = std::make_unique<Faulty>();
   Faulty* const faulty = made.get();
   {
     std::lock_guard<std::mutex> lock(mu);
     all.push_back(std::move(made));
+    auto& its = late[std::string(id.internal, sizeof id.internal)];
+    if (its == nullptr) its = std::make_shared<std::atomic<int>>(0);
+    faulty->late = its;
   }
   faulty->faults = FaultsOf(rank);
   *comm = reinterpret_cast<ncclComm_t>(faulty);
+  while (faulty->Has("init_blocks")) ::pause();
   if (faulty->Has("init_fails") || faulty->Has("init_hangs")) return ncclInProgress;
   faulty->is_late = faulty->Has("late");
-  if (faulty->is_late) ++late;
+  if (faulty->is_late) ++*faulty->late;
   return REAL(ncclCommInitRankConfig)(&faulty->real, ranks, id, rank, config);
 }
 
@@ -172,7 +182,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     faulty->aborted = true;
   }
   faulty->changed.notify_all();
-  if (std::exchange(faulty->is_late, false)) --late;
+  if (std::exchange(faulty->is_late, false)) --*faulty->late;
   const ncclResult_t result = faulty->real == nullptr ? ncclSuccess : REAL(ncclCommAbort)(faulty->real);
   while (faulty->Has("abort_hangs")) ::pause();
   return result;
@@ -190,7 +200,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   }
   const ncclResult_t result = REAL(ncclCommGetAsyncError)(faulty->real, error);
   if (result != ncclSuccess || *error != ncclSuccess) return result;
-  if (std::exchange(faulty->is_late, false)) --late;
+  if (std::exchange(faulty->is_late, false)) --*faulty->late;
   // The collectives are on their streams now.
   for (const auto& [data, stream] : faulty->to_spoil) {
     constexpr unsigned kWrong = 0xbadbad;
@@ -251,4 +261,8 @@ ncclResult_t ncclRecv(void* receive, std::size_t count, ncclDataType_t type, int
 }
 
 ncclResult_t ncclGroupStart() { return REAL(ncclGroupStart)(); }
-ncclResult_t ncclGroupEnd() { return REAL(ncclGroupEnd)(); }
+ncclResult_t ncclGroupEnd() {
+  if (blocks_at_end == nullptr) return REAL(ncclGroupEnd)();
+  AwaitAbort(std::exchange(blocks_at_end, nullptr));
+  return Failure();
+}

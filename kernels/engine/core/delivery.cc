@@ -102,6 +102,7 @@ bool Delivery::HasEnded(const PendingRequest& pending) {
   WaitingRequest waiting;
   waiting.request = {pending.manifest, communicator->id(), /*ready=*/false, output.kind->name()};
   waiting.submitted = pending.submitted;
+  waiting.timeout = pending.request.timeout;
   waiting.members = communicator->ToRanks(~std::uint64_t{0});
   // NCCL's calls wait for those of the other ranks; copies do not.
   const bool copied = pending.output_bounce != nullptr;

@@ -93,6 +93,10 @@ class Resolver {
                                   ": the root has left the process set");
       }
     }
+    if (request.operation.kind == CollectiveKind::kCommunicator && call.num_ranks < communicator_->size()) {
+      return FailedPrecondition(DescribeManifest(pending_.manifest) +
+                                ": a rank that it needs has left the process set");
+    }
     if (info.Is(kRowsDiffer) && !info.Is(kHasSplits)) {
       for (const Part& part : parts_) call.rows.push_back(part.cell.rows);
     }

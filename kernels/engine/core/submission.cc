@@ -48,7 +48,7 @@ std::uint64_t Submission::Submit(Request&& request) {
                         request.step != kNoStep;
   group_open_.store(position.group == Sequencer::GroupState::kOpen, std::memory_order_relaxed);
   last_group_.store(computes ? position.group : Sequencer::GroupState::kNoGroup, std::memory_order_relaxed);
-  state_->stalls->Submitted(manifest, state_->communicator->id());
+  state_->stalls->Submitted(manifest, state_->communicator->id(), request.timeout);
   const auto pending = std::make_shared<PendingRequest>();
   const std::uint64_t id = next_id_.fetch_add(1);
   pending->id = id;
@@ -321,6 +321,7 @@ void Submission::CollectWaiting(Clock::time_point before, std::vector<WaitingReq
     if (each.missing.empty()) return;
     each.members = state_->communicator->ToRanks(~std::uint64_t{0});
     each.submitted = pending.submitted;
+    each.timeout = pending.request.timeout;
     each.request = {pending.manifest, state_->communicator->id(), entered && state_->IsReady(pending),
                     on_device ? pending.request.input.kind->name() : ""};
     waiting->push_back(each);

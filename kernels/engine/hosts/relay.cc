@@ -256,8 +256,9 @@ bool Relay::DrawTurns() {
   JobSegment& segment = communicator_->job().segment();
   bool moved = false;
   for (; !turns_.empty(); turns_.pop_front(), moved = true) {
-    const auto& [region, batch] = std::tie(turns_.front().region, turns_.front().ticket);
-    if (region < 0 || region >= segment.max_communicators()) continue;
+    const std::uint64_t batch = turns_.front().ticket;
+    const int region = segment.RegionOf(turns_.front().communicator);
+    if (region < 0) continue;  // it has no members on this host
     TurnRecord& record = segment.turn_record(region);
     if (!record.HasRoomFor(batch)) return moved;
     if (!record.BeginToDraw(batch)) {

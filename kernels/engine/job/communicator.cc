@@ -80,7 +80,7 @@ void Communicator::AskForTurn(std::uint64_t batch) {
   if (head().value() != job_->rank()) return;
   RelayMessage message;
   message.kind = RelayMessage::kTurn;
-  message.region = group_->region();
+  message.communicator = id_;
   message.ticket = batch;
   const RankId head_of_world(job_->hosts().front().front());
   wire().Send(head_of_world, {kWorld, Wire::Channel::kOrder}, Encode({message}));

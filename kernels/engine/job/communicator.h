@@ -55,9 +55,12 @@ class Communicator {
 
   ~Communicator();
 
-  // Marks all members as active. Each member calls it when all ranks have agreed on the communicator, before
-  // its first request.
-  void Begin() { group_->segment().Begin(); }
+  // Marks all members as active. Each member calls it before its first request; if all ranks of the job make
+  // the communicator, when these have agreed on it.
+  void Begin() {
+    job_->segment().Begin(group_->region(), id_);
+    group_->segment().Begin();
+  }
 
   CommunicatorId id() const { return id_; }
   const std::vector<int>& ranks() const { return ranks_; }

@@ -19,6 +19,17 @@ Status CheckRanks(const std::vector<int>& ranks, int size) {
   return {};
 }
 
+Status CheckKey(std::uint64_t key) {
+  if (key < kFirstOfMembers) return {};
+  return InvalidArgument("a process set with key " + std::to_string(key) + ", but keys are 0 to " +
+                         std::to_string(kFirstOfMembers - 1) + "; use a number that counts up");
+}
+
+Status KeyWasUsed(std::uint64_t key, int rank) {
+  return InvalidArgument("rank " + std::to_string(rank) + " has used key " + std::to_string(key) +
+                         " for a process set before; each one needs a key of its own");
+}
+
 Status NoSuchCommunicator(CommunicatorId id) {
   return InvalidArgument("there is no process set " + std::to_string(id));
 }
@@ -27,7 +38,7 @@ Status CannotRemoveWorld() { return InvalidArgument("the process set of all rank
 
 Status NoRoomForCommunicator(int capacity) {
   return Internal(
-      "no room for another process set: the job has " + std::to_string(capacity) +
+      "no room for another process set: this host has " + std::to_string(capacity) +
       ", the world's included; remove one, or, if the file size is limited, raise that (ulimit -f)");
 }
 

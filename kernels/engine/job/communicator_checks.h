@@ -4,6 +4,7 @@
 #ifndef TF_SMDDP_KERNELS_ENGINE_JOB_COMMUNICATOR_CHECKS_H_
 #define TF_SMDDP_KERNELS_ENGINE_JOB_COMMUNICATOR_CHECKS_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "kernels/common/status.h"
@@ -15,7 +16,11 @@ namespace tf_smddp {
 // does not have, or names one twice.
 Status CheckRanks(const std::vector<int>& ranks, int size);
 
+// Errors: InvalidArgument when `key` is not below kFirstOfMembers.
+Status CheckKey(std::uint64_t key);
+
 Status NoSuchCommunicator(CommunicatorId id);
+Status KeyWasUsed(std::uint64_t key, int rank);
 Status CannotRemoveWorld();
 Status NoRoomForCommunicator(int capacity);
 

@@ -20,157 +20,219 @@ Status CommunicatorSet::OpenWorld() {
   Known world;
   world.ranks.resize(static_cast<std::size_t>(job_->size()));
   std::iota(world.ranks.begin(), world.ranks.end(), 0);
-  Status status = Join(kWorld, &world);
+  Status status = Join(kWorld, /*alone=*/false, &world);
   if (!status.ok()) return status;
   world_ = world.membership;
-  Add(kWorld, std::move(world));
+  Add(kWorld, world);
   return {};
 }
 
-Status CommunicatorSet::Join(CommunicatorId id, Known* known) {
+Status CommunicatorSet::Join(CommunicatorId id, bool alone, Known* known) {
   if (!std::binary_search(known->ranks.begin(), known->ranks.end(), job_->rank())) return {};
+  const MemberId self(job_->local_rank());
+  if (id != kWorld) {
+    MemberMask here;  // by local rank
+    for (const int rank : known->ranks) here |= MemberMask::Of(MemberId(job_->LocalRankOf(rank)));
+    const bool wired = here.size() < static_cast<int>(known->ranks.size());
+    switch (job_->segment().ClaimRegion(id, here, wired, alone, self, &known->region)) {
+      case Claim::kDone:
+        break;
+      case Claim::kDisputed:
+        return Internal("another rank of this host has used its key for other ranks than " +
+                        RankList(RankSet(known->ranks)) +
+                        "; all members name the same ranks, and each process set needs a key of its own");
+      case Claim::kNoRoom:
+        return NoRoomForCommunicator(job_->segment().max_communicators());
+      case Claim::kAborted:
+        return Internal(job_->AbortText());
+    }
+  }
   known->counters = std::make_shared<CommunicatorCounters>();
   std::unique_ptr<Communicator> communicator;
   Status status = Communicator::Open(job_, id, known->region, known->ranks, &communicator);
-  if (!status.ok()) return status;
   try {
-    known->membership = std::make_shared<Membership>(std::move(communicator), completions_, &memory_, stalls_,
-                                                     known->counters, timeline_);
+    if (status.ok()) {
+      known->membership = std::make_shared<Membership>(std::move(communicator), completions_, &memory_,
+                                                       stalls_, known->counters, timeline_);
+    }
   } catch (const ThreadRefused& refused) {
-    return Internal(refused.what());
+    status = Internal(refused.what());
   }
-  return {};
+  return status;
 }
 
-void CommunicatorSet::Add(CommunicatorId id, Known known) {
+void CommunicatorSet::Add(CommunicatorId id, const Known& known) {
   if (known.membership != nullptr) known.membership->communicator().Begin();
   job_->logger().Log(LogLevel::kDebug,
                      "process set " + std::to_string(id) + " of " + RankList(RankSet(known.ranks)) +
                          (known.membership != nullptr ? " joined" : " made, without this rank"));
   std::lock_guard<std::mutex> lock(mu_);
-  known_[id] = std::move(known);
+  known_[id] = known;
 }
 
-Status CommunicatorSet::CheckNobodyHasLeft() {
-  Communicator& world = Find(kWorld)->communicator();
-  CommunicatorSegment& segment = world.group().segment();
+Status CommunicatorSet::CheckNobodyHasLeft(Membership& meeting) {
+  Communicator& communicator = meeting.communicator();
+  CommunicatorSegment& segment = communicator.group().segment();
   const MemberMask active(segment.active().load(std::memory_order_seq_cst));
-  RankSet gone = world.ToRanks((MemberMask::FirstN(world.group().size()) - active).bits());
+  RankSet gone = communicator.ToRanks((MemberMask::FirstN(communicator.group().size()) - active).bits());
   if (const std::uint64_t left = segment.outside_left().load(std::memory_order_seq_cst); left != 0) {
     gone.Add(RankId(static_cast<int>(left) - 1));
   }
   if (gone.empty()) return {};
-  return FailedPrecondition("process sets are made and removed by all ranks, but " + RankList(gone) +
-                            " left the set of all ranks");
+  if (communicator.id() == kWorld) {
+    return FailedPrecondition("process sets are made and removed by all ranks, but " + RankList(gone) +
+                              " left the set of all ranks");
+  }
+  return FailedPrecondition("process set " + std::to_string(communicator.id()) +
+                            " is removed by all its ranks, but " + RankList(gone) + " left it");
 }
 
-Status CommunicatorSet::Agree(const std::string& label, CommunicatorId id, const Known& known) {
+Status CommunicatorSet::Agree(Membership& meeting, const std::string& label, CommunicatorId id,
+                              const Known& known) {
   std::promise<Status> outcome;
   Request request;
   request.operation.kind = CollectiveKind::kCommunicator;
   // The tensor has no elements; the ranks compare the shape, which is part of the manifest.
-  request.shape = {0, static_cast<std::int64_t>(id), known.region};
+  request.shape = {0, static_cast<std::int64_t>(id)};
   for (const int rank : known.ranks) request.shape.push_back(rank);
   request.label = std::to_string(id) + label;
   request.done = [&outcome](const Status& status) { outcome.set_value(status); };
-  Find(kWorld)->submission().Submit(std::move(request));
+  meeting.submission().Submit(std::move(request));
   return outcome.get_future().get();
 }
 
 Status CommunicatorSet::Create(std::vector<int> ranks, CommunicatorId* id) {
   std::sort(ranks.begin(), ranks.end());
   std::lock_guard<std::mutex> changing(changing_mu_);
+  Membership& world = *Find(kWorld);
   Status status = CheckRanks(ranks, job_->size());
-  if (status.ok()) status = CheckNobodyHasLeft();
+  if (status.ok()) status = CheckNobodyHasLeft(world);
   if (!status.ok()) return status;
+  const int capacity = job_->segment().max_communicators();
+  {
+    // All ranks know the same of these communicators, so this fails on all of them or on none.
+    std::lock_guard<std::mutex> lock(mu_);
+    if (std::distance(known_.begin(), known_.lower_bound(kFirstOfMembers)) >= capacity) {
+      return NoRoomForCommunicator(capacity);
+    }
+  }
   Known known;
   known.ranks = std::move(ranks);
-  known.region = FreeRegion();
-  // All ranks know the same communicators, so this fails on all of them or on none.
-  const int capacity = job_->segment().max_communicators();
-  if (known.region >= capacity) return NoRoomForCommunicator(capacity);
-  status = Join(next_id_, &known);
+  status = Join(next_id_, /*alone=*/false, &known);
   if (!status.ok()) {
     status =
         Internal("rank " + std::to_string(job_->rank()) + " cannot join a process set: " + status.message());
-    Find(kWorld)->failures().FailStep(kNoStep, status.message());  // the others wait in Agree, or will
+    world.failures().FailStep(kNoStep, status.message());  // the others wait in Agree, or will
+  } else {
+    status = Agree(world, " of " + RankList(RankSet(known.ranks)), next_id_, known);
+  }
+  if (!status.ok()) {
+    Drop(next_id_, &known);
     return status;
   }
-  status = Agree(" of " + RankList(RankSet(known.ranks)), next_id_, known);
-  if (!status.ok()) return status;
   *id = next_id_++;
-  Add(*id, std::move(known));
+  Add(*id, known);
   return {};
 }
 
-int CommunicatorSet::FreeRegion() {
-  std::lock_guard<std::mutex> lock(mu_);
-  std::uint64_t used = 0;
-  for (const auto& [id, known] : known_) used |= std::uint64_t{1} << known.region;
-  int region = 0;
-  while (region < kMaxCommunicators && (used >> region & 1) != 0) ++region;
-  return region;
+Status CommunicatorSet::CreateAmong(std::vector<int> ranks, std::uint64_t key, CommunicatorId* id) {
+  std::sort(ranks.begin(), ranks.end());
+  Status status = CheckRanks(ranks, job_->size());
+  if (status.ok()) status = CheckKey(key);
+  if (!status.ok()) return status;
+  if (!std::binary_search(ranks.begin(), ranks.end(), job_->rank())) {
+    return InvalidArgument("rank " + std::to_string(job_->rank()) + " is not among " +
+                           RankList(RankSet(ranks)) + ", who make this process set alone");
+  }
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (!keys_.insert(key).second) return KeyWasUsed(key, job_->rank());
+  }
+  const CommunicatorId number = kFirstOfMembers + static_cast<CommunicatorId>(key);
+  Known known;
+  known.ranks = std::move(ranks);
+  status = Join(number, /*alone=*/true, &known);
+  if (!status.ok()) {
+    // The others wait where this rank cannot tell them.
+    status = Internal("rank " + std::to_string(job_->rank()) + " cannot join the process set of key " +
+                      std::to_string(key) + ": " + status.message());
+    job_->Abort(status.message());
+  } else {
+    Add(number, known);
+    status = Agree(*known.membership, " of " + RankList(RankSet(known.ranks)), number, known);
+  }
+  if (!status.ok()) {
+    Drop(number, &known);
+    return status;
+  }
+  *id = number;
+  return {};
 }
 
 Status CommunicatorSet::Remove(CommunicatorId id) {
-  std::lock_guard<std::mutex> changing(changing_mu_);
   if (id == kWorld) return CannotRemoveWorld();
-  if (RanksOf(id).empty()) return WhyNot(id);
-  Status status = CheckNobodyHasLeft();
-  if (!status.ok()) return status;
+  std::unique_lock<std::mutex> changing(changing_mu_, std::defer_lock);
+  if (id < kFirstOfMembers) changing.lock();
   Known known;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    known = known_[id];
+    const auto found = known_.find(id);
+    if (found == known_.end()) return NoSuchCommunicator(id);
+    if (std::exchange(found->second.ends, true)) {
+      return FailedPrecondition("another thread removes process set " + std::to_string(id));
+    }
+    known = found->second;
   }
+  Status status = AgreeOnRemoval(id, known);
+  if (!status.ok()) {
+    std::lock_guard<std::mutex> lock(mu_);
+    known_[id].ends = false;
+    return status;
+  }
+  const bool member = known.membership != nullptr;
+  if (member) job_->arena().Quarantine();  // other ranks may still read and write tensors of it
+  Drop(id, &known);
+  job_->logger().Log(LogLevel::kDebug, "process set " + std::to_string(id) + " removed");
+  if (!member) return {};
+  // This wait is short: all have agreed, and are about to let go.
+  while (job_->segment().IsClaimed(known.region, id)) {
+    if (job_->aborted()) return Internal(job_->AbortText());
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  job_->arena().Release();
+  return {};
+}
+
+Status CommunicatorSet::AgreeOnRemoval(CommunicatorId id, const Known& known) {
+  Membership& meeting = id < kFirstOfMembers ? *world_ : *known.membership;
+  Status status = CheckNobodyHasLeft(meeting);
+  if (!status.ok()) return status;
   if (known.membership != nullptr && !known.membership->pending().WaitEmpty(std::chrono::milliseconds(0))) {
     return FailedPrecondition("process set " + std::to_string(id) + " is in use on rank " +
                               std::to_string(job_->rank()) + "; remove it when its collectives are done");
   }
-  status = Agree(", removal", id, known);
-  if (!status.ok()) return status;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (known.counters != nullptr) {
-      CommunicatorStats last;
-      known.counters->Take(/*reset=*/false, &last);
-      AddByKind(last.collectives, &gone_);
-    }
-    known_.erase(id);
-  }
-  if (known.membership != nullptr) {
-    known.membership->submission().Refuse(
-        FailedPrecondition("process set " + std::to_string(id) + " was removed meanwhile"));
-    // A thread may still be in a call that found the membership earlier: a late Cancel, the end of a step.
-    while (known.membership.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    job_->arena().Quarantine();  // other ranks may still read and write tensors of it
-    known.membership.reset();
-  }
-  job_->logger().Log(LogLevel::kDebug, "process set " + std::to_string(id) + " removed");
-  status = AwaitLetGo(known.region);
-  if (status.ok() && known.counters != nullptr) job_->arena().Release();
-  return status;
+  return Agree(meeting, ", removal", id, known);
 }
 
-Status CommunicatorSet::AwaitLetGo(int region) {
-  std::atomic<std::uint64_t>& let_go = job_->segment().let_go(region);
-  const std::uint64_t bit = std::uint64_t{1} << job_->local_rank();
-  // The last rank clears the region. No rank can use it again meanwhile, since all wait below.
-  if ((let_go.fetch_or(bit, std::memory_order_seq_cst) | bit) ==
-      MemberMask::FirstN(job_->local_size()).bits()) {
-    Status status = job_->segment().ClearCommunicator(region);
-    if (!status.ok()) job_->Abort("rank " + std::to_string(job_->rank()) + ": " + status.message());
-    let_go.store(0, std::memory_order_seq_cst);
+void CommunicatorSet::Drop(CommunicatorId id, Known* known) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (known_.erase(id) > 0 && known->counters != nullptr) {
+      CommunicatorStats last;
+      known->counters->Take(/*reset=*/false, &last);
+      AddByKind(last.collectives, &gone_);
+    }
   }
-  // This wait is short: all ranks have agreed, and are about to come here.
-  for (;;) {
-    const Status left =
-        CheckNobodyHasLeft();  // before let_go is read: a rank may have done all this, and left
-    if (let_go.load(std::memory_order_seq_cst) == 0) return {};
-    if (!left.ok()) job_->Abort(left.message());
-    if (job_->aborted()) return Internal(job_->AbortText());
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  if (known->membership != nullptr) {
+    known->membership->submission().Refuse(
+        FailedPrecondition("process set " + std::to_string(id) + " was removed meanwhile"));
+    // A thread may still be in a call that found the membership earlier: a late Cancel, the end of a step.
+    while (known->membership.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    known->membership.reset();
   }
+  if (known->region == 0) return;
+  Status status = job_->segment().LetGo(known->region, MemberId(job_->local_rank()));
+  if (!status.ok()) job_->Abort("rank " + std::to_string(job_->rank()) + ": " + status.message());
 }
 
 std::vector<int> CommunicatorSet::RanksOf(CommunicatorId id) {

@@ -1,13 +1,17 @@
 // CommunicatorSet: the communicators of a job, as one rank knows them.
 //
-// Place in the stack: between JobEngine and Membership. Communicators are made by collectives of all ranks,
-// so every rank knows all of them. A rank has a Membership in each communicator that it is in.
+// Place in the stack: between JobEngine and Membership. A rank has a Membership in each communicator that it
+// is in. Communicators that all ranks of the job make are known to all: the ranks agree in the world. Those
+// that the members make alone are known to these: a rank opens its part, and then the members agree in the
+// communicator itself, so whoever disagrees, dies or does not come is noticed as with any other request.
 #ifndef TF_SMDDP_KERNELS_ENGINE_JOB_COMMUNICATOR_SET_H_
 #define TF_SMDDP_KERNELS_ENGINE_JOB_COMMUNICATOR_SET_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +35,7 @@ class CommunicatorSet {
 
   // See Engine. Any thread but the engine's own.
   Status Create(std::vector<int> ranks, CommunicatorId* id);
+  Status CreateAmong(std::vector<int> ranks, std::uint64_t key, CommunicatorId* id);
   Status Remove(CommunicatorId id);
 
   // Empty when there is no such communicator. Any thread.
@@ -66,20 +71,21 @@ class CommunicatorSet {
     int region = 0;                                  // of the control segment, and of its bells
     std::shared_ptr<Membership> membership;          // nullptr when this rank is not in it
     std::shared_ptr<CommunicatorCounters> counters;  // likewise
+    bool ends = false;                               // a thread removes it
   };
 
-  // Makes this rank's membership in `known`, if it is a member. Other ranks see nothing of it before Add.
-  Status Join(CommunicatorId id, Known* known);
-  void Add(CommunicatorId id, Known known);
-  // Returns FailedPrecondition if a rank has left the world, since it could not agree any more.
-  Status CheckNobodyHasLeft();
-  // Blocks until all ranks of the job have called it with the same arguments.
-  Status Agree(const std::string& label, CommunicatorId id, const Known& known);
-  // Returns the lowest region that no communicator has, or kMaxCommunicators.
-  int FreeRegion();
-  // Blocks until all ranks have let go of the communicator in `region`, and its memory is zero again. All
-  // ranks must have agreed on its removal.
-  Status AwaitLetGo(int region);
+  // Makes this rank's membership in `known`, if it is a member. Other ranks see nothing of it before Add. If
+  // the ranks of this host name other members, it is an error if `alone`.
+  Status Join(CommunicatorId id, bool alone, Known* known);
+  void Add(CommunicatorId id, const Known& known);
+  // Returns FailedPrecondition if a rank has left `meeting`, since it could not agree any more.
+  static Status CheckNobodyHasLeft(Membership& meeting);
+  // Blocks until all members of `meeting` have called it with the same arguments.
+  static Status Agree(Membership& meeting, const std::string& label, CommunicatorId id, const Known& known);
+  // Blocks until those who have made the communicator agree that it ends.
+  Status AgreeOnRemoval(CommunicatorId id, const Known& known);
+  // Ends this rank's membership, if it is a member, in which nothing is pending.
+  void Drop(CommunicatorId id, Known* known);
 
   Job* const job_;
   CompletionThread* const completions_;
@@ -89,12 +95,14 @@ class CommunicatorSet {
 
   std::shared_ptr<Membership> world_;  // kWorld's, which is never removed; set once, by OpenWorld
 
-  std::mutex changing_mu_;  // held while a communicator is made or removed; taken before mu_
+  // Held while all ranks of the job make or remove a communicator; taken before mu_.
+  std::mutex changing_mu_;
   // Guarded by changing_mu_. Numbers are not reused, since traced functions may hold a number longer than its
   // communicator lives.
   CommunicatorId next_id_ = kWorld + 1;
   std::mutex mu_;
   std::map<CommunicatorId, Known> known_;  // guarded by mu_
+  std::set<std::uint64_t> keys_;           // that were used here; guarded by mu_
   StatsByKind gone_;                       // the counts of removed communicators; guarded by mu_
 };
 

@@ -60,8 +60,9 @@ std::string DescribeStall(const StallReport& report);
 struct WaitingRequest {
   StalledRequest request;
   Clock::time_point submitted;
-  RankSet members;  // the ranks of its communicator
-  RankSet missing;  // the ranks that it waits for, or may; itself: for its device
+  RankSet members;             // the ranks of its communicator
+  RankSet missing;             // the ranks that it waits for, or may; itself: for its device
+  Clock::duration timeout{0};  // Request::timeout
 };
 
 // Returns the requests of this rank that were submitted at `before` or earlier.

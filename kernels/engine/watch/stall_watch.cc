@@ -53,8 +53,6 @@ StallWatch::StallWatch(Job* job)
       own_(job->segment().rank(job->local_rank()).progress),
       warning_(milliseconds(job->config().stall_warning_ms)),
       timeout_(milliseconds(job->config().stall_timeout_ms)),
-      patience_(Patience(warning_, timeout_)),
-      interval_(std::clamp(patience_ / kLooks, kShortestInterval, kLongestInterval)),
       sees_processes_(job->peer(job->local_rank()).pid == ::getpid()),
       seen_(static_cast<std::size_t>(job->size())) {
   for (const std::vector<int>& host : job->hosts()) {
@@ -64,8 +62,13 @@ StallWatch::StallWatch(Job* job)
 
 StallWatch::~StallWatch() { Stop(); }
 
+void StallWatch::SetPace(Clock::duration shortest) {
+  patience_ = Patience(warning_, timeout_ == kNever ? shortest : std::min(timeout_, shortest));
+  interval_ = std::clamp(patience_ / kLooks, kShortestInterval, kLongestInterval);
+}
+
 Status StallWatch::Start(CollectWaitingRequests collect) {
-  if (patience_ == kNever) return {};
+  if (warning_ == kNever && timeout_ == kNever) return {};
   collect_ = std::move(collect);
   try {
     thread_ = StartThread("smddp-stall", [this] { Run(); });
@@ -87,8 +90,13 @@ void StallWatch::Stop() {
 
 // The count is published before asleep_ is read; the thread, which does the reverse, sees the request or is
 // woken.
-void StallWatch::Submitted(const Manifest& manifest, CommunicatorId communicator) {
+void StallWatch::Submitted(const Manifest& manifest, CommunicatorId communicator, Clock::duration timeout) {
   own_.Submitted({communicator, CoarseNanoseconds(), manifest});
+  if (timeout != kNever && timeout < shortest_.load(std::memory_order_relaxed)) {
+    std::lock_guard<std::mutex> lock(mu_);
+    shortest_.store(std::min(timeout, shortest_.load()));
+    wake_.notify_all();
+  }
   if (!asleep_.load(std::memory_order_seq_cst)) return;
   std::lock_guard<std::mutex> lock(mu_);
   asleep_.store(false, std::memory_order_seq_cst);
@@ -131,9 +139,12 @@ void StallWatch::Run() {
       if (Idle()) wake_.wait(lock, [this] { return stopping_ || !asleep_.load(std::memory_order_seq_cst); });
       asleep_.store(false, std::memory_order_seq_cst);
     }
-    const Clock::time_point next_look = Clock::now() + interval_;
-    wake_.wait_until(lock, next_look, [this] { return stopping_; });
-    if (stopping_) break;
+    const Clock::duration shortest = shortest_.load();
+    SetPace(shortest);
+    if (wake_.wait_until(lock, Clock::now() + interval_,
+                         [&] { return stopping_ || shortest_.load() != shortest; })) {
+      continue;
+    }
     lock.unlock();
     Look();
     lock.lock();
@@ -164,7 +175,12 @@ void StallWatch::Look() {
   const RankSet awaited = Closure(MissingOf(waiting));
   for (const RankId rank : awaited.ranks()) LookAt(rank, now);
   const std::string text = DescribeStall(MakeReport(waiting, now));
-  CheckTimeout(awaited, text, now);
+  RankSet of_others;  // that requests without a timeout of their own wait for
+  for (const WaitingRequest& each : waiting) {
+    if (each.timeout == kNever) of_others |= each.missing;
+  }
+  if (!of_others.empty()) CheckTimeout(Closure(of_others), text, now);
+  CheckOwnTimeouts(waiting, now);
   // Not at the first look: it takes two to see what a rank uses of a core.
   if (warning_ == kNever || now - since_ < next_warning_ || looks_ == 1 || job_->aborted()) return;
   while (next_warning_ <= now - since_) next_warning_ *= 2;
@@ -290,6 +306,14 @@ void StallWatch::CheckTimeout(const RankSet& awaited, const std::string& text, C
               text);
 }
 
+void StallWatch::CheckOwnTimeouts(const std::vector<WaitingRequest>& waiting, Clock::time_point now) {
+  for (const WaitingRequest& each : waiting) {
+    if (each.timeout == kNever || now - each.submitted < each.timeout) continue;
+    return job_->Abort("the request's timeout of " + DescribeSeconds(Seconds(each.timeout)) +
+                       " is over: " + DescribeStall(MakeReport({each}, now)));
+  }
+}
+
 // Whether this rank and all that are awaited are on this host, and each waits for another one of them.
 bool StallWatch::WaitInACircle(const RankSet& awaited) const {
   if (!awaited.Contains(RankId(job_->rank()))) return false;
@@ -334,7 +358,7 @@ StallReport StallWatch::MakeReport(const std::vector<WaitingRequest>& waiting, C
   StallReport report;
   report.rank = job_->rank();
   report.seconds = Seconds(now - waiting.front().submitted);
-  report.timeout_seconds = Seconds(timeout_);
+  if (waiting.front().timeout == kNever) report.timeout_seconds = Seconds(timeout_);
   for (const WaitingRequest& each : waiting) report.requests.push_back(each.request);
   for (const RankId rank : MissingOf(waiting).ranks()) {
     if (rank.value() == job_->rank()) continue;

@@ -17,6 +17,9 @@
 // progress when it submits a request or one of its requests ends, in whatever communicator; and, while none
 // of its requests is pending, when it uses a tenth of a core: an evaluation, a compilation. A rank that has a
 // request pending waits for that request; other work of its process is not progress.
+//
+// A request may have a timeout of its own in place of SMDDP_STALL_TIMEOUT. It counts from the submission,
+// whatever the others do meanwhile. If both settings are 0, nothing is watched, and it has no effect.
 #ifndef TF_SMDDP_KERNELS_ENGINE_WATCH_STALL_WATCH_H_
 #define TF_SMDDP_KERNELS_ENGINE_WATCH_STALL_WATCH_H_
 
@@ -52,8 +55,8 @@ class StallWatch {
   // Ends it.
   void Stop();
 
-  // This rank submits a request. Any thread; cheap.
-  void Submitted(const Manifest& manifest, CommunicatorId communicator);
+  // This rank submits a request, with Request::timeout. Any thread; cheap.
+  void Submitted(const Manifest& manifest, CommunicatorId communicator, Clock::duration timeout);
   // `count` of its requests have ended, well or not. Any thread; cheap.
   void Ended(std::uint64_t count) { own_.Ended(count); }
   // One of its requests has, but for what is on a stream of a device for as long as `writing` says so. Any
@@ -87,7 +90,9 @@ class StallWatch {
   RankSet Closure(RankSet ranks) const;
   void LookAt(RankId rank, Clock::time_point now);
   void LookAtOtherHost(RankId rank, Clock::time_point now);
+  void SetPace(Clock::duration shortest);
   void CheckTimeout(const RankSet& awaited, const std::string& text, Clock::time_point now);
+  void CheckOwnTimeouts(const std::vector<WaitingRequest>& waiting, Clock::time_point now);
   bool WaitInACircle(const RankSet& awaited) const;
   bool IsElsewhere(const RankSet& awaited) const;
   bool IsReporter(const RankSet& members) const;
@@ -97,8 +102,8 @@ class StallWatch {
   Job* const job_;
   ProgressRecord& own_;
   const Clock::duration warning_, timeout_;  // 0: never
-  const Clock::duration patience_;           // until a wait counts as a stall
-  const Clock::duration interval_;           // between two looks
+  Clock::duration patience_{};               // until a wait counts as a stall
+  Clock::duration interval_{};               // between two looks
   const bool sees_processes_;                // the peers' pids mean something to this process
   RankSet outside_;                          // the ranks of other hosts
   CollectWaitingRequests collect_;
@@ -122,7 +127,9 @@ class StallWatch {
   std::condition_variable wake_;
   bool stopping_ = false;            // guarded by mu_
   std::atomic<bool> asleep_{false};  // set by the thread, with mu_ held
-  std::thread thread_;               // last: it uses the others
+  // The shortest timeout of a request so far; changes with mu_ held.
+  std::atomic<Clock::duration> shortest_{Clock::duration::max()};
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace tf_smddp

@@ -75,7 +75,7 @@ TEST(RelayMessage, IsTheSameAfterItsWay) {
   launch.last = RankId(0);
   launch.seals = true;
   RelayMessage turn = Plain(RelayMessage::kTurn);
-  turn.region = 14;
+  turn.communicator = 14;
   turn.ticket = 15;
   const std::string bytes = sender.Send({message, launch, turn});
   Messages all;
@@ -102,7 +102,7 @@ TEST(RelayMessage, IsTheSameAfterItsWay) {
     EXPECT_EQ(decoded.seals, i == 1);
     EXPECT_EQ(decoded.last, i == 0 ? RankId() : RankId(0));
   }
-  EXPECT_EQ(all[2].region, 14);
+  EXPECT_EQ(all[2].communicator, 14u);
   EXPECT_EQ(all[2].ticket, 15u);
 }
 

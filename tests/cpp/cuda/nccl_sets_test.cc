@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -36,6 +38,17 @@ ProcessSet MakeSet(Engine& engine, const std::vector<int>& ranks) {
   ProcessSet set{kWorld, ranks};
   ExpectOk(engine.CreateCommunicator(ranks, &set.id));
   return set;
+}
+
+// The same by its members alone. Others do not know its number.
+ProcessSet MakeSetAlone(Engine& engine, const std::vector<int>& ranks, std::uint64_t key) {
+  ProcessSet set{kWorld, ranks};
+  if (set.Has(engine.config().rank)) ExpectOk(engine.CreateCommunicatorAmong(ranks, key, &set.id));
+  return set;
+}
+
+void Remove(Engine& engine, const ProcessSet& set) {
+  if (set.id != kWorld) ExpectOk(engine.RemoveCommunicator(set.id));
 }
 
 // One thread's work in a set: groups of a few tensors, of which the next is begun when the one before has its
@@ -114,13 +127,15 @@ INSTANTIATE_TEST_SUITE_P(Policies, NcclSetsTest,
                          ::testing::Values("prompt", "random", "compute=lazy,*=prompt",
                                            "compute=prompt,*=lazy", "lazy"));
 
-// One thread uses one set after the other; sets come and go. The set of one rank does without NCCL.
+// One thread uses one set after the other; sets come and go, made by all ranks and by their members. The set
+// of one rank does without NCCL.
 TEST_P(NcclSetsTest, ReduceOneAfterTheOther) {
   RunRanks(4, [](int rank, Engine& engine) {
-    for (int round = 0; round < 2; ++round) {
+    for (int round = 0; round < 3; ++round) {
       std::vector<ProcessSet> sets;
       for (const std::vector<int>& ranks : {std::vector<int>{0, 2}, {1, 3}, {0, 1, 2, 3}, {1, 2, 3}, {2}}) {
-        sets.push_back(MakeSet(engine, ranks));
+        sets.push_back(round == 0 ? MakeSet(engine, ranks)
+                                  : MakeSetAlone(engine, ranks, 10 * round + sets.size()));
       }
       const std::uint64_t before = NcclFloats(engine);
       std::uint64_t groups = 0;
@@ -132,7 +147,7 @@ TEST_P(NcclSetsTest, ReduceOneAfterTheOther) {
         }
       }
       EXPECT_EQ(NcclFloats(engine) - before, groups * 5 * kShort);
-      for (const ProcessSet& set : sets) ExpectOk(engine.RemoveCommunicator(set.id));
+      for (const ProcessSet& set : sets) Remove(engine, set);
     }
     Worker(engine, {kWorld, {0, 1, 2, 3}}, 1).Run(1);
   });
@@ -146,7 +161,8 @@ TEST_P(NcclSetsTest, ReduceAtTheSameTime) {
         std::vector<ProcessSet> sets{{kWorld, {0, 1, 2, 3}}};
         for (const std::vector<int>& ranks :
              {std::vector<int>{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1}, {1, 2}, {2, 3}, {0, 3}}) {
-          sets.push_back(MakeSet(engine, ranks));
+          sets.push_back(sets.size() % 2 == 0 ? MakeSet(engine, ranks)
+                                              : MakeSetAlone(engine, ranks, sets.size()));
         }
         std::vector<std::thread> threads;
         for (const ProcessSet& set : sets) {
@@ -157,9 +173,25 @@ TEST_P(NcclSetsTest, ReduceAtTheSameTime) {
         const std::uint64_t mine = threads.size();
         for (std::thread& thread : threads) thread.join();
         EXPECT_EQ(NcclFloats(engine), mine * 15 * 5 * kShort);
-        for (std::size_t i = 1; i < sets.size(); ++i) ExpectOk(engine.RemoveCommunicator(sets[i].id));
+        for (const ProcessSet& set : sets) Remove(engine, set);
       },
       SmallBatches);
+}
+
+// The third host has no member of the set, and draws no turns for it.
+TEST_P(NcclSetsTest, ASetOfTwoHostsOfThree) {
+  const char* const hosts = std::getenv("TF_SMDDP_TEST_HOSTS");
+  const std::string before = hosts == nullptr ? "1" : hosts;
+  ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", "3", 1), 0);
+  RunRanks(
+      3,
+      [](int rank, Engine& engine) {
+        const ProcessSet set = MakeSetAlone(engine, {0, 1}, 1);
+        if (set.Has(rank)) Worker(engine, set, 1).Run(40);  // more batches than have turns at a time
+        Worker(engine, {kWorld, {0, 1, 2}}, 1).Run(1);
+      },
+      SmallBatches);
+  ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", before.c_str(), 1), 0);
 }
 
 // Steps of one set fail, and its communicators of NCCL end, while the others go on.

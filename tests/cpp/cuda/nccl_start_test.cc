@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -131,6 +132,47 @@ void ExpectSums(Engine& engine, Compute* compute) {
   }
 }
 
+// A batch of a sum and an all-to-all.
+void ExpectSumBesideExchange(Engine& engine, Compute* compute) {
+  const Config& config = engine.config();
+  const auto size = static_cast<std::size_t>(config.size);
+  const std::uint64_t ticket = DrawTicket(engine);
+  cuda::Order orders[2];
+  Floats sum(compute, kStartFloats), input(compute, size), output(compute, size);
+  sum.Set(1);
+  input.Set(static_cast<float>(config.rank));
+  std::vector<Request> requests;
+  for (cuda::Order& order : orders) compute->Mark(&order);
+  requests.push_back(InGroup(Allreduce(sum, "sum", &orders[0], &orders[0]), ticket, 0, 2));
+  Request exchange = Allreduce(input, "exchange", &orders[1], &orders[1]);
+  exchange.operation.kind = CollectiveKind::kAlltoall;
+  exchange.splits.assign(size, 1);
+  exchange.output.data = nullptr;
+  exchange.allocate = [&](const std::vector<std::int64_t>&, void** data) {
+    *data = output.Address();
+    return Status();
+  };
+  requests.push_back(InGroup(std::move(exchange), ticket, 1, 2));
+  for (const Status& status : AwaitAll(engine, std::move(requests))) ExpectOk(status);
+  for (const cuda::Order& order : orders) ExpectOk(Compute::AwaitWritten(order));
+  EXPECT_EQ(sum.Read(), std::vector<float>(kStartFloats, static_cast<float>(config.size)));
+  std::vector<float> expected;
+  for (std::size_t from = 0; from < size; ++from) expected.push_back(static_cast<float>(from));
+  EXPECT_EQ(output.Read(), expected);
+}
+
+// In a set of two ranks whose numbers have this sum.
+void ExpectSumOfPair(Engine& engine, Compute* compute, CommunicatorId set, int sum) {
+  Floats data(compute, kStartFloats);
+  data.Set(static_cast<float>(engine.config().rank));
+  compute->Mark();
+  Request request = Allreduce(data, data);
+  request.communicator = set;
+  ExpectOk(Await(engine, std::move(request)));
+  ExpectOk(compute->AwaitWritten());
+  EXPECT_EQ(data.Read(), std::vector<float>(kStartFloats, static_cast<float>(sum)));
+}
+
 // Runs a job whose first collective is `first`. Returns its log.
 std::string RunOnFaulty(int size, std::chrono::milliseconds timeout, void (*first)(Engine&, Compute*)) {
   ::testing::internal::CaptureStderr();
@@ -205,6 +247,30 @@ std::string ForRank(std::string text, int rank) {
   return at == std::string::npos ? text : text.replace(at, 2, std::to_string(rank));
 }
 
+// The driver's lock is held by a thread that frees memory, and waits for NCCL's kernel.
+TEST(NcclStartUnderLock, AFirstKernelThatHangsLeadsThroughTheHost) {
+  const Fault fault("kernel_hangs:1");
+  std::atomic<int> done{0};
+  RunRanks(
+      2,
+      [&](int rank, Engine& engine) {
+        Compute compute(rank);
+        std::thread frees([&] {
+          const Compute own(rank);  // the context
+          while (done < 2) {
+            CUdeviceptr spare = 0;
+            EXPECT_EQ(cuMemAlloc_v2(&spare, 1), CUDA_SUCCESS);
+            EXPECT_EQ(cuMemFree_v2(spare), CUDA_SUCCESS);
+          }
+        });
+        for (int step = 0; step < 3; ++step) ExpectSum(engine, &compute, step);
+        EXPECT_EQ(NcclBytes(engine), 0u);
+        ++done;
+        frees.join();
+      },
+      [](int, Config* config) { UseFaulty(config, std::chrono::seconds(2)); });
+}
+
 class NcclStartTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, NcclStartTest, ::testing::Values(2, 3, 8));
 
@@ -273,6 +339,91 @@ TEST(NcclStart, AnAbortThatHangsHoldsNothingUp) {
   const Fault fault("kernel_hangs:1,abort_hangs:1");
   const std::string log = RunOnFaulty(2, std::chrono::seconds(1), ExpectSums);
   EXPECT_EQ(Count(log, "NCCL's first calls did not end within "), 1) << log;
+}
+
+// Calls that block although NCCL was asked not to, as with NCCL_COMM_BLOCKING=1 in nccl.conf. The threads in
+// the first two of them are left behind.
+TEST(NcclStart, ACallThatBlocksLeadsThroughTheHost) {
+  const std::pair<const char*, const char*> kinds[] = {
+      {"init_blocks:1", "communicator was not made within 1 s (SMDDP_NCCL_TIMEOUT) on "},
+      {"id_blocks:0", "communicator was not made within 1 s (SMDDP_NCCL_TIMEOUT) on "},
+      {"launch_blocks:1", "first calls did not end within 1 s (SMDDP_NCCL_TIMEOUT) on "},
+  };
+  for (const auto& [kind, said] : kinds) {
+    SCOPED_TRACE(kind);
+    const Fault fault(kind);
+    const std::string log = RunOnFaulty(2, std::chrono::seconds(1), ExpectSums);
+    EXPECT_EQ(Count(log, "warning]"), 1) << log;
+    EXPECT_EQ(Count(log, said), 1) << log;
+  }
+}
+
+// The collectives of a batch are prepared one by one, and ranks come to the proof at any of them.
+TEST(NcclStart, ASumBesideAnExchange) {
+  for (int trial = 0; trial < 10; ++trial) {
+    RunRanks(
+        3,
+        [](int rank, Engine& engine) {
+          Compute compute(rank);
+          for (int step = 0; step < 3; ++step) ExpectSumBesideExchange(engine, &compute);
+          EXPECT_GT(NcclBytes(engine), 0u);
+        },
+        [](int, Config* config) { UseFaulty(config, std::chrono::seconds(3)); });
+  }
+}
+
+// Rank 0 starts for one set after the other. Each start takes a second, and has its own time.
+TEST(NcclStart, ASetThatWaitsForTheStartOfAnother) {
+  const Fault fault("late:0:1000");
+  RunRanks(
+      3,
+      [](int rank, Engine& engine) {
+        Compute compute(rank);
+        CommunicatorId sets[] = {kWorld, kWorld};
+        for (const int other : {1, 2}) ExpectOk(engine.CreateCommunicator({0, other}, &sets[other - 1]));
+        std::vector<std::thread> threads;
+        for (const int other : {1, 2}) {
+          if (rank != 0 && rank != other) continue;
+          threads.emplace_back([&, other] {
+            Compute own(rank);
+            for (int step = 0; step < 3; ++step) ExpectSumOfPair(engine, &own, sets[other - 1], other);
+          });
+        }
+        for (std::thread& thread : threads) thread.join();
+        EXPECT_GT(NcclBytes(engine), 0u);
+      },
+      [](int, Config* config) { UseFaulty(config, std::chrono::milliseconds(1500)); });
+}
+
+// The first rank of the hosts has no stream for NCCL, so it never asks for its turn.
+TEST(NcclStart, AFirstRankWithoutAStream) {
+  static std::atomic<bool> refuses{false};
+  const Compute first(0);
+  auto* const driver = const_cast<cuda::Driver*>(first.device->driver());
+  static const auto create = driver->StreamCreateWithPriority;
+  driver->StreamCreateWithPriority = [](cuda::Stream* stream, unsigned flags, int priority) {
+    CUdevice device = -1;
+    static_cast<void>(cuCtxGetDevice(&device));
+    return refuses && device == DeviceOfRank(0) ? cuda::Result{2} : create(stream, flags, priority);
+  };
+  RunRanks(
+      2,
+      [](int rank, Engine& engine) {
+        Compute compute(rank);
+        Floats data(&compute, kStartFloats);
+        data.Set(1);
+        compute.Mark();
+        Request request = Allreduce(data, data);  // which NCCL does not do
+        request.operation.op = ReduceOp::kMin;
+        ExpectOk(Await(engine, std::move(request)));
+        ExpectOk(compute.AwaitWritten());
+        if (rank == 0) refuses = true;
+        for (int step = 0; step < 3; ++step) ExpectSum(engine, &compute, step);
+        EXPECT_EQ(NcclBytes(engine), 0u);
+      },
+      [](int, Config* config) { UseFaulty(config); });
+  refuses = false;
+  driver->StreamCreateWithPriority = create;
 }
 
 // Process sets do not try again, nor wait for what hangs.

@@ -39,6 +39,7 @@ void FailAStep(Engine& engine, CommunicatorId id) {
   EXPECT_FALSE(Await(engine, AllreduceIn(id, &data)).ok());
 }
 
+// They are made by all ranks and by their members in turn.
 TEST(CommunicatorLife, AThousandOneAfterTheOtherLeaveNothing) {
   const int rounds = kSanitized ? 200 : 1000;
   Meeting meeting(2);
@@ -46,9 +47,13 @@ TEST(CommunicatorLife, AThousandOneAfterTheOtherLeaveNothing) {
     Usage before;
     for (int round = 0; round < rounds; ++round) {
       CommunicatorId id = kWorld;
-      ASSERT_TRUE(engine.CreateCommunicator({0, 1}, &id).ok());
-      EXPECT_EQ(id, static_cast<CommunicatorId>(round) + 1);  // never one that a graph may still hold
-      ASSERT_NO_FATAL_FAILURE(ExpectSum(engine, id, round % 2 == 0 ? 4 : 4000));
+      if (round % 2 == 0) {
+        ASSERT_TRUE(engine.CreateCommunicator({0, 1}, &id).ok());
+        EXPECT_EQ(id, static_cast<CommunicatorId>(round) / 2 + 1);  // never one that a graph may still hold
+      } else {
+        ASSERT_TRUE(engine.CreateCommunicatorAmong({0, 1}, static_cast<std::uint64_t>(round), &id).ok());
+      }
+      ASSERT_NO_FATAL_FAILURE(ExpectSum(engine, id, round % 3 == 0 ? 4 : 4000));
       if (round % 5 == 0) FailAStep(engine, id);
       ASSERT_TRUE(engine.RemoveCommunicator(id).ok());
       meeting.Await();
@@ -205,25 +210,41 @@ TEST(CommunicatorLife, NoneAreMadeOrRemovedOnceARankHasLeftTheWorld) {
 }
 
 TEST(CommunicatorLife, ShutdownDoesNotWaitForAnotherThreadsCreation) {
-  Meeting meeting(2);
+  for (const bool alone : {false, true}) {
+    Meeting meeting(2);
+    RunRanks(
+        2,
+        [&](int rank, Engine& engine) {
+          meeting.Await();  // all threads of both are there
+          if (rank == 0) {
+            const int threads = ReadUsage().threads;
+            std::thread creator([&engine, alone] {
+              CommunicatorId id = kWorld;
+              EXPECT_FALSE((alone ? engine.CreateCommunicatorAmong({0, 1}, 1, &id)
+                                  : engine.CreateCommunicator({0, 1}, &id))
+                               .ok());
+            });
+            // It is inside when it has started a thread for the new one.
+            while (ReadUsage().threads < threads + 2) std::this_thread::sleep_for(milliseconds(1));
+            const auto begin = std::chrono::steady_clock::now();
+            EXPECT_NE(engine.Shutdown().message().find("was waiting for other ranks"), std::string::npos);
+            EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+            creator.join();
+          }
+          meeting.Await();
+        },
+        {}, /*orderly=*/false);
+  }
+}
+
+TEST(CommunicatorLife, AMemberThatHasShutDownIsNamed) {
   RunRanks(
       2,
-      [&](int rank, Engine& engine) {
-        meeting.Await();  // all threads of both are there
-        if (rank == 0) {
-          const int threads = ReadUsage().threads;
-          std::thread creator([&engine] {
-            CommunicatorId id = kWorld;
-            EXPECT_FALSE(engine.CreateCommunicator({0, 1}, &id).ok());
-          });
-          // It is inside when it has started a thread for the new one.
-          while (ReadUsage().threads < threads + 2) std::this_thread::sleep_for(milliseconds(1));
-          const auto begin = std::chrono::steady_clock::now();
-          EXPECT_NE(engine.Shutdown().message().find("was waiting for other ranks"), std::string::npos);
-          EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-          creator.join();
-        }
-        meeting.Await();
+      [](int rank, Engine& engine) {
+        if (rank == 1) return;
+        CommunicatorId id = kWorld;
+        const Status status = engine.CreateCommunicatorAmong({0, 1}, 1, &id);
+        EXPECT_NE(status.message().find("rank 1 called shutdown()"), std::string::npos) << status.message();
       },
       {}, /*orderly=*/false);
 }

@@ -27,6 +27,14 @@ CommunicatorId Create(Engine& engine, const std::vector<int>& ranks) {
   return id;
 }
 
+CommunicatorId CreateAmong(Engine& engine, const std::vector<int>& ranks, std::uint64_t key) {
+  CommunicatorId id = kWorld;
+  const Status status = engine.CreateCommunicatorAmong(ranks, key, &id);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(id, kFirstOfMembers + key);
+  return id;
+}
+
 bool IsMember(Engine& engine, CommunicatorId id) {
   const std::vector<int> ranks = engine.RanksOf(id);
   return std::find(ranks.begin(), ranks.end(), engine.config().rank) != ranks.end();
@@ -306,6 +314,193 @@ TEST(Communicator, MadeAndRemovedWhileStepsFail) {
       EXPECT_EQ(id, static_cast<CommunicatorId>(round) + 1);
       status = engine.RemoveCommunicator(id);
       ASSERT_TRUE(status.ok()) << status.message();
+    }
+  });
+}
+
+// ---- Made by their members alone
+
+TEST(CommunicatorAmong, OthersTakeNoPart) {
+  Meeting over(5);
+  RunRanks(5, [&over](int rank, Engine& engine) {
+    const CommunicatorId low = kFirstOfMembers + 9, high = kFirstOfMembers + 4;
+    if (rank < 2) {
+      EXPECT_EQ(CreateAmong(engine, {1, 0}, 9), low);
+      RunAlone(engine, low, OneOfEach(2, 1));
+      EXPECT_TRUE(engine.RemoveCommunicator(low).ok());
+      EXPECT_EQ(engine.RemoveCommunicator(low).code(), StatusCode::kInvalidArgument);
+    } else if (rank < 4) {
+      EXPECT_EQ(CreateAmong(engine, {2, 3}, 4), high);
+      EXPECT_EQ(engine.RanksOf(high), (std::vector<int>{2, 3}));
+      RunAsGroup(engine, high, OneOfEach(2, 2), 1);
+    }
+    over.Await();
+    std::vector<float> data(4, 1.0f);
+    if (rank < 2 || rank == 4) {
+      EXPECT_TRUE(engine.RanksOf(high).empty());
+      EXPECT_NE(Await(engine, AllreduceIn(high, &data)).message().find("no process set"), std::string::npos);
+      EXPECT_EQ(engine.RemoveCommunicator(high).code(), StatusCode::kInvalidArgument);
+    }
+  });
+}
+
+// Between those that all ranks make. Each rank makes its own in one order, and removes them in another.
+TEST(CommunicatorAmong, EverySubset) {
+  const int size = 4;
+  RunRanks(size, [](int rank, Engine& engine) {
+    std::vector<CommunicatorId> ids;
+    for (unsigned mask = 1; mask < 1u << size; ++mask) {
+      if ((mask >> rank & 1) == 0) continue;
+      std::vector<int> ranks;
+      for (int each = 0; each < size; ++each) {
+        if ((mask >> each & 1) != 0) ranks.push_back(each);
+      }
+      ids.push_back(CreateAmong(engine, ranks, 100 * mask));
+      const std::vector<Trial> trials = OneOfEach(static_cast<int>(ranks.size()), mask);
+      RunAlone(engine, ids.back(), trials);
+      RunAsGroup(engine, ids.back(), trials, mask);
+    }
+    const CommunicatorId all = Create(engine, {0, 1, 2, 3});
+    EXPECT_EQ(all, 1u);
+    RunAlone(engine, all, OneOfEach(size, 1000));
+    std::reverse(ids.begin(), ids.end());
+    for (const CommunicatorId id : ids) {
+      EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
+      EXPECT_TRUE(engine.RanksOf(id).empty());
+    }
+    RunAlone(engine, all, OneOfEach(size, 2000));
+    EXPECT_TRUE(engine.RemoveCommunicator(all).ok());
+  });
+}
+
+// Each thread makes, uses and removes one, in no common order.
+TEST(CommunicatorAmong, ThreadsOfTheirOwn) {
+  const std::vector<std::vector<int>> sets = {{0, 1}, {1, 2}, {0, 2}, {0, 1, 2}, {0, 1}};
+  RunRanks(3, [&sets](int rank, Engine& engine) {
+    for (std::uint64_t round = 0; round < (kSanitized ? 3 : 10); ++round) {
+      std::vector<std::thread> users;
+      for (std::size_t i = 0; i < sets.size(); ++i) {
+        const std::size_t key = (i + static_cast<std::size_t>(rank)) % sets.size();
+        const std::vector<int>& ranks = sets[key];
+        if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+        users.emplace_back([&engine, &ranks, key, round, size = sets.size()] {
+          const CommunicatorId id = CreateAmong(engine, ranks, round * size + key);
+          std::vector<float> data(key % 2 == 0 ? 5 : 3000, 1.0f);
+          const Status status = Await(engine, AllreduceIn(id, &data));
+          EXPECT_TRUE(status.ok()) << status.message();
+          EXPECT_EQ(data.back(), static_cast<float>(ranks.size()));
+          EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
+        });
+      }
+      for (std::thread& user : users) user.join();
+    }
+  });
+}
+
+TEST(CommunicatorAmong, BadCallsAreRefusedHereAlone) {
+  RunRanks(3, [](int rank, Engine& engine) {
+    const auto expect_refused = [&engine](const std::vector<int>& ranks, std::uint64_t key,
+                                          const std::string& part) {
+      CommunicatorId none = kWorld;
+      const Status status = engine.CreateCommunicatorAmong(ranks, key, &none);
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    };
+    expect_refused({}, 1, "at least one rank");
+    expect_refused({rank, 3}, 1, "rank 3");
+    expect_refused({rank, rank}, 1, "twice");
+    expect_refused({(rank + 1) % 3}, 1, "rank " + std::to_string(rank) + " is not among");
+    expect_refused({rank}, kFirstOfMembers, "keys are 0 to 8388607");
+    const auto key = static_cast<std::uint64_t>(rank);
+    const CommunicatorId own = CreateAmong(engine, {rank}, key);
+    expect_refused({rank}, key, "key " + std::to_string(rank));
+    RunAlone(engine, own, OneOfEach(1, 3));
+    EXPECT_TRUE(engine.RemoveCommunicator(own).ok());
+    expect_refused({rank}, key, "key " + std::to_string(rank));
+    const CommunicatorId all = CreateAmong(engine, {0, 1, 2}, 7);
+    if (rank == 1) {
+      EXPECT_TRUE(engine.Leave(all).ok());
+    } else {
+      std::vector<float> data(4, 1.0f);
+      while (data[0] != 2.0f) {  // until rank 1 has left
+        data[0] = 1.0f;
+        ASSERT_TRUE(Await(engine, AllreduceIn(all, &data)).ok());
+      }
+      EXPECT_NE(engine.RemoveCommunicator(all).message().find(" left it"), std::string::npos);
+      EXPECT_TRUE(engine.Leave(all).ok());
+    }
+    RankId last;
+    EXPECT_TRUE(engine.Return(all, &last).ok());
+    EXPECT_TRUE(engine.RemoveCommunicator(all).ok());
+  });
+}
+
+// Where the ranks of a host do, the job is over.
+TEST(CommunicatorAmong, RanksThatDisagreeAreToldSo) {
+  RunRanks(
+      3,
+      [](int rank, Engine& engine) {
+        CommunicatorId id = kWorld;
+        const Status status = engine.CreateCommunicatorAmong(
+            rank == 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2}, 5, &id);
+        EXPECT_EQ(status.code(), StatusCode::kInternal);
+        if (RanksOnHosts(3).size() == 1) {
+          EXPECT_NE(status.message().find("process set of key 5"), std::string::npos) << status.message();
+        } else {
+          EXPECT_NE(status.message().find("ranks 0, 1, 2"), std::string::npos) << status.message();
+        }
+      },
+      {}, /*orderly=*/false);
+}
+
+TEST(CommunicatorAmong, AsManyAsAHostHasRoomFor) {
+  RunRanks(
+      2,
+      [](int, Engine& engine) {
+        std::vector<CommunicatorId> ids;
+        for (std::uint64_t key = 0; key < 63; ++key) ids.push_back(CreateAmong(engine, {0, 1}, key));
+        EXPECT_TRUE(engine.RemoveCommunicator(ids[20]).ok());
+        const CommunicatorId last = Create(engine, {0, 1});
+        RunAlone(engine, last, OneOfEach(2, 1));
+        for (const CommunicatorId id : {ids.front(), ids.back()}) {
+          EXPECT_TRUE(engine.RemoveCommunicator(id).ok());
+        }
+        CreateAmong(engine, {0, 1}, 100);
+        CreateAmong(engine, {0, 1}, 101);
+        // All ranks of the job get the error of one that has no room, and go on.
+        CommunicatorId none = kWorld;
+        EXPECT_NE(engine.CreateCommunicator({0, 1}, &none).message().find("this host has 64"),
+                  std::string::npos);
+        RunAlone(engine, last, OneOfEach(2, 1));
+        EXPECT_NE(engine.CreateCommunicatorAmong({0, 1}, 102, &none).message().find("this host has 64"),
+                  std::string::npos);
+      },
+      {}, /*orderly=*/false);
+}
+
+// A step that fails, in whatever moment, fails the making on all members or on none.
+TEST(CommunicatorAmong, WithdrawnWhileItIsMade) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    for (std::uint64_t key = 0; key < (kSanitized ? 20 : 100); ++key) {
+      std::thread interrupter;
+      if (rank == 1) {
+        interrupter = std::thread([&engine, key] {
+          std::this_thread::sleep_for(std::chrono::microseconds(key * 7 % 500));
+          engine.CancelAll("interrupted");
+        });
+      } else if (key % 4 == 3) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // rank 1 has given it up
+      }
+      CommunicatorId id = kWorld;
+      std::vector<float> own(1), sum(1);
+      const bool done = engine.CreateCommunicatorAmong({0, 1}, key, &id).ok();
+      if (interrupter.joinable()) interrupter.join();
+      own[0] = done ? 1.0f : 0.0f;
+      ASSERT_TRUE(Await(engine, AllreduceFloats(own, &sum)).ok());
+      EXPECT_EQ(sum[0], 2 * own[0]);
+      if (!done) continue;
+      // Between hosts the failure may come only now.
+      while (!engine.RemoveCommunicator(id).ok()) ASSERT_FALSE(engine.RanksOf(id).empty());
     }
   });
 }

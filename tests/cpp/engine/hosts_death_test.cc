@@ -1,8 +1,10 @@
 // Ranks as processes on several hosts, which a wire joins; one of them dies.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -34,6 +36,31 @@ TEST(HostsDeath, SigkillAtARandomMoment) {
     }
     KillOneOnHosts(hosts, size, victim, std::chrono::microseconds(random() % 30000), RunUntilFailure);
     ASSERT_EQ(::unsetenv("TF_SMDDP_TEST_GROUPS"), 0);
+  }
+}
+
+// Members make and remove communicators, in which there are all ranks or two.
+TEST(HostsDeath, WhileMembersMakeCommunicators) {
+  std::mt19937 random(std::random_device{}());
+  const auto body = [](Engine& engine) {
+    const int size = engine.config().size, rank = engine.config().rank;
+    std::vector<int> all(static_cast<std::size_t>(size));
+    std::iota(all.begin(), all.end(), 0);
+    Status status;
+    for (std::uint64_t key = 0; status.ok(); ++key) {
+      const std::vector<int> ranks = key % 2 == 0 ? all : std::vector<int>{0, size - 1};
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+      CommunicatorId id = kWorld;
+      status = engine.CreateCommunicatorAmong(ranks, key, &id);
+      if (status.ok()) status = engine.RemoveCommunicator(id);
+    }
+    return status;
+  };
+  for (int round = 0; round < (kSanitized ? 4 : 20) && !HasFailure(); ++round) {
+    const int size = 3 + static_cast<int>(random() % 3);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(size));
+    const int hosts = 1 + static_cast<int>(random() % 3);
+    KillOneOnHosts(hosts, size, victim, std::chrono::microseconds(random() % 30000), body);
   }
 }
 

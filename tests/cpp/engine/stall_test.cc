@@ -570,6 +570,61 @@ TEST(Stall, WhoWaitsForARankThatComputesIsNoReasonToEnd) {
   ExpectParts(ends[1].log, {"for rank 2 at allreduce 'validation'", "Likely cause: rank 2 is busy"});
 }
 
+// A request with a timeout of its own.
+
+Status AllreduceWithin(Engine& engine, int timeout_ms) {
+  std::vector<float> data(10, 1.0f);
+  Request request = AllreduceFloats(data, &data);
+  request.label = "within";
+  request.timeout = std::chrono::milliseconds(timeout_ms);
+  return Await(engine, std::move(request));
+}
+
+TEST(Stall, AnOwnTimeoutEndsTheWaitForARankThatComputes) {
+  // The watch sleeps for 5 s between two looks before the request comes.
+  const std::vector<RankEnd> ends = RunLimited(2, Times(60000, 0), [](Engine& engine) {
+    std::future<Status> other = Begin(engine, "other");
+    SleepMs(100);
+    const auto until = Clock::now() + std::chrono::milliseconds(engine.config().rank == 1 ? 4000 : 0);
+    while (Clock::now() < until) {
+    }
+    const Status status = AllreduceWithin(engine, 1000);
+    return status.ok() ? other.get() : status;
+  });
+  for (const RankEnd& end : ends) {
+    ExpectParts(end.error, {"the request's timeout of 1.0 s is over: rank 0 has waited 1.",
+                            " s for rank 1 at allreduce 'within'"});
+    EXPECT_EQ(end.error.find("SMDDP_STALL_TIMEOUT"), std::string::npos) << end.error;
+  }
+}
+
+TEST(Stall, AnOwnTimeoutMayBeLonger) {
+  const std::vector<RankEnd> ends = RunLimited(2, Times(0, 1000), [](Engine& engine) {
+    if (engine.config().rank == 1) SleepMs(3000);
+    return AllreduceWithin(engine, 20000);
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error + end.log, "");
+}
+
+// Of communicators that their members make alone.
+
+TEST(Stall, AMemberThatDoesNotComeIsNamed) {
+  for (const char* const hosts : {"1", "2"}) {
+    ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", hosts, 1), 0);
+    const std::vector<RankEnd> ends = RunLimited(3, Times(0, 1000), [](Engine& engine) {
+      CommunicatorId id = kWorld;
+      if (engine.config().rank != 0) return engine.CreateCommunicatorAmong({0, 1, 2}, 3, &id);
+      SleepMs(6000);
+      return Allreduce(engine, "step");
+    });
+    for (const RankEnd& end : ends) {
+      ExpectParts(end.error, {"no progress for 1.0 s (SMDDP_STALL_TIMEOUT)", " s for rank",
+                              " at process set ", "of ranks 0, 1, 2", "Rank 0 "});
+    }
+  }
+  ASSERT_EQ(::unsetenv("TF_SMDDP_TEST_HOSTS"), 0);
+}
+
 // ---- The cost of watching
 
 // Returns how often the thread `name` of this process has gone to sleep.

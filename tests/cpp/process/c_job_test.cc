@@ -113,6 +113,30 @@ TEST(CJob, Communicators) {
   });
 }
 
+TEST(CJob, ACommunicatorOfItsMembersAlone) {
+  RunCRanks(3, [](int rank) {
+    smddp_communicator last_two = 0;
+    const int ranks[] = {2, 1};
+    ExpectError(smddp_create_communicator_among(ranks, -1, 5, &last_two), SMDDP_INVALID_ARGUMENT,
+                "num_ranks is -1");
+    if (rank == 0) {
+      ExpectError(smddp_create_communicator_among(ranks, 2, 5, &last_two), SMDDP_INVALID_ARGUMENT,
+                  "rank 0 is not among ranks 1, 2");
+      return;
+    }
+    ExpectError(smddp_create_communicator_among(ranks, 2, 8388608, &last_two), SMDDP_INVALID_ARGUMENT,
+                "key 8388608");
+    ExpectSuccess(smddp_create_communicator_among(ranks, 2, 5, &last_two));
+    EXPECT_EQ(smddp_communicator_rank(last_two), rank - 1);
+    EXPECT_EQ(smddp_communicator_size(last_two), 2);
+    float sum = 0;
+    ExpectSuccess(Sum(last_two, static_cast<float>(rank), &sum));
+    EXPECT_EQ(sum, 3);
+    ExpectSuccess(smddp_remove_communicator(last_two));
+    EXPECT_EQ(smddp_communicator_size(last_two), 0);
+  });
+}
+
 // The ranks leave one after the other; the sums of the others go on without them.
 TEST(CJob, LeavingAndReturning) {
   RunCRanks(3, [](int rank) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <future>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -323,6 +324,10 @@ TEST(CRequestErrors, WhatIsRefusedHere) {
     refused(bad, "op is -1");
     bad = good, bad.compression = 3;
     refused(bad, "compression is 3");
+    bad = good, bad.timeout = -0.5;
+    refused(bad, "timeout is -0.5");
+    bad = good, bad.timeout = std::numeric_limits<double>::quiet_NaN();
+    refused(bad, "timeout is");
     bad = good, bad.input.memory = 2;
     refused(bad, "input.memory is 2");
     bad = good, bad.output.memory = SMDDP_CUDA;

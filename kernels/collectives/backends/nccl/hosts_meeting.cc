@@ -16,14 +16,12 @@ HostsMeeting::HostsMeeting(Wire* wire, std::uint32_t communicator, const std::ve
   }
 }
 
-Status HostsMeeting::Meet(bool packs, const std::function<Status(UniqueId*)>& make_id, bool* met,
-                          Agreed* agreed) {
+Status HostsMeeting::Meet(bool packs, const UniqueId& id, bool* met, Agreed* agreed) {
   std::lock_guard<std::mutex> lock(mu_);
   if (!std::exchange(is_here_, true)) Tell(ranks_.front(), {kHere, packs ? 1u : 0u, {}, {}});
-  Status status = Receive();
+  const Status status = Receive();
   if (status.ok() && IsFirst() && here_ == ranks_.size() && !all_are_here_) {
-    status = make_id(&agreed_.id);
-    if (!status.ok()) return status;
+    agreed_.id = id;
     all_are_here_ = true;
     TellAll({kBegin, agreed_.all_pack ? 1u : 0u, {}, agreed_.id});
   }

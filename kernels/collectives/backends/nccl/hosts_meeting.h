@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -45,9 +44,9 @@ class HostsMeeting {
   };
 
   // Sets *met to whether all ranks have called this, and then *agreed. It never waits, so it is called again
-  // until then. `packs`: this rank does. The first rank makes the id with `make_id`. Errors: of `make_id`;
-  // Internal, if a message makes no sense.
-  Status Meet(bool packs, const std::function<Status(UniqueId*)>& make_id, bool* met, Agreed* agreed);
+  // until then. `packs`: this rank does. `id`: the first rank's counts. Errors: Internal, if a message makes
+  // no sense.
+  Status Meet(bool packs, const UniqueId& id, bool* met, Agreed* agreed);
 
   // Whether all ranks have called this, for this milestone; they come to the milestones in order. It never
   // waits, so it is called again until then. All ranks have proven the communicator only if it was not

@@ -181,13 +181,8 @@ Status Communicator::Enqueue(const std::vector<NcclCall>& calls, cuda::Stream st
   return status.ok() ? ended : status;
 }
 
-void Communicator::Abort() {
-  const cuda::CurrentContext current(place_.driver, place_.context);
-  End();
-}
-
 // NCCL finds its device by itself.
-void Communicator::End() {
+void Communicator::Abort() {
   std::lock_guard<std::mutex> aborting(aborting_);
   std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
   const auto end = std::chrono::steady_clock::now() + kLongestCall;
@@ -207,12 +202,12 @@ void Communicators::AbortAll() {
     if (each->ending_.joinable() || each->handle_ == nullptr) continue;
     const auto abort = [each, delay = delay_] {
       std::this_thread::sleep_for(delay);
-      each->End();
+      each->Abort();
     };
     try {
       each->ending_ = StartThread("smddp-abort", abort);
     } catch (const ThreadRefused&) {
-      abort();
+      return;  // the next call may get one
     }
   }
 }

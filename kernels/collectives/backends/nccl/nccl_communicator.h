@@ -56,7 +56,8 @@ class Communicators {
   explicit Communicators(std::chrono::milliseconds delay) : delay_(delay) {}
   std::chrono::milliseconds delay() const { return delay_; }
 
-  // Begins to abort all of them: Note [The end of all]. It waits for nothing, and may be called again.
+  // Begins to abort all of them: Note [The end of all]. It waits for nothing, and is called again until the
+  // end, since the system may have no thread for it now.
   void AbortAll();
 
  private:
@@ -101,7 +102,8 @@ class Communicator {
 
   // Ends all calls of this rank, those that the stream has come to and those that it has not, and frees the
   // communicator. The outputs of these calls are undefined, and so are those of other ranks' calls that
-  // they have not come past. Other ranks are not told: they abort, too. It may wait for the device to notice.
+  // they have not come past. Other ranks are not told: they abort, too. It may wait for the device to notice,
+  // and makes no call of CUDA before its kernels know (Note [The end of all]).
   // Calls after the first one, or beside it, wait for its end.
   void Abort();
 
@@ -113,7 +115,6 @@ class Communicator {
 
   explicit Communicator(const Place& place) : place_(place) {}
 
-  void End();
   Status Begin() const;
   Status Note(const char* call, Result result);
   Status Put(const NcclCall& call, cuda::Stream stream);

@@ -25,6 +25,7 @@ namespace tf_smddp::nccl {
 // The ends of parts of a communicator's life. A rank says that it has come to one.
 enum class Milestone : std::uint8_t {
   kNone,
+  kHere,    // this rank's turn has come
   kMade,    // NCCL has made it on this rank
   kProven,  // its first results are right on this rank
   kEnded,   // between hosts: this rank's stream has come past all its calls
@@ -62,9 +63,9 @@ class alignas(64) Meeting {
                        [](const auto& each) { return each.load(std::memory_order_acquire) != 0; });
   }
 
-  // The member has come to that milestone of the communicator.
+  // The member, which calls this, has come to that milestone of the communicator.
   void Say(MemberId member, Milestone milestone) {
-    said_[member.index()].store(milestone, std::memory_order_release);
+    if (!HasSaid(member, milestone)) said_[member.index()].store(milestone, std::memory_order_release);
   }
   bool HasSaid(MemberId member, Milestone milestone) const {
     return said_[member.index()].load(std::memory_order_acquire) >= milestone;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -73,6 +75,94 @@ std::string RemedyFor(const std::string& text) {
   return "NCCL_DEBUG=WARN makes NCCL say more";
 }
 
+// What the calls of a start use, and the thread of the one that is under way.
+class Start::Work : public std::enable_shared_from_this<Work> {
+ public:
+  Work(const Place& place, std::shared_ptr<cuda::OwnStream> stream)
+      : place_(place), stream_(std::move(stream)) {}
+
+  // Aborts the communicator. The memory of the proof's calls lives until the stream has come past them.
+  ~Work() {
+    communicator_ = nullptr;
+    if (proof_ != nullptr) static_cast<void>(stream_->WhenReached([proof = proof_](const Status&) {}));
+    proof_ = nullptr;
+    stream_ = nullptr;
+    ended_.set_value();
+  }
+
+  // Runs `call` in a thread, when the one before has ended. Errors: Internal, without a thread.
+  Status Begin(std::function<Status()> call) {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      under_way_ = true;
+    }
+    try {
+      StartThread("smddp-start", [self = shared_from_this(), call = std::move(call)]() mutable {
+        Status outcome = call();
+        std::lock_guard<std::mutex> lock(self->mu_);
+        self->outcome_ = std::move(outcome);
+        self->under_way_ = false;
+      }).detach();
+    } catch (const ThreadRefused& refused) {
+      return Internal(refused.what());
+    }
+    return {};
+  }
+  // Whether none is under way; then sets *outcome to that of the last one.
+  bool Ended(Status* outcome) {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (!under_way_) *outcome = outcome_;
+    return !under_way_;
+  }
+
+  // The calls. Each begins when the one before has ended well, and NCCL has nothing in progress.
+  Status Name() { return place_.library->Check("ncclGetUniqueId", place_.library->GetUniqueId(&id_)); }
+  Status Make(const UniqueId& id, int num_ranks, int rank) {
+    std::unique_ptr<Communicator> made;
+    const Status status = Communicator::Make(place_, id, num_ranks, rank, &made);
+    if (!status.ok()) return status;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      communicator_ = std::move(made);
+    }
+    return Proof::Open(place_, num_ranks, rank, &proof_);  // which takes memory: Note [Made on all]
+  }
+  Status Call(bool exchanges) {
+    const Status status = proof_->Begin(stream_->handle(), exchanges);
+    return status.ok() ? communicator_->Enqueue(proof_->Calls(), stream_->handle()) : status;
+  }
+  Status Fetch() {
+    const Status status = proof_->End(stream_->handle());
+    if (!status.ok()) return status;
+    return stream_->WhenReached([proof = proof_](const Status& reached) { proof->Check(reached); });
+  }
+
+  const UniqueId& id() const { return id_; }
+  Proof& proof() const { return *proof_; }
+  // nullptr before it is made.
+  std::shared_ptr<Communicator> communicator() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return communicator_;
+  }
+  std::shared_ptr<Communicator> Take() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return std::move(communicator_);
+  }
+  std::future<void> end() { return ended_.get_future(); }
+
+ private:
+  const Place place_;
+  std::promise<void> ended_;
+  std::shared_ptr<cuda::OwnStream> stream_;
+  UniqueId id_ = {};
+  std::shared_ptr<Proof> proof_;
+
+  std::mutex mu_;
+  std::shared_ptr<Communicator> communicator_;  // set with mu_ held
+  bool under_way_ = false;                      // guarded by mu_
+  Status outcome_;                              // guarded by mu_
+};
+
 Start::Start(const CommunicatorView& communicator, Meeting* meeting, std::shared_ptr<HostsMeeting> hosts)
     : view_(communicator), meeting_(meeting), hosts_(std::move(hosts)) {}
 
@@ -82,13 +172,21 @@ Start::~Start() {
   for (const std::future<void>& each : given_up_) each.wait_until(end);
 }
 
-Verdict Start::Step(const Place& place, const std::shared_ptr<cuda::OwnStream>& stream, bool packs,
-                    bool exchanges) {
-  stream_ = stream;
-  if (!std::exchange(timed_, true)) begin_ = Clock::now();
-  const Status status = Advance(place, packs, exchanges);
+void Start::Step(const Place& place, const std::shared_ptr<cuda::OwnStream>& stream, bool packs,
+                 bool exchanges) {
+  if (stage_ == Stage::kProven || stage_ == Stage::kFailed) return;
+  // A rank whose turn has not come takes part in the start of another communicator, which has its own time.
+  if (!timed_ && Say(Milestone::kHere)) {
+    timed_ = true;
+    begin_ = Clock::now();
+  }
+  Status status;
+  if (work_ == nullptr) {
+    work_ = std::make_shared<Work>(place, stream);
+    if (rank() == 0) status = work_->Begin([work = work_.get()] { return work->Name(); });
+  }
+  if (status.ok() && work_->Ended(&status) && status.ok()) status = Advance(packs, exchanges);
   if (!status.ok()) Fail(status);
-  return Judge();
 }
 
 void Start::Fail(const Status& status) {
@@ -98,39 +196,41 @@ void Start::Fail(const Status& status) {
   failed_ = Clock::now();
 }
 
-// Does this rank's next piece, if it can be done.
-Status Start::Advance(const Place& place, bool packs, bool exchanges) {
+// Does this rank's next piece, if it can be done. No call is under way.
+Status Start::Advance(bool packs, bool exchanges) {
   Status status;
   bool ready = false;
+  Work* const work = work_.get();
   switch (stage_) {
+    case Stage::kNaming:
+      stage_ = Stage::kMeeting;
+      [[fallthrough]];
     case Stage::kMeeting: {
       UniqueId id = {};
-      status = Meet(place, packs, &ready, &id);
+      status = Meet(packs, &ready, &id);
       if (!status.ok() || !ready) return status;
       stage_ = Stage::kMaking;
-      return Communicator::Make(place, id, num_ranks(), rank(), &communicator_);
+      return work->Begin([=, ranks = num_ranks(), self = rank()] { return work->Make(id, ranks, self); });
     }
     case Stage::kMaking:
-      status = communicator_->Poll(&ready);
+      status = work->communicator()->Poll(&ready);
       if (!status.ok() || !ready) return status;
       stage_ = Stage::kMade;
-      return Proof::Open(place, num_ranks(), rank(), &proof_);  // which takes memory: Note [Made on all]
+      [[fallthrough]];
     case Stage::kMade:
-      status = communicator_->Poll(&ready);
+      status = work->communicator()->Poll(&ready);
       if (!status.ok() || !Say(Milestone::kMade)) return status;
       stage_ = Stage::kCalling;
+      called_ = true;
       if (hosts_ == nullptr) all_pack_ = meeting_->AllPack(num_ranks());
-      status = proof_->Begin(stream_->handle(), exchanges);
-      return status.ok() ? communicator_->Enqueue(proof_->Calls(), stream_->handle()) : status;
+      return work->Begin([=] { return work->Call(exchanges); });
     case Stage::kCalling:
-      status = communicator_->Poll(&ready);
+      status = work->communicator()->Poll(&ready);
       if (!status.ok() || !ready) return status;
       stage_ = Stage::kRunning;
-      status = proof_->End(stream_->handle());
-      if (!status.ok()) return status;
-      return stream_->WhenReached([proof = proof_](const Status& reached) { proof->Check(reached); });
+      return work->Begin([=] { return work->Fetch(); });
     case Stage::kRunning:
-      if (!proof_->checked(&status)) return communicator_->Poll(&ready);
+      if (!work->proof().checked(&status)) return work->communicator()->Poll(&ready);
       if (status.ok()) stage_ = Stage::kProven;
       return status;
     case Stage::kProven:
@@ -141,24 +241,17 @@ Status Start::Advance(const Place& place, bool packs, bool exchanges) {
 }
 
 // Sets *met to whether the communicator's id is there, and then *id.
-Status Start::Meet(const Place& place, bool packs, bool* met, UniqueId* id) {
-  const Library& library = *place.library;
-  const auto make_id = [&library](UniqueId* made) {
-    return library.Check("ncclGetUniqueId", library.GetUniqueId(made));
-  };
+Status Start::Meet(bool packs, bool* met, UniqueId* id) {
   if (hosts_ != nullptr) {
     HostsMeeting::Agreed agreed;
-    const Status status = hosts_->Meet(packs, make_id, met, &agreed);
+    const Status status = hosts_->Meet(packs, work_->id(), met, &agreed);
     *id = agreed.id;
     all_pack_ = agreed.all_pack;
     return status;
   }
+  if (rank() == 0) meeting_->LeaveId(work_->id());
   *met = meeting_->TakeId(id);
-  if (*met || view_.self != MemberId(0)) return {};
-  const Status status = make_id(id);
-  if (status.ok()) meeting_->LeaveId(*id);
-  *met = status.ok();
-  return status;
+  return {};
 }
 
 // Returns whether all ranks have said it.
@@ -193,7 +286,7 @@ Verdict Start::Judge() {
     if (now - failed_ >= patience * kNamePatience) {
       Refuse("rank " + std::to_string(view_.rank().value()) + ": " + error_.message());
     }
-  } else if (limit > 0 && now - begin_ >= std::chrono::milliseconds(limit)) {
+  } else if (timed_ && limit > 0 && now - begin_ >= std::chrono::milliseconds(limit)) {
     const std::string late = Lateness();
     if (!late.empty()) Refuse(late);
   }
@@ -211,7 +304,8 @@ std::string Start::Lateness() const {
       " within " + Seconds(view_.config->nccl_timeout_ms) + " (SMDDP_NCCL_TIMEOUT) on ";
   const std::vector<RankId> unmade = Missing(Milestone::kMade);
   if (!unmade.empty()) return "NCCL's communicator was not made" + within + Names(unmade);
-  return "NCCL's first calls did not end" + within + Names(Missing(Milestone::kProven));
+  const std::vector<RankId> unproven = Missing(Milestone::kProven);
+  return unproven.empty() ? "" : "NCCL's first calls did not end" + within + Names(unproven);
 }
 
 void Start::Refuse(const std::string& text) {
@@ -233,30 +327,23 @@ void Start::Tell(const std::string& text) const {
 
 bool Start::Interrupt() {
   timed_ = false;
-  return stage_ == Stage::kCalling || stage_ == Stage::kRunning ||
-         (stage_ == Stage::kFailed && proof_ != nullptr);  // it may have failed there
+  return called_ && stage_ != Stage::kProven;
 }
 
+std::shared_ptr<Communicator> Start::Take() { return work_->Take(); }
+
+// A call that is under way may wait for the abort, or end by itself. Whoever ends last frees all.
 void Start::GiveUp() {
-  stage_ = Stage::kMeeting;
-  timed_ = false;
-  // The proof of a communicator that is in use has nothing on the stream.
-  if (communicator_ == nullptr) return;
-  const auto ended = std::make_shared<std::promise<void>>();
-  given_up_.push_back(ended->get_future());
-  std::shared_ptr<Communicator> communicator = std::move(communicator_);
-  auto abort = [ended, communicator, proof = std::move(proof_), stream = stream_]() mutable {
-    communicator->Abort();
-    // The calls' memory lives until the stream has come past them.
-    static_cast<void>(stream->WhenReached([proof](const Status&) {}));
-    proof.reset();
-    stream.reset();
-    ended->set_value();
+  stage_ = Stage::kNaming;
+  timed_ = called_ = false;
+  if (work_ == nullptr) return;
+  given_up_.push_back(work_->end());
+  std::function<void()> abort = [work = std::move(work_)] {
+    if (const auto communicator = work->communicator()) communicator->Abort();
   };
   try {
-    StartThread("smddp-abort", abort).detach();
-  } catch (const ThreadRefused&) {
-    abort();
+    StartThread("smddp-abort", std::move(abort)).detach();
+  } catch (const ThreadRefused&) {  // the abort was that of Work's destructor
   }
 }
 

@@ -1,6 +1,7 @@
 // Start: how the members of a communicator come to use NCCL, or not to.
 //
-// Place in the stack: between nccl_meeting.h, hosts_meeting.h and nccl_transfer.h. It never waits.
+// Place in the stack: between nccl_meeting.h, hosts_meeting.h and nccl_transfer.h. It never waits: whatever
+// may block runs in a thread of its own (Note [Calls that block]).
 //
 // Much of what can go wrong with NCCL goes wrong when a communicator is made, or in its first calls: too
 // little shared memory in a container, no memory left on the GPU, broken access between GPUs. So all ranks
@@ -13,8 +14,13 @@
 // which another rank still makes its communicator, or takes memory for it, may wait for that GPU. So nobody
 // makes calls before all have done so.
 //
-// A start that is given up is aborted in a thread of its own: an abort may wait for what hangs. That thread
-// shares the ownership of all that the calls use. If it never ends, nor do these.
+// Note [Calls that block]: NCCL is asked not to block, and does all the same while it loads a plugin, or
+// where nccl.conf has NCCL_COMM_BLOCKING=1. And if the first kernel of NCCL hangs, a thread of the script may
+// wait for it with the driver's lock, so that each call of the driver waits, too. The progress thread makes
+// none of these calls, so it sees when the time is over.
+//
+// A start that is given up is aborted in a thread of its own: an abort may wait for what hangs. All these
+// threads share the ownership of what the calls use. If one never ends, nor does that.
 #ifndef TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_START_H_
 #define TF_SMDDP_KERNELS_COLLECTIVES_BACKENDS_NCCL_NCCL_START_H_
 
@@ -45,16 +51,19 @@ class Start {
   // Waits for what was given up; for some ten seconds at most.
   ~Start();
 
-  // Does what can be done now. All calls of NCCL are made at `place` and on `stream`, which are always the
-  // same. `packs`: see HostsMeeting::Meet. `exchanges`: for an all-to-all (Note [Memory of an exchange]).
-  Verdict Step(const Place& place, const std::shared_ptr<cuda::OwnStream>& stream, bool packs,
-               bool exchanges);
+  // Does what can be done now, when this rank's turn has come. All calls of NCCL are made at `place` and on
+  // `stream`, which are always the same. `packs`: see HostsMeeting::Meet. `exchanges`: for an all-to-all, the
+  // same on all ranks (Note [Memory of an exchange]).
+  void Step(const Place& place, const std::shared_ptr<cuda::OwnStream>& stream, bool packs, bool exchanges);
 
-  // This rank cannot use NCCL. Step tells the others.
+  // This rank cannot use NCCL. Judge tells the others.
   void Fail(const Status& status);
 
+  // What the ranks have decided. It is asked also while this rank's turn has not come.
+  Verdict Judge();
+
   // After Verdict::kAccepted, once: the communicator, in which nothing is in progress.
-  std::unique_ptr<Communicator> Take() { return std::move(communicator_); }
+  std::shared_ptr<Communicator> Take();
   // Whether all ranks pack small tensors; the same on all of them. After Verdict::kAccepted.
   bool all_pack() const { return all_pack_; }
 
@@ -66,12 +75,12 @@ class Start {
   void GiveUp();
 
  private:
-  enum class Stage { kMeeting, kMaking, kMade, kCalling, kRunning, kProven, kFailed };
+  enum class Stage { kNaming, kMeeting, kMaking, kMade, kCalling, kRunning, kProven, kFailed };
+  class Work;
 
-  Status Advance(const Place& place, bool packs, bool exchanges);
-  Status Meet(const Place& place, bool packs, bool* met, UniqueId* id);
+  Status Advance(bool packs, bool exchanges);
+  Status Meet(bool packs, bool* met, UniqueId* id);
   bool Say(Milestone milestone);
-  Verdict Judge();
   std::string Lateness() const;
   std::vector<RankId> Missing(Milestone milestone) const;
   void Refuse(const std::string& text);
@@ -85,14 +94,13 @@ class Start {
   const std::shared_ptr<HostsMeeting> hosts_;
   std::vector<std::future<void>> given_up_;
 
-  Stage stage_ = Stage::kMeeting;
-  bool timed_ = false;  // begin_ is that of the step under way
+  Stage stage_ = Stage::kNaming;
+  bool timed_ = false;   // the turns of all ranks had come at begin_, in the step under way
+  bool called_ = false;  // calls of the proof may be on the stream
   std::chrono::steady_clock::time_point begin_, failed_;
   Status error_;  // with kFailed
   bool all_pack_ = false;
-  std::unique_ptr<Communicator> communicator_;
-  std::shared_ptr<Proof> proof_;
-  std::shared_ptr<cuda::OwnStream> stream_;
+  std::shared_ptr<Work> work_;  // nullptr before the first Step, and when it was given up
 };
 
 }  // namespace tf_smddp::nccl

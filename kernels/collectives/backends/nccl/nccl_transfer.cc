@@ -46,7 +46,7 @@ cuda::Device* DeviceOf(const ResolvedRequest& request) {
 // A communicator of NCCL, for as long as batches use it.
 class NcclTransfer::Session {
  public:
-  explicit Session(std::unique_ptr<Communicator> communicator) : communicator(std::move(communicator)) {}
+  explicit Session(std::shared_ptr<Communicator> communicator) : communicator(std::move(communicator)) {}
 
   // Ends at once what runs; it has `why` as its outcome.
   void Lose(const Status& why) {
@@ -68,7 +68,7 @@ class NcclTransfer::Session {
     return !lost_.ok();
   }
 
-  const std::unique_ptr<Communicator> communicator;
+  const std::shared_ptr<Communicator> communicator;
 
  private:
   std::mutex mu_;
@@ -141,7 +141,9 @@ bool NcclTransfer::Report(const Status& error) {
 
 Transfer::Readiness NcclTransfer::Prepare(const ResolvedRequest& request) {
   if (session_ != nullptr) return Readiness::kReady;
-  starting_ = true;
+  if (!std::exchange(starting_, true)) {
+    exchanges_ = request.call.operation.kind == CollectiveKind::kAlltoall;
+  }
   cuda::Device* const device = DeviceOf(request);
   Status status;
   const Library* const library = SharedLibrary(communicator_.config->nccl_library, &status);
@@ -149,11 +151,11 @@ Transfer::Readiness NcclTransfer::Prepare(const ResolvedRequest& request) {
   if (status.ok() && stream_ == nullptr) status = Open(device);
   if (status.ok()) status = line_.Come(stream_.get(), &come);
   if (!status.ok()) start_.Fail(status);
-  Verdict verdict = Verdict::kOpen;
-  if (come || !status.ok()) {
-    verdict = start_.Step({library, device->driver(), device->context(), communicators_}, stream_,
-                          packer_ != nullptr, request.call.operation.kind == CollectiveKind::kAlltoall);
+  if (come) {
+    start_.Step({library, device->driver(), device->context(), communicators_}, stream_, packer_ != nullptr,
+                exchanges_);
   }
+  const Verdict verdict = start_.Judge();
   if (verdict == Verdict::kOpen) return Readiness::kNotYet;
   if (verdict == Verdict::kRefused) {
     line_.Leave();
@@ -272,7 +274,7 @@ void NcclTransfer::Abandon(const Status* job_end) {
 }
 
 void NcclTransfer::Reset() {
-  line_.Restart();
+  if (!refused()) line_.Restart();
   if (meeting_->number() == number_) return;
   start_.GiveUp();
   if (session_ != nullptr) Retire();

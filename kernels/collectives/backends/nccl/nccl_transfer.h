@@ -92,7 +92,8 @@ class NcclTransfer : public Transfer {
   std::size_t enqueued_ = 0;  // so many of them are on the stream
   DeviceUses uses_;           // of those
   bool done_ = true;
-  bool starting_ = false;  // the start has not ended for all requests of a batch
+  bool starting_ = false;   // the start has not ended for all requests of a batch
+  bool exchanges_ = false;  // and the first of them is an all-to-all
   std::atomic<bool> refused_{false};
 
   Status error_;  // of NCCL, not reported yet

@@ -1,0 +1,57 @@
+"""DistributedDataParallel of torch_smddp: the functions of parallel_job.py, each a test, in one job."""
+
+import json
+import pathlib
+import re
+
+import harness
+import pytest
+
+JOB = pathlib.Path(__file__).resolve().parent / "parallel_job.py"
+LIMIT_SECONDS = 400
+# The functions of the job.
+NAMES = re.findall(r"^@(?:same|ours)\ndef (\w+)", JOB.read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def results(request, tmp_path_factory):
+    """What each rank found, by its number."""
+    folder = tmp_path_factory.mktemp("results")
+    job = harness.run_job(request.param, str(JOB), str(folder), seconds=LIMIT_SECONDS)
+    assert job.exit_code == 0, str(job)
+    found = [json.loads((folder / f"results-{rank}").read_text()) for rank in range(request.param)]
+    assert all(sorted(each) == sorted(NAMES) for each in found)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parallel(results, name):
+    for rank, found in enumerate(results):
+        assert not found[name], f"rank {rank}:\n{found[name]}"
+
+
+def test_an_uncaught_exception_in_the_backward_pass(run_job):
+    """The job ends, with the traceback of the rank that has the cause."""
+    script = """
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if dist.get_rank() == 1:
+            raise ValueError("on purpose")
+        return gradient
+
+dist.init_process_group("smddp")
+first, last = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+model = torch.nn.Sequential(first, last)
+model.forward = lambda x: last(Fails.apply(first(x)))
+model = torch_smddp.DistributedDataParallel(model)
+model(torch.ones(1, 2)).sum().backward()
+"""
+    job = run_job(2, script)
+    assert job.exit_code == 1, str(job)
+    assert "ValueError: on purpose" in job.output, str(job)
+    assert "rank 1 failed first" in job.output, str(job)
