@@ -231,7 +231,7 @@ class Reducer:
             raise dist.DistBackendError(str(error)) from None
 
     def _start(self, now: _Pass, index: int, request: Request, memory: torch.Tensor) -> None:
-        request.ticket, request.group_size = now.ticket, len(self._slots) + self._allows_unused
+        request.ticket, request.group_size = now.ticket or 0, len(self._slots) + self._allows_unused
         request.dtype, request.output = DTYPES[memory.dtype], buffer_of(memory)
         try:
             now.operations[index] = request.start()
