@@ -128,7 +128,6 @@ class Reducer:
             ticket=(0, index, 0),
             name=name,
             timeout=self._group.timeout,
-            timeout=self._group.timeout,
         )
 
     def _watch(self, index: int, slot: _Slot) -> Any:
