@@ -59,7 +59,7 @@ struct Config {
   bool nccl = true;                         // tensors of GPUs are reduced by NCCL, where it is there
   bool nccl_required = false;               // and where it is not, the job ends
   bool nccl_blocks = false;                 // NCCL_COMM_BLOCKING, which NCCL obeys before its callers
-  std::int64_t nccl_timeout_ms = 60'000;    // NCCL is not used if its start takes longer; 0 for never
+  std::int64_t nccl_timeout_ms = 50'000;    // NCCL is not used if its start takes longer; 0 for never
   std::string nccl_library;                 // its path; empty for what the system finds
   std::string mpi_library;                  // likewise, where the ranks are on several hosts
   int log_level = 2;                        // a LogLevel

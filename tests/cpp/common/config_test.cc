@@ -135,7 +135,7 @@ TEST(Config, WhetherNcclIsUsed) {
   Config config;
   ASSERT_TRUE(Read({}, &config).ok());
   EXPECT_TRUE(config.nccl && !config.nccl_required && !config.nccl_blocks);
-  EXPECT_EQ(config.nccl_timeout_ms, 60'000);
+  EXPECT_EQ(config.nccl_timeout_ms, 50'000);
   ASSERT_TRUE(Read({{"SMDDP_NCCL", "0"}, {"NCCL_COMM_BLOCKING", "1"}}, &config).ok());
   EXPECT_TRUE(!config.nccl && !config.nccl_required && config.nccl_blocks);
   config = Config();

@@ -372,9 +372,9 @@ TEST(NcclStart, ASumBesideAnExchange) {
   }
 }
 
-// Rank 0 starts for one set after the other. Each start takes a second, and has its own time.
+// Rank 0 starts for one set after the other. Each start takes two seconds, and has its own time.
 TEST(NcclStart, ASetThatWaitsForTheStartOfAnother) {
-  const Fault fault("late:0:1000");
+  const Fault fault("late:0:2000");
   RunRanks(
       3,
       [](int rank, Engine& engine) {
@@ -392,7 +392,7 @@ TEST(NcclStart, ASetThatWaitsForTheStartOfAnother) {
         for (std::thread& thread : threads) thread.join();
         EXPECT_GT(NcclBytes(engine), 0u);
       },
-      [](int, Config* config) { UseFaulty(config, std::chrono::milliseconds(1500)); });
+      [](int, Config* config) { UseFaulty(config, std::chrono::milliseconds(3500)); });
 }
 
 // The first rank of the hosts has no stream for NCCL, so it never asks for its turn.
