@@ -7,7 +7,7 @@ them may be called in a callback of `Request.submit`.
 from __future__ import annotations
 
 import ctypes
-from typing import Sequence
+from typing import Optional, Sequence
 
 from smddp.library import check, check_in_thread, engine
 
@@ -104,10 +104,20 @@ def draw_ticket(communicator: int = WORLD) -> int:
     return ticket.value
 
 
-def fail(communicator: int, reason: str) -> None:
+def fail(communicator: int, reason: str, ticket: Optional[int] = None) -> None:
     """Tells the members that this rank cannot do its part, so that they do not wait for it.
 
     Everything that is pending in the communicator fails on all ranks, with a text that names this rank and
     the reason. The next requests of all ranks meet again.
+
+    Args:
+        communicator: of the members.
+        reason: the text.
+        ticket: of the group that this rank cannot end; nothing happens when that has failed already, because
+            of another rank.
     """
-    engine().smddp_fail(communicator, reason.encode("utf-8", errors="replace"))
+    text = reason.encode("utf-8", errors="replace")
+    if ticket is None:
+        engine().smddp_fail(communicator, text)
+    else:
+        engine().smddp_fail_group(communicator, ticket, text)

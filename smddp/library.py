@@ -50,6 +50,7 @@ _ARGUMENTS: Dict[str, List[Any]] = {
     "release": [c_void_p],
     "draw_ticket": [c_uint32, POINTER(c_uint64)],
     "fail": [c_uint32, c_char_p],
+    "fail_group": [c_uint32, c_uint64, c_char_p],
     "abort": [c_char_p],
     "abort_text": [c_char_p, c_size_t],
     "stats": [c_int, c_char_p, c_size_t],
@@ -64,9 +65,8 @@ _ARGUMENTS: Dict[str, List[Any]] = {
 _RESULTS: Dict[str, Any] = {
     "last_error": c_char_p,
     "allocate": c_void_p,
-    **dict.fromkeys(
-        ("free", "request_init", "release", "fail", "abort", "abort_text", "stop_watching_interrupts")
-    ),
+    **dict.fromkeys(("free", "request_init", "release", "fail", "fail_group", "abort", "abort_text")),
+    "stop_watching_interrupts": None,
     "note_script_end": None,
 }
 

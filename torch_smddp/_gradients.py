@@ -11,10 +11,11 @@ requests also have names, so that two models which train in another order on som
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -44,7 +45,7 @@ class _Pass:
     """The gradients of a backward pass, while they are reduced."""
 
     def __init__(self) -> None:
-        self.ticket: Optional[int] = None  # of the group, once a gradient was submitted
+        self.ticket: Optional[int] = None  # of the group, from the first gradient on
         self.counts: Dict[int, int] = {}  # how often autograd has accumulated each gradient
         self.operations: Dict[int, Operation] = {}  # by the number of the parameter
         # What the engine reads and writes there, if it is not the gradient itself.
@@ -52,7 +53,6 @@ class _Pass:
         self.kept: List[torch.Tensor] = []  # memory that the engine uses
         self.tasks: Set[int] = set()  # the runs of autograd that call back
         self.is_whole = False  # whether one of them is the outermost: others are parts of it
-        self.has_failed = False  # whether the engine has said so, and the other ranks know
 
 
 class _EndOfRun:
@@ -183,6 +183,8 @@ class Reducer:
             now = self._pass = self._pass or _Pass()
             if not now.is_whole and torch._C._current_graph_task_id() not in now.tasks:
                 self._call_back(now)
+            if now.ticket is None:
+                now.ticket = self._draw()
             count = now.counts[index] = now.counts.get(index, 0) + 1
             if self.is_static and self._expected is None:
                 return
@@ -222,15 +224,18 @@ class Reducer:
             now.copies[index] = memory
         self._start(now, index, slot.request, memory)
 
-    def _start(self, now: _Pass, index: int, request: Request, memory: torch.Tensor) -> None:
+    def _draw(self) -> int:
         try:
-            if now.ticket is None:
-                now.ticket = draw_ticket(self._group.communicator)
-            request.ticket, request.group_size = now.ticket, len(self._slots) + self._allows_unused
-            request.dtype, request.output = DTYPES[memory.dtype], buffer_of(memory)
+            return draw_ticket(self._group.communicator)
+        except RuntimeError as error:
+            raise dist.DistBackendError(str(error)) from None
+
+    def _start(self, now: _Pass, index: int, request: Request, memory: torch.Tensor) -> None:
+        request.ticket, request.group_size = now.ticket or 0, len(self._slots) + self._allows_unused
+        request.dtype, request.output = DTYPES[memory.dtype], buffer_of(memory)
+        try:
             now.operations[index] = request.start()
         except RuntimeError as error:
-            now.has_failed = True
             raise dist.DistBackendError(str(error)) from None
         now.kept.append(memory)
 
@@ -270,7 +275,7 @@ class Reducer:
                 return  # another backward pass may bring the others; else the next forward pass complains
             used = self._submit_rest(now) if self._allows_unused else None
         try:
-            self._wait(now)
+            _wait(now.operations.values())
         except BaseException:
             self.give_up(now, "its backward pass was interrupted")
             raise
@@ -289,16 +294,6 @@ class Reducer:
         used[list(self._used)] = True
         self._start(now, len(self._slots), self._flags, used)
         return used
-
-    def _wait(self, now: _Pass) -> None:
-        error = None
-        for operation in now.operations.values():
-            try:
-                operation.wait()
-            except RuntimeError as failure:
-                error = error or failure
-        if error is not None:
-            raise dist.DistBackendError(str(error)) from None
 
     def _put_back(self, now: _Pass, used: Optional[torch.Tensor]) -> None:
         """Gives parameters the results that are not in their gradients yet, where any rank has used them."""
@@ -320,12 +315,10 @@ class Reducer:
                 return
             self._pass = None
             self._used.clear()
-        operations = now.operations.values()
-        knows = now.has_failed or not all(_has_succeeded(each) for each in operations if each.test())
-        if now.counts and not knows:
-            communicators.fail(self._group.communicator, reason)
-        for each in operations:
-            _has_succeeded(each)  # the engine uses the memory until then
+        if now.ticket is not None:
+            communicators.fail(self._group.communicator, reason, now.ticket)
+        with contextlib.suppress(dist.DistBackendError):
+            _wait(now.operations.values())  # the engine uses the memory until then
 
     def check_all_came(self) -> None:
         """Raises an error if the last backward pass has not brought all gradients.
@@ -352,12 +345,16 @@ def _remove(handles: List[Any]) -> None:
         each.remove()
 
 
-def _has_succeeded(operation: Operation) -> bool:
-    try:
-        operation.wait()
-    except RuntimeError:
-        return False
-    return True
+def _wait(operations: Iterable[Operation]) -> None:
+    """Waits for the end of all, and then raises the first error."""
+    error = None
+    for each in operations:
+        try:
+            each.wait()
+        except RuntimeError as failure:
+            error = error or failure
+    if error is not None:
+        raise dist.DistBackendError(str(error)) from None
 
 
 def _is_alone(gradient: torch.Tensor) -> bool:

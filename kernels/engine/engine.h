@@ -130,6 +130,10 @@ class Engine {
   // Fails the incarnation of `id`, because step `step` cannot do its part in it. Any thread.
   virtual void FailStep(CommunicatorId id, StepId step, const std::string& reason) = 0;
 
+  // The same for a group that belongs to no step, unless the incarnation of its ticket has failed already.
+  // Any thread.
+  virtual void FailGroup(CommunicatorId id, std::uint64_t ticket, const std::string& reason) = 0;
+
   // Sets *stats to the cost of this rank's collectives so far (statistics.h); `reset` starts from 0 again.
   // Errors: FailedPrecondition (shut down, forked child). Any thread.
   virtual Status Stats(bool reset, EngineStats* stats) = 0;

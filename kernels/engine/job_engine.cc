@@ -297,6 +297,14 @@ void JobEngine::CancelAll(const std::string& reason) {
   }
 }
 
+void JobEngine::FailGroup(CommunicatorId id, std::uint64_t ticket, const std::string& reason) {
+  const Inside inside(&inside_);
+  if (!CheckUsable().ok()) return;
+  if (const std::shared_ptr<Membership> membership = communicators_->Find(id)) {
+    membership->failures().FailGroup(ticket, reason);
+  }
+}
+
 void JobEngine::FailStep(CommunicatorId id, StepId step, const std::string& reason) {
   const Inside inside(&inside_);
   if (!CheckUsable().ok()) return;

@@ -45,6 +45,7 @@ class JobEngine : public Engine {
   void Cancel(std::uint64_t id, const std::string& reason) override;
   void CancelAll(const std::string& reason) override;
   void FailStep(CommunicatorId id, StepId step, const std::string& reason) override;
+  void FailGroup(CommunicatorId id, std::uint64_t ticket, const std::string& reason) override;
   Status Stats(bool reset, EngineStats* stats) override;
   void SubmitAndProgress(CommunicatorId id, Caller caller, const std::function<void()>& submit,
                          const std::atomic<bool>& ended) override;

@@ -37,6 +37,7 @@ class LoneEngine : public Engine {
   void Cancel(std::uint64_t, const std::string&) override {}
   void CancelAll(const std::string&) override {}
   void FailStep(CommunicatorId, StepId, const std::string&) override {}
+  void FailGroup(CommunicatorId, std::uint64_t, const std::string&) override {}
   Status Stats(bool reset, EngineStats* stats) override;
   void SubmitAndProgress(CommunicatorId, Caller, const std::function<void()>& submit,
                          const std::atomic<bool>&) override {

@@ -167,6 +167,14 @@ void smddp_fail(smddp_communicator communicator, const char* reason) {
                        " could not begin a collective: " + ::tf_smddp::ValidUtf8(TextOf(reason)));
 }
 
+void smddp_fail_group(smddp_communicator communicator, uint64_t ticket, const char* reason) {
+  const std::shared_ptr<Engine> engine = ::tf_smddp::OwnEngine();
+  if (engine == nullptr) return;
+  engine->FailGroup(communicator, ticket,
+                    "rank " + std::to_string(engine->config().rank) +
+                        " could not end a group of collectives: " + ::tf_smddp::ValidUtf8(TextOf(reason)));
+}
+
 void smddp_abort(const char* text) {
   if (const std::shared_ptr<Engine> engine = ::tf_smddp::OwnEngine()) engine->AbortAfterWriting(TextOf(text));
 }

@@ -334,6 +334,10 @@ smddp_result smddp_draw_ticket(smddp_communicator communicator, uint64_t* ticket
  * pending in the communicator fails on all ranks, and the text names this rank and `reason`. Any thread. */
 void smddp_fail(smddp_communicator communicator, const char* reason);
 
+/* The same for a group of which this rank has drawn the ticket. It does nothing when the group has failed
+ * already because of another rank, whose error this rank has then seen, or need not see. Any thread. */
+void smddp_fail_group(smddp_communicator communicator, uint64_t ticket, const char* reason);
+
 /* Ends the job for all ranks with `text`, which this process has written to its own log already. Nothing
  * happens outside of a job. Any thread. */
 void smddp_abort(const char* text);

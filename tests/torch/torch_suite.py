@@ -4,8 +4,8 @@ They are DistributedTest in torch/testing/_internal/distributed/distributed_test
 torch starts new processes for each test; here the ranks of one job run them all, each with a process group of
 its own. A job that dies or hangs in a test is started again for the tests behind it.
 
-A test that Gloo passes must pass, or be in torch_suite.toml with its reason. Else the exit code is 1; so it is
-if a test that is listed there passes.
+A test that Gloo passes must pass, or be in torch_suite.toml with its reason. Else the exit code is 1.
+It is 1, too, if a test that is listed there passes.
 """
 
 import argparse

@@ -81,6 +81,10 @@ void Failures::FailStep(StepId step, const std::string& reason) {
   if (state_->sequencer.StartFailing(step, &incarnation)) Fail(incarnation, step, reason);
 }
 
+void Failures::FailGroup(std::uint64_t ticket, const std::string& reason) {
+  if (state_->sequencer.StartFailingGroup(ticket)) Fail(IncarnationOf(ticket), kNoStep, reason);
+}
+
 void Failures::OpenIncarnation() {
   std::uint64_t origin;
   std::string text;

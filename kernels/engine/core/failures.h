@@ -38,6 +38,7 @@ class Failures {
   void CancelAll(const std::string& reason);
   void EndGroup(std::uint64_t ticket, bool failed, const std::string& reason);
   void FailStep(StepId step, const std::string& reason);
+  void FailGroup(std::uint64_t ticket, const std::string& reason);
 
   // The current incarnation has begun. Fails it at once if a step failed before that. Progress thread.
   void OpenIncarnation();

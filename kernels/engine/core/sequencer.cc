@@ -59,6 +59,14 @@ bool Sequencer::StartFailing(StepId step, std::uint64_t* incarnation) {
   return true;
 }
 
+bool Sequencer::StartFailingGroup(std::uint64_t ticket) {
+  std::unique_lock<std::mutex> lock(mu_);
+  AwaitTurn(&lock);
+  const bool is_current = IncarnationOf(ticket) == incarnation_;
+  if (!is_current) ExcuseNow(IncarnationOf(ticket));
+  return is_current;
+}
+
 Status Sequencer::Enter(const Request& request, Position* position, bool* tell) {
   const Pairing& pairing = request.pairing;
   *position = {};

@@ -76,6 +76,10 @@ class Sequencer {
   // rank is owed a failure for. May wait (Note [Turns]). Any thread but the engine's own.
   bool StartFailing(StepId step, std::uint64_t* incarnation);
 
+  // The same for a group that belongs to no step: its incarnation must fail if it has not failed already. May
+  // wait (Note [Turns]). Any thread but the engine's own.
+  bool StartFailingGroup(std::uint64_t ticket);
+
   // Marks that this rank's user has seen a step fail in `incarnation`, which has failed or is about to.
   // `origin` is this rank's origin for it; if another rank records its failure first, that origin replaces
   // it. Any thread.

@@ -276,6 +276,17 @@ TEST_F(SequencerTest, TwoFailuresOfOneIncarnationAreOne) {
   EXPECT_TRUE(Submit(Pairing::kSequence, kSecond).ok());        // and nothing is owed
 }
 
+// A group of no step that fails here, before and after another rank's failure: the user sees one.
+TEST_F(SequencerTest, AGroupOfNoStepFailsItsOwnIncarnationOnly) {
+  for (const bool delivered : {false, true}) {
+    const std::uint64_t ticket = Draw(kNoStep);
+    EXPECT_TRUE(sequencer_.StartFailingGroup(ticket));
+    FailAndEnd("gone", delivered);
+    EXPECT_FALSE(sequencer_.StartFailingGroup(ticket));
+    EXPECT_TRUE(Submit(Pairing::kSequence, kNoStep).ok());  // nothing is owed
+  }
+}
+
 TEST_F(SequencerTest, AFailureThatWasSeenInAnotherCommunicatorIsNotOwed) {
   FailElsewhere("gone");
   EndIncarnation(false);
