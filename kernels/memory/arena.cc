@@ -12,6 +12,9 @@ namespace {
 // Free spans below this length keep their memory, since a system call for each would cost too much.
 constexpr std::uint64_t kLeastReturned = 64 << 10;
 
+// Memory is returned in pieces that end at multiples of this. A piece cannot be allocated meanwhile.
+constexpr std::uint64_t kPiece = 16 << 20;
+
 // The limit for one call of Trim. Returning 256 MiB takes about 20 ms.
 constexpr std::uint64_t kMostAtOnce = 256 << 20;
 constexpr std::uint64_t kNoLimitAtOnce = ~std::uint64_t{0};
@@ -118,15 +121,14 @@ bool Arena::quarantined() const {
 }
 
 // Returns the memory of idle spans or, with `any`, of all free spans to the system. Returns false when it has
-// stopped at `most_bytes`. A span counts as in use while its memory is returned, so that the lock need not be
-// held.
+// stopped at `most_bytes`. The lock is not held while the memory of a piece is returned.
 bool Arena::ReturnMemory(bool any, std::uint64_t most_bytes) {
   if (in_child_) return true;  // the memory belongs to the parent
   static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::uint64_t returned = 0;
   std::unique_lock<std::mutex> lock(mu_);
   std::uint64_t offset, length;
-  while (spans_.TakeIdle(kLeastReturned, any, &offset, &length)) {
+  while (spans_.TakeIdle(kLeastReturned, kPiece, any, &offset, &length)) {
     lock.unlock();
     const std::uint64_t begin = (offset + page - 1) / page * page;
     const std::uint64_t end = (offset + length) / page * page;
@@ -134,7 +136,7 @@ bool Arena::ReturnMemory(bool any, std::uint64_t most_bytes) {
     if (end > begin) static_cast<void>(PunchHole(fd_.get(), begin, end - begin));
     lock.lock();
     spans_.FreeWithoutMemory(offset);
-    returned += std::min(length, kMostAtOnce);
+    returned += length;
     if (returned >= most_bytes) return false;
   }
   return true;

@@ -40,6 +40,7 @@ std::uint64_t SpanAllocator::Allocate(std::uint64_t bytes) {
   const Index index = FindFit(length);
   if (index == kNil) return kNone;
   Take(index, length);
+  used_bytes_ += length;
   return blocks_[index].offset;
 }
 
@@ -68,27 +69,34 @@ SpanAllocator::Index SpanAllocator::FirstInClass(int from) const {
   return kNil;
 }
 
-// Marks the first `length` bytes of the block as used. The rest of it stays free.
+// Takes the first `length` bytes of the block from its list. The rest of it stays free.
 void SpanAllocator::Take(Index index, std::uint64_t length) {
   Unlink(index);
-  if (blocks_[index].length > length) {
-    const Index rest = NewBlock();
-    Block& block = blocks_[index];
-    Block& other = blocks_[rest];
-    other = block;
-    other.offset += length;
-    other.length -= length;
-    other.before = index;
-    if (other.after != kNil) blocks_[other.after].before = rest;
-    block.after = rest;
-    block.length = length;
-    Link(rest);
-  }
-  used_bytes_ += length;
+  if (blocks_[index].length > length) Link(Split(index, length));
   in_use_[blocks_[index].offset] = index;
 }
 
-void SpanAllocator::Free(std::uint64_t offset) { Return(offset, true); }
+// Makes two blocks of one that is in no list, and returns the second, which is in none either.
+SpanAllocator::Index SpanAllocator::Split(Index index, std::uint64_t length) {
+  const Index rest = NewBlock();
+  Block& block = blocks_[index];
+  Block& other = blocks_[rest];
+  other = block;
+  other.offset += length;
+  other.length -= length;
+  other.before = index;
+  if (other.after != kNil) blocks_[other.after].before = rest;
+  block.after = rest;
+  block.length = length;
+  block.memory_end = std::min(block.memory_end, other.offset);
+  other.memory_begin = std::max(other.memory_begin, other.offset);
+  return rest;
+}
+
+void SpanAllocator::Free(std::uint64_t offset) {
+  used_bytes_ -= LengthOf(offset);
+  Return(offset, true);
+}
 
 void SpanAllocator::FreeWithoutMemory(std::uint64_t offset) { Return(offset, false); }
 
@@ -97,8 +105,8 @@ void SpanAllocator::Return(std::uint64_t offset, bool has_memory) {
   Index index = found->second;
   in_use_.erase(found);
   Block& block = blocks_[index];
-  used_bytes_ -= block.length;
-  block.has_memory = has_memory;
+  block.memory_begin = block.offset;
+  block.memory_end = block.offset + (has_memory ? block.length : 0);
   block.period = has_memory ? period_ : 0;
   const Index before = block.before;
   const Index after = block.after;
@@ -118,16 +126,24 @@ std::uint64_t SpanAllocator::LengthOf(std::uint64_t offset) const {
   return blocks_[in_use_.at(offset)].length;
 }
 
-bool SpanAllocator::TakeIdle(std::uint64_t least_bytes, bool any, std::uint64_t* offset,
-                             std::uint64_t* length) {
+bool SpanAllocator::TakeIdle(std::uint64_t least_bytes, std::uint64_t most_bytes, bool any,
+                             std::uint64_t* offset, std::uint64_t* length) {
   for (auto of_class = static_cast<std::size_t>(ClassOf(ReservedBytes(least_bytes)));
        of_class < first_.size(); ++of_class) {
     for (Index index = first_[of_class]; index != kNil; index = blocks_[index].next) {
-      const Block& block = blocks_[index];
-      if (!block.has_memory || block.length < least_bytes || (!any && block.period + 1 >= period_)) continue;
-      *offset = block.offset;
-      *length = block.length;
-      Take(index, block.length);
+      const Block block = blocks_[index];
+      if (!block.has_memory() || block.memory_end - block.memory_begin < least_bytes) continue;
+      if (!any && block.period + 1 >= period_) continue;
+      *offset = block.memory_begin;
+      *length = std::min(block.memory_end, (*offset / most_bytes + 1) * most_bytes) - *offset;
+      if (*offset > block.offset) {
+        Unlink(index);
+        const Index before = index;
+        index = Split(before, *offset - block.offset);
+        Link(before);
+        Link(index);
+      }
+      Take(index, *length);
       return true;
     }
   }
@@ -176,7 +192,10 @@ void SpanAllocator::Absorb(Index into, Index index) {
   const Block& other = blocks_[index];
   block.length += other.length;
   block.after = other.after;
-  block.has_memory |= other.has_memory;
+  if (other.has_memory()) {
+    if (!block.has_memory()) block.memory_begin = other.memory_begin;
+    block.memory_end = other.memory_end;
+  }
   block.period = std::max(block.period, other.period);
   if (block.after != kNil) blocks_[block.after].before = into;
   unused_blocks_.push_back(index);

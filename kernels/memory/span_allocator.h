@@ -44,14 +44,16 @@ class SpanAllocator {
   // Begins a new period. A span is idle if it has been free for the whole of the last period.
   void Tick() { ++period_; }
 
-  // Takes a free span of at least `least_bytes` bytes that may occupy memory and is idle; with `any`, it need
-  // not be idle. The span counts as in use until FreeWithoutMemory. Returns false when there is none.
-  bool TakeIdle(std::uint64_t least_bytes, bool any, std::uint64_t* offset, std::uint64_t* length);
+  // Takes a span that may occupy memory, from a free span where at least `least_bytes` bytes may; with `any`,
+  // that need not be idle. It ends at a multiple of `most_bytes` or before, and is not allocated until
+  // FreeWithoutMemory, so it should be no large part of the segment. Returns false when there is none.
+  bool TakeIdle(std::uint64_t least_bytes, std::uint64_t most_bytes, bool any, std::uint64_t* offset,
+                std::uint64_t* length);
 
   // Frees a span that TakeIdle has returned, after its memory was returned to the system.
   void FreeWithoutMemory(std::uint64_t offset);
 
-  // Returns the sum of the lengths of all spans in use.
+  // Returns the sum of the lengths of all spans in use. Those of TakeIdle are not.
   std::uint64_t used_bytes() const { return used_bytes_; }
 
  private:
@@ -68,8 +70,11 @@ class SpanAllocator {
     Index before = kNil, after = kNil;   // neighbours in the segment
     Index previous = kNil, next = kNil;  // neighbours in the list of its class, while it is free
     bool free = false;
-    bool has_memory = false;   // a free block: it may occupy memory
-    std::uint64_t period = 0;  // the period in which it was freed
+    // A free block: the range that may occupy memory, empty if none does; and when it was freed.
+    std::uint64_t memory_begin = 0, memory_end = 0;
+    std::uint64_t period = 0;
+
+    bool has_memory() const { return memory_begin < memory_end; }
   };
 
   static int ClassOf(std::uint64_t length);
@@ -77,6 +82,7 @@ class SpanAllocator {
   Index FindFit(std::uint64_t length) const;
   Index FirstInClass(int from) const;
   void Take(Index index, std::uint64_t length);
+  Index Split(Index index, std::uint64_t length);
   void Return(std::uint64_t offset, bool has_memory);
   Index NewBlock();
   void Link(Index index);

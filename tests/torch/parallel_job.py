@@ -699,6 +699,25 @@ def wrapped_again():
     assert not module[0].weight._post_accumulate_grad_hooks
 
 
+@ours
+def part_of_the_ranks():
+    group = dist.new_group([0, 2] if SIZE > 2 else [0])
+    if RANK == 1:
+        with raises(ValueError, "a member"):
+            wrap(mlp(), process_group=group)
+        return
+    module = mlp()
+    with torch.no_grad():
+        module[0].weight.add_(RANK)
+    model = wrap(module, process_group=group)
+    model(torch.full((6, 8), float(RANK))).sum().backward()
+    gradient = model.module[4].bias.grad
+    assert torch.equal(gradient, torch.full_like(gradient, 6.0))
+    assert torch.equal(module[0].weight, mlp()[0].weight)
+    with raises(RuntimeError, "default process group"):
+        copy.deepcopy(model)
+
+
 # ---- Errors ----
 
 

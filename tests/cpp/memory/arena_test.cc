@@ -156,6 +156,28 @@ TEST(Arena, TrimReturnsMuchMemoryInParts) {
   EXPECT_LT(Resident(*arena), kMiB);
 }
 
+// Memory that is being returned is neither in use nor missing.
+TEST(Arena, TrimBesideAThreadThatAllocates) {
+  const auto arena = MakeArena(1024 * kMiB);
+  std::atomic<bool> end{false};
+  std::thread trims([&arena, &end] {
+    for (int i = 0; i < 100; ++i) {
+      arena->Free(AllocateAndWrite(arena.get(), 8 * kMiB, 1));
+      for (int period = 0; period < 3; ++period) arena->Trim();
+    }
+    end = true;
+  });
+  while (!end) {
+    void* data = arena->Allocate(kMiB);
+    if (data != nullptr) arena->Free(data);
+    ::usleep(20);  // else the other thread hardly gets the lock
+  }
+  trims.join();
+  EXPECT_LE(arena->peak_bytes(), 9 * kMiB);
+  EXPECT_EQ(arena->refused(), 0u);
+  EXPECT_EQ(arena->used_bytes(), 0u);
+}
+
 TEST(Arena, AClosedArenaReturnsMemoryAtOnceAndAllocatesNothing) {
   const auto arena = MakeArena(64 * kMiB);
   void* first = AllocateAndWrite(arena.get(), 4 * kMiB, 1);
