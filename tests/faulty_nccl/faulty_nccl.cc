@@ -264,5 +264,7 @@ ncclResult_t ncclGroupStart() { return REAL(ncclGroupStart)(); }
 ncclResult_t ncclGroupEnd() {
   if (blocks_at_end == nullptr) return REAL(ncclGroupEnd)();
   AwaitAbort(std::exchange(blocks_at_end, nullptr));
+  // It launches nothing any more, and lets go of the calls' memory.
+  static_cast<void>(REAL(ncclGroupEnd)());
   return Failure();
 }

@@ -141,7 +141,7 @@ ncclResult_t Communicator::AsyncError() {
 
 void Communicator::Defer(std::function<void()> action) {
   std::lock_guard<std::mutex> lock(mu_);
-  deferred_ = std::move(action);
+  if (!aborted_) deferred_ = std::move(action);
 }
 
 ncclResult_t Communicator::Ready() {
