@@ -81,10 +81,14 @@ class Start::Work : public std::enable_shared_from_this<Work> {
   Work(const Place& place, std::shared_ptr<cuda::OwnStream> stream)
       : place_(place), stream_(std::move(stream)) {}
 
-  // Aborts the communicator. The memory of the proof's calls lives until the stream has come past them.
+  // Aborts the communicator. The memory of the proof's calls lives until the stream has come past them. After
+  // the check it has, and waiting again would be for calls that came later.
   ~Work() {
     communicator_ = nullptr;
-    if (proof_ != nullptr) static_cast<void>(stream_->WhenReached([proof = proof_](const Status&) {}));
+    Status unused;
+    if (proof_ != nullptr && !proof_->checked(&unused)) {
+      static_cast<void>(stream_->WhenReached([proof = proof_](const Status&) {}));
+    }
     proof_ = nullptr;
     stream_ = nullptr;
     ended_.set_value();
