@@ -23,14 +23,16 @@ __all__ = ["DistributedDataParallel", "ProcessGroupSmddp"]
 
 def _create(options: Any, _: Any) -> ProcessGroupSmddp:
     """Makes a process group for torch: the members alone call this."""
-    rank, store = options.group_rank, options.store
+    rank, timeout = options.group_rank, options.timeout
     ranks = list(options.global_ranks_in_group)
+    if not ranks:  # the first group
+        _start.join(options.store, rank, options.group_size, timeout)
+    store = _start.own_store(options.group_id, options.store)
     if ranks:
         communicator = _start.make_communicator(ranks, rank, store)
-    else:  # the first group
-        _start.join(store, rank, options.group_size)
+    else:
         communicator, ranks = communicators.WORLD, list(range(options.group_size))
-    return ProcessGroupSmddp(communicator, rank, ranks, store, options.timeout)
+    return ProcessGroupSmddp(communicator, rank, ranks, store, timeout)
 
 
 if "SMDDP" not in dist.Backend._plugins:

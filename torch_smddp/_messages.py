@@ -6,12 +6,14 @@ import concurrent.futures
 import datetime
 import queue
 import threading
-from typing import Any, Callable, Dict, Optional, Tuple
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
 
 ANY = -1  # the source that stands for each of the members
+_CLOSE_SECONDS = 2.0  # as long close() waits for threads
 
 
 class Messages:
@@ -34,6 +36,7 @@ class Messages:
         self._make_gloo = lambda: _gloo(store, rank, size, timeout)
         self._gloo: Any = None
         self._queues: Dict[int, queue.SimpleQueue[Optional[Tuple[Message, Callable[[], Any]]]]] = {}
+        self._threads: List[threading.Thread] = []
 
     def send(self, tensor: torch.Tensor, destination: int, tag: int) -> Message:
         """Sends a tensor. Raises as `recv`."""
@@ -54,7 +57,13 @@ class Messages:
         with self._lock:
             for each in self._queues.values():
                 each.put(None)
-            self._queues, self._gloo = {}, None
+            # Gloo is destroyed here: in a thread, at the end of Python, that would abort the process.
+            gloo, threads = self._gloo, self._threads
+            self._queues, self._threads, self._gloo = {}, [], None
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        del gloo
 
     def _start(self, peer: int, tensor: torch.Tensor, call: Callable[[Any], Any]) -> Message:
         if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.is_contiguous():
@@ -69,7 +78,9 @@ class Messages:
                 self._gloo = self._make_gloo()  # type: ignore[no-untyped-call]
             if peer not in self._queues:
                 self._queues[peer] = queue.SimpleQueue()
-                threading.Thread(target=_hand_over, args=(self._queues[peer],), daemon=True).start()
+                thread = threading.Thread(target=_hand_over, args=(self._queues[peer],), daemon=True)
+                self._threads.append(thread)
+                thread.start()
             gloo = self._gloo
             self._queues[peer].put((message, lambda: call(gloo)))
         return message

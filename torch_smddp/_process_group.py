@@ -7,6 +7,7 @@ import datetime
 import functools
 import inspect
 import sys
+import threading
 from typing import Any, Callable, List, Optional, Sequence
 
 import torch
@@ -33,6 +34,7 @@ _BITWISE = {
     dist.ReduceOp.BOR: torch.bitwise_or,
     dist.ReduceOp.BXOR: torch.bitwise_xor,
 }
+_SHUTDOWN_SECONDS = 2.0
 _Finish = Optional[Callable[[], None]]
 
 
@@ -133,12 +135,21 @@ class ProcessGroupSmddp(dist.ProcessGroup):
         return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 
     def shutdown(self) -> None:
-        """Ends the group. Collective of its members; that of all ranks stays until the end of the process."""
+        """Ends the group, after its works. That of all ranks stays until the end of the process.
+
+        It waits for the other members for a short time only: one that has failed may never come here, and
+        learns of a failure of this rank at the end of this process.
+        """
         self._messages.close()
         if self.communicator != communicators.WORLD:
-            # A member that has left the job already is no failure now.
-            with contextlib.suppress(RuntimeError):
-                communicators.remove_communicator(self.communicator)
+            thread = threading.Thread(target=self._remove, name="torch_smddp-shutdown", daemon=True)
+            thread.start()
+            thread.join(_SHUTDOWN_SECONDS)
+
+    def _remove(self) -> None:
+        self._completions.finish()
+        with contextlib.suppress(RuntimeError):  # members that have ended, or run something else
+            communicators.remove_communicator(self.communicator)
 
     def abort(self) -> None:
         """Fails what is pending in the group, on all members."""

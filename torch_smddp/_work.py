@@ -208,6 +208,13 @@ class Completions:
             if not self._kept:
                 _busy.discard(self)
 
+    def finish(self) -> None:
+        """Waits until all works have ended, in whichever way."""
+        with self._changed:
+            works = list(self._kept)
+        for work in works:
+            work._end()
+
     def add(self, work: Work) -> None:
         """Has the work's future set when the work has ended."""
         _untold.add(work)

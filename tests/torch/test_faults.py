@@ -3,8 +3,7 @@
 import textwrap
 
 START = """
-dist.init_process_group("smddp", f"file://{os.getcwd()}/store", rank=int(os.environ["SMDDP_RANK"]),
-                        world_size=int(os.environ["SMDDP_SIZE"]))
+dist.init_process_group("smddp")
 rank, size = dist.get_rank(), dist.get_world_size()
 """
 END = "\ndist.barrier()\n"

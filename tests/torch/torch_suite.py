@@ -129,8 +129,6 @@ def run_rank(folder: pathlib.Path) -> None:
         raise last
 
     def outcome_of(name: str) -> str:
-        if hasattr(getattr(Suite, name), "__unittest_skip__"):
-            return "skipped"
         dist.init_process_group(backend, f"file://{place}/store", rank=rank, world_size=size)
         meet()
         test = Suite(name)
@@ -143,12 +141,17 @@ def run_rank(folder: pathlib.Path) -> None:
             return "skipped" if ended.code in skips else "failed"
         except Exception:
             print(f"{name}, rank {rank}:\n{traceback.format_exc()}", flush=True)
-            if backend == "smddp" and dist.is_initialized():
-                dist.group.WORLD.abort()
             return "failed"
         return "passed"
 
+    def note(name: str, outcome: str) -> None:
+        with open(folder / f"rank-{rank}", "a") as report:
+            report.write(f"{name} {outcome}\n")
+
     for name in (folder / "tests").read_text().split():
+        if hasattr(getattr(Suite, name), "__unittest_skip__"):
+            note(name, "skipped")
+            continue
         faulthandler.dump_traceback_later(TEST_LIMIT_S, exit=True)
         place = folder / name
         for part in ("barrier", "test_dir"):
@@ -160,13 +163,12 @@ def run_rank(folder: pathlib.Path) -> None:
         common_utils.set_rng_seed()
         outcome = outcome_of(name)
         if outcome == "failed" and dist.is_initialized():
-            dist.destroy_process_group()  # so that nobody waits for this rank
+            dist.distributed_c10d._abort_process_group()  # so that nobody waits for this rank
         distributed_test.Barrier.barrier_id = 1000
         distributed_test.Barrier.sync(size, TEST_LIMIT_S)
         if dist.is_initialized():
             dist.destroy_process_group()
-        with open(folder / f"rank-{rank}", "a") as report:
-            report.write(f"{name} {outcome}\n")
+        note(name, outcome)
     faulthandler.cancel_dump_traceback_later()
 
 
