@@ -19,8 +19,8 @@ import tempfile
 from typing import Dict, List, Tuple
 
 LIMIT_S = 60
-# Waits of the tests themselves are no business of ours.
-OURS = ("tf_smddp::cuda::", "tf_smddp::nccl::")
+# Waits of the tests themselves, and those of their own calls of a device, are no business of ours.
+OURS, TESTS = ("tf_smddp::cuda::", "tf_smddp::nccl::"), "tf_smddp::testing::"
 
 Functions = Tuple[str, ...]
 
@@ -75,7 +75,7 @@ def waits_of(program: str) -> Dict[Functions, List[str]]:
     waits = collections.defaultdict(list)
     for wait in lines:
         functions = functions_of(program, wait)
-        if functions and functions[0].startswith(OURS):
+        if functions and functions[0].startswith(OURS) and not functions[-1].startswith(TESTS):
             waits[functions].append(wait)
     return waits
 

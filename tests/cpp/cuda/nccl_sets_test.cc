@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -192,6 +193,33 @@ TEST_P(NcclSetsTest, ASetOfTwoHostsOfThree) {
       },
       SmallBatches);
   ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", before.c_str(), 1), 0);
+}
+
+// A set starts, while on one rank the other set's call is on the stream and waits for its input.
+TEST_P(NcclSetsTest, StartWhileAnotherWaitsForItsInput) {
+  RunRanks(2, [](int rank, Engine& engine) {
+    const ProcessSet started = MakeSet(engine, {0, 1}), other = MakeSet(engine, {0, 1});
+    Worker(engine, started, 1).Run(1);
+    Worker worker(engine, other, 1);
+    Compute compute(rank);
+    const Floats data(&compute, kShort);
+    std::unique_ptr<Hold> hold;
+    if (rank == 0) hold = std::make_unique<Hold>(compute.stream());
+    compute.Mark();
+    std::thread sums([&] {
+      Request request = Allreduce(data, data);
+      request.communicator = started.id;
+      ExpectOk(Await(engine, std::move(request)));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that its turn is the first
+    std::thread lets_go([&hold] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      if (hold != nullptr) hold->LetGo();
+    });
+    worker.Run(1);
+    for (std::thread* const each : {&sums, &lets_go}) each->join();
+    ExpectOk(compute.AwaitWritten());
+  });
 }
 
 // Steps of one set fail, and its communicators of NCCL end, while the others go on.
