@@ -65,7 +65,7 @@ def main(
         words = command.resolve(chosen.command, environ)
         several_hosts = _hosts_of(chosen)
         if not several_hosts and chosen.num_ranks is None and environment.outer_launcher(environ):
-            _replace_this_process(words, environment.with_torch_numbers(environ))
+            _replace_this_process(words, environment.with_torch_variables(environ, os.getppid()))
         options.refuse_nodes(chosen)
         notes = not chosen.quiet and not _is_another_try(supervised)
         if chosen.ignored and notes:

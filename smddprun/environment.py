@@ -5,6 +5,8 @@ The names are a contract with the engine (`kernels/common/config.cc`); docs/laun
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ _PREFIXES = ("SMDDP", "OMPI_COMM_WORLD")
 _NUMBERS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
 # And as torch's env:// calls them. Scripts for torch read LOCAL_RANK.
 _TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_FIRST_PORT, _NUM_PORTS = 20000, 10000  # below those that Linux gives to outgoing connections
 
 # Math libraries and TensorFlow take the sizes of their thread pools from these variables, unless the program
 # sets them. For the last two this was checked in TensorFlow 2.15.1 and 2.21.0.
@@ -60,13 +63,49 @@ def outer_launcher(environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def with_torch_numbers(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a rank of MPI's launcher, with its numbers as torch's scripts read them."""
+def with_torch_variables(environ: Mapping[str, str], parent: int) -> dict[str, str]:
+    """Returns the environment of a rank of mpirun or srun with what torch's env:// reads, unless RANK is set.
+
+    Under mpirun on several hosts MASTER_ADDR stays unset: no variable names the first rank's host.
+
+    Args:
+      environ: the rank's.
+      parent: the process that has started it. It names a run of a launcher that sets no id; all ranks are on
+        one host then.
+    """
+    if environ.get("RANK"):
+        return dict(environ)
+    numbers, run = _numbers_of_launcher(environ)
+    if not numbers:
+        return dict(environ)
+    result = {**environ, **dict(zip(_TORCH, numbers))}
+    if numbers[1] == numbers[3]:
+        address = "127.0.0.1"
+    else:  # Slurm's list, such as gpu[01-04,07],big
+        first = re.match(r"([^,[]+)\[?(\w*)", environ.get("SLURM_STEP_NODELIST", ""))
+        address = "" if first is None else "".join(first.groups())
+    if address and not environ.get("MASTER_ADDR"):
+        result["MASTER_ADDR"] = address
+    if not environ.get("MASTER_PORT"):
+        result["MASTER_PORT"] = str(_FIRST_PORT + zlib.crc32((run or str(parent)).encode()) % _NUM_PORTS)
+    return result
+
+
+def _numbers_of_launcher(environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """Returns rank, size, local rank and local size, and the run's id, or none of them."""
     for names in _LAUNCHERS:
         values = [environ.get(name, "") for name in names]
         if len(values) == len(_TORCH) and all(value.isdecimal() for value in values):
-            return {**environ, **dict(zip(_TORCH, values))}
-    return dict(environ)
+            return values, environ.get("PMIX_NAMESPACE", "")
+    if outer_launcher(environ) != "SLURM_PROCID":
+        return [], ""
+    tasks: list[str] = []  # of each node; 2(x3),1 are 2, 2, 2 and 1
+    for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        tasks += [count] * int(times or 1)
+    names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
+    numbers = [*(environ[name] for name in names), tasks[int(environ["SLURM_NODEID"])]]
+    return numbers, f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
 
 
 def with_torch_store(environ: Mapping[str, str], address: str, port: int) -> dict[str, str]:

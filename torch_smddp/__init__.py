@@ -9,11 +9,13 @@ torch.multiprocessing.spawn.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch.distributed as dist
 
 from smddp import communicators
+from smddprun import environment
 from torch_smddp import _start
 from torch_smddp._parallel import DistributedDataParallel
 from torch_smddp._process_group import ProcessGroupSmddp
@@ -35,5 +37,7 @@ def _create(options: Any, _: Any) -> ProcessGroupSmddp:
     return ProcessGroupSmddp(communicator, rank, ranks, store, timeout)
 
 
+# init_process_group() without arguments reads them, and torch has no way to ask mpirun or srun.
+os.environ.update(environment.with_torch_variables(os.environ, os.getppid()))
 if "SMDDP" not in dist.Backend._plugins:
     dist.Backend.register_backend("smddp", _create, extended_api=True, devices=["cpu", "cuda"])

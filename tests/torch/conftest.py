@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python" / "launchers"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import harness
 

@@ -1,5 +1,6 @@
 """SMDDP's two APIs for PyTorch, as its guide shows them: whole scripts with its imports."""
 
+import mpi_launchers
 import pytest
 import torch
 from conftest import SCRIPTS
@@ -41,3 +42,10 @@ def test_the_guides_scripts(run_script, of_gloo, tmp_path, name, num_ranks):
     # With three ranks Gloo adds in another order.
     tolerance = 0 if num_ranks == 2 else 1e-4
     torch.testing.assert_close(first, of_gloo(num_ranks), rtol=tolerance, atol=tolerance)
+
+
+def test_mpirun_sets_none_of_torchs_variables(tmp_path):
+    script = str(SCRIPTS / "old_style.py")
+    job = run_job(2, script, str(tmp_path), launcher=mpi_launchers.open_mpi("-np", "2"))
+    assert job.exit_code == 0, str(job)
+    assert len(weights(tmp_path, "old_style", 2)) == 2

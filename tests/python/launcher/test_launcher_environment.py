@@ -90,22 +90,58 @@ def test_outer_launcher(environ, found):
 OPEN_MPI = {f"OMPI_COMM_WORLD_{name}": "1" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
 
 
+SLURM = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "2",
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "gpu[03-04,07],big",
+    "SLURM_STEP_NUM_TASKS": "7",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x3),1",
+}
+HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+TWO_HOSTS = dict(zip(OPEN_MPI, ["5", "8", "1", "4"]))
+ONE_HOST = dict(zip(OPEN_MPI, ["1", "2", "1", "2"]))
+
+
 @pytest.mark.parametrize(
-    "environ,numbers",
+    "environ,numbers,address",
     [
-        ({}, None),
-        (dict(zip(OPEN_MPI, ["5", "8", "1", "4"])), ["5", "8", "1", "4"]),
-        (
-            {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"},
-            ["5", "8", "1", "4"],
-        ),
-        ({"PMI_RANK": "5", "PMI_SIZE": "8"}, None),
-        ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "1"}, None),
+        ({}, None, None),
+        (TWO_HOSTS, ["5", "8", "1", "4"], None),
+        ({**TWO_HOSTS, "MASTER_ADDR": "h"}, ["5", "8", "1", "4"], "h"),
+        (ONE_HOST, ["1", "2", "1", "2"], "127.0.0.1"),
+        (HYDRA, ["1", "2", "1", "2"], "127.0.0.1"),
+        ({"PMI_RANK": "5", "PMI_SIZE": "8"}, None, None),
+        ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "1"}, None, None),
+        (SLURM, ["5", "7", "1", "2"], "gpu03"),
+        ({**SLURM, "SLURM_STEP_NODELIST": "a,b[1-2]"}, ["5", "7", "1", "2"], "a"),
+        ({**SLURM, "SLURM_STEP_NUM_TASKS": "1"}, None, None),
     ],
 )
-def test_the_numbers_of_mpis_launcher_under_torchs_names(environ, numbers):
+def test_what_torchs_env_reads(environ, numbers, address):
+    found = environment.with_torch_variables({"A": "1", **environ}, 4)
+    port = found.pop("MASTER_PORT", None)
+    assert found.pop("MASTER_ADDR", None) == address
     torchs = dict(zip(["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"], numbers or []))
-    assert environment.with_torch_numbers({"A": "1", **environ}) == {"A": "1", **environ, **torchs}
+    environ = {name: value for name, value in environ.items() if name != "MASTER_ADDR"}
+    assert found == {"A": "1", **environ, **torchs}
+    assert port is None if numbers is None else 20000 <= int(port) < 30000
+
+
+def test_each_run_has_a_port():
+    def port(run, parent):
+        return environment.with_torch_variables({**ONE_HOST, "PMIX_NAMESPACE": run}, parent)["MASTER_PORT"]
+
+    assert port("a", 4) == port("a", 5) != port("b", 4)
+    assert port("", 4) == port("", 4) != port("", 5)
+
+
+def test_torchs_own_variables_stay():
+    own = {**ONE_HOST, "RANK": "7", "MASTER_ADDR": "h"}
+    assert environment.with_torch_variables(own, 4) == own
+    assert environment.with_torch_variables({**ONE_HOST, "MASTER_PORT": "8"}, 4)["MASTER_PORT"] == "8"
 
 
 @pytest.mark.parametrize(
