@@ -120,11 +120,14 @@ def main() -> int:
         )
 
     # 4. All ranks together have a batch that is size() times as large, so the learning rate is scaled
-    # likewise.
+    # likewise. It grows to that in the first epoch, since large steps from random weights may ruin them.
     model = make_model()
     loss_function = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     learning_rate = tf.keras.optimizers.schedules.CosineDecay(
-        LEARNING_RATE * sdp.size(), decay_steps=arguments.epochs * steps_per_epoch
+        LEARNING_RATE,
+        decay_steps=arguments.epochs * steps_per_epoch,
+        warmup_target=LEARNING_RATE * sdp.size(),
+        warmup_steps=steps_per_epoch,
     )
     optimizer = tf.keras.optimizers.Adam(learning_rate)
     optimizer.build(model.trainable_variables)

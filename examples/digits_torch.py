@@ -123,7 +123,15 @@ def main() -> int:
     # 5. All ranks together have a batch that is `size` times as large, so the learning rate is scaled
     # likewise.
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE * size)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs * len(loader))
+    # The rate grows to that in the first epoch, since large steps from random weights may ruin them.
+    schedule = torch.optim.lr_scheduler.SequentialLR(
+        optimizer,
+        [
+            torch.optim.lr_scheduler.LinearLR(optimizer, 1 / size, total_iters=len(loader)),
+            torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, arguments.epochs - 1) * len(loader)),
+        ],
+        milestones=[len(loader)],
+    )
 
     seconds = 0.0
     for epoch in range(arguments.epochs):
