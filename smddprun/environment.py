@@ -36,6 +36,12 @@ _LAUNCHERS = (
     tuple(f"SMDDP_{name}" for name in _NUMBERS),
 )
 
+# A Slurm step's: rank, size, local rank, the node's number, the tasks of each node, and the ids of job and step.
+_SLURM = (
+    *("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NODEID"),
+    *("SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_STEP_ID"),
+)
+
 
 class Place(NamedTuple):
     """The place of a rank in the whole job, and among the ranks of its host."""
@@ -97,15 +103,14 @@ def _numbers_of_launcher(environ: Mapping[str, str]) -> tuple[list[str], str]:
         values = [environ.get(name, "") for name in names]
         if len(values) == len(_TORCH) and all(value.isdecimal() for value in values):
             return values, environ.get("PMIX_NAMESPACE", "")
-    if outer_launcher(environ) != "SLURM_PROCID":
+    rank, size, local_rank, node, tasks_per_node, job, step = (environ.get(name, "") for name in _SLURM)
+    if outer_launcher(environ) != _SLURM[0] or not (local_rank and node and tasks_per_node):
         return [], ""
     tasks: list[str] = []  # of each node; 2(x3),1 are 2, 2, 2 and 1
-    for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):
+    for part in tasks_per_node.split(","):
         count, _, times = part.rstrip(")").partition("(x")
         tasks += [count] * int(times or 1)
-    names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
-    numbers = [*(environ[name] for name in names), tasks[int(environ["SLURM_NODEID"])]]
-    return numbers, f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+    return [rank, size, local_rank, tasks[int(node)]], f"{job}.{step}"
 
 
 def with_torch_store(environ: Mapping[str, str], address: str, port: int) -> dict[str, str]:

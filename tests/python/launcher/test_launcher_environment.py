@@ -118,6 +118,7 @@ ONE_HOST = dict(zip(OPEN_MPI, ["1", "2", "1", "2"]))
         (SLURM, ["5", "7", "1", "2"], "gpu03"),
         ({**SLURM, "SLURM_STEP_NODELIST": "a,b[1-2]"}, ["5", "7", "1", "2"], "a"),
         ({**SLURM, "SLURM_STEP_NUM_TASKS": "1"}, None, None),
+        ({**SLURM, "SLURM_LOCALID": ""}, None, None),
     ],
 )
 def test_what_torchs_env_reads(environ, numbers, address):
