@@ -36,7 +36,7 @@ _LAUNCHERS = (
     tuple(f"SMDDP_{name}" for name in _NUMBERS),
 )
 
-# A Slurm step's: rank, size, local rank, the node's number, the tasks of each node, and the ids of job and step.
+# A Slurm step's: rank, size, local rank, the node's number, the tasks of each node, the ids of job and step.
 _SLURM = (
     *("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NODEID"),
     *("SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_STEP_ID"),
