@@ -44,7 +44,7 @@ _ARGUMENTS: Dict[str, List[Any]] = {
     "request_init": [c_void_p, c_size_t],
     "submit": [c_void_p, DONE, c_void_p],
     "run": [c_void_p],
-    "start": [c_void_p, POINTER(c_void_p)],
+    "start": [c_void_p, c_size_t, POINTER(c_void_p)],
     "test": [c_void_p],
     "wait": [c_void_p],
     "release": [c_void_p],

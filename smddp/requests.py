@@ -128,8 +128,8 @@ class Buffer(ctypes.Structure):
 class Request(ctypes.Structure):
     """One tensor's part in a collective of a communicator's members, on this rank: smddp_request.
 
-    The memory of the buffers is the engine's from `submit`, `run` or `start` on, until the request has ended.
-    The caller keeps it alive. A request may be used again when it has ended.
+    The memory of the buffers is the engine's from `submit`, `run` or `Operation` on, until the request has
+    ended. The caller keeps it alive. A request may be used again when it has ended.
 
     The members must agree in all but addresses, rooms, `label`, `timeout`, the rows of an allgather and an
     all-to-all, and `splits`. The n-th request of a communicator on one rank meets the n-th one on each other
@@ -252,30 +252,29 @@ class Request(ctypes.Structure):
         """
         check(engine().smddp_run(ctypes.byref(self)))
 
-    def start(self) -> Operation:
-        """Submits the request, and does not wait for it: `Operation.wait` does. Raises as `submit`."""
-        handle = ctypes.c_void_p()
-        check(engine().smddp_start(ctypes.byref(self), ctypes.byref(handle)))
-        return Operation(handle, self)
-
 
 class Operation:
-    """A request that was started. One that nothing refers to goes on, and uses its buffers."""
+    """Requests of one communicator that were started together: all of them, or none.
 
-    def __init__(self, handle: ctypes.c_void_p, request: Request):
-        """Takes over what smddp_start has returned."""
-        self._handle, self.request = handle, request
-        _at_the_end_of(self, engine().smddp_release, handle)
+    When nothing refers to an operation, its requests go on, and use their buffers.
+    """
+
+    def __init__(self, requests: Sequence[Request]):
+        """Submits the requests in their order, and does not wait for them. Raises as `Request.submit`."""
+        self.requests, self._handle = requests, ctypes.c_void_p()
+        addresses = (ctypes.c_void_p * len(requests))(*map(ctypes.addressof, requests))
+        check(engine().smddp_start(addresses, len(requests), ctypes.byref(self._handle)))
+        _at_the_end_of(self, engine().smddp_release, self._handle)
 
     def test(self) -> bool:
-        """Returns whether the request has ended. Does not wait."""
+        """Returns whether all requests have ended. Does not wait."""
         return bool(engine().smddp_test(self._handle))
 
     def wait(self) -> None:
-        """Waits for the end of the request; this thread does its work meanwhile. Any number of times.
+        """Waits for the end of all requests; this thread does their work meanwhile. Any number of times.
 
         Raises:
-            RuntimeError: the request has failed.
+            RuntimeError: a request has failed; the text is the first error's.
         """
         check(engine().smddp_wait(self._handle))
 

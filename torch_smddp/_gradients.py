@@ -1,8 +1,8 @@
 """The gradients of a module: a request for each, which the engine combines and overlaps.
 
-Each gradient is handed to the engine when autograd has accumulated it, and is averaged where it lies: nothing
-is packed, and nothing is copied. Autograd calls back at the end of the backward pass, and waits there. There
-are no buckets: the engine reduces small gradients together.
+Each gradient is handed to the engine when autograd has accumulated it, or with the next ones if it is small,
+and is averaged where it lies: nothing is packed, and nothing is copied. Autograd calls back at the end of the
+backward pass, and waits there. There are no buckets: the engine reduces small gradients together.
 
 The gradients of one backward pass are a *group* (smddp.h): the k-th group of one rank meets the k-th one of
 the others, and in it the gradients meet by the number of their parameter, in whichever order they come. Their
@@ -24,7 +24,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 from smddp import Collective, Operation, ReduceOp, Request, communicators, draw_ticket
 from torch_smddp._module_state import strides_of
 from torch_smddp._process_group import ProcessGroupSmddp
-from torch_smddp._tensors import DTYPES, buffer_of
+from torch_smddp._tensors import DTYPES, locate
+
+# A call of the engine costs as much as the reduction of a small gradient: so many bytes share one.
+_BYTES_OF_A_CALL = 1 << 18
 
 _use_count: Optional[Callable[[int], int]] = getattr(torch._C, "_storage_Use_Count", None)
 # The reducer of each parameter, and what removes its hook.
@@ -47,7 +50,10 @@ class _Pass:
     def __init__(self) -> None:
         self.ticket: Optional[int] = None  # of the group, from the first gradient on
         self.counts: Dict[int, int] = {}  # how often autograd has accumulated each gradient
-        self.operations: Dict[int, Operation] = {}  # by the number of the parameter
+        self.submitted: Set[int] = set()  # the numbers of the parameters, waiting ones included
+        self.waiting: List[Request] = []  # for the next call
+        self.waiting_bytes = 0
+        self.operations: List[Operation] = []
         # What the engine reads and writes there, if it is not the gradient itself.
         self.copies: Dict[int, torch.Tensor] = {}
         self.kept: List[torch.Tensor] = []  # memory that the engine uses
@@ -232,12 +238,21 @@ class Reducer:
 
     def _start(self, now: _Pass, index: int, request: Request, memory: torch.Tensor) -> None:
         request.ticket, request.group_size = now.ticket or 0, len(self._slots) + self._allows_unused
-        request.dtype, request.output = DTYPES[memory.dtype], buffer_of(memory)
+        request.dtype = DTYPES[memory.dtype]
+        locate(memory, request.output)
+        now.submitted.add(index)
+        now.kept.append(memory)
+        now.waiting.append(request)
+        now.waiting_bytes += memory.nbytes
+        if now.waiting_bytes >= _BYTES_OF_A_CALL:
+            self._flush(now)
+
+    def _flush(self, now: _Pass) -> None:
+        requests, now.waiting, now.waiting_bytes = now.waiting, [], 0
         try:
-            now.operations[index] = request.start()
+            now.operations.append(Operation(requests))
         except RuntimeError as error:
             raise dist.DistBackendError(str(error)) from None
-        now.kept.append(memory)
 
     @property
     def _allows_unused(self) -> bool:
@@ -273,9 +288,10 @@ class Reducer:
                 return
             if not self._allows_unused and len(now.counts) < len(self._slots):
                 return  # another backward pass may bring the others; else the next forward pass complains
-            used = self._submit_rest(now) if self._allows_unused else None
         try:
-            _wait(now.operations.values())
+            used = self._submit_rest(now) if self._allows_unused else None
+            self._flush(now)
+            _wait(now.operations)
         except BaseException:
             self.give_up(now, "its backward pass was interrupted")
             raise
@@ -288,7 +304,7 @@ class Reducer:
 
     def _submit_rest(self, now: _Pass) -> torch.Tensor:
         for index in range(len(self._slots)):
-            if index not in now.operations:
+            if index not in now.submitted:
                 self._submit(now, index)
         used = torch.zeros(len(self._slots), dtype=torch.bool)
         used[list(self._used)] = True
@@ -318,7 +334,7 @@ class Reducer:
         if now.ticket is not None:
             communicators.fail(self._group.communicator, reason, now.ticket)
         with contextlib.suppress(dist.DistBackendError):
-            _wait(now.operations.values())  # the engine uses the memory until then
+            _wait(now.operations)  # the engine uses the memory until then
 
     def check_all_came(self) -> None:
         """Raises an error if the last backward pass has not brought all gradients.

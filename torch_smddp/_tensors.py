@@ -13,11 +13,16 @@ DTYPES = {getattr(torch, each.name.lower()): each for each in DType if hasattr(t
 
 def buffer_of(tensor: torch.Tensor) -> Buffer:
     """Returns where a contiguous tensor lies; on a GPU, with the stream that torch uses in this thread."""
-    num_bytes = tensor.numel() * tensor.element_size()
-    if tensor.device.type == "cpu":
-        return Buffer(tensor.data_ptr(), num_bytes)
-    stream = torch.cuda.current_stream(tensor.device).cuda_stream
-    return Buffer(tensor.data_ptr(), num_bytes, memory=1, stream=stream)
+    buffer = Buffer()
+    locate(tensor, buffer)
+    return buffer
+
+
+def locate(tensor: torch.Tensor, buffer: Buffer) -> None:
+    """Sets a buffer to what `buffer_of` returns."""
+    buffer.data, buffer.bytes = tensor.data_ptr(), tensor.nbytes
+    if not tensor.is_cpu:
+        buffer.memory, buffer.stream = 1, torch.cuda.current_stream(tensor.device).cuda_stream
 
 
 def as_numbers(tensor: torch.Tensor) -> torch.Tensor:

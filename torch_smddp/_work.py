@@ -28,7 +28,7 @@ class Work(dist._Work):
 
     def __init__(
         self,
-        operations: Sequence[Operation],
+        operation: Operation,
         result: Any,
         finish: Optional[Callable[[], None]],
         completions: Completions,
@@ -37,14 +37,14 @@ class Work(dist._Work):
         """Takes over what was started.
 
         Args:
-            operations: the requests.
+            operation: the requests.
             result: the tensors that the collective writes, as torch's future hands them out.
             finish: what is called once when the requests have ended, before anybody sees the result.
             completions: of the group; they keep the work until it has ended.
             keep: memory that the requests use, beside the result's.
         """
         super().__init__()
-        self._operations, self._result, self._finish, self._keep = operations, result, finish, keep
+        self._operation, self._result, self._finish, self._keep = operation, result, finish, keep
         self._completions = completions
         self._lock = threading.Lock()
         self._ended, self._error = False, None
@@ -54,11 +54,10 @@ class Work(dist._Work):
     def _end(self) -> None:
         """Waits for the end, whatever it is; any thread, any number of times."""
         error = None
-        for operation in self._operations:
-            try:
-                operation.wait()
-            except RuntimeError as failure:
-                error = error or failure
+        try:
+            self._operation.wait()
+        except RuntimeError as failure:
+            error = failure
         with self._lock:
             if self._ended:
                 return
@@ -83,7 +82,7 @@ class Work(dist._Work):
         """
         if timeout > datetime.timedelta(0):
             deadline = time.monotonic() + timeout.total_seconds()
-            while not all(operation.test() for operation in self._operations):
+            while not self._operation.test():
                 if time.monotonic() > deadline:
                     raise dist.DistBackendError(
                         f"Timed out: the collective has not ended after {timeout.total_seconds():g} s, and "
@@ -99,7 +98,7 @@ class Work(dist._Work):
 
     def is_completed(self) -> bool:
         """Returns whether the result is there, or will never be. Does not wait."""
-        if not self._ended and all(operation.test() for operation in self._operations):
+        if not self._ended and self._operation.test():
             self._end()
         return self._ended
 
@@ -175,6 +174,31 @@ class Done(dist._Work):
         future, told = _future(self._result)
         told.set_result(self._result)
         return future
+
+
+class Several(dist._Work):
+    """Works as one, whose result is there when all of theirs are."""
+
+    def __init__(self, works: Sequence[Any], result: Any):
+        """Takes the works."""
+        super().__init__()
+        self._works, self._result = works, result
+
+    def wait(self, *timeout: Any) -> bool:
+        """Waits for all."""
+        for each in self._works:
+            each.wait(*timeout)
+        return True
+
+    def is_completed(self) -> bool:
+        """Returns whether all have ended."""
+        return all(each.is_completed() for each in self._works)
+
+    def get_future(self) -> torch.futures.Future:
+        """Returns a future of the result."""
+        return torch.futures.collect_all([each.get_future() for each in self._works]).then(
+            lambda _: self._result
+        )
 
 
 class Completions:

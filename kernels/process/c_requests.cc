@@ -250,59 +250,62 @@ DoneCallback WhenOver(std::shared_ptr<GpuTensor> gpu, DoneCallback done) {
   };
 }
 
-// The end of a request that a thread waits for.
+// The end of requests that a thread waits for.
 class Outcome {
  public:
-  void Set(const Status& status) {
+  explicit Outcome(std::size_t requests) : left_(requests), ended_(requests == 0) {}
+
+  // One of them has ended.
+  void Add(const Status& status) {
     {
       std::lock_guard<std::mutex> lock(mu_);
-      status_ = status;
-      set_ = true;
+      if (status_.ok()) status_ = status;
+      if (--left_ > 0) return;
     }
     ended_.store(true, std::memory_order_release);
     changed_.notify_all();
   }
+  // Waits for all, and returns the first error.
   Status Await() {
     std::unique_lock<std::mutex> lock(mu_);
-    changed_.wait(lock, [this] { return set_; });
+    changed_.wait(lock, [this] { return left_ == 0; });
     return status_;
   }
   const std::atomic<bool>& ended() const { return ended_; }
 
  private:
-  std::atomic<bool> ended_{false};
   std::mutex mu_;
   std::condition_variable changed_;
-  bool set_ = false;  // guarded by mu_, as is status_
+  std::size_t left_;  // guarded by mu_, as is status_
   Status status_;
+  std::atomic<bool> ended_;
 };
 
-// A request behind the opaque smddp_operation.
-struct StartedRequest {
+// The requests behind the opaque smddp_operation.
+struct Started {
   std::shared_ptr<Engine> engine;
   CommunicatorId communicator = kWorld;
-  std::shared_ptr<Outcome> outcome = std::make_shared<Outcome>();
+  std::shared_ptr<Outcome> outcome;
 };
 
-StartedRequest* StartedOf(smddp_operation* operation) { return reinterpret_cast<StartedRequest*>(operation); }
+Started* StartedOf(smddp_operation* operation) { return reinterpret_cast<Started*>(operation); }
 
-// Converts a request for the engine, which it returns, too.
-Status Prepare(const smddp_request* from, std::shared_ptr<Engine>* engine, Converted* converted) {
-  *engine = GlobalEngine();
-  if (*engine == nullptr) return NotInitialized();
+// Converts a request for an engine.
+Status Prepare(const smddp_request* from, Engine* engine, Converted* converted) {
+  if (engine == nullptr) return NotInitialized();
   Status status = Convert(from, converted);
   if (status.code() == StatusCode::kDeviceLost) {
-    (*engine)->Abort("rank " + std::to_string((*engine)->config().rank) + ": " + status.message());
+    engine->Abort("rank " + std::to_string(engine->config().rank) + ": " + status.message());
   }
   return status;
 }
 
-// Has the end of the request set `outcome`.
+// Has the end of the request added to `outcome`.
 Request WithOutcome(Converted converted, const std::shared_ptr<Outcome>& outcome) {
   Request request = std::move(converted.request);
   request.callback_is_trivial = converted.gpu == nullptr;
   request.done =
-      WhenOver(std::move(converted.gpu), [outcome](const Status& status) { outcome->Set(status); });
+      WhenOver(std::move(converted.gpu), [outcome](const Status& status) { outcome->Add(status); });
   return request;
 }
 
@@ -314,7 +317,7 @@ using ::tf_smddp::Engine;
 using ::tf_smddp::Outcome;
 using ::tf_smddp::Report;
 using ::tf_smddp::Request;
-using ::tf_smddp::StartedRequest;
+using ::tf_smddp::Started;
 using ::tf_smddp::Status;
 
 extern "C" {
@@ -343,9 +346,9 @@ void smddp_request_init(smddp_request* request, size_t struct_size) {
 }
 
 smddp_result smddp_submit(const smddp_request* from, smddp_done done, void* context) {
-  std::shared_ptr<Engine> engine;
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
   Converted converted;
-  const Status status = ::tf_smddp::Prepare(from, &engine, &converted);
+  const Status status = ::tf_smddp::Prepare(from, engine.get(), &converted);
   if (!status.ok()) return Report(status);
   Request request = std::move(converted.request);
   request.done = ::tf_smddp::WhenOver(std::move(converted.gpu), [done, context](const Status& end) {
@@ -356,11 +359,11 @@ smddp_result smddp_submit(const smddp_request* from, smddp_done done, void* cont
 }
 
 smddp_result smddp_run(const smddp_request* from) {
-  std::shared_ptr<Engine> engine;
+  const std::shared_ptr<Engine> engine = ::tf_smddp::GlobalEngine();
   Converted converted;
-  const Status status = ::tf_smddp::Prepare(from, &engine, &converted);
+  const Status status = ::tf_smddp::Prepare(from, engine.get(), &converted);
   if (!status.ok()) return Report(status);
-  const auto outcome = std::make_shared<Outcome>();
+  const auto outcome = std::make_shared<Outcome>(1);
   Request request = ::tf_smddp::WithOutcome(std::move(converted), outcome);
   request.caller_progresses = true;
   request.seals_at_once = true;
@@ -370,13 +373,26 @@ smddp_result smddp_run(const smddp_request* from) {
   return Report(outcome->Await());
 }
 
-smddp_result smddp_start(const smddp_request* from, smddp_operation** operation) {
-  auto started = std::make_unique<StartedRequest>();
-  Converted converted;
-  const Status status = ::tf_smddp::Prepare(from, &started->engine, &converted);
-  if (!status.ok()) return Report(status);
-  started->communicator = converted.request.communicator;
-  started->engine->Submit(::tf_smddp::WithOutcome(std::move(converted), started->outcome));
+smddp_result smddp_start(const smddp_request* const* requests, size_t count, smddp_operation** operation) {
+  auto started = std::make_unique<Started>();
+  started->engine = ::tf_smddp::GlobalEngine();
+  if (started->engine == nullptr) return Report(::tf_smddp::NotInitialized());
+  std::vector<Converted> converted(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    Status status = ::tf_smddp::Prepare(requests[i], started->engine.get(), &converted[i]);
+    if (i == 0) started->communicator = converted[0].request.communicator;
+    if (status.ok() && converted[i].request.communicator != started->communicator) {
+      status = ::tf_smddp::InvalidArgument("the requests of one operation are of communicators " +
+                                           std::to_string(started->communicator) + " and " +
+                                           std::to_string(converted[i].request.communicator) +
+                                           "; start those of each communicator by themselves");
+    }
+    if (!status.ok()) return Report(status);
+  }
+  started->outcome = std::make_shared<Outcome>(count);
+  for (Converted& each : converted) {
+    started->engine->Submit(::tf_smddp::WithOutcome(std::move(each), started->outcome));
+  }
   *operation = reinterpret_cast<smddp_operation*>(started.release());
   return SMDDP_SUCCESS;
 }
@@ -386,7 +402,7 @@ int smddp_test(smddp_operation* operation) {
 }
 
 smddp_result smddp_wait(smddp_operation* operation) {
-  const StartedRequest& started = *::tf_smddp::StartedOf(operation);
+  const Started& started = *::tf_smddp::StartedOf(operation);
   if (!started.outcome->ended().load()) {
     started.engine->SubmitAndProgress(
         started.communicator, ::tf_smddp::Caller::kBlocking, [] {}, started.outcome->ended());

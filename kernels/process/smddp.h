@@ -304,21 +304,22 @@ smddp_result smddp_submit(const smddp_request* request, smddp_done done, void* c
  * does the work. Errors: those of smddp_submit, and those of the request. Any thread, not in a callback. */
 smddp_result smddp_run(const smddp_request* request);
 
-/* A request that was started. */
+/* Requests that were started. */
 typedef struct smddp_operation smddp_operation;
 
-/* Submits a request without a callback, and sets *operation, which smddp_release frees. Errors: those of
- * smddp_submit; then there is no operation. Any thread. */
-smddp_result smddp_start(const smddp_request* request, smddp_operation** operation);
+/* Submits `count` requests of one communicator, in this order, without callbacks, and sets *operation, which
+ * smddp_release frees. Errors: those of smddp_submit; then none is submitted, and there is no operation. Any
+ * thread. */
+smddp_result smddp_start(const smddp_request* const* requests, size_t count, smddp_operation** operation);
 
-/* 1 if the request has ended, else 0. Does not wait. Any thread. */
+/* 1 if all requests of the operation have ended, else 0. Does not wait. Any thread. */
 int smddp_test(smddp_operation* operation);
 
-/* Waits for the end of the request, and returns its result; any number of times, from any thread, not in a
- * callback. This thread does the request's work meanwhile. */
+/* Waits for the end of all requests of the operation, and returns SMDDP_SUCCESS or the first error; any
+ * number of times, from any thread, not in a callback. This thread does the requests' work meanwhile. */
 smddp_result smddp_wait(smddp_operation* operation);
 
-/* Frees the operation; NULL is allowed. A request that has not ended goes on, and uses its buffers. Not while
+/* Frees the operation; NULL is allowed. Requests that have not ended go on, and use their buffers. Not while
  * another thread uses the operation. */
 void smddp_release(smddp_operation* operation);
 

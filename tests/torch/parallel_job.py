@@ -868,7 +868,7 @@ def ctrl_c():
     model = wrap(mlp())
 
     def interrupt():
-        while model._reducer._pass is None or len(model._reducer._pass.operations) < 6:
+        while model._reducer._pass is None or len(model._reducer._pass.submitted) < 6:
             time.sleep(0.01)
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)

@@ -25,6 +25,11 @@ smddp_request Allreduce(const Floats& input, Floats* output, const Sizes& shape)
   return CRequest(SMDDP_ALLREDUCE, SMDDP_FLOAT32, shape, input, output);
 }
 
+smddp_result StartOne(const smddp_request& request, smddp_operation** operation) {
+  const smddp_request* const requests[] = {&request};
+  return smddp_start(requests, 1, operation);
+}
+
 class CRequests : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, CRequests, ::testing::Values(1, 2, 3));
 
@@ -191,7 +196,7 @@ TEST_P(CRequests, CallbacksAndOperations) {
         ExpectSuccess(smddp_submit(&request, done, &ends[static_cast<std::size_t>(i)]));
       } else {
         operations.push_back(nullptr);
-        ExpectSuccess(smddp_start(&request, &operations.back()));
+        ExpectSuccess(StartOne(request, &operations.back()));
       }
     }
     for (smddp_operation* operation : operations) {
@@ -217,7 +222,7 @@ TEST(COperations, WaitingForAnotherRank) {
     const smddp_request request = Allreduce(data, &data, shape);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     smddp_operation* operation = nullptr;
-    ExpectSuccess(smddp_start(&request, &operation));
+    ExpectSuccess(StartOne(request, &operation));
     if (rank == 0) {
       EXPECT_EQ(smddp_test(operation), 0);
     }
@@ -232,6 +237,86 @@ TEST(COperations, WaitingForAnotherRank) {
     }
     EXPECT_EQ(data, Floats(3, 2));
     smddp_release(nullptr);
+  });
+}
+
+// A part of the group is one operation; each rank has another order in it.
+TEST_P(CRequests, SeveralAsOneOperation) {
+  const int size = GetParam();
+  RunCRanks(size, [size](int rank) {
+    constexpr uint32_t kTensors = 6;
+    uint64_t ticket = 0;
+    ExpectSuccess(smddp_draw_ticket(SMDDP_WORLD, &ticket));
+    std::array<Floats, kTensors> data;
+    std::array<smddp_request, kTensors> requests;
+    std::array<Sizes, kTensors> shapes;
+    std::vector<const smddp_request*> some;
+    for (uint32_t i = 0; i < kTensors; ++i) {
+      const uint32_t index = (i + static_cast<uint32_t>(rank)) % kTensors;
+      data[index].assign(index == 3 ? 300000 : 10 * index, static_cast<float>(index));
+      shapes[index] = {static_cast<int64_t>(data[index].size())};
+      requests[index] = Allreduce(data[index], &data[index], shapes[index]);
+      requests[index].ticket = ticket;
+      requests[index].group_index = index;
+      requests[index].group_size = kTensors;
+      some.push_back(&requests[index]);
+    }
+    smddp_operation *first = nullptr, *rest = nullptr, *none = nullptr;
+    // A request that is refused takes those beside it along: this must not submit the first ones twice.
+    smddp_request bad = requests[0];
+    bad.op = 7;
+    const smddp_request* const refused[] = {some[0], some[1], &bad};
+    ExpectError(smddp_start(refused, 3, &none), SMDDP_INVALID_ARGUMENT, "op is 7");
+    EXPECT_EQ(none, nullptr);
+    ExpectSuccess(smddp_start(some.data(), 2, &first));
+    ExpectSuccess(smddp_start(some.data() + 2, kTensors - 2, &rest));
+    ExpectSuccess(smddp_start(nullptr, 0, &none));
+    EXPECT_EQ(smddp_test(none), 1);
+    for (smddp_operation* each : {first, rest, none}) {
+      ExpectSuccess(smddp_wait(each));
+      EXPECT_EQ(smddp_test(each), 1);
+      smddp_release(each);
+    }
+    for (uint32_t i = 0; i < kTensors; ++i) {
+      EXPECT_EQ(data[i], Floats(data[i].size(), static_cast<float>(size) * static_cast<float>(i)));
+    }
+  });
+}
+
+// The second of three requests has another shape on one rank. The others may have succeeded or not.
+TEST(COperations, TheErrorOfOneOfSeveral) {
+  RunCRanks(2, [](int rank) {
+    std::array<Floats, 3> data;
+    std::array<Sizes, 3> shapes;
+    std::array<smddp_request, 3> requests;
+    const smddp_request* pointers[3];
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      data[i].assign(i == 1 && rank == 1 ? 5 : 4, 1);
+      shapes[i] = {static_cast<int64_t>(data[i].size())};
+      requests[i] = Allreduce(data[i], &data[i], shapes[i]);
+      pointers[i] = &requests[i];
+    }
+    smddp_operation* operation = nullptr;
+    ExpectSuccess(smddp_start(pointers, data.size(), &operation));
+    ExpectError(smddp_wait(operation), SMDDP_INTERNAL, "[5]");
+    smddp_release(operation);
+  });
+}
+
+TEST(COperations, OfOneCommunicatorAlone) {
+  RunCRanks(2, [](int rank) {
+    smddp_communicator pair = SMDDP_WORLD;
+    const int ranks[] = {0, 1};
+    ExpectSuccess(smddp_create_communicator(ranks, 2, &pair));
+    Floats data(4, static_cast<float>(rank));
+    const Sizes shape{4};
+    const smddp_request world = Allreduce(data, &data, shape);
+    smddp_request other = world;
+    other.communicator = pair;
+    const smddp_request* const both[] = {&world, &other};
+    smddp_operation* operation = nullptr;
+    ExpectError(smddp_start(both, 2, &operation), SMDDP_INVALID_ARGUMENT, "start those of each");
+    EXPECT_EQ(operation, nullptr);
   });
 }
 
@@ -253,7 +338,7 @@ TEST_P(CRequests, GroupsInAnyOrder) {
         request.ticket = ticket;
         request.group_index = index;
         request.group_size = kTensors;
-        ExpectSuccess(smddp_start(&request, &operations[index]));
+        ExpectSuccess(StartOne(request, &operations[index]));
       }
       for (uint32_t i = 0; i < kTensors; ++i) {
         ExpectSuccess(smddp_wait(operations[i]));
@@ -305,7 +390,7 @@ TEST(CRequestErrors, WhatIsRefusedHere) {
     const auto refused = [](smddp_request request, const std::string& part) {
       ExpectError(smddp_run(&request), SMDDP_INVALID_ARGUMENT, part);
       smddp_operation* operation = nullptr;
-      ExpectError(smddp_start(&request, &operation), SMDDP_INVALID_ARGUMENT, part);
+      ExpectError(StartOne(request, &operation), SMDDP_INVALID_ARGUMENT, part);
       EXPECT_EQ(operation, nullptr);
       const auto done = [](void*, smddp_result, const char*) { ADD_FAILURE() << "called"; };
       ExpectError(smddp_submit(&request, done, nullptr), SMDDP_INVALID_ARGUMENT, part);

@@ -125,7 +125,7 @@ def test_arrays_for_fit(rank, size):
 @pytest.mark.parametrize("known", [True, False])
 def test_in_a_v1_graph(rank, size, known):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        data = sdp.shard(records(5 * size + 1, known))
+        data = sdp.shard(records(6 * size - 1, known))
         number = tf.compat.v1.data.make_one_shot_iterator(data).get_next()["number"]
         assert [session.run(number) for _ in range(5)] == list(range(rank, 5 * size, size))
         with pytest.raises(tf.errors.OutOfRangeError):
