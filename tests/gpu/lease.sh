@@ -155,6 +155,8 @@ front_end_steps() { # NAME MODULE
     step "$name: $end a rank" 40 bash -c '"$@" 2>&1 | tee /dev/stderr | grep "figure: in time"' - "${run[@]}" "$end"
   done
   step "$name: little memory" 60 "${run[@]}" memory
+  step "$name: starts under XLA" 60 "${run[@]}" xla
+  step "$name: cuda_malloc_async" 60 env TF_GPU_ALLOCATOR=cuda_malloc_async "${run[@]}" train
   local fault faulty=$(find_file libnccl_faulty.so)
   for fault in ${faulty:+init_fails:1 kernel_hangs:0 wrong_sums:1}; do
     step "$name: NCCL with $fault" 60 env SMDDP_NCCL_LIBRARY="$faulty" FAULTY_NCCL_LIBRARY="$nccl" FAULTY_NCCL="$fault" \

@@ -1,13 +1,15 @@
 """The steps of lease.sh with TensorFlow: what two ranks do that share a GPU, as if each had one of its own.
 
-`smddprun -np 2 python lease_tensorflow.py MODE`, where MODE is `train`; how rank 1 ends, `kill`, `stop` or
-`throw`; or `memory`, where TensorFlow's pool leaves little of the GPU. A line that begins with "figure: "
-goes into the table. It needs elementwise kernels alone, so it runs on the pretend GPU, too.
+`smddprun -np 2 python lease_tensorflow.py MODE`, where MODE is `train`; `xla`, a step that XLA compiles; how
+rank 1 ends, `kill`, `stop` or `throw`; or `memory`, where TensorFlow's pool leaves little of the GPU. A line
+that begins with "figure: " goes into the table. It needs elementwise kernels alone, so it runs on the pretend
+GPU, too.
 """
 
 import hashlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ import tf_smddp as sdp
 MODE = sys.argv[1]
 STEPS, RATE = 20, np.float32(0.05)
 LENGTHS = (1, 300, 20_000, *[1 << 18] * 20)
+LAYERS, SHAPE = 8, (64, 64)  # under XLA
 # A pool of TensorFlow's leaves so much for all else on the GPU.
 LEFT_MIB = 800
 
@@ -85,6 +88,51 @@ def train():
         write(f"figure: {batches:.1f} batches and {1e3 * seconds:.1f} ms a step, weights {digest}")
 
 
+def xla():
+    """A compiled step, whose transfers start while other gradients are to be computed."""
+    with tf.device("/GPU:0"):
+        weights = [tf.Variable(tf.ones(SHAPE)) for _ in range(LAYERS)]
+        x = tf.fill(SHAPE, tf.constant(1.0 + sdp.rank()))
+
+        @tf.function(jit_compile=True)
+        def step(x):
+            with tf.GradientTape() as tape:
+                found = x
+                for weight in weights:
+                    found = sdp.overlap(tf.tanh(found * weight))
+            tape = sdp.DistributedGradientTape(tape)
+            for weight, gradient in zip(weights, tape.gradient(found, weights)):
+                weight.assign_sub(RATE * gradient)
+
+        program = step.experimental_get_compiler_ir(x)(stage="optimized_hlo", device_name="/GPU:0")
+        for _ in range(STEPS):
+            step(x)
+        found = [weight.numpy() for weight in weights]
+    expected = np.ones(LAYERS)
+    for _ in range(STEPS):
+        gradients = np.zeros(LAYERS)
+        for rank in range(sdp.size()):
+            values = [1.0 + rank]
+            for weight in expected:
+                values.append(np.tanh(values[-1] * weight))
+            upstream = 1.0
+            for layer in reversed(range(LAYERS)):
+                upstream *= 1 - values[layer + 1] ** 2
+                gradients[layer] += upstream * values[layer] / sdp.size()
+                upstream *= expected[layer]
+        expected -= RATE * gradients
+    for layer, weight in enumerate(found):
+        np.testing.assert_allclose(weight, expected[layer], rtol=1e-3)
+    assert nccl_bytes("allreduce") > 0
+    main = program[program.index("\nENTRY") :]
+    places = {name: place for place, name in enumerate(re.findall(r"^ +(?:ROOT )?%(\S+) = ", main, re.M))}
+    starts = re.findall(r"^ +%(\S+) = .* custom-call\([^%]*%([^,)]+).*\"tf_smddp_start\"", main, re.M)
+    behind = sum(places[gradient] > places[starts[0][0]] for _, gradient in starts)
+    if sdp.rank() == 0:
+        write(f"figure: {behind} of {len(starts)} gradients behind the first start")
+    assert len(starts) == LAYERS and behind >= LAYERS // 2  # XLA fuses some gradients of small layers
+
+
 def end():
     """Rank 1 ends in a step; rank 0 tells how long its error took."""
     moment = pathlib.Path(tempfile.gettempdir()) / f"lease-{os.environ['SMDDP_RENDEZVOUS'].replace('/', '_')}"
@@ -128,4 +176,4 @@ def memory():
         write(f"figure: NCCL moved {nccl_bytes('allreduce')} and {nccl_bytes('alltoall')} bytes")
 
 
-{"train": train, "memory": memory}.get(MODE, end)()
+{"train": train, "xla": xla, "memory": memory}.get(MODE, end)()

@@ -63,6 +63,7 @@ int AttributeOf(int attribute, int device) {
       {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 166912},
       {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32},
       {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
+      {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
   };
   if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) return PciBusOf(device);
   const auto found = table->find(attribute);

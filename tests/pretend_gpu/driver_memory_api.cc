@@ -1,5 +1,7 @@
 // The driver API: memory, copies, fills.
+#include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "tests/pretend_gpu/context.h"
 #include "tests/pretend_gpu/copy.h"
@@ -115,6 +117,44 @@ CUresult cuPointerGetAttributes(unsigned count, int* attributes, void** values, 
     const CUresult error = cuPointerGetAttribute(values[i], attributes[i], address);
     if (error != CUDA_SUCCESS) return error;
   }
+  return CUDA_SUCCESS;
+}
+
+// A device has one pool: its heap, which keeps nothing back.
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  PRETEND_GPU_ENTER;
+  if (device < 0 || device >= pretend_gpu::GetSettings().devices) return CUDA_ERROR_INVALID_DEVICE;
+  *pool = reinterpret_cast<CUmemoryPool>(static_cast<std::intptr_t>(device) + 1);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool, int, void*) {
+  PRETEND_GPU_ENTER;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool, int, void* value) {
+  PRETEND_GPU_ENTER;
+  *static_cast<std::uint64_t*>(value) = 0;
+  return CUDA_SUCCESS;
+}
+
+// The memory is there at once.
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool, CUstream) {
+  PRETEND_GPU_ENTER_CONTEXT;
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto device = static_cast<int>(reinterpret_cast<std::intptr_t>(pool) - 1);
+  *address = reinterpret_cast<CUdeviceptr>(pretend_gpu::HeapOf(device).Allocate(bytes));
+  return *address == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  PRETEND_GPU_ENTER_CONTEXT;
+  const Space* space = SpaceOf(Address(address));
+  if (space == nullptr) End("%p is no device memory; free what the pool returned", Address(address));
+  pretend_gpu::Task task;
+  task.run = [address, device = space->device()] { pretend_gpu::HeapOf(device).Free(Address(address)); };
+  Enqueue(StreamOf(stream), std::move(task));
   return CUDA_SUCCESS;
 }
 

@@ -15,6 +15,7 @@ using CUcontext = struct CUctx_st*;
 using CUmodule = struct CUmod_st*;
 using CUfunction = struct CUfunc_st*;
 using CUstream = struct CUstream_st*;
+using CUmemoryPool = struct CUmemPoolHandle_st*;
 using CUevent = struct CUevent_st*;
 using CUstreamCallback = void (*)(CUstream stream, CUresult status, void* data);
 using CUhostFn = void (*)(void* data);
@@ -91,6 +92,7 @@ enum : int {
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
   CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR = 106,
   CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK = 111,
+  CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
 };
 
 #define PRETEND_GPU_DRIVER PRETEND_GPU_API CUresult
@@ -147,6 +149,12 @@ PRETEND_GPU_DRIVER cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* bytes
 PRETEND_GPU_DRIVER cuPointerGetAttribute(void* value, int attribute, CUdeviceptr address);
 PRETEND_GPU_DRIVER cuPointerGetAttributes(unsigned count, int* attributes, void** values,
                                           CUdeviceptr address);
+PRETEND_GPU_DRIVER cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device);
+PRETEND_GPU_DRIVER cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void* value);
+PRETEND_GPU_DRIVER cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void* value);
+PRETEND_GPU_DRIVER cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool pool,
+                                           CUstream stream);
+PRETEND_GPU_DRIVER cuMemFreeAsync(CUdeviceptr address, CUstream stream);
 PRETEND_GPU_DRIVER cuMemHostAlloc(void** address, std::size_t bytes, unsigned flags);
 PRETEND_GPU_DRIVER cuMemAllocHost_v2(void** address, std::size_t bytes);
 PRETEND_GPU_DRIVER cuMemFreeHost(void* address);

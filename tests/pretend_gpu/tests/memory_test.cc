@@ -39,6 +39,22 @@ TEST_F(MemoryTest, CopiesInAllDirections) {
   OK(cuMemFree_v2(b));
 }
 
+TEST_F(MemoryTest, APoolFreesInTheOrderOfTheStream) {
+  CUmemoryPool pool = nullptr;
+  OK(cuDeviceGetDefaultMemPool(&pool, 0));
+  std::size_t before = 0, during = 0, after = 0, total = 0;
+  OK(cuMemGetInfo_v2(&before, &total));
+  CUdeviceptr address = 0;
+  OK(cuMemAllocFromPoolAsync(&address, 1 << 20, pool, nullptr));
+  OK(cuMemsetD32Async(address, 7, 1 << 18, nullptr));
+  OK(cuMemGetInfo_v2(&during, &total));
+  EXPECT_GE(before - during, std::size_t{1} << 20);
+  OK(cuMemFreeAsync(address, nullptr));
+  OK(cuCtxSynchronize());
+  OK(cuMemGetInfo_v2(&after, &total));
+  EXPECT_EQ(before, after);
+}
+
 TEST_F(MemoryTest, FillsOfAllWidths) {
   const CUdeviceptr address = Allocate(12);
   OK(cuMemsetD8_v2(address, 0xAB, 4));

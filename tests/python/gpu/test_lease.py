@@ -7,7 +7,16 @@ import pytest
 from pretend_gpu import FOLDER, first_and_long
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-STEPS = ["training", "the same bits twice", "kill a rank", "stop a rank", "throw a rank", "little memory"]
+STEPS = [
+    "training",
+    "starts under XLA",
+    "cuda_malloc_async",
+    "the same bits twice",
+    "kill a rank",
+    "stop a rank",
+    "throw a rank",
+    "little memory",
+]
 FAULTS = [f"NCCL with {fault}" for fault in ("init_fails:1", "kernel_hangs:0", "wrong_sums:1")]
 
 
