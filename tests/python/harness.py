@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -18,14 +17,12 @@ import time
 import uuid
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from marked_processes import kill, marked_processes
+from marked_processes import environ_outside_jobs, kill, marked_processes
 
 # Far more than any job takes, also on a machine that is busy with other work.
 LIMIT_SECONDS = 180.0
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _MARK = "TF_SMDDP_TEST_JOB"
-# The variables by which this process may itself be part of a job.
-_OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MV2_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
 # A process that is killed leaves the files of TensorFlow's AutoGraph; torch leaves folders at each end.
 _NOT_OURS = ("__autograph", "torchinductor_", "torchelastic_")
 _REPORT = """
@@ -105,7 +102,7 @@ class RunningJob:
             path.write_text(_REPORT + preamble + script)
         start = [python, "-m", "smddprun", "-np", str(num_ranks), *options] if launcher is True else []
         start += [*launcher, python] if isinstance(launcher, (list, tuple)) else [python]
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER_JOB)}
+        environ = environ_outside_jobs()
         environ.update(
             {
                 _MARK: self._mark,

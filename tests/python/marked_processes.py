@@ -1,10 +1,21 @@
-"""Processes that a test has started, directly or not: they have a mark in their environment."""
+"""Processes that a test starts, directly or not: their environment, by a mark in which they are found."""
 
 import contextlib
 import os
 import pathlib
 import signal
-from typing import List
+from typing import Dict, List
+
+# What tells a process that it is a rank: of smddprun, an MPI, Slurm, Horovod or torchrun.
+_OF_A_JOB = (
+    *("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_", "SLURM_", "HOROVOD_", "TORCHELASTIC_"),
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+)
+
+
+def environ_outside_jobs() -> Dict[str, str]:
+    """Returns this process's environment for a command that shall not take part in this process's job."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_OF_A_JOB)}
 
 
 def marked_processes(variable: str, value: str) -> List[int]:

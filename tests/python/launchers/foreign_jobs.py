@@ -6,7 +6,6 @@ the directory where the ranks meet.
 
 from __future__ import annotations
 
-import os
 import pathlib
 import shutil
 import subprocess
@@ -16,14 +15,11 @@ import time
 import uuid
 from typing import List, Mapping, NamedTuple, Sequence
 
-from marked_processes import kill, marked_processes
+from marked_processes import environ_outside_jobs, kill, marked_processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 150.0
 _MARK = "TF_SMDDP_TEST_FOREIGN_JOB"
-# Variables that would make the test's commands part of another job.
-_OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_", "SLURM_", "HOROVOD_", "TORCHELASTIC_")
-_OUTER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 # Each rank reports its number with one write, so that the lines of different processes stay whole.
 WHO = """
@@ -100,11 +96,7 @@ class Bench:
 
     def environ(self, **changes: str) -> dict[str, str]:
         """The environment of a command."""
-        environ = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(_OUTER_JOB) and name not in _OUTER_NAMES
-        }
+        environ = environ_outside_jobs()
         environ.update(
             {
                 _MARK: self._mark,

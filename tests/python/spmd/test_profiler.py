@@ -1,13 +1,13 @@
 """start_profiler and stop_profiler: Chrome traces."""
 
 import json
-import os
 import subprocess
 import sys
 import time
 
 import pytest
 import tensorflow as tf
+from marked_processes import environ_outside_jobs
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import tf_smddp as sdp
@@ -79,15 +79,11 @@ def test_errors(file):
         sdp.start_profiler(file)
 
 
-OUTER_JOB = ("SMDDP_", "OMPI_", "PMI_", "PMIX_", "MPI_")
-
-
 @pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_the_end_of_the_process_ends_it(rank, tmp_path):
     script = "import tf_smddp as sdp; sdp.init(); sdp.start_profiler('trace.json'); sdp.oob_allreduce(1.0)"
-    alone = {name: value for name, value in os.environ.items() if not name.startswith(OUTER_JOB)}
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=alone, check=True)
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environ_outside_jobs(), check=True)
     assert len(events_in(tmp_path / "trace.json", 0)) == 7
 
 
