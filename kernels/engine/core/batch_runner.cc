@@ -200,7 +200,8 @@ Status BatchRunner::ThrowAway(Item* item, void** output) {
   return {};
 }
 
-// The tensors are on a device still, and others have not kept theirs: begins to copy the input to the host.
+// This rank's tensors are on a device still, and another rank's are on the host: begins to copy the input
+// there.
 Status BatchRunner::BounceLate(Item* item) {
   PendingRequest* const pending = item->pending.get();
   if (pending->cell.input_offset != kOnDevice || pending->bytes == 0) return {};

@@ -3,12 +3,12 @@
 // Place in the stack: between progress.h and the transfers of the backends (kernels/collectives/backend.h).
 // It never waits.
 //
-// A batch: each request is resolved, and given to the first transfer that can move it. A tensor that this
-// rank has kept on a GPU is first copied to the host if other ranks have not kept theirs, or if the transfer
-// for GPUs has refused it; it is staged from there. Between hosts nothing is staged, so it is put into the
-// arena then, and the other ranks of the host wait for that. The transfers say how many units of work the
-// batch has, on all ranks together. The rank that does the last unit ends the batch as complete; after a
-// failure the ranks try to end it as aborted. The first end counts for all (Note [One end]).
+// A batch: each request is resolved, and given to the first transfer that can move it. A tensor of this
+// rank that has stayed on a GPU is first copied to the host if another rank's tensor is there, or if the
+// transfer for GPUs has refused it; it is staged from there. Between hosts nothing is staged, so it is put
+// into the arena then, and the other ranks of the host wait for that. The transfers say how many units of
+// work the batch has, on all ranks together. The rank that does the last unit ends the batch as complete;
+// after a failure the ranks try to end it as aborted. The first end counts for all (Note [One end]).
 #ifndef TF_SMDDP_KERNELS_ENGINE_CORE_BATCH_RUNNER_H_
 #define TF_SMDDP_KERNELS_ENGINE_CORE_BATCH_RUNNER_H_
 

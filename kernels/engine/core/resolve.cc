@@ -142,7 +142,8 @@ class Resolver {
     return fits ? Status() : Damaged("number of rows");
   }
 
-  // Tensors stay on devices if all members take part, have kept theirs there, and can use that together.
+  // Tensors stay on devices if all members take part, no member's tensor is on the host, and the devices can
+  // be used together.
   // Requests that the members have refused meanwhile go through the host.
   // Between hosts the head has decided that.
   bool StayOnDevices() const {

@@ -5,8 +5,8 @@
 // agree: each bounces its own buffers.
 //
 // A request is entered in the readiness table when its bounce buffer is filled, and is deferred until then. A
-// tensor that was kept on its device for NCCL is bounced later, when the ranks have met, if others have not
-// kept theirs. A request is complete when the copy to its output is on the output's stream.
+// tensor that has stayed on its device for NCCL is bounced later, when the ranks have met, if another rank's
+// tensor is on the host. A request is complete when the copy to its output is on the output's stream.
 #ifndef TF_SMDDP_KERNELS_ENGINE_DEVICES_BOUNCE_BUFFER_H_
 #define TF_SMDDP_KERNELS_ENGINE_DEVICES_BOUNCE_BUFFER_H_
 
