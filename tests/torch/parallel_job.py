@@ -31,7 +31,7 @@ from torch.utils.checkpoint import checkpoint
 import torch_smddp
 
 LIMIT_S = 500
-RANK, SIZE = int(os.environ["SMDDP_RANK"]), int(os.environ["SMDDP_SIZE"])
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 FOLDER = pathlib.Path(sys.argv[1])
 SAME, OURS = {}, {}
 

@@ -19,7 +19,7 @@ from torch import nn
 import torch_smddp  # noqa: F401
 
 warnings.simplefilter("ignore")
-RANK, SIZE = int(os.environ["SMDDP_RANK"]), int(os.environ["SMDDP_SIZE"])
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 FOLDER = pathlib.Path(sys.argv[1])
 LIMIT_S = 400
 CHECKS = {}
