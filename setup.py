@@ -201,7 +201,10 @@ setup(
         *(f"smdistributed.{name}" for name in find_packages("smdistributed")),
     ],
     py_modules=["smddpcommon", "torch_smddp_autoload"],
-    package_data={name: ["py.typed"] for name in ("smddp", "tf_smddp", "torch_smddp")},
+    package_data={
+        **{name: ["py.typed"] for name in ("smddp", "tf_smddp")},
+        "torch_smddp": ["py.typed", "arena_allocator.cc"],
+    },
     python_requires=">=3.9",
     setup_requires=[] if FOUND_TF or ENGINE_ALONE else [DEFAULT_TF],
     install_requires=[*([] if ENGINE_ALONE else [TF_REQUIREMENT]), "cloudpickle>=2.0", "psutil>=5.9"],

@@ -11,7 +11,7 @@ LINT_BIN = ROOT / ".venv" / "lint" / "bin"
 
 def cpp_sources() -> List[str]:
     """Returns our C++ files, as clang-format wants them."""
-    folders = ("kernels", "ops", "tests", "third_party", "benchmarks")
+    folders = ("kernels", "ops", "torch_smddp", "tests", "third_party", "benchmarks")
     return sorted(
         str(path)
         for folder in folders

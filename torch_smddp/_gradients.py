@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch.utils.weak import WeakIdKeyDictionary
 
 from smddp import Collective, Operation, ReduceOp, Request, communicators, draw_ticket
+from torch_smddp._memory import arena_switch
 from torch_smddp._module_state import strides_of
 from torch_smddp._process_group import ProcessGroupSmddp
 from torch_smddp._tensors import DTYPES, locate
@@ -71,10 +72,12 @@ class _EndOfRun:
     def __call__(self) -> None:
         reducer, self._reducer = self._reducer, None
         if reducer is not None:
+            reducer.use_arena(False)
             reducer.end(self._pass)
 
     def __del__(self) -> None:
         if self._reducer is not None:
+            self._reducer.use_arena(False)
             self._reducer.give_up(self._pass, "an exception has ended its backward pass")
 
 
@@ -84,6 +87,7 @@ class Reducer:
     Attributes:
         is_active: whether gradients that come are reduced; else they stay this rank's own (no_sync).
         finds_unused: whether parameters without a gradient are allowed.
+        use_arena: says whether this thread allocates tensors in the arena from now on.
         is_static: whether each backward pass accumulates each gradient as often as the first one.
         was_replaced: whether another wrapper reduces the gradients now.
     """
@@ -110,6 +114,9 @@ class Reducer:
         self._group, self._lock = group, threading.RLock()
         self.is_active, self.was_replaced = True, False
         self.finds_unused, self.is_static = finds_unused, is_static
+        self.use_arena: Callable[[bool], Any] = lambda _: None
+        if group.size() > 1 and any(each.is_cpu for _, each in parameters):
+            self.use_arena = arena_switch()
         self._pass: Optional[_Pass] = None
         self._used: Set[int] = set()  # parameters with a gradient since the last reduction
         self._expected: Optional[Dict[int, int]] = None  # is_static: the counts of the first pass
@@ -169,8 +176,9 @@ class Reducer:
 
     def begin(self, _: torch.Tensor) -> None:
         """Is called by autograd when it comes to the module, in the outermost of its runs."""
+        self.use_arena(True)
         with self._lock:
-            if not self.is_active:
+            if not self.is_active or not self._allows_unused:
                 return
             self._pass = self._pass or _Pass()
             if not self._pass.is_whole:

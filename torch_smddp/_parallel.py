@@ -211,13 +211,13 @@ class DistributedDataParallel(torch.nn.Module):
         """
         inputs, kwargs = self._before_forward(inputs, kwargs)
         output = self.module(*inputs, **kwargs)
-        if self.find_unused_parameters or self.static_graph:
-            self._watch_outputs(output)
+        self._watch_outputs(output)
         return output
 
     # Dynamo does not look into these.
     @torch._disable_dynamo
     def _before_forward(self, inputs: Any, kwargs: Any) -> Tuple[Any, Any]:
+        self._reducer.use_arena(False)  # the backward pass before may have had no gradient here
         syncs = torch.is_grad_enabled() and self.require_backward_grad_sync
         if syncs:
             self._check_reducer()

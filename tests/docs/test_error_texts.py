@@ -8,7 +8,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
-FOLDERS = {"smddp": ("*.py",), "tf_smddp": ("*.py",), "smddprun": ("*.py",), "kernels": ("*.cc", "*.h")}
+FOLDERS = {
+    **dict.fromkeys(("smddp", "tf_smddp", "torch_smddp", "smddprun"), ("*.py",)),
+    "kernels": ("*.cc", "*.h"),
+}
 PATHS = [
     path for folder, ends in FOLDERS.items() for end in ends for path in sorted((ROOT / folder).rglob(end))
 ]

@@ -28,6 +28,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import smddp
 import torch_smddp
 
 LIMIT_S = 500
@@ -843,6 +844,35 @@ class Failing(nn.Module):
 
     def forward(self, x, where):
         return self.last(Fails.apply(self.first(x), where))
+
+
+@ours
+def gradients_lie_in_the_arena():
+    """And nothing else does. A process that is forked has gradients of its own."""
+
+    def in_arena(tensors):
+        return [smddp.is_in_arena(each.data_ptr()) for each in tensors]
+
+    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+        model = wrap(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 1)), **options)
+        large = [each for each in model.parameters() if each.nbytes > 4096]
+        for _ in range(2):
+            model.zero_grad()
+            with model.no_sync():
+                model(numbers(4, 64)).sum().backward()
+            model(numbers(4, 64)).sum().backward()
+            assert in_arena([each.grad for each in large]) == [True, True]
+        assert not any(in_arena([*model.parameters(), torch.empty(100_000)]))
+        before = large[0].grad.clone()
+        child = os.fork()
+        if child == 0:
+            large[0].grad.zero_()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0 and torch.equal(large[0].grad, before)
+    model = wrap(Failing())
+    with raises(FloatingPointError) if RANK == 0 else raises(dist.DistBackendError):
+        model(numbers(6, 8), 0).sum().backward()
+    assert not any(in_arena([torch.empty(100_000)]))
 
 
 @ours

@@ -30,6 +30,28 @@ def test_parallel(results, name):
         assert not found[name], f"rank {rank}:\n{found[name]}"
 
 
+@pytest.mark.parametrize("compiler", ["/no/compiler", "false", "true"])
+def test_a_machine_without_a_compiler(run_job, tmp_path, compiler):
+    """A warning of one rank; the gradients are copied, and are the same."""
+    script = f"""
+import os, warnings
+os.environ.update(CXX={compiler!r}, XDG_CACHE_HOME={str(tmp_path)!r})
+dist.init_process_group("smddp")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    model = torch_smddp.DistributedDataParallel(torch.nn.Linear(100, 100))
+    torch_smddp.DistributedDataParallel(torch.nn.Linear(100, 100))
+model(torch.full((1, 100), 1.0 + dist.get_rank())).sum().backward()
+report("warnings", [str(each.message) for each in caught])
+report("gradient", model.module.weight.grad.unique().tolist())
+"""
+    job = run_job(2, script)
+    assert job.exit_code == 0, str(job)
+    first, second = (each["warnings"] for each in job.reports)
+    assert len(first) == 1 and first[0].startswith("DistributedDataParallel copies gradients on a CPU"), first
+    assert not second and [each["gradient"] for each in job.reports] == [[1.5], [1.5]]
+
+
 def test_an_uncaught_exception_in_the_backward_pass(run_job):
     """The job ends, with the traceback of the rank that has the cause."""
     script = """
