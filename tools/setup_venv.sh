@@ -59,7 +59,9 @@ own, below = pathlib.Path(sysconfig.get_path("purelib")), pathlib.Path(sys.argv[
 EOF
 "$venv/bin/python" -m pip install --quiet "${packages[@]}"
 [ -z "${legacy_keras:-}" ] || "$venv/bin/python" -m pip install --quiet --no-deps "$legacy_keras"
-# Without what it requires: that is in requirements-torch.txt, since the other wheel's are gigabytes.
+# The build for CPUs, without what it requires: requirements-torch.txt has that. Where no index has one, it is PyPI's, with
+# gigabytes of CUDA.
 [ -z "${torch:-}" ] || "$venv/bin/python" -m pip install --quiet --no-deps "$torch" ||
-  "$venv/bin/python" -m pip install --no-deps --index-url https://download.pytorch.org/whl/cpu "$torch"
+  "$venv/bin/python" -m pip install --no-deps --index-url https://download.pytorch.org/whl/cpu "$torch" ||
+  "$venv/bin/python" -m pip install --quiet "${torch%+cpu}"
 touch "$venv/.requirements"
