@@ -1,5 +1,6 @@
 """What `smddprun --check` says of GPUs, and what `smddprun` sets for ranks with a GPU each; without GPUs."""
 
+import os
 import types
 
 import pytest
@@ -49,6 +50,26 @@ def test_tensorflow_sees_fewer_gpus_than_there_are():
     assert found.text.startswith("0 of 8 GPUs; a rank without one computes on the CPU\n")
     assert found.remedy == "install them"
     assert not gpu_report.framework_of("TensorFlow sees", Framework(8, text, "install them"), 8).is_problem
+
+
+@pytest.mark.parametrize(
+    "torch, num_gpus, reason",
+    [
+        (
+            "class cuda: device_count = lambda: 8\nclass version: cuda = '12.4'",
+            8,
+            "it is built for CUDA 12.4",
+        ),
+        ("class cuda: device_count = lambda: 0\nclass version: cuda = None", 0, "it is built without CUDA"),
+        ("raise ImportError('no libcudart')", 0, "ImportError: no libcudart"),
+    ],
+)
+def test_torch_sees_gpus(tmp_path, torch, num_gpus, reason):
+    (tmp_path / "torch.py").write_text(torch)
+    found = gpu_report._torch({**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert found.num_gpus == num_gpus and reason in found.text, found
+    finding = gpu_report.framework_of("torch sees", found, 8)
+    assert finding.is_problem == (num_gpus < 8) and ("pytorch.org" in finding.remedy) == (num_gpus < 8)
 
 
 def test_parts_of_one_gpu():
