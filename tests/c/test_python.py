@@ -116,7 +116,7 @@ a_request(smddp.Collective.ALLREDUCE, memory, count).submit(lambda error: (error
 assert ended.wait(30) and errors == [None] and set(values) == {3.0}
 
 # Started, and waited for; twice.
-operation = a_request(smddp.Collective.BROADCAST, memory, count, root=1, label="from rank 1").start()
+operation = smddp.Operation([a_request(smddp.Collective.BROADCAST, memory, count, root=1, label="from rank 1")])
 operation.wait()
 operation.wait()
 assert operation.test() and set(values) == {3.0}
@@ -129,7 +129,7 @@ group = [
     a_request(smddp.Collective.ALLREDUCE, halves[i], 1, op=smddp.ReduceOp.AVERAGE, ticket=(ticket, i, 2))
     for i in ((0, 1) if rank == 0 else (1, 0))
 ]
-for each in [each.start() for each in group]:
+for each in (smddp.Operation(group[:1]), smddp.Operation(group[1:])):
     each.wait()
 assert [memoryview(half).cast("B").cast("f")[0] for half in halves] == [0.5, 10.5]
 
@@ -206,7 +206,7 @@ if rank == 0:
     smddp.barrier(other)  # rank 1 waits in the communicator of all
     smddp.fail(smddp.WORLD, "there is no data")
 else:
-    operation = smddp.Request(smddp.Collective.BARRIER).start()
+    operation = smddp.Operation([smddp.Request(smddp.Collective.BARRIER)])
     smddp.barrier(other)
     try:
         operation.wait()
