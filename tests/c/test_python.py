@@ -116,7 +116,8 @@ a_request(smddp.Collective.ALLREDUCE, memory, count).submit(lambda error: (error
 assert ended.wait(30) and errors == [None] and set(values) == {3.0}
 
 # Started, and waited for; twice.
-operation = smddp.Operation([a_request(smddp.Collective.BROADCAST, memory, count, root=1, label="from rank 1")])
+request = a_request(smddp.Collective.BROADCAST, memory, count, root=1, label="from rank 1")
+operation = smddp.Operation([request])
 operation.wait()
 operation.wait()
 assert operation.test() and set(values) == {3.0}
