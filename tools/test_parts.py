@@ -162,9 +162,11 @@ def jobs(options: Options) -> List[Run]:
     folders = [f"--ignore={PYTHON_TESTS / name}" for name in ("spmd", "launcher", "launchers", "gpu")]
     runs: List[Run] = []
     for version in options.tensorflows:
-        marks = "not long" if version == options.tensorflows[0] else "not long and not one_tensorflow"
+        marks = [] if options.everything else ["not long"]
+        if version != options.tensorflows[0]:
+            marks.append("not one_tensorflow")
         arguments = [
-            *selection("" if options.everything else marks),
+            *selection(" and ".join(marks)),
             *folders,
             f"--ignore={OVERLAP}",
             f"--left-out={LEFT_OUT}",
@@ -194,16 +196,18 @@ def overlap(options: Options) -> List[Run]:
 
 
 def spmd(options: Options) -> List[Run]:
-    """The SPMD suite: each TensorFlow at each size; or each with 2 ranks, and a part of it with 1 and 3.
+    """The SPMD suite: each TensorFlow with 2 ranks, and parts of it with 1 and 3.
 
-    With --quick it is the first with 2 ranks alone, without what is `slow`.
+    With --quick it is the first with 2 ranks alone, without what is `slow`. With --all, all of it runs with 3
+    ranks on the first, too.
     """
     first, last = options.tensorflows[0], options.tensorflows[-1]
     if options.quick:
         runs = [(first, 2, selection("not long and not slow"))]
     elif options.everything:
-        runs = [(version, size, []) for size in (1, 2, 3) for version in options.tensorflows]
-        runs.append((first, 4, WITH_FOUR_RANKS))
+        runs = [(first, 1, selection("one_rank")), (first, 3, []), (first, 4, WITH_FOUR_RANKS)]
+        runs += [(version, 2, []) for version in options.tensorflows]
+        runs += [(version, 3, COLLECTIVES) for version in options.tensorflows[1:]]
     else:
         runs = [
             (first, 1, selection("not long and one_rank")),
@@ -221,11 +225,11 @@ def spmd(options: Options) -> List[Run]:
         for version, size, selected in runs
     ]
     if options.everything:
-        for mpi, some in (("openmpi4", []), ("openmpi5", COLLECTIVES), ("mpich", COLLECTIVES)):
+        for mpi in ("openmpi4", "openmpi5", "mpich"):
             name = f"spmd tf-{first} {mpi} hosts-2+1"
             parts.append(
                 functools.partial(
-                    run_spmd, name, venv_python(first), 3, options.limit_s, some, hosts=(mpi, "2,1")
+                    run_spmd, name, venv_python(first), 3, options.limit_s, COLLECTIVES, hosts=(mpi, "2,1")
                 )
             )
     return parts
@@ -323,9 +327,7 @@ def gpu(options: Options) -> List[Run]:
     ways["shared"] = {"PRETEND_GPU_DEVICES": "1"}
     suites = [(first, 2, "nccl", "random")]
     if options.everything:
-        suites += [(first, 3, "nccl", "late"), (first, 3, "shared", "random"), (first, 2, "host", "lazy")]
-        suites += [(last, 2, "shared", "late"), (last, 3, "nccl", "lazy"), (last, 2, "host", "random")]
-        suites += [(last, 2, "nccl", "early")]
+        suites += [(first, 3, "nccl", "late"), (last, 2, "shared", "early"), (last, 2, "host", "lazy")]
     some = [] if options.everything else selection("gpu and not long")
     return runs + [
         functools.partial(
