@@ -4,8 +4,7 @@ torch has one allocator for the CPU, which C++ alone can replace. arena_allocato
 for the torch and the processor at hand at the first use, in some seconds, and kept in the user's cache.
 
 Only what a thread allocates in a backward pass comes from the arena. The arena is shared memory, of which a
-forked process has no copy of its own: a DataLoader's worker would see and change what the parent does with
-tensors there.
+forked process has no snapshot: a DataLoader's worker would see what the parent writes there later.
 """
 
 from __future__ import annotations

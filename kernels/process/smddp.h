@@ -308,8 +308,8 @@ smddp_result smddp_run(const smddp_request* request);
 typedef struct smddp_operation smddp_operation;
 
 /* Submits `count` requests of one communicator, in this order, without callbacks, and sets *operation, which
- * smddp_release frees. Errors: those of smddp_submit; then none is submitted, and there is no operation. Any
- * thread. */
+ * smddp_release frees. Errors: those of smddp_submit, and SMDDP_INVALID_ARGUMENT for different communicators;
+ * then none is submitted, and there is no operation. Any thread. */
 smddp_result smddp_start(const smddp_request* const* requests, size_t count, smddp_operation** operation);
 
 /* 1 if all requests of the operation have ended, else 0. Does not wait. Any thread. */
