@@ -52,13 +52,14 @@ class Outcome(NamedTuple):
 
     @property
     def first_failed(self) -> Ended | None:
-        """The first rank that failed without a signal of the launcher. The other failures follow from it.
+        """The rank from which the other failures follow; None if all were ended by the launcher.
 
         The order alone is not enough: when an op fails on one rank, all learn of it at the same time. So from
-        the first in the order, the way goes on to the rank that it names, while that has failed as well.
+        the first in the order, the way goes on to the rank that it names, while that has failed as well. That
+        may be one which took so long to end that the launcher has ended it.
         """
-        failed = {e.rank: e for e in self.ended if e.failed and not e.ended_by}
-        first = found = next(iter(failed.values()), None)
+        failed = {e.rank: e for e in self.ended if e.failed}
+        first = found = self._first_by_itself
         seen = set()
         while found is not None and found.because_of in failed:
             if found.rank in seen:
@@ -68,10 +69,17 @@ class Outcome(NamedTuple):
         return found
 
     @property
+    def _first_by_itself(self) -> Ended | None:
+        return next((e for e in self.ended if e.failed and not e.ended_by), None)
+
+    @property
     def exit_code(self) -> int:
         """The launcher's exit code."""
-        if self.first_failed:
-            return self.first_failed.shell_code
+        first = self.first_failed
+        if first is not None and first.ended_by:
+            first = self._first_by_itself
+        if first is not None:
+            return first.shell_code
         if self.timeout is not None:
             return TIMEOUT_CODE
         # No rank failed by itself, so the ranks that failed were stopped by the user.
@@ -111,9 +119,8 @@ def _own(text: str) -> bytes:
 
 
 def _first_failure(first: Ended, ended: Sequence[Ended]) -> list[bytes]:
-    result = [
-        _own(f"rank {first.rank} failed first: pid {first.pid}, {first.exit}, after {first.seconds:.1f} s")
-    ]
+    end = f"ended by smddprun with {signal_name(first.ended_by)}" if first.ended_by else str(first.exit)
+    result = [_own(f"rank {first.rank} failed first: pid {first.pid}, {end}, after {first.seconds:.1f} s")]
     # As with fewer batches. Others may fail for that before its process is at its end.
     well = next((e for e in ended if not e.failed and not e.ended_by), None)
     if well is not None and ended.index(well) < ended.index(first):
@@ -123,13 +130,14 @@ def _first_failure(first: Ended, ended: Sequence[Ended]) -> list[bytes]:
     if not first.tail:
         result.append(_own(f"rank {first.rank} wrote no output"))
     texts = [e for e in [first, *ended] if e.failed and e.tail]
-    if first.because_of is not None:  # of a rank that has not failed, so another says why
+    # Another may say why: of a rank that has not failed, or of one that smddprun has ended before it could.
+    if first.because_of is not None or first.ended_by:
         texts.sort(key=lambda e: not explains(e.tail))
     shown = next(iter(texts), None)
     if shown is not None:
         result.append(_own(f"the last lines of rank {shown.rank}:"))
         result += [b"  | " + line for line in excerpt(shown.tail)]
-    if first.exit and first.exit.signal in _HINTS:
+    if first.exit and first.exit.signal in _HINTS and not first.ended_by:
         result.append(_own(_HINTS[first.exit.signal]))
     return result
 
@@ -143,6 +151,6 @@ def _other(ended: Ended, first: Ended | None) -> str:
         )
     if ended.ended_by:
         return f"{name} was ended by smddprun with {signal_name(ended.ended_by)}"
-    if first is None or ended is first:
+    if first is None or first.ended_by or ended is first:
         return f"{name} ended: {ended.exit}"
     return f"{name} ended {max(0.0, ended.seconds - first.seconds):.1f} s later: {ended.exit}"

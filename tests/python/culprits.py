@@ -94,7 +94,8 @@ else:
 def run(kind: str, ranks: int, culprit: int) -> Tuple[Optional[str], str]:
     """Runs a job. Returns what is wrong with its end, if anything is, and its output."""
     what, code = {**KINDS, **ALIKE}[kind]
-    job = run_job(ranks, SCRIPT, kind, what, str(culprit))
+    # On a busy machine a rank may take longer than 5 s for its traceback.
+    job = run_job(ranks, SCRIPT, kind, what, str(culprit), options=["--grace", "60"])
     named = re.findall(r"^smddprun: rank (\d+) failed first", job.output, re.MULTILINE)
     wrong = None
     if len(named) != 1 or (kind in KINDS and int(named[0]) != culprit):

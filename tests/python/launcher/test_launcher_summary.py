@@ -90,6 +90,18 @@ def test_another_rank_is_shown_where_the_first_wrote_nothing():
     assert "had ended before" not in shown and "rank 2 (pid 1002) ended 0.0 s later: exit code 0" in shown
 
 
+def test_a_rank_that_smddprun_had_to_end_is_named_by_those_that_blame_it():
+    hung = ended(2, signal=9, by=9, tail=[b"a log line"], seconds=9.0)
+    outcome = Outcome([blames(0, 2, code=4, tail=[b"[tf_smddp rank 0 error] why"], seconds=3.0), hung])
+    assert lines(outcome) == [
+        b"smddprun: rank 2 failed first: pid 1002, ended by smddprun with SIGKILL, after 9.0 s",
+        b"smddprun: the last lines of rank 0:",
+        b"  | [tf_smddp rank 0 error] why",
+        b"smddprun: rank 0 (pid 1000) ended: exit code 4",
+        b"smddprun: exit code 4",
+    ]
+
+
 def blames(rank, other, code=1, **more):
     return ended(rank, code=code, **more)._replace(because_of=other)
 
@@ -101,7 +113,9 @@ def blames(rank, other, code=1, **more):
         ([blames(0, 1), blames(1, 2), ended(2, code=3)], 2),
         ([blames(0, 1), ended(2, code=3), ended(1, code=4)], 1),
         ([blames(0, 1), ended(1)], 0),  # rank 1 ended well
-        ([blames(0, 1), ended(1, signal=15, by=15)], 0),  # nobody knows how it would have ended
+        ([blames(0, 1), ended(1, signal=15, by=15)], 1),  # it took too long to end
+        ([blames(0, 1), blames(1, 2), ended(2, signal=9, by=9)], 2),
+        ([ended(0, code=3), ended(1, signal=15, by=15)], 0),
         ([blames(0, 1), blames(1, 0)], 0),
         ([blames(0, 1), blames(1, 2), blames(2, 1)], 0),
         ([blames(0, 0)], 0),
