@@ -15,14 +15,14 @@ import contextlib
 import threading
 import warnings
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
 from torch.utils.weak import WeakIdKeyDictionary
 
 from smddp import Collective, Operation, ReduceOp, Request, communicators, draw_ticket
-from torch_smddp._memory import arena_switch
+from torch_smddp._memory import InArena, arena_switch, is_alone
 from torch_smddp._module_state import strides_of
 from torch_smddp._process_group import ProcessGroupSmddp
 from torch_smddp._tensors import DTYPES, locate
@@ -30,7 +30,6 @@ from torch_smddp._tensors import DTYPES, locate
 # A call of the engine costs as much as the reduction of a small gradient: so many bytes share one.
 _BYTES_OF_A_CALL = 1 << 18
 
-_use_count: Optional[Callable[[int], int]] = getattr(torch._C, "_storage_Use_Count", None)
 # The reducer of each parameter, and what removes its hook.
 _owners: Any = WeakIdKeyDictionary()
 
@@ -72,12 +71,10 @@ class _EndOfRun:
     def __call__(self) -> None:
         reducer, self._reducer = self._reducer, None
         if reducer is not None:
-            reducer.use_arena(False)
             reducer.end(self._pass)
 
     def __del__(self) -> None:
         if self._reducer is not None:
-            self._reducer.use_arena(False)
             self._reducer.give_up(self._pass, "an exception has ended its backward pass")
 
 
@@ -87,7 +84,6 @@ class Reducer:
     Attributes:
         is_active: whether gradients that come are reduced; else they stay this rank's own (no_sync).
         finds_unused: whether parameters without a gradient are allowed.
-        use_arena: says whether this thread allocates tensors in the arena from now on.
         is_static: whether each backward pass accumulates each gradient as often as the first one.
         was_replaced: whether another wrapper reduces the gradients now.
     """
@@ -114,9 +110,8 @@ class Reducer:
         self._group, self._lock = group, threading.RLock()
         self.is_active, self.was_replaced = True, False
         self.finds_unused, self.is_static = finds_unused, is_static
-        self.use_arena: Callable[[bool], Any] = lambda _: None
-        if group.size() > 1 and any(each.is_cpu for _, each in parameters):
-            self.use_arena = arena_switch()
+        shares = group.size() > 1 and any(each.is_cpu for _, each in parameters)
+        self._arena_switch = arena_switch() if shares else None
         self._pass: Optional[_Pass] = None
         self._used: Set[int] = set()  # parameters with a gradient since the last reduction
         self._expected: Optional[Dict[int, int]] = None  # is_static: the counts of the first pass
@@ -176,7 +171,8 @@ class Reducer:
 
     def begin(self, _: torch.Tensor) -> None:
         """Is called by autograd when it comes to the module, in the outermost of its runs."""
-        self.use_arena(True)
+        if self._arena_switch is not None:
+            torch.autograd.Variable._execution_engine.queue_callback(InArena(self._arena_switch))
         with self._lock:
             if not self.is_active or not self._allows_unused:
                 return
@@ -229,7 +225,7 @@ class Reducer:
             )
         if gradient is None:
             memory = now.copies[index] = torch.zeros_like(slot.parameter, requires_grad=False)
-        elif index in now.counts and gradient.stride() == slot.strides and _is_alone(gradient):
+        elif index in now.counts and gradient.stride() == slot.strides and is_alone(gradient):
             memory = gradient
         else:
             memory = torch.empty_like(slot.parameter, dtype=gradient.dtype, requires_grad=False)
@@ -379,16 +375,6 @@ def _wait(operations: Iterable[Operation]) -> None:
             error = error or failure
     if error is not None:
         raise dist.DistBackendError(str(error)) from None
-
-
-def _is_alone(gradient: torch.Tensor) -> bool:
-    """Returns whether no other tensor uses the gradient's memory.
-
-    Autograd may have taken over memory that the rest of the backward pass still reads: the gradient of
-    `parameter.unsqueeze(0)`, say, which is that of a sum's other addend, too.
-    """
-    # The gradient, and the storage as an object of Python.
-    return _use_count is not None and _use_count(gradient.untyped_storage()._cdata) == 2
 
 
 def _reduce_sparse(parameter: torch.Tensor, group: ProcessGroupSmddp) -> None:

@@ -2,6 +2,7 @@
 
 torch has one allocator for the CPU, which C++ alone can replace. arena_allocator.cc does so. It is compiled
 for the torch and the processor at hand at the first use, in some seconds, and kept in the user's cache.
+torch.utils.cpp_extension needs ninja for that, and a process that is killed leaves its lock to the others.
 
 Only what a thread allocates in a backward pass comes from the arena. The arena is shared memory, of which a
 forked process has no snapshot: a DataLoader's worker would see what the parent writes there later.
@@ -22,7 +23,7 @@ import stat
 import subprocess
 import tempfile
 import warnings
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional
 
 import torch
 
@@ -34,13 +35,32 @@ _ABOVE_BYTES = 4096
 _COMPILER_SECONDS = 120
 _SOURCE = pathlib.Path(__file__).with_name("arena_allocator.cc")
 
+_use_count: Optional[Callable[[int], int]] = getattr(torch._C, "_storage_Use_Count", None)
+
+
+class InArena:
+    """Has this thread allocate tensors of more than 4 KiB in the arena until it is called or freed.
+
+    As a callback of autograd that is the end of a run, whether that succeeds or not.
+    """
+
+    def __init__(self, switch: Callable[[bool], Any]):
+        """Begins; `arena_switch` returns the switch."""
+        self._switch = switch
+        switch(True)
+
+    def __call__(self) -> None:
+        self._switch(False)
+
+    __del__ = __call__
+
 
 @functools.cache
-def arena_switch() -> Callable[[bool], Any]:
-    """Returns what says whether this thread allocates tensors of more than 4 KiB in the arena from now on.
+def arena_switch() -> Optional[Callable[[bool], Any]]:
+    """Returns what says whether this thread allocates in the arena; None if that is not possible here.
 
     The first call of a user on a machine compiles the allocator; calls of other processes wait for that.
-    Where it fails, the switch does nothing, and a warning names the reason and the remedy.
+    Where it fails, a warning names the reason and the remedy.
     """
     try:
         switch = ctypes.CDLL(str(_compiled()))
@@ -52,7 +72,7 @@ def arena_switch() -> Callable[[bool], Any]:
                 "folder for the result, in XDG_CACHE_HOME",
                 stacklevel=2,
             )
-        return lambda _: None
+        return None
     address = ctypes.c_void_p
     functions = (engine().smddp_allocate, engine().smddp_free, engine().smddp_is_in_arena)
     switch.torch_smddp_install(
@@ -130,3 +150,13 @@ def _library() -> pathlib.Path:
         if status.st_uid not in (0, os.getuid()) or status.st_mode & stat.S_IWOTH:
             raise RuntimeError(f"other users may write to {folder}")
     return folder / f"{torch.__version__}-{digest}.so"
+
+
+def is_alone(gradient: torch.Tensor) -> bool:
+    """Returns whether no other tensor uses the gradient's memory.
+
+    Autograd may have taken over memory that the rest of the backward pass still reads: the gradient of
+    `parameter.unsqueeze(0)`, say, which is that of a sum's other addend, too.
+    """
+    # The gradient, and the storage as an object of Python.
+    return _use_count is not None and _use_count(gradient.untyped_storage()._cdata) == 2

@@ -217,7 +217,6 @@ class DistributedDataParallel(torch.nn.Module):
     # Dynamo does not look into these.
     @torch._disable_dynamo
     def _before_forward(self, inputs: Any, kwargs: Any) -> Tuple[Any, Any]:
-        self._reducer.use_arena(False)  # the backward pass before may have had no gradient here
         syncs = torch.is_grad_enabled() and self.require_backward_grad_sync
         if syncs:
             self._check_reducer()

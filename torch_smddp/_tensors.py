@@ -20,9 +20,9 @@ def buffer_of(tensor: torch.Tensor) -> Buffer:
 
 def locate(tensor: torch.Tensor, buffer: Buffer) -> None:
     """Sets a buffer to what `buffer_of` returns."""
-    buffer.data, buffer.bytes = tensor.data_ptr(), tensor.nbytes
+    buffer.data, buffer.bytes, buffer.memory = tensor.data_ptr(), tensor.nbytes, not tensor.is_cpu
     if not tensor.is_cpu:
-        buffer.memory, buffer.stream = 1, torch.cuda.current_stream(tensor.device).cuda_stream
+        buffer.stream = torch.cuda.current_stream(tensor.device).cuda_stream
 
 
 def as_numbers(tensor: torch.Tensor) -> torch.Tensor:

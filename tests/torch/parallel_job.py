@@ -862,7 +862,12 @@ def gradients_lie_in_the_arena():
                 model(numbers(4, 64)).sum().backward()
             model(numbers(4, 64)).sum().backward()
             assert in_arena([each.grad for each in large]) == [True, True]
-        assert not any(in_arena([*model.parameters(), torch.empty(100_000)]))
+        assert not any(in_arena(model.parameters()))
+        with model.no_sync():
+            model(numbers(4, 64)).sum().backward()
+        assert not any(in_arena([torch.empty(100_000)]))
+        torch.autograd.grad(model(numbers(4, 64)).sum(), large)
+        assert not any(in_arena([torch.empty(100_000)]))
         before = large[0].grad.clone()
         child = os.fork()
         if child == 0:
