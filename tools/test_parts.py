@@ -198,14 +198,14 @@ def overlap(options: Options) -> List[Run]:
 def spmd(options: Options) -> List[Run]:
     """The SPMD suite: each TensorFlow with 2 ranks, and parts of it with 1 and 3.
 
-    With --quick it is the first with 2 ranks alone, without what is `slow`. With --all, all of it runs with 3
-    ranks on the first, too.
+    With --quick it is the first with 2 ranks alone, without what is `slow`. With --all, all of it runs on the
+    first with 1 and 3 ranks, and on two hosts, too.
     """
     first, last = options.tensorflows[0], options.tensorflows[-1]
     if options.quick:
         runs = [(first, 2, selection("not long and not slow"))]
     elif options.everything:
-        runs = [(first, 1, selection("one_rank")), (first, 3, []), (first, 4, WITH_FOUR_RANKS)]
+        runs = [(first, 1, []), (first, 3, []), (first, 4, WITH_FOUR_RANKS)]
         runs += [(version, 2, []) for version in options.tensorflows]
         runs += [(version, 3, COLLECTIVES) for version in options.tensorflows[1:]]
     else:
@@ -225,11 +225,11 @@ def spmd(options: Options) -> List[Run]:
         for version, size, selected in runs
     ]
     if options.everything:
-        for mpi in ("openmpi4", "openmpi5", "mpich"):
+        for mpi, some in (("openmpi4", []), ("openmpi5", COLLECTIVES), ("mpich", COLLECTIVES)):
             name = f"spmd tf-{first} {mpi} hosts-2+1"
             parts.append(
                 functools.partial(
-                    run_spmd, name, venv_python(first), 3, options.limit_s, COLLECTIVES, hosts=(mpi, "2,1")
+                    run_spmd, name, venv_python(first), 3, options.limit_s, some, hosts=(mpi, "2,1")
                 )
             )
     return parts
