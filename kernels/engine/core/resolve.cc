@@ -143,9 +143,8 @@ class Resolver {
   }
 
   // Tensors stay on devices if all members take part, no member's tensor is on the host, and the devices can
-  // be used together.
-  // Requests that the members have refused meanwhile go through the host.
-  // Between hosts the head has decided that.
+  // be used together. Requests that the members have refused meanwhile go through the host. Between hosts the
+  // head has decided that.
   bool StayOnDevices() const {
     const DeviceKeeper* const keeper = communicator_->keeper();
     if (keeper == nullptr || keeper->Refused()) return false;

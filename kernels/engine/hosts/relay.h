@@ -14,9 +14,8 @@
 // Between many hosts, a relay makes a pause between two reports, and what becomes ready meanwhile goes into
 // one message: the head's time is mostly that of the messages of all hosts (docs/cluster-model.md).
 //
-// Whether tensors stay on devices is decided on the way: a report says whether the tensors of all
-// members of its host have stayed there, and the launch whether all hosts have said so. Relays then say it at
-// outside().
+// Whether tensors stay on devices is decided on the way: a report says whether the tensors of all members of
+// its host have stayed there, and the launch whether all hosts have said so. Relays then say it at outside().
 //
 // The relays of the world also draw turns (kernels/collectives/turn_record.h), in one order on all hosts.
 //
