@@ -17,6 +17,7 @@ from smddprun import horovodrun
 HELP = """\
 usage: smddprun -np N [options] command [arguments of the command...]
        smddprun -np N [options] -m module [arguments of the module...]
+       smddprun -np N [options] --strategy script.py [arguments of the script...]
        smddprun --check [-H HOST,... | --hostfile FILE] [-x NAME=VALUE] [--timeout SECONDS]
 
 Starts N ranks of a tf_smddp program, on this host or on those that -H names, and ends when all have ended.
@@ -46,6 +47,8 @@ without GPUs, a rank for each two cores.
   --check                     run no command: say what this host or the named ones have, test them with a rank
                               for each GPU, or else two or one on each host; name each problem with its remedy
   -m MODULE                   run a Python module, as python -m does; the rest are its arguments
+  --strategy SCRIPT.py        run an unmodified script of tf.distribute's with the ranks as replicas, as
+                              python -m tf_smddp.distribute does; the rest are its arguments
   --completion                print a script that completes options in bash: eval "$(smddprun --completion)"
   --version, -h, --help       print the version, or this text
   --                          end of the options
@@ -225,7 +228,7 @@ _FLAGS: dict[str, tuple[str, object]] = {
 }
 
 
-_OURS = [*_VALUES, *_FLAGS, "-m", "--"]
+_OURS = [*_VALUES, *_FLAGS, "-m", "--strategy", "--"]
 # Fields of which each option adds a part; of the others the last value counts.
 _LISTS = ("exports", "interfaces", "settings", "ignored")
 
@@ -319,6 +322,15 @@ def _refuse_beside_check(given: dict[str, str], rest: list[str]) -> None:
             raise UsageError(f"--check starts ranks of its own; leave out {option}")
 
 
+def _with_strategy(rest: list[str]) -> list[str]:
+    """Returns the command that runs the script that `rest` begins with, which may stand behind a Python."""
+    is_python = bool(rest) and re.fullmatch(r"(.*/)?python[0-9.]*", rest[0]) is not None
+    python, script = (rest[0], rest[1:]) if is_python else (sys.executable, rest)
+    if not script:
+        raise UsageError("--strategy needs a script after it, as in 'smddprun -np 2 --strategy train.py'")
+    return [python, "-m", "tf_smddp.distribute", *script]
+
+
 def parse(arguments: list[str]) -> Options:
     """Parses the words after the program's name.
 
@@ -346,6 +358,9 @@ def parse(arguments: list[str]) -> Options:
             if not rest:
                 raise UsageError("-m needs a module after it, as in 'smddprun -np 2 -m trainer.main'")
             rest = [sys.executable, "-m", *rest]
+            break
+        if word == "--strategy":
+            rest = _with_strategy(rest)
             break
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if name in _FLAGS:

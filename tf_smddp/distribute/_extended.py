@@ -167,8 +167,8 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
     def _distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: Any) -> Any:
         return super()._distribute_datasets_from_function(self._sharding(dataset_fn), options)
 
-    def _make_input_fn_iterator(self, input_fn: Callable[..., Any], *replication_mode: Any) -> Any:
-        return super()._make_input_fn_iterator(self._sharding(input_fn), *replication_mode)
+    def _make_input_fn_iterator(self, input_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return super()._make_input_fn_iterator(self._sharding(input_fn), *args, **kwargs)
 
     def _sharding(self, dataset_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Returns a function that gives this rank its part of the batches, if `dataset_fn` gives all."""

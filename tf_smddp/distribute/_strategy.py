@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, List, Tuple
 
 import tensorflow as tf
 
-from smddp import init, runtime
+from smddp import init, is_initialized, runtime
 from tf_smddp.distribute._extended import Extended
 
 # What the constructors of TensorFlow's strategies take.
@@ -20,6 +20,31 @@ _OPTIONS = {
     "devices",
     "parameter_device",
 }
+
+
+def _init_once() -> None:
+    if not is_initialized():
+        init()
+
+
+def workers() -> List[str]:
+    """A name for each rank, in the form of an address; nobody listens there."""
+    return [f"rank{rank}:0" for rank in range(runtime.size())]
+
+
+class JobClusterResolver(tf.distribute.cluster_resolver.SimpleClusterResolver):
+    """Answers with the ranks of the job: each is a worker."""
+
+    def __init__(self, *_: Any, **__: Any):
+        """Takes the arguments of TensorFlow's resolvers, and ignores them."""
+        _init_once()
+        super().__init__(
+            tf.train.ClusterSpec({"worker": workers()}), task_type="worker", task_id=runtime.rank()
+        )
+
+    def get_task_info(self) -> Tuple[str, int]:
+        """Returns the task's type and number, as SlurmClusterResolver's method does."""
+        return "worker", runtime.rank()
 
 
 class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
@@ -47,7 +72,7 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
     reduces_over_ranks = True  # reduce_gradients.py asks for it
 
     def __init__(self, *places: Any, **options: Any):
-        """Calls `init()`, and makes a strategy. Collective: every rank must call this.
+        """Calls `init()`, unless the script has, and makes a strategy. Collective: every rank must call this.
 
         Args:
             places: not used; there for the first arguments of TensorFlow's strategies, such as devices.
@@ -61,14 +86,10 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             raise TypeError(f"Strategy() got the option {unknown[0]!r}, which no strategy of TensorFlow has.")
-        init()
+        _init_once()
         _choose_gpu()
-        workers = [f"rank{rank}:0" for rank in range(runtime.size())]
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({"worker": workers}), task_type="worker", task_id=runtime.rank()
-        )
         # Not the parent's, which would make an extended object of its own.
-        tf.distribute.Strategy.__init__(self, Extended(self, resolver))
+        tf.distribute.Strategy.__init__(self, Extended(self, JobClusterResolver()))
         self._check()
 
     def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
