@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import tensorflow as tf
@@ -47,7 +48,7 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
     reduces_over_ranks = True  # reduce_gradients.py asks for it
 
     def __init__(self, *places: Any, **options: Any):
-        """Calls `init()`, and makes a strategy. Collective: every rank must call this.
+        """Calls `init()` if nobody has, and makes a strategy. Collective: every rank must call this.
 
         Args:
             places: not used; there for the first arguments of TensorFlow's strategies, such as devices.
@@ -61,7 +62,8 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             raise TypeError(f"Strategy() got the option {unknown[0]!r}, which no strategy of TensorFlow has.")
-        init()
+        if not runtime.is_initialized():
+            init()
         _choose_gpu()
         workers = [f"rank{rank}:0" for rank in range(runtime.size())]
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -84,6 +86,9 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         """
         # Keras 3 asks for the mean of a batch of data, which is a structure, and of scalars along axis 0.
         # MultiWorkerMirroredStrategy takes neither (keras#20585).
+        if sys._getframe(1).f_code.co_name == "_maybe_symbolic_build":
+            # It wants to know the shapes of the batch alone, which has fewer rows on some ranks.
+            return tf.nest.map_structure(lambda each: each.values[0], value)
         if isinstance(value, (tuple, list, dict)):
             return tf.nest.map_structure(lambda each: self.reduce(reduce_op, each, axis), value)
         own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
