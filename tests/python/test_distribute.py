@@ -228,3 +228,18 @@ def test_a_script_that_is_not_there():
     assert job.exit_code == 1, str(job)
     assert "tf_smddp.distribute: there is no script 'no_such_script.py'" in job.output, str(job)
     assert "Traceback" not in job.output
+
+
+@pytest.mark.one_tensorflow
+def test_a_tensorflow_with_other_names_is_refused():
+    job = run_job(
+        1,
+        """
+from tf_smddp.distribute import Strategy, _extended
+_extended.Extended._of_another_tensorflow = None
+Strategy()
+""",
+    )
+    assert job.exit_code == 1, str(job)
+    assert "tf_smddp.distribute does not work with TensorFlow" in job.output, str(job)
+    assert "has no CollectiveAllReduceExtended._of_another_tensorflow." in job.output, str(job)

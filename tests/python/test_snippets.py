@@ -1,9 +1,9 @@
 """Each Python block of README.md and of pages in docs/ compiles, and those that are programs run.
 
-A program is a block that begins with an import, imports one of our packages, and calls `init` or `Strategy`. It runs as it
-stands, with two ranks, in an empty folder. All ranks must end well, and none may warn of what a reader should
-not do. The other blocks are parts of scripts or programs for other libraries. Some run behind lines
-that they need, and test_docs.py runs the rest.
+A program is a block that begins with an import, imports one of our packages, and calls `init` or `Strategy`.
+It runs as it stands, with two ranks, in an empty folder. All ranks must end well, and none may warn of what a
+reader should not do. The other blocks are parts of scripts or programs for other libraries. Some run behind
+lines that they need, and test_docs.py runs the rest.
 """
 
 import importlib.util

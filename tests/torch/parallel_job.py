@@ -950,6 +950,10 @@ def compare(function, ways):
     for mine, other in zip(*found):
         assert mine.dtype == other.dtype
         tolerance = {"rtol": 0, "atol": 0} if SIZE == 2 else {}
+        if SIZE > 2 and mine.dtype == torch.float64:
+            # Behind float32 it has float32's rounding. The order of Gloo's sums depends on its buckets, whose
+            # contents depend on which gradients came first.
+            mine, other = mine.float(), other.float()
         torch.testing.assert_close(mine, other, equal_nan=True, **tolerance)
 
 

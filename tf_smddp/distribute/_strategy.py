@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, List, Tuple
 
 import tensorflow as tf
 
 from smddp import init, is_initialized, runtime
-from tf_smddp.distribute._extended import Extended
+from tf_smddp.distribute._extended import Extended, missing_hooks
 
 # What the constructors of TensorFlow's strategies take.
 _OPTIONS = {
@@ -105,6 +106,9 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         """
         # Keras 3 asks for the mean of a batch of data, which is a structure, and of scalars along axis 0.
         # MultiWorkerMirroredStrategy takes neither (keras#20585).
+        if sys._getframe(1).f_code.co_name == "_maybe_symbolic_build":
+            # It wants to know the shapes of the batch alone, which has fewer rows on some ranks.
+            return tf.nest.map_structure(lambda each: each.values[0], value)
         if isinstance(value, (tuple, list, dict)):
             return tf.nest.map_structure(lambda each: self.reduce(reduce_op, each, axis), value)
         own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
@@ -115,6 +119,12 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
 
     def _check(self) -> None:
         """Raises a RuntimeError if this TensorFlow has other names for what the strategy relies on."""
+        missing = missing_hooks()
+        if missing:
+            raise RuntimeError(
+                f"tf_smddp.distribute does not work with TensorFlow {tf.__version__}, which has no "
+                f"{', '.join(missing)}."
+            )
         if runtime.size() == 1 or not tf.executing_eagerly():
             return
         with self.scope():
