@@ -73,6 +73,8 @@ class RankOps(tf.distribute.CrossDeviceOps):
         self, per_replica_value: Any, destinations: Any, axis: Any, options: Any
     ) -> Any:
         value = per_replica_value.values[0]
+        if value.shape.rank == 0:
+            raise ValueError("gather takes tensors with at least one dimension, but got a scalar.")
         if tf.get_static_value(axis) == 0:
             return self.broadcast(allgather(value), destinations)
         rank = tf.rank(value)
