@@ -11,6 +11,7 @@ two whose absence would be silent. The hooks, and what would take their place:
     CollectiveAllReduceExtended                      a StrategyExtended of our own, which is not public either
     its _initialize_single_worker, and fields        the same
     its _get_variable_creator_initial_value          a variable creator that broadcasts; checked at start
+    its _create_variable                             names that ranks compare would not be unique
     its _call_for_each_replica                       TensorFlow's own, which runs a thread for each replica
     its _configure, _update_config_proto             nothing: they set up TensorFlow's own collectives
     its _make_input_context                          a data set function that is wrapped by the user
@@ -37,11 +38,14 @@ from tf_smddp._collectives.allgather import allgather
 from tf_smddp._collectives.broadcast import broadcast
 from tf_smddp._collectives.compression import Compression
 from tf_smddp._collectives.oob_allreduce import oob_allreduce
+from tf_smddp._graphs import tickets
 from tf_smddp._training.reduce_gradients import IN_STRATEGY, reduce_gradients
 
 _OPS = {tf.distribute.ReduceOp.SUM: ReduceOp.SUM, tf.distribute.ReduceOp.MEAN: ReduceOp.AVERAGE}
 # A rank has its own value of a variable of these types, such as a table.
 _NOT_SENT = (tf.string, tf.variant, tf.resource)
+# The attribute of a variable that says how many its strategy had made before. Names are not unique.
+_NUMBER = "_tf_smddp_number"
 
 
 class RankOps(tf.distribute.CrossDeviceOps):
@@ -58,8 +62,11 @@ class RankOps(tf.distribute.CrossDeviceOps):
         value = per_replica_value.values[0]
         if isinstance(value, tf.IndexedSlices):
             return self.broadcast(_reduce([value], reduce_op)[0], destinations)
-        # The name is in the error if another rank does not read the variable.
-        name = f"{value.name} (which each rank must read)" if isinstance(value, tf.Variable) else None
+        # Ranks compare the names. If a rank alone reads a variable, this never meets another reduction.
+        name = None if tickets.pairs_by_name() else "reduce"
+        if isinstance(value, tf.Variable):
+            number = getattr(value, _NUMBER, 0)
+            name = f"{value.name} (variable {number} of the strategy), which all ranks must read"
         return self.broadcast(oob_allreduce(value, op=_OPS[reduce_op], name=name), destinations)
 
     def batch_reduce_implementation(
@@ -127,7 +134,15 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
         self._is_chief = runtime.rank() == 0
         self._num_devices_per_worker, self._local_device_type = 1, device
         self._use_var_policy = False
+        self._num_variables = 0
         self.experimental_enable_get_next_as_optional = True
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        variable = super()._create_variable(next_creator, **kwargs)
+        self._num_variables += 1
+        for own in self._container_strategy().experimental_local_results(variable):
+            setattr(own, _NUMBER, self._num_variables)
+        return variable
 
     def _get_variable_creator_initial_value(
         self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
