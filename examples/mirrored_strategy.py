@@ -1,7 +1,7 @@
 """Trains on handwritten digits with TensorFlow's MirroredStrategy. The script does not know tf_smddp.
 
-    python examples/mirrored_strategy.py                          # one process, with the GPUs that it sees
-    smddprun -np 2 --strategy examples/mirrored_strategy.py       # two ranks, with a GPU each if there are two
+python examples/mirrored_strategy.py                          # one process, with the GPUs that it sees
+smddprun -np 2 --strategy examples/mirrored_strategy.py       # two ranks, with a GPU each if there are two
 """
 
 import tensorflow as tf

@@ -63,10 +63,13 @@ class RankOps(tf.distribute.CrossDeviceOps):
         if isinstance(value, tf.IndexedSlices):
             return self.broadcast(_reduce([value], reduce_op)[0], destinations)
         # Ranks compare the names. If a rank alone reads a variable, this never meets another reduction.
-        name = None if tickets.pairs_by_name() else "reduce"
-        if isinstance(value, tf.Variable):
-            number = getattr(value, _NUMBER, 0)
-            name = f"{value.name} (variable {number} of the strategy), which all ranks must read"
+        # In a v1 graph, ranks compare the names of nodes, which are unique.
+        name = None
+        if not tickets.pairs_by_name():
+            name = "reduce"
+            if isinstance(value, tf.Variable):
+                number = getattr(value, _NUMBER, 0)
+                name = f"{value.name} (variable {number} of the strategy), which all ranks must read"
         return self.broadcast(oob_allreduce(value, op=_OPS[reduce_op], name=name), destinations)
 
     def batch_reduce_implementation(
