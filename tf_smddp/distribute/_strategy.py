@@ -107,7 +107,7 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         # Keras 3 asks for the mean of a batch of data, which is a structure, and of scalars along axis 0.
         # MultiWorkerMirroredStrategy takes neither (keras#20585).
         if sys._getframe(1).f_code.co_name == "_maybe_symbolic_build":
-            # It wants to know the shapes of the batch alone, which has fewer rows on some ranks.
+            # Keras looks only at the shapes of this mean. A rank may have fewer rows than the others.
             return tf.nest.map_structure(lambda each: each.values[0], value)
         if isinstance(value, (tuple, list, dict)):
             return tf.nest.map_structure(lambda each: self.reduce(reduce_op, each, axis), value)

@@ -245,6 +245,21 @@ def test_variables_that_are_reduced_where_they_are_read(rank, size, strategy, mo
     assert strategy.run(lambda: summed.read_value()).numpy() == np.float32(6.0 / size)
 
 
+def test_a_variable_that_a_v1_graph_reads_twice(rank, size, strategy):
+    with tf.Graph().as_default(), strategy.scope(), tf.compat.v1.Session() as session:
+        variable = tf.Variable(
+            0.0,
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+        add = strategy.run(lambda: variable.assign_add(rank + 1.0))
+        twice = variable.read_value() + variable.read_value()
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(strategy.experimental_local_results(add))
+        assert session.run(twice) == 2 * sum_of_ranks(size)
+
+
 @pytest.mark.parametrize("count", [1, 5, 12, 13], ids="count={}".format)
 def test_every_element_comes_once(rank, size, strategy, count):
     """Also where the last batch has too few elements for all ranks, or there is no other."""
