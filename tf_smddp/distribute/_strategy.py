@@ -88,7 +88,7 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         if unknown:
             raise TypeError(f"Strategy() got the option {unknown[0]!r}, which no strategy of TensorFlow has.")
         _init_once()
-        _choose_gpu()
+        choose_gpu()
         # Not the parent's, which would make an extended object of its own.
         tf.distribute.Strategy.__init__(self, Extended(self, JobClusterResolver()))
         self._check()
@@ -137,7 +137,7 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
             )
 
 
-def _choose_gpu() -> None:
+def choose_gpu() -> None:
     """Has TensorFlow use one GPU, that of this rank."""
     gpus = tf.config.list_physical_devices("GPU")
     if len(tf.config.get_visible_devices("GPU")) < 2:

@@ -15,12 +15,11 @@ from typing import Any, Callable, Dict, Tuple
 import numpy as np
 import tensorflow as tf
 
-from smddp import init, runtime
+from smddp import broadcast, init, runtime
 from tf_smddp._base import tensorflow_private
-from tf_smddp._collectives.objects import broadcast_object
 from tf_smddp._guards.start_weights import hash_of
 from tf_smddp.distribute import _files
-from tf_smddp.distribute._strategy import JobClusterResolver, Strategy, workers
+from tf_smddp.distribute._strategy import JobClusterResolver, Strategy, choose_gpu, workers
 
 _STRATEGIES = (
     "CentralStorageStrategy",
@@ -55,6 +54,7 @@ def install() -> None:
     """
     os.environ.pop("TF_CONFIG", None)
     init()
+    choose_gpu()
     task = {"type": "worker", "index": runtime.rank()}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers()}, "task": task})
     for api in (tf, tf.compat.v1, tf.compat.v2):
@@ -69,10 +69,13 @@ def install() -> None:
     runtime.before_shutdown.append(_warn_of_no_strategy)
     if runtime.size() == 1:
         return
-    seed = int(broadcast_object(random.getrandbits(31), 0))
-    random.seed(seed)
+    seed = np.array([random.getrandbits(31)])
+    broadcast(
+        seed, 0
+    )  # not as a tensor: with its first one, TensorFlow starts its GPUs, and takes no options
+    random.seed(int(seed[0]))
     np.random.seed(seed)
-    _shuffle_alike(seed)
+    _shuffle_alike(int(seed[0]))
     _files.write_on_rank_0_alone()
 
 
