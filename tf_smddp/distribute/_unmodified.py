@@ -70,9 +70,8 @@ def install() -> None:
     if runtime.size() == 1:
         return
     seed = np.array([random.getrandbits(31)])
-    broadcast(
-        seed, 0
-    )  # not as a tensor: with its first one, TensorFlow starts its GPUs, and takes no options
+    # No tensor yet: with the first one, TensorFlow starts its GPUs, and takes no options for them any more.
+    broadcast(seed, 0)
     random.seed(int(seed[0]))
     np.random.seed(seed)
     _shuffle_alike(int(seed[0]))
