@@ -15,7 +15,8 @@ import inspect
 import os
 import shutil
 import tempfile
-from typing import Any, Callable, Iterator, List
+import weakref
+from typing import Any, Callable, Iterator, List, Set
 
 import numpy as np
 import tensorflow as tf
@@ -25,8 +26,9 @@ from tf_smddp._collectives.barrier import barrier
 from tf_smddp._collectives.oob_allreduce import oob_allreduce
 from tf_smddp._guards.start_weights import number_of
 
-_SAVES = "(which each rank must call)"
-_wrapped: List[Any] = []
+_ALL_CALL = "(which each rank must call)"
+_wrapped: Set[type] = set()  # the classes Model of each Keras
+_folders: List[tempfile.TemporaryDirectory[str]] = []  # which go away with the process
 
 
 def write_on_rank_0_alone() -> None:
@@ -34,8 +36,7 @@ def write_on_rank_0_alone() -> None:
     tf.train.Checkpoint.save = _elsewhere(tf.train.Checkpoint.save)
     tf.train.Checkpoint.write = _elsewhere(tf.train.Checkpoint.write)
     tf.saved_model.save = _elsewhere(tf.saved_model.save)
-    _after(tf.train.CheckpointManager, "__init__", _move_manager)
-    _after(tf.train.CheckpointManager, "save", lambda manager: barrier())
+    tf.train.CheckpointManager.save = _manager_elsewhere(tf.train.CheckpointManager.save)
     if runtime.rank():
         # Until it is imported by this name, `tf.summary` is another module.
         summary: Any = importlib.import_module("tensorflow.summary")
@@ -46,7 +47,7 @@ def write_keras_on_rank_0_alone(keras: Any) -> None:
     """Wraps what writes files in `tf.keras`, `keras` or `tf_keras`, once."""
     if keras.Model in _wrapped:
         return
-    _wrapped.append(keras.Model)
+    _wrapped.add(keras.Model)
     for owner, names in (
         (keras.Model, ("save", "save_weights", "export")),
         (keras.models, ("save_model",)),
@@ -58,7 +59,7 @@ def write_keras_on_rank_0_alone(keras: Any) -> None:
     _before(keras.callbacks.CSVLogger, "on_train_begin", _drop_log)
     if hasattr(keras, "ops"):  # Keras 2 does this itself, for MultiWorkerMirroredStrategy
         _after(keras.callbacks.BackupAndRestore, "on_train_begin", _move_backup)
-        _after(keras.callbacks.BackupAndRestore, "on_train_end", lambda callback: barrier())
+        _after(keras.callbacks.BackupAndRestore, "on_train_end", lambda _: barrier())
 
 
 def write_estimators_on_rank_0_alone(strategy: type) -> None:
@@ -116,10 +117,37 @@ def _elsewhere(write: Callable[..., Any]) -> Callable[..., Any]:
     return write_somewhere
 
 
+def _manager_elsewhere(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Does what `_elsewhere` does for a CheckpointManager, whose folder is that of the manager.
+
+    From its first checkpoint on, the manager of another rank has a folder that goes away with the process. It
+    has read by then what there was. There is no public way to move it.
+    """
+    moved: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(save)
+    def save_somewhere(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if runtime.size() == 1 or not tf.executing_eagerly():
+            return save(self, *args, **kwargs)
+        folder = moved.get(self, self.directory)
+        is_one_folder = _is_same_everywhere(os.path.abspath(folder), "CheckpointManager.save")
+        if is_one_folder and runtime.rank() and self not in moved:
+            moved[self] = folder
+            self._directory = _folder()
+            name = os.path.basename(self._checkpoint_prefix)
+            self._checkpoint_prefix = os.path.join(self._directory, name)
+        result = save(self, *args, **kwargs)
+        if is_one_folder:
+            barrier()
+        return result
+
+    return save_somewhere
+
+
 def _is_same_everywhere(path: str, caller: str) -> bool:
     """Collective. The name is in the error if another rank does not save."""
     number = number_of([path.encode()])
-    numbers = oob_allreduce(np.array([number, ~number]), op=ReduceOp.MAX, name=f"{caller}() {_SAVES}")
+    numbers = oob_allreduce(np.array([number, ~number]), op=ReduceOp.MAX, name=f"{caller}() {_ALL_CALL}")
     largest, negated_least = numbers.numpy()
     return bool(largest == ~negated_least)
 
@@ -161,23 +189,13 @@ def _after(owner: Any, name: str, do: Callable[[Any], Any]) -> None:
 
 def _folder() -> str:
     """A folder of this rank that goes away with it."""
-    kept = tempfile.TemporaryDirectory()
-    _wrapped.append(kept)
-    return kept.name
+    _folders.append(tempfile.TemporaryDirectory())
+    return _folders[-1].name
 
 
 def _drop_log(callback: Any) -> None:
     if runtime.rank():
         callback.filename = os.devnull
-
-
-def _move_manager(manager: Any) -> None:
-    """Has a CheckpointManager, which has read what there is, write elsewhere. There is no public way."""
-    if runtime.rank():
-        manager._directory = _folder()
-        manager._checkpoint_prefix = os.path.join(
-            manager._directory, os.path.basename(manager._checkpoint_prefix)
-        )
 
 
 def _move_backup(callback: Any) -> None:
