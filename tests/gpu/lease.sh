@@ -56,9 +56,9 @@ pack_front_ends() { # TARGET ARCH
     echo "lease.sh: without the front ends; \`make wheel TF=$tensorflow\` builds their wheel" >&2
     return
   fi
-  python3 -m pip install -q --no-deps --no-compile --target "$1/python" "$wheel"
-  python3 -m pip install -q --no-compile --only-binary=:all: --python-version "$python" --target "$1/tensorflow" \
-    "tensorflow==$tensorflow"
+  local install=(python3 -m pip install -q --no-compile --only-binary=:all: --python-version "$python" --target)
+  "${install[@]}" "$1/python" --no-deps "$wheel" cloudpickle psutil
+  "${install[@]}" "$1/tensorflow" "tensorflow==$tensorflow"
   rm -r "$1/tensorflow/tensorflow/include" "$1/tensorflow/clang"
   python3 "$here/keep_one_arch.py" "$2" "$library" "$library.new"
   mv "$library.new" "$library"
