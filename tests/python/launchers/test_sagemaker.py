@@ -1,6 +1,7 @@
 """SageMaker's training toolkit starts ranks by its runner for SMDataParallel, and our smddprun.
 
-It starts parameter servers by itself. The toolkit is PyPI's, unmodified; sagemaker_cluster.py has its containers. After a job it waits for 30 s.
+It starts parameter servers by itself. The toolkit is PyPI's, unmodified; sagemaker_cluster.py has its
+containers. After a job it waits for 30 s.
 """
 
 import re
