@@ -53,18 +53,18 @@ class Place(NamedTuple):
     size: int
     local_rank: int
     local_size: int
-    role: str = ""  # such as "ps 0", in a job with parameter servers
+    task: str = ""  # such as "ps 0", in a job with parameter servers
 
     @property
     def name(self) -> str:
         """What the launcher calls it: "rank 3" or "ps 0"."""
-        return self.role or f"rank {self.rank}"
+        return self.task or f"rank {self.rank}"
 
 
-def places_on_this_host(num_ranks: int, roles: Sequence[str] = ()) -> list[Place]:
+def places_on_this_host(num_ranks: int, tasks: Sequence[str] = ()) -> list[Place]:
     """The places of this host's ranks, in rank order. The job is this host alone."""
     return [
-        Place(rank, num_ranks, rank, num_ranks, role) for rank, role in enumerate(roles or [""] * num_ranks)
+        Place(rank, num_ranks, rank, num_ranks, task) for rank, task in enumerate(tasks or [""] * num_ranks)
     ]
 
 

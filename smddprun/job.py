@@ -60,7 +60,7 @@ class Job:
         sinks: Mapping[str, PlainSink],
         signal_pipe: SignalPipe,
         guard: Guard,
-        roles: Sequence[str] = (),
+        tasks: Sequence[str] = (),
     ) -> None:
         """Creates a job without starting a rank.
 
@@ -70,14 +70,14 @@ class Job:
           sinks: of "stdout" and "stderr".
           signal_pipe: already installed.
           guard: each new rank reports itself to it.
-          roles: the ranks' names in a job with parameter servers.
+          tasks: the names of the ranks in a job with parameter servers.
         """
         self._options = options
         self._job_id = job_id
         self._sinks = sinks
         self._signal_pipe = signal_pipe
         self._guard = guard
-        self._roles = roles
+        self._tasks = tasks
         self._num_ranks = options.num_ranks or 1
         self._selector = selectors.DefaultSelector()
         self._selector.register(signal_pipe.fd, selectors.EVENT_READ, self._on_signals)
@@ -126,7 +126,7 @@ class Job:
           StartError, LogError: a rank cannot be started. Those that were started before have been killed.
         """
         try:
-            for place in environment.places_on_this_host(self._num_ranks, self._roles):
+            for place in environment.places_on_this_host(self._num_ranks, self._tasks):
                 self._start(
                     place, command, environment.rank_environment(environ, place, rendezvous, self._job_id)
                 )
@@ -142,7 +142,7 @@ class Job:
             outcome.exit_code == 0
             and self._num_ranks > 1
             and not self._joined
-            and not self._roles
+            and not self._tasks
             and _is_python(command[0])
             and not self._options.quiet
         ):
@@ -339,7 +339,7 @@ class Job:
                 ended_by=rank.ended_by,
                 tail=rank.tail.lines(),
                 because_of=rank.because_of,
-                role=rank.place.role,
+                task=rank.place.task,
             )
             for rank in self._left + stuck
         ]

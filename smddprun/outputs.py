@@ -123,7 +123,7 @@ class Outputs:
         sink = self._sinks[name]
         rank = place.local_rank
         num_shown = 1 if self._quiet else self._num_ranks
-        prefix, terminal = style(rank, num_shown, self._tag_output, sink.is_terminal, place.role)
+        prefix, terminal = style(rank, num_shown, self._tag_output, sink.is_terminal, place.task)
         if self._quiet and rank > 0:
             sink = NoSink(sink.writer)
         log = None

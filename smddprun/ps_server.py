@@ -13,8 +13,8 @@ def main() -> int:
 
     config = json.loads(os.environ["TF_CONFIG"])
     cluster, task = config["cluster"], config["task"]
-    # An op of each worker may wait in the server, and another op must be able to run meanwhile.
-    threads = len(cluster.get("worker", ())) + 1
+    # An op of each task may wait in the server, and another op must be able to run meanwhile.
+    threads = sum(map(len, cluster.values())) + 1
     settings = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)
     tf.distribute.Server(cluster, task["type"], task["index"], config=settings).join()
     return 0

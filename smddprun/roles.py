@@ -37,7 +37,7 @@ CHIEF, MASTER, WORKER, SERVER = "chief", "master", "worker", "ps"
 
 _START_SECONDS = 120.0  # until all tasks have reached the first one; MPI's launchers may be slow
 _SCRIPT_SECONDS = 20.0  # for a script whose first task has ended
-_WORD_SECONDS = 5.0  # until a task that has connected says its name
+_GREETING_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
 
 
@@ -47,6 +47,11 @@ class Task(NamedTuple):
     role: str
     number: int
     address: str
+
+    @property
+    def greeting(self) -> str:
+        """What it says to the first task. Another job on this host has other ports."""
+        return f"{self.name} at {self.address}"
 
     @property
     def name(self) -> str:
@@ -154,7 +159,7 @@ def main() -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
     try:
-        connections = _wait_for_others(tasks) if rank == 0 else [_connect(task.name)]
+        connections = _wait_for_others(tasks) if rank == 0 else [_connect(task.greeting)]
     except OSError as error:
         return _fail(task, str(error))
     is_script = rank == 0 or (task.role == WORKER and tasks[0].role == MASTER)
@@ -207,7 +212,7 @@ def _wait_for_others(tasks: Sequence[Task]) -> list[socket.socket]:
       OSError: the port cannot be had, or some tasks have not come in time.
     """
     port = int(os.environ["MASTER_PORT"])
-    missing = [task.name for task in tasks[1:]]
+    missing = [task.greeting for task in tasks[1:]]
     found = []
     deadline = time.monotonic() + _START_SECONDS
     if os.environ["MASTER_ADDR"] == "127.0.0.1":
@@ -221,16 +226,16 @@ def _wait_for_others(tasks: Sequence[Task]) -> list[socket.socket]:
             if not select.select([listener], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise OSError(f"{', '.join(missing)} did not start within {_START_SECONDS:g} s")
             connection, _ = listener.accept()
-            connection.settimeout(_WORD_SECONDS)
+            connection.settimeout(_GREETING_SECONDS)
             with contextlib.suppress(OSError):  # of one that says nothing, and is no task
-                name = connection.recv(64).decode(errors="replace")
-                if name in missing:
-                    missing.remove(name)
+                greeting = connection.recv(1024).decode(errors="replace")
+                if greeting in missing:
+                    missing.remove(greeting)
                     found.append(connection)
     return found
 
 
-def _connect(name: str) -> socket.socket:
+def _connect(greeting: str) -> socket.socket:
     """Returns a connection to the first task.
 
     Raises:
@@ -246,7 +251,7 @@ def _connect(name: str) -> socket.socket:
             if time.monotonic() > deadline:
                 raise OSError(f"the first task, {first[0]}:{first[1]}, can't be reached: {error}") from error
             time.sleep(_LOOK_SECONDS)
-    connection.sendall(name.encode())
+    connection.sendall(greeting.encode())
     return connection
 
 

@@ -31,12 +31,12 @@ class Ended(NamedTuple):
     ended_by: int = 0  # the signal by which the launcher ended it, or 0
     tail: Sequence[bytes] = ()
     because_of: int | None = None  # the rank because of which it says that it fails
-    role: str = ""  # see `environment.Place`
+    task: str = ""  # see `environment.Place`
 
     @property
     def name(self) -> str:
         """What the launcher calls it."""
-        return self.role or f"rank {self.rank}"
+        return self.task or f"rank {self.rank}"
 
     @property
     def failed(self) -> bool:
@@ -128,8 +128,8 @@ def _first_failure(first: Ended, ended: Sequence[Ended]) -> list[bytes]:
     end = f"ended by smddprun with {signal_name(first.ended_by)}" if first.ended_by else str(first.exit)
     result = [_own(f"{first.name} failed first: pid {first.pid}, {end}, after {first.seconds:.1f} s")]
     # As with fewer batches. Others may fail for that before its process is at its end.
-    # A server ends well as soon as the first task has failed, which says nothing.
-    well = next((e for e in ended if not e.failed and not e.ended_by and not e.role), None)
+    # A task that ends because the first one has failed ends well, which says nothing.
+    well = next((e for e in ended if not e.failed and not e.ended_by and not e.task), None)
     if well is not None and ended.index(well) < ended.index(first):
         result.append(_own(f"{well.name} had ended before, {well.exit}, after {well.seconds:.1f} s"))
     elif well is not None:

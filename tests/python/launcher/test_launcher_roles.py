@@ -3,6 +3,7 @@
 tests/python/test_parameter_servers.py has TensorFlow's servers and real programs.
 """
 
+import concurrent.futures
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import signal
 import pytest
 from launcher_harness import alive, wait_until
 
-from smddprun import gpus, roles
+from smddprun import gpus, rendezvous, roles
 from smddprun.options import UsageError, parse
 from smddprun.roles import Task, task_environment
 
@@ -108,6 +109,33 @@ def test_workers_take_turns_with_the_gpus_of_their_host(monkeypatch):
     assert shown == ["-1", "0", "1", "0", "-1", "0", "-1"]
     chosen = {"CUDA_VISIBLE_DEVICES": "3,GPU-7"}
     assert task_environment(chosen, tasks, 2)["CUDA_VISIBLE_DEVICES"] == "GPU-7"
+
+
+def test_the_first_task_waits_for_its_own_job(monkeypatch):
+    tasks = roles.parse("chief=127.0.0.1:1,worker=127.0.0.1:2,ps=127.0.0.1:3")
+    with rendezvous.reserve_port() as port:
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(port.getsockname()[1]))
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            waiting = threads.submit(roles._wait_for_others, tasks)
+            strangers = ["GET / HTTP/1.1", "ps 0 at 127.0.0.1:4"]
+            greetings = [*strangers, *(task.greeting for task in tasks[1:])]
+            sent = [threads.submit(roles._connect, greeting).result(10) for greeting in greetings]
+            found = waiting.result(10)
+    assert {each.getpeername() for each in found} == {each.getsockname() for each in sent[2:]}
+    for each in [*found, *sent]:
+        each.close()
+
+
+def test_a_task_that_does_not_come(monkeypatch):
+    monkeypatch.setattr(roles, "_START_SECONDS", 0.1)
+    with rendezvous.reserve_port() as port:
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(port.getsockname()[1]))
+        with pytest.raises(OSError, match=r"ps 0 at a:2 did not start within 0\.1 s"):
+            roles._wait_for_others(roles.parse("chief=a:1,ps=a:2"))
+        with pytest.raises(OSError, match=r"the first task, 127.0.0.1:.* can't be reached: .*refused"):
+            roles._connect("ps 0 at a:2")
 
 
 @pytest.mark.parametrize(
