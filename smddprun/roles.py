@@ -153,11 +153,8 @@ def main() -> int:
     tasks, command = parse(sys.argv[1]), sys.argv[2:]
     rank = int(environment.numbers_of_launcher(os.environ)[0][0])
     task = tasks[rank]
-    # The script decides what a signal does, and may need the servers for that. A handler, unlike SIG_IGN, is
-    # not inherited by the child.
-    for number in STOPPING:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
     try:
         connections = _wait_for_others(tasks) if rank == 0 else [_connect(task.greeting)]
     except OSError as error:
@@ -172,6 +169,9 @@ def main() -> int:
     except OSError as error:
         text = f"{command[0]!r} can't be executed: {error.strerror}; does a script begin with '#!...'?"
         return _fail(task, text, NOT_EXECUTABLE)
+    # The script decides what a signal does, and may need the servers for that. Up to here one ends the task.
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
     if rank > 0 and _outlives_first(child, connections[0]):
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(_SCRIPT_SECONDS if is_script else 0.0)

@@ -4,14 +4,18 @@ tests/python/test_parameter_servers.py has TensorFlow's servers and real program
 """
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
+import socket
+import subprocess
 
 import pytest
 from launcher_harness import alive, wait_until
 
 from smddprun import gpus, rendezvous, roles
+from smddprun.check import programs
 from smddprun.options import UsageError, parse
 from smddprun.roles import Task, task_environment
 
@@ -36,6 +40,15 @@ TASK = """task=$(python3 -c 'import json, os
 task = json.loads(os.environ["TF_CONFIG"])["task"]
 print(task["type"], task["index"])')
 """
+NUMBERS = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+
+
+def connected(address):
+    """Returns a connection, or None if nobody listens."""
+    try:
+        return socket.create_connection(address, timeout=5)
+    except ConnectionRefusedError:
+        return None
 
 
 @pytest.fixture
@@ -220,6 +233,19 @@ def test_the_servers_stay_while_the_chief_saves(servers, launcher, number):
     job.signal(number)
     result = job.finish()
     assert result.code == 0 and "[chief] saved" in result.lines, (result.lines, result.messages)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_all_tasks_have_come_ends_the_first(launcher, number):
+    with rendezvous.reserve_port() as port:
+        meeting = ("127.0.0.1", port.getsockname()[1])
+        changes = {f"SMDDP_{name}": value for name, value in zip(NUMBERS, "0202", strict=True)}
+        changes |= {"MASTER_ADDR": meeting[0], "MASTER_PORT": str(meeting[1])}
+        words = [*programs.words_of("smddprun.roles"), "chief=127.0.0.1:1,ps=127.0.0.1:2", "true"]
+        task = subprocess.Popen(words, env=launcher.environ(**changes))
+        with contextlib.closing(wait_until(lambda: connected(meeting), "the first task listens")):
+            task.send_signal(number)
+            assert task.wait(10) == -number
 
 
 def test_nothing_stays_when_the_launcher_is_killed(servers, launcher):
