@@ -1,8 +1,8 @@
 """Trains a model as a script would: whole_worker.py WAY --model=… --output=FILE; run.py starts it.
 
 WAY is what joins the ranks: alone (nothing), tf_smddp, tf_smddp_rows (likewise, but rows of sparse gradients
-are gathered), horovod or multi_worker_mirrored. Each rank adds the line that training/blocks.py describes.
-whole_torch_worker.py is its counterpart for torch.
+are gathered), tf_smddp_strategy, horovod or multi_worker_mirrored. Each rank adds the line that
+training/blocks.py describes. whole_torch_worker.py is its counterpart for torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 from training.blocks import measure, parse_arguments
 from training.models import make_task
 
-WAYS = ("alone", "tf_smddp", "tf_smddp_rows", "horovod", "multi_worker_mirrored")
+WAYS = ("alone", "tf_smddp", "tf_smddp_rows", "tf_smddp_strategy", "horovod", "multi_worker_mirrored")
 
 
 class Way(NamedTuple):
@@ -39,6 +39,11 @@ def join(name: str) -> Way:
 
         sdp.init()
         return Way(sdp.rank(), sdp.size(), lambda t: sdp.DistributedGradientTape(t, sparse_as_dense=False))
+    if name == "tf_smddp_strategy":
+        import tf_smddp as sdp
+
+        strategy = sdp.distribute.Strategy()
+        return Way(sdp.rank(), sdp.size(), lambda tape: tape, strategy)
     if name == "horovod":
         import horovod.tensorflow as hvd
 

@@ -17,6 +17,7 @@ from smddprun import horovodrun
 HELP = """\
 usage: smddprun -np N [options] command [arguments of the command...]
        smddprun -np N [options] -m module [arguments of the module...]
+       smddprun -np N [options] --strategy script.py [arguments of the script...]
        smddprun --ps P -np N [--between-graph] [options] command [arguments of the command...]
        smddprun --check [-H HOST,... | --hostfile FILE] [-x NAME=VALUE] [--timeout SECONDS]
 
@@ -51,6 +52,8 @@ without GPUs, a rank for each two cores.
   --check                     run no command: say what this host or the named ones have, test them with a rank
                               for each GPU, or else two or one on each host; name each problem with its remedy
   -m MODULE                   run a Python module, as python -m does; the rest are its arguments
+  --strategy SCRIPT.py        run an unmodified script of tf.distribute's with the ranks as replicas, as
+                              python -m tf_smddp.distribute does; the rest are its arguments
   --completion                print a script that completes options in bash: eval "$(smddprun --completion)"
   --version, -h, --help       print the version, or this text
   --                          end of the options
@@ -234,7 +237,7 @@ _FLAGS: dict[str, tuple[str, object]] = {
 }
 
 
-_OURS = [*_VALUES, *_FLAGS, "-m", "--"]
+_OURS = [*_VALUES, *_FLAGS, "-m", "--strategy", "--"]
 # Fields of which each option adds a part; of the others the last value counts.
 _LISTS = ("exports", "interfaces", "settings", "ignored")
 
@@ -328,6 +331,15 @@ def _refuse_beside_check(given: dict[str, str], rest: list[str]) -> None:
             raise UsageError(f"--check starts ranks of its own; leave out {option}")
 
 
+def _with_strategy(rest: list[str]) -> list[str]:
+    """Returns the command that runs the script that `rest` begins with, which may stand behind a Python."""
+    is_python = bool(rest) and re.fullmatch(r"(.*/)?python[0-9.]*", rest[0]) is not None
+    python, script = (rest[0], rest[1:]) if is_python else (sys.executable, rest)
+    if not script:
+        raise UsageError("--strategy needs a script after it, as in 'smddprun -np 2 --strategy train.py'")
+    return [python, "-m", "tf_smddp.distribute", *script]
+
+
 def parse(arguments: list[str]) -> Options:
     """Parses the words after the program's name.
 
@@ -355,6 +367,9 @@ def parse(arguments: list[str]) -> Options:
             if not rest:
                 raise UsageError("-m needs a module after it, as in 'smddprun -np 2 -m trainer.main'")
             rest = [sys.executable, "-m", *rest]
+            break
+        if word == "--strategy":
+            rest, given["strategy"] = _with_strategy(rest), word
             break
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if name in _FLAGS:
@@ -385,8 +400,8 @@ def parse(arguments: list[str]) -> Options:
         raise UsageError("-H and --hostfile both name the hosts; leave out one of them")
     if "between_graph" in fields and "servers" not in fields:
         raise UsageError("--between-graph says who runs the command beside parameter servers; add '--ps 1'")
-    for field in ("timeline", "summary"):
-        if field in fields and "servers" in fields:
+    for field in ("timeline", "summary", "strategy"):
+        if field in given and "servers" in given:
             raise UsageError(f"--ps: tf_smddp does not move the data of this job; leave out {given[field]}")
     if fields.get("check"):
         _refuse_beside_check(given, rest)

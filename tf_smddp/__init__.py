@@ -103,10 +103,10 @@ def __dir__() -> List[str]:
 
 def __getattr__(name: str) -> Any:
     # Keras is imported only where it is used: it takes long, and TF_USE_LEGACY_KERAS may be set until then.
-    if name == "keras":
+    if name in ("distribute", "keras"):
         import importlib
 
-        return importlib.import_module("tf_smddp.keras")
+        return importlib.import_module(f"tf_smddp.{name}")
     if name == "SyncBatchNormalization":
         from tf_smddp._training.sync_batch_normalization import SyncBatchNormalization
 

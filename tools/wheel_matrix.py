@@ -45,6 +45,7 @@ import numpy as np
 import tensorflow as tf
 import smddp
 import tf_smddp as sdp
+from tf_smddp.distribute import Strategy
 
 sdp.init()
 weight = tf.Variable(tf.zeros([4, 1]))
@@ -65,6 +66,11 @@ smddp.allreduce(sums)
 assert list(sums) == [2.0, 2.0, 2.0]
 roots = sdp.broadcast(weight, 0)
 assert sdp.size() == 2 and np.array_equal(roots, weight) and float(tf.norm(weight)) > 0
+strategy = Strategy()  # checks what it overrides of TensorFlow
+with strategy.scope():
+    mirrored = tf.Variable(np.full(3, 1.0 + sdp.rank()))
+assert list(mirrored.numpy()) == [1.0, 1.0, 1.0]
+assert strategy.gather(strategy.run(lambda: tf.fill([1], sdp.rank())), axis=0).numpy().tolist() == [0, 1]
 print("trained with TensorFlow", tf.__version__)
 """
 

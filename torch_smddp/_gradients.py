@@ -7,6 +7,9 @@ backward pass, and waits there. There are no buckets: the engine reduces small g
 The gradients of one backward pass are a *group* (smddp.h): the k-th group of one rank meets the k-th one of
 the others, and in it the gradients meet by the number of their parameter, in whichever order they come. Their
 requests also have names, so that two models which train in another order on some ranks are an error.
+
+Autograd calls our hooks also in a backward pass within a function that torch.compile() has compiled. Dynamo
+then would compile the hooks, too, and cannot look into the engine, so they are marked with _disable_dynamo.
 """
 
 from __future__ import annotations
@@ -68,6 +71,7 @@ class _EndOfRun:
         self._reducer: Optional[Reducer] = reducer
         self._pass = of
 
+    @torch._disable_dynamo
     def __call__(self) -> None:
         reducer, self._reducer = self._reducer, None
         if reducer is not None:
@@ -146,6 +150,7 @@ class Reducer:
             owner().was_replaced = True
         here = weakref.ref(self)
 
+        @torch._disable_dynamo
         def arrived(_: torch.Tensor) -> None:
             reducer = here()
             if reducer is not None:
@@ -169,6 +174,7 @@ class Reducer:
 
     # ---- During the backward pass ----
 
+    @torch._disable_dynamo
     def begin(self, _: torch.Tensor) -> None:
         """Is called by autograd when it comes to the module, in the outermost of its runs."""
         if self._arena_switch is not None:
@@ -182,6 +188,16 @@ class Reducer:
                 self._call_back(self._pass)
 
     def _call_back(self, of: _Pass) -> None:
+        # At the top of the file it would take seconds. Here _disable_dynamo has imported it.
+        from torch._dynamo import compiled_autograd
+
+        if compiled_autograd.in_compiled_autograd_region:
+            self._fail(
+                of,
+                "DistributedDataParallel does not support compiled autograd, which does not tell when a "
+                "backward pass has ended; leave torch._dynamo.config.compiled_autograd off. torch.compile() "
+                "compiles backward passes without it",
+            )
         of.tasks.add(torch._C._current_graph_task_id())
         torch.autograd.Variable._execution_engine.queue_callback(_EndOfRun(self, of))
 

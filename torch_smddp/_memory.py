@@ -49,6 +49,7 @@ class InArena:
         self._switch = switch
         switch(True)
 
+    @torch._disable_dynamo
     def __call__(self) -> None:
         self._switch(False)
 

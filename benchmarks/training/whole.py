@@ -66,6 +66,7 @@ WAYS = (
     Way(ONE, "alone", joins=False),
     Way(OURS, "tf_smddp"),
     Way("tf_smddp, `sparse_as_dense=False`", "tf_smddp_rows", sparse=True),
+    Way("tf_smddp, `Strategy`", "tf_smddp_strategy"),
     Way("Horovod, MPI", "horovod", peer="horovod_mpi"),
     Way("MultiWorkerMirroredStrategy", "multi_worker_mirrored", peer="multi_worker_mirrored"),
     Way("torch, one process", "torch_alone", "torch", "torch_gloo", joins=False),

@@ -51,6 +51,7 @@ def test_the_reference_has_each_public_name_once():
         names += reference.HEADING.findall(page.read_text())
     public = {f"tf_smddp.{name}" for name in all_of("tf_smddp/__init__.py") - {"global_process_set"}}
     public |= {f"tf_smddp.keras.callbacks.{name}" for name in all_of("tf_smddp/keras/callbacks/__init__.py")}
+    public |= {f"tf_smddp.distribute.{name}" for name in all_of("tf_smddp/distribute/__init__.py")}
     assert sorted(names) == sorted(public)
     assert "### global_process_set" in (ROOT / "docs" / "reference" / "job.md").read_text()
 

@@ -6,9 +6,14 @@
 #   lease.sh run FOLDER [STEPS]                there: FOLDER has the parts, or what is in them; STEPS is a regular
 #                                              expression for the names of the steps that are to run
 #
-# It needs the driver's libcuda.so.1, bash and Python; neither a network, nor nvcc, nor Bazel.
+# It needs the driver's libcuda.so.1, bash and Python; neither a network, nor nvcc, nor Bazel. The front ends need
+# PyTorch there, and CUDA's libraries for TensorFlow, which may be of CUDA 13.
 set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
+
+# The TensorFlow that is brought along, and the Python there.
+tensorflow=2.21.0
+python=3.12
 
 # A part, and a working tree beside it, must fit into a transport of 64 MiB.
 part_bytes=40M
@@ -36,10 +41,27 @@ pack() {
       "$work/all/nccl-$version/libnccl.so.2"
     rm -r "$work/wheel"
   done
+  mkdir "$work/all/python" "$work/all/tensorflow"
+  pack_front_ends "$work/all" "$arch"
   # In order of value: whatever is not brought along is at the end.
-  (cd "$work/all" && tar -c gpu_tests nccl_tests libno_pretend_gpu.so libnccl_faulty.so "${versions[@]/#/nccl-}") | xz -T0 -3 |
-    split -b "$part_bytes" - "$folder/part-"
+  (cd "$work/all" && tar -c gpu_tests nccl_tests libno_pretend_gpu.so libnccl_faulty.so python "nccl-${versions[0]}" \
+    tensorflow "${versions[@]/#/nccl-}") | xz -T0 -3 | split -b "$part_bytes" - "$folder/part-"
   ls -l "$folder"
+}
+
+# The Python packages, as python/, and TensorFlow with what it needs, as tensorflow/.
+pack_front_ends() { # TARGET ARCH
+  local wheel library=$1/tensorflow/tensorflow/libtensorflow_cc.so.2
+  if ! wheel=$(ls "dist/tf-$tensorflow"/*.whl 2>/dev/null); then
+    echo "lease.sh: without the front ends; \`make wheel TF=$tensorflow\` builds their wheel" >&2
+    return
+  fi
+  local install=(python3 -m pip install -q --no-compile --only-binary=:all: --python-version "$python" --target)
+  "${install[@]}" "$1/python" --no-deps "$wheel" cloudpickle psutil
+  "${install[@]}" "$1/tensorflow" "tensorflow==$tensorflow"
+  rm -r "$1/tensorflow/tensorflow/include" "$1/tensorflow/clang"
+  python3 "$here/keep_one_arch.py" "$2" "$library" "$library.new"
+  mv "$library.new" "$library"
 }
 
 # ---- there ----
@@ -137,11 +159,11 @@ measure_step() {
   [ -z "$gpu" ] || step "times" 60 tests "$gpu" 'Measure.*' -u SMDDP_TEST_OWN_GPU
 }
 
-# The steps of a front end: two processes that train, die, and have little memory left. lease_NAME.py has them.
+# The steps of a front end: two processes that train and die. lease_NAME.py has them.
 front_end_steps() { # NAME MODULE
   local name=$1 job=$here/lease_$1.py
-  if ! python3 -c "import $2, smddprun" >/dev/null 2>&1; then
-    left_out "$name" "python3 has no $2, or no smddprun"
+  if ! python3 -c "import $1, $2, smddprun" >"$out/$name.log" 2>&1; then
+    left_out "$name" "python3 cannot import it, or $2: $(tail -1 "$out/$name.log" | tr '|' '/' | cut -c1-100)"
     return
   fi
   local run=(python3 -m smddprun -np 2 python3 "$job")
@@ -154,14 +176,39 @@ front_end_steps() { # NAME MODULE
   for end in kill stop throw; do
     step "$name: $end a rank" 40 bash -c '"$@" 2>&1 | tee /dev/stderr | grep "figure: in time"' - "${run[@]}" "$end"
   done
-  step "$name: little memory" 60 "${run[@]}" memory
-  step "$name: starts under XLA" 60 "${run[@]}" xla
-  step "$name: cuda_malloc_async" 60 env TF_GPU_ALLOCATOR=cuda_malloc_async "${run[@]}" train
+  "${name}_steps" "${run[@]}"
   local fault faulty=$(find_file libnccl_faulty.so)
   for fault in ${faulty:+init_fails:1 kernel_hangs:0 wrong_sums:1}; do
     step "$name: NCCL with $fault" 60 env SMDDP_NCCL_LIBRARY="$faulty" FAULTY_NCCL_LIBRARY="$nccl" FAULTY_NCCL="$fault" \
       SMDDP_NCCL_TIMEOUT=10 "${run[@]}" train
   done
+}
+
+tensorflow_steps() { # RUN...
+  step "tensorflow: little memory" 60 "$@" memory
+  step "tensorflow: starts under XLA" 60 "$@" xla
+  step "tensorflow: cuda_malloc_async" 60 env TF_GPU_ALLOCATOR=cuda_malloc_async "$@" train
+}
+
+torch_steps() { # RUN...
+  # torch's own NCCL may be too old for ranks that share a GPU.
+  step "torch: beside its NCCL" 90 env LD_PRELOAD="$nccl" "$@" peer
+}
+
+# Gives CUDA's libraries the names that TensorFlow looks for. It shows no GPU if one of them is missing.
+name_cuda_libraries() {
+  local name found place
+  local places=(/usr/local/cuda/lib64 $(python3 -c '
+import glob, nvidia
+print(*(each for place in nvidia.__path__ for each in glob.glob(f"{place}/*/lib")))' 2>/dev/null))
+  mkdir "$out/cuda"
+  for name in cudart.so.12 cublas.so.12 cublasLt.so.12 cufft.so.11 cusolver.so.11 cusparse.so.12 cudnn.so.9 cupti.so.12; do
+    for place in "${places[@]}"; do
+      found=$(ls "$place/lib${name%.*}".[0-9]* 2>/dev/null | head -1)
+      [ -z "$found" ] || { ln -s "$found" "$out/cuda/lib$name" && break; }
+    done
+  done
+  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$out/cuda$(printf ':%s' "${places[@]}")"
 }
 
 run() {
@@ -201,8 +248,11 @@ except (EOFError, tarfile.ReadError) as error:
   export PRETEND_GPU_NCCL_CONCURRENT=1 # where the GPU is not a real one
 
   cpp_steps
-  front_end_steps tensorflow tf_smddp
+  export PYTHONPATH=$folder/python${PYTHONPATH:+:$PYTHONPATH}
+  front_end_steps torch torch_smddp
   measure_step
+  name_cuda_libraries
+  PYTHONPATH=$PYTHONPATH:$folder/tensorflow front_end_steps tensorflow tf_smddp
 
   printf '\n%s, %s, %s\n' "$(date -u +'%F %H:%M UTC')" "driver $driver" "NCCL $nccl"
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null

@@ -8,16 +8,13 @@ GPU, too.
 
 import hashlib
 import os
-import pathlib
 import re
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 
 import numpy as np
 import tensorflow as tf
+from lease_ranks import STEP, end_rank, write, write_end
 
 import tf_smddp as sdp
 
@@ -41,11 +38,6 @@ else:
 def nccl_bytes(kind):
     """How many bytes of this collective NCCL has moved."""
     return sdp.stats()["collectives"][kind]["nccl_bytes"]
-
-
-def write(text):
-    """Writes a line at once, and as a whole."""
-    os.write(1, f"{text}\n".encode())
 
 
 def train():
@@ -135,33 +127,17 @@ def xla():
 
 def end():
     """Rank 1 ends in a step; rank 0 tells how long its error took."""
-    moment = pathlib.Path(tempfile.gettempdir()) / f"lease-{os.environ['SMDDP_RENDEZVOUS'].replace('/', '_')}"
     try:
         with tf.device("/GPU:0"):
             for step in range(1_000_000):
                 total = sdp.allreduce(tf.ones(5_000), 0, 1, op=sdp.ReduceOp.SUM)
                 total = total + total  # a kernel behind it
-                if step == 50:
+                if step == STEP:
                     assert nccl_bytes("allreduce") > 0
-                if step == 50 and sdp.rank() == 1:
-                    rank_ends(moment)
+                if step == STEP and sdp.rank() == 1:
+                    end_rank(MODE)
     except tf.errors.OpError as error:
-        seconds = time.time() - float(moment.read_text())
-        verdict = "in time" if seconds < 2.5 else "too late"
-        text = error.message.split("}} ")[-1][:80]
-        write(f"figure: {verdict}, the error came after {seconds:.1f} s: {text}")
-        moment.unlink()
-
-
-def rank_ends(moment):
-    """Ends this rank as MODE says."""
-    if MODE == "stop":
-        subprocess.Popen(["sh", "-c", f"sleep 1; date +%s.%N > {moment}; kill -KILL {os.getpid()}"])
-        os.kill(os.getpid(), signal.SIGSTOP)
-    moment.write_text(str(time.time()))
-    if MODE == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    raise ValueError("as it should be")
+        write_end(error.message.split("}} ")[-1])
 
 
 def memory():

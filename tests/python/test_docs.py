@@ -39,7 +39,7 @@ def python_blocks(document):
 
 
 def is_program(text):
-    """Returns whether a block begins with imports, one of them of ours, and calls `init`."""
+    """Returns whether a block begins with imports, one of them of ours, and calls `init` or `Strategy`."""
     statements = ast.parse(text).body
     if not isinstance(statements[0], (ast.Import, ast.ImportFrom)):
         return False
@@ -49,8 +49,9 @@ def is_program(text):
             imported |= {name.name.split(".")[0] for name in statement.names}
         elif isinstance(statement, ast.ImportFrom):
             imported.add(statement.module.split(".")[0])
-    attributes = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
-    return bool(imported & OURS) and "init" in attributes
+    called = {node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)}
+    names = {getattr(function, "attr", getattr(function, "id", "")) for function in called}
+    return bool(imported & OURS) and bool(names & {"init", "Strategy"})
 
 
 @pytest.mark.one_tensorflow

@@ -52,6 +52,18 @@ def test_two_ranks(name):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("options", [None, ["--strategy"]])
+def test_a_script_of_tf_distribute(options):
+    job = run_job(
+        2, str(EXAMPLES / "mirrored_strategy.py"), launcher=options is not None, options=options or ()
+    )
+    assert job.exit_code == 0, str(job)
+    accuracies = re.findall(ACCURACY, job.output)
+    assert len(set(accuracies)) == 1 and float(accuracies[0]) > 92, str(job)
+    assert len(accuracies) == (1 if options is None else 2), str(job)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in RESULTS if name != "estimator"])
 def test_one_rank(name):
     check(run_job(1, str(EXAMPLES / f"{name}.py"), launcher=False), name, ranks=1)

@@ -16,7 +16,14 @@ def programs(page):
 PROGRAMS = [*programs("pytorch.md"), next(each for each in programs("moving.md") if "import torch\n" in each)]
 
 
-@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+# `make test` runs one under each launcher.
+SHORT = (0, 1)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [*SHORT, *(pytest.param(number, marks=pytest.mark.long) for number in range(2, len(PROGRAMS)))],
+)
 def test_program(number, tmp_path):
     (tmp_path / "train.py").write_text(PROGRAMS[number])
     launcher = torchrun(2) if number % 2 else True

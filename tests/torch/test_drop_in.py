@@ -40,8 +40,15 @@ def of_gloo(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-@pytest.mark.parametrize("name", ["old_style", "new_style"])
+@pytest.mark.parametrize(
+    "name, num_ranks",
+    [
+        ("old_style", 2),
+        ("new_style", 3),
+        pytest.param("old_style", 3, marks=pytest.mark.long),
+        pytest.param("new_style", 2, marks=pytest.mark.long),
+    ],
+)
 def test_the_guides_scripts(run_script, of_gloo, tmp_path, name, num_ranks):
     run_script(num_ranks, f"{name}.py", tmp_path)
     first = equal_weights(tmp_path, name, num_ranks)

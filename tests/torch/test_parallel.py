@@ -52,6 +52,61 @@ report("gradient", model.module.weight.grad.unique().tolist())
     assert not second and [each["gradient"] for each in job.reports] == [[1.5], [1.5]]
 
 
+@pytest.mark.long
+def test_inductor(run_job):
+    """torch.compile() as users call it, which compiles C++: the weights are those of an eager model."""
+    script = """
+from torch import nn
+
+class Residual(nn.Module):  # Dynamo does not compile a Sequential that it meets first within torch's wrapper
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.last = nn.Conv2d(8, 4, 3, padding=1)
+
+    def forward(self, x):
+        return x + self.last(self.layers(x))
+
+def train(model, compile_step=False):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    step = torch.compile(step) if compile_step else step
+    for _ in range(4):
+        step(torch.randn(2, 4, 6, 6, generator=generator))
+    return torch.cat([each.detach().flatten() for each in model.parameters()])
+
+torch.set_num_threads(1)
+dist.init_process_group("smddp")
+wraps = {"ours": torch_smddp.DistributedDataParallel, "torch's": nn.parallel.DistributedDataParallel}
+for whose, wrap in wraps.items():
+    eager = train(wrap(Residual()))
+    ways = {
+        "the module": lambda: train(wrap(torch.compile(Residual()))),
+        "the wrapper": lambda: train(torch.compile(wrap(Residual()))),
+        "the step": lambda: train(wrap(Residual()), compile_step=True),
+    }
+    for what, way in ways.items():
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        weights = way()
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
+        torch.testing.assert_close(weights, eager)
+        report(f"{whose}, {what}", weights.tolist())
+dist.destroy_process_group()
+"""
+    job = run_job(2, script, seconds=500)
+    assert job.exit_code == 0, str(job)
+    first, second = job.reports
+    assert len(first) == 6 and first == second
+
+
 def test_an_uncaught_exception_in_the_backward_pass(run_job):
     """The job ends, with the traceback of the rank that has the cause."""
     script = """

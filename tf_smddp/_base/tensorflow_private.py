@@ -45,6 +45,11 @@ def ops_are_deterministic() -> bool:
     return bool(framework_config.is_op_determinism_enabled())
 
 
+def global_seed() -> Any:
+    """What `tf.random.set_seed` was given; None if it was not called. The public getter draws a number."""
+    return context.global_seed() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().seed
+
+
 def op_definition(name: str) -> Any:
     """The OpDef of a registered op. `tf.Operation.op_def` would do, but needs an op."""
     return op_def_registry.get(name)

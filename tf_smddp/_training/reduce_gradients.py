@@ -23,6 +23,9 @@ from tf_smddp._guards import gpu_warnings, gradient_use
 from tf_smddp._guards.start_weights import number_of_variable
 from tf_smddp._training.sparse_sums import can_choose, count_rows, sum_sparse
 
+# The caller that is tf_smddp.distribute.
+IN_STRATEGY = "Strategy"
+
 
 def reduce_gradients(
     gradients: Sequence[Any],
@@ -51,9 +54,15 @@ def reduce_gradients(
         The reductions in the same order.
 
     Raises:
+        RuntimeError: tf_smddp.distribute.Strategy will reduce the gradients, too.
         ValueError: a sparse gradient is to be gathered, and `reduce_op` is neither SUM nor AVERAGE; or to be
             made dense, and has no dense_shape.
     """
+    if caller != IN_STRATEGY and hasattr(tf.distribute.get_strategy(), "reduces_over_ranks"):
+        raise RuntimeError(
+            f"{caller} reduces gradients within tf_smddp.distribute.Strategy, which reduces them, too: they "
+            f"would be reduced twice. Take away the {caller}, or the strategy."
+        )
     gpu_warnings.warn_of_late_determinism()
     gradient_use.note_gradients(gradients, sources)
     labels = [source_label(source) for source in sources] + [""] * (len(gradients) - len(sources))

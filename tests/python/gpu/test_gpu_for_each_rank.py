@@ -139,3 +139,44 @@ def test_one_gpu_as_if_each_rank_had_one(gpus, monkeypatch):
     job = run('os.environ["SMDDP_TEST_OWN_GPU"] = "1"\n' + INIT + REDUCE, 2)
     assert [found["nccl"] for found in job.reports] == [3 * 8000] * 2
     assert warnings(job) == []
+
+
+STRATEGY = """
+strategy = tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"])
+with strategy.scope():
+    variable = tf.Variable(
+        tf.fill([2000], sdp.rank() + 1.0), aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+    )
+
+def replica_step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(variable * variable) * x
+    gradient = tape.gradient(loss, variable)
+    variable.assign_sub(tf.distribute.get_replica_context().all_reduce("SUM", gradient))
+    return x
+
+@tf.function
+def step(x):
+    return strategy.reduce("SUM", strategy.run(replica_step, (x,)), axis=None)
+
+x = tf.constant((sdp.rank() + 1) / 8)  # the factor of the sum of gradients is 2 * 3 / 8
+report("sums", [float(step(x)) for _ in range(2)])
+(own,) = strategy.experimental_local_results(variable)
+report("values", sorted(set(own.numpy().tolist())))
+report("device", own.device[-5:])
+report("gpus", [gpu.name[-5:] for gpu in tf.config.get_visible_devices("GPU")])
+report("nccl", sdp.stats()["collectives"]["allreduce"]["nccl_bytes"])
+"""
+
+
+def test_a_strategy_gives_each_rank_its_gpu(gpus):
+    gpus(2)
+    job = run_job(2, STRATEGY, options=["--strategy"])
+    assert job.exit_code == 0, str(job)
+    assert [found["sums"] for found in job.reports] == [[0.375, 0.375]] * 2
+    assert [found["values"] for found in job.reports] == [[1 / 16]] * 2
+    assert [found["device"] for found in job.reports] == ["GPU:0"] * 2
+    assert [found["gpus"] for found in job.reports] == [["GPU:0"], ["GPU:1"]]
+    # The gradients, the sums, and what Strategy() checks.
+    assert [found["nccl"] for found in job.reports] == [2 * 8000 + 3 * 4] * 2
+    assert warnings(job) == []

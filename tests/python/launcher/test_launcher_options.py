@@ -101,6 +101,18 @@ def test_a_module():
     assert "-m MODULE" in HELP
 
 
+def test_a_script_of_tf_distribute():
+    strategy = ("-m", "tf_smddp.distribute", "train.py", "--epochs", "3", "-np", "4")
+    words = ["-np", "2", "--strategy"]
+    assert parse([*words, *strategy[2:]]) == Options(command=(sys.executable, *strategy), num_ranks=2)
+    for python in ("python", "/usr/bin/python3.11"):
+        assert parse([*words, python, *strategy[2:]]).command == (python, *strategy)
+    for rest in ([], ["python"]):
+        with pytest.raises(UsageError, match="--strategy needs a script after it"):
+            parse([*words, *rest])
+    assert "--strategy SCRIPT.py" in HELP
+
+
 @pytest.mark.parametrize("word,show", [("-h", "help"), ("--help", "help"), ("--version", "version")])
 def test_help_and_version_need_no_command(word, show):
     assert parse(["-np", "2", word]).show == show

@@ -158,6 +158,7 @@ def test_a_task_that_does_not_come(monkeypatch):
         (["--ps", "0", "true"], "--ps '0': give a whole number"),
         (["--ps", "1", "--summary", "true"], "leave out --summary"),
         (["--ps", "1", "--timeline", "f", "true"], "leave out --timeline"),
+        (["--ps", "1", "--strategy", "train.py"], "leave out --strategy"),
         (["--ps", "1", "--check"], "leave out --ps"),
     ],
 )

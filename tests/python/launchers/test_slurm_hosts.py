@@ -10,7 +10,8 @@ from foreign_jobs import ROOT, check_digits, check_who, digits
 from slurm_cluster import SlurmCluster
 from virtual_hosts import UCX, VirtualHosts
 
-COLLECTIVES = pathlib.Path(__file__).parent / "collectives_job.py"
+TESTS = pathlib.Path(__file__).parents[1]
+COLLECTIVES = TESTS / "launchers" / "collectives_job.py"
 NETWORK = {**UCX, "OMPI_MCA_btl_tcp_if_include": "eth0"}
 
 
@@ -81,6 +82,31 @@ def test_the_example_batch_script(bench, hosts, cluster):
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
     ended = bench.run(*hosts.on("h0", words), PATH=path, **cluster)
     check_digits(ended._replace(output=ended.output + log.read_text()))
+
+
+@pytest.mark.long
+def test_a_script_with_slurms_cluster_resolver(bench, hosts, cluster):
+    """The batch script of a centre's page for MultiWorkerMirroredStrategy, with another command."""
+    script = TESTS / "scripts" / "distribute_custom_loop.py"
+    batch, log = bench.folder / "batch.sh", bench.folder / "log"
+    batch.write_text(
+        f"""#!/bin/bash
+#SBATCH --job-name=tf2_multi_worker
+#SBATCH --nodes=2
+#SBATCH --ntasks=3
+#SBATCH --hint=nomultithread
+#SBATCH --time=00:10:00
+cd ${{SLURM_SUBMIT_DIR}}
+set -x
+srun {sys.executable} -u -m tf_smddp.distribute {script} {bench.folder}
+"""
+    )
+    ended = bench.run(*hosts.on("h0", ["sbatch", "--wait", "-o", log, batch]), **cluster)
+    assert ended.code == 0, ended.output + log.read_text()
+    found = {line.split("FOUND ")[1] for line in log.read_text().splitlines() if "FOUND " in line}
+    assert len(found) == 1, log.read_text()  # the digest of the weights is among it
+    assert log.read_text().count("FOUND ") == 3
+    assert "Number of workers: 3" in log.read_text()
 
 
 @pytest.mark.long

@@ -270,10 +270,26 @@ def ddp_no_sync(group):
     return [each.grad for each in module.parameters()]
 
 
+class Residual(nn.Module):
+    """Dynamo compiles it; a Sequential that it meets first within torch's wrapper stays as it is."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = model()
+        self.last = nn.Linear(4, 8)
+
+    def forward(self, x):
+        return x + self.last(self.layers(x))
+
+
 @check
 def ddp_compiled(group):
-    module = nn.parallel.DistributedDataParallel(model(), process_group=group)
-    return train(module, forward=torch.compile(module, backend="aot_eager"))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    module = nn.parallel.DistributedDataParallel(Residual(), process_group=group)
+    results = train(module, forward=torch.compile(module, backend="aot_eager"))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
+    return results
 
 
 @check

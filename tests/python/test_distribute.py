@@ -1,0 +1,245 @@
+"""Unmodified scripts of tf.distribute's on several ranks, which equal one process with the global batch."""
+
+import importlib.util
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+from harness import run_job
+
+SCRIPTS = pathlib.Path(__file__).with_name("scripts")
+STRATEGY = ["--strategy"]
+
+
+def found(job, ranks):
+    assert job.exit_code == 0, str(job)
+    assert not job.leftovers, str(job)
+    by_rank = [json.loads(line) for line in re.findall(r"FOUND (\{.*\})", job.output)]
+    assert len(by_rank) == ranks, str(job)
+    assert all(each == by_rank[0] for each in by_rank), by_rank  # the digest of the weights is among it
+    return by_rank[0]
+
+
+def assert_close(several, one):
+    for key in ("losses", "evaluated", "weights"):
+        np.testing.assert_allclose(several[key], one[key], rtol=2e-4, err_msg=key)
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_a_keras_script_for_one_process(ranks, tmp_path):
+    script = str(SCRIPTS / "distribute_keras_fit.py")
+    several = run_job(ranks, script, str(tmp_path), str(120 // ranks), options=STRATEGY)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    one = run_job(1, script, str(alone), "120", launcher=False)
+    assert_close(found(several, ranks), found(one, 1))
+    files = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*") if path.is_file()}
+    logs = {"logs"} if importlib.util.find_spec("tensorboard") else set()
+    assert files - {"alone"} == {"training_checkpoints", "log.csv", "model.keras"} | logs
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 4
+    assert len(list(tmp_path.glob("logs/train/events*.v2"))) == len(logs)
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_a_loop_for_several_workers(ranks, tmp_path):
+    script = str(SCRIPTS / "distribute_custom_loop.py")
+    several = run_job(ranks, script, str(tmp_path), options=STRATEGY)
+    (tmp_path / "alone").mkdir()
+    one = run_job(1, script, str(tmp_path / "alone"), options=STRATEGY)
+    assert_close(found(several, ranks), found(one, 1))
+    names = sorted(path.name for path in (tmp_path / "checkpoints").glob("*.index"))
+    assert names == ["ckpt-2.index", "ckpt-3.index"]
+
+
+@pytest.mark.keras(2)  # TensorFlow has estimators as long as Keras 2
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_an_estimator(ranks, tmp_path):
+    script = str(SCRIPTS / "distribute_estimator.py")
+    several = run_job(ranks, script, str(tmp_path), options=STRATEGY)
+    (tmp_path / "alone").mkdir()
+    one = run_job(1, script, str(tmp_path / "alone"), launcher=False)
+    assert_close(found(several, ranks), found(one, 1))
+
+
+SHUFFLES = """
+import pathlib
+import numpy as np
+strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+def elements(dataset):
+    distributed = strategy.experimental_distribute_dataset(dataset)
+    return np.concatenate([np.ravel(value) for batch in distributed
+                           for value in strategy.experimental_local_results(batch)])
+
+if sdp.rank() == 0:
+    next(iter(tf.data.Dataset.range(9).shuffle(9)))  # of one rank alone
+numbers = tf.data.Dataset.range(1000).shuffle(1000).batch(100)
+first, second = elements(numbers), elements(numbers)
+report("epoch", first.tolist())
+report("differs", bool((first != second).any()))
+others = elements(tf.data.Dataset.range(1000).shuffle(1000).batch(100))
+report("one seed for all", bool((others == first).all()))
+folder = pathlib.Path(sys.argv[1])
+names = elements(tf.data.Dataset.list_files(str(folder / "*")).batch(8))
+report("files", [pathlib.Path(name.decode()).name for name in names])
+permutation = tf.data.Dataset.range(1).map(lambda _: tf.random.shuffle(tf.range(100))).unbatch().batch(10)
+report("indices", elements(permutation).tolist())
+report("numpy", np.random.permutation(50).tolist())
+
+seen = []
+class Model(tf.keras.Sequential):
+    def train_step(self, data):
+        tf.py_function(lambda x: seen.extend(np.ravel(x).tolist()), [data[0]], [])
+        return {"zero": tf.constant(0.0)}
+with strategy.scope():
+    model = Model([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+x = np.arange(96.0).reshape(-1, 1)
+model.fit(x, x, batch_size=16, epochs=1, verbose=0)
+report("array", seen)
+"""
+
+
+def test_unseeded_shuffles_are_alike(tmp_path):
+    names = [f"{i}.txt" for i in range(16)]
+    for name in names:
+        (tmp_path / name).write_text("")
+    job = run_job(2, SHUFFLES, str(tmp_path), options=STRATEGY)
+    assert job.exit_code == 0, str(job)
+    first, second = job.reports
+    assert sorted(first["epoch"] + second["epoch"]) == list(range(1000))
+    assert first["differs"] and not first["one seed for all"]
+    assert sorted(first["files"] + second["files"]) == sorted(names)
+    assert sorted(first["indices"] + second["indices"]) == list(range(100))
+    assert first["numpy"] == second["numpy"]
+    # A trace may call the function once more, with the first batch.
+    assert set(first["array"]).isdisjoint(second["array"])
+    assert sorted({*first["array"], *second["array"]}) == list(range(96))
+
+
+FILES = """
+import os, pathlib, warnings
+import numpy as np
+folder = sys.argv[1]
+strategy = tf.distribute.MirroredStrategy()
+x = np.arange(64.0).reshape(32, 2)
+
+class Ends(tf.keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        report(f"epoch {epoch} of {sys.argv[2]}", True)
+        if epoch == 2 and sys.argv[2] == "first":
+            raise SystemExit(0)
+
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+    model.compile(tf.keras.optimizers.Adam(0.1), "mse")
+backup = tf.keras.callbacks.BackupAndRestore(os.path.join(folder, "backup"))
+model.fit(x, x.sum(1), batch_size=8, epochs=4, verbose=0, callbacks=[backup, Ends()])
+report("steps", int(model.optimizer.iterations.numpy()))
+for i in range(3):
+    path = tf.train.Checkpoint(model=model).save(os.path.join(folder, "saved", "ckpt"))
+    tf.train.Checkpoint(model=model).restore(path).assert_existing_objects_matched()
+    report(f"path {i}", path)
+tf.saved_model.save(tf.Module(), os.path.join(folder, "module"))
+tf.saved_model.load(os.path.join(folder, "module"))
+writer = tf.summary.create_file_writer(os.path.join(folder, "logs"))
+with writer.as_default():
+    tf.summary.experimental.set_step(1)
+writer.close()
+"""
+
+
+def test_rank_0_writes_and_all_read(tmp_path):
+    first = run_job(2, FILES, str(tmp_path), "first", options=STRATEGY)
+    assert first.exit_code == 0, str(first)
+    assert (tmp_path / "backup").exists()
+    second = run_job(2, FILES, str(tmp_path), "second", options=STRATEGY)
+    assert second.exit_code == 0, str(second)
+    for report in second.reports:
+        assert "epoch 2 of second" in report and "epoch 1 of second" not in report, str(second)
+        assert report["steps"] == 16
+    assert second.reports[0] == second.reports[1]
+    assert not list((tmp_path / "backup").rglob("*.*"))
+    assert len(list((tmp_path / "logs").iterdir())) == 1
+
+
+@pytest.mark.one_tensorflow
+def test_a_model_that_one_rank_saves_alone(tmp_path):
+    job = run_job(
+        2,
+        """
+strategy = tf.distribute.MirroredStrategy()
+with strategy.scope():
+    v = tf.Variable(1.0)
+if sdp.rank() == 0:
+    tf.train.Checkpoint(v=v).write(sys.argv[1] + "/alone")
+else:
+    strategy.reduce("SUM", 1.0, axis=None)
+""",
+        str(tmp_path),
+        options=STRATEGY,
+    )
+    assert job.exit_code != 0
+    assert "write() (which each rank must call)" in job.output, str(job)
+
+
+@pytest.mark.one_tensorflow
+def test_input_functions_that_give_all_data():
+    job = run_job(
+        2,
+        """
+import numpy as np
+strategy = tf.distribute.MirroredStrategy()
+
+def all_data(context):
+    return tf.data.Dataset.range(8).batch(2)
+
+def own_part(context):
+    return tf.data.Dataset.range(8).shard(context.num_input_pipelines, context.input_pipeline_id).batch(2)
+
+for function in (all_data, own_part):
+    dataset = strategy.distribute_datasets_from_function(function)
+    batches = [strategy.experimental_local_results(each)[0].numpy().tolist() for each in dataset]
+    report(function.__name__, batches)
+""",
+        options=STRATEGY,
+    )
+    assert job.exit_code == 0, str(job)
+    assert [each["all_data"] for each in job.reports] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+    assert [each["own_part"] for each in job.reports] == [[[0, 2], [4, 6]], [[1, 3], [5, 7]]]
+    assert job.output.count("does not use its InputContext") == 1, str(job)
+    assert "the input function 'all_data'" in job.output
+
+
+@pytest.mark.one_tensorflow
+def test_a_script_without_a_strategy_is_told():
+    job = run_job(2, "report('environ', json.loads(os.environ['TF_CONFIG'])['task'])", options=STRATEGY)
+    assert job.exit_code == 0, str(job)
+    assert job.output.count("the script has made no strategy") == 1, str(job)
+    assert "TF_CONFIG is set" not in job.output
+    assert [each["environ"]["index"] for each in job.reports] == [0, 1]
+
+
+@pytest.mark.one_tensorflow
+def test_a_script_that_is_not_there():
+    job = run_job(2, "no_such_script.py", options=STRATEGY)
+    assert job.exit_code == 1, str(job)
+    assert "tf_smddp.distribute: there is no script 'no_such_script.py'" in job.output, str(job)
+    assert "Traceback" not in job.output
+
+
+@pytest.mark.one_tensorflow
+def test_a_tensorflow_with_other_names_is_refused():
+    job = run_job(
+        1,
+        """
+from tf_smddp.distribute import Strategy, _extended
+_extended.Extended._of_another_tensorflow = None
+Strategy()
+""",
+    )
+    assert job.exit_code == 1, str(job)
+    assert "tf_smddp.distribute does not work with TensorFlow" in job.output, str(job)
+    assert "has no CollectiveAllReduceExtended._of_another_tensorflow." in job.output, str(job)

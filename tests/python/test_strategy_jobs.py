@@ -1,0 +1,106 @@
+"""Whole jobs with tf_smddp.distribute.Strategy in which a rank does something else than the others."""
+
+import re
+import signal
+
+import pytest
+from harness import run_job
+
+# What rank 0 does, and rank 1, for each case.
+READS = """
+sdp.init()
+strategy = sdp.distribute.Strategy()
+with strategy.scope():
+    first, second = (tf.keras.metrics.Mean(name="mean") for _ in range(2))
+numbers = strategy.experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2))
+
+@tf.function
+def epoch():
+    for batch in numbers:
+        strategy.run(first.update_state, args=(batch,))
+
+def reduce():
+    return strategy.reduce("SUM", strategy.run(lambda: tf.constant(5.0)), axis=None)
+
+epoch()
+report("together", float(first.result()))
+for name, of_rank_0, of_rank_1 in [
+    ("another metric", first.result, second.result),
+    ("another metric in a function", tf.function(first.result), tf.function(second.result)),
+    ("a reduction", first.result, reduce),
+    ("the next epoch", first.result, epoch),
+]:
+    try:
+        result = (of_rank_0 if sdp.rank() == 0 else of_rank_1)()
+        report(name, f"no error, but {result}")
+    except tf.errors.OpError as error:
+        report(name, error.message)
+    while True:
+        try:
+            sdp.barrier()
+            break
+        except tf.errors.OpError:
+            pass
+"""
+
+
+@pytest.mark.one_tensorflow
+def test_a_metric_that_one_rank_reads():
+    """The other rank's next collective fails, whatever it is: it is not added to the metric."""
+    job = run_job(2, READS)
+    assert job.exit_code == 0, str(job)
+    for report in job.reports:
+        assert report.pop("together") == 1.5
+        assert len(report) == 4, str(job)
+        for message in report.values():
+            assert "the ranks run different collectives" in message, str(job)
+            of_rank_0 = (
+                r"rank 0 has allreduce '\S+:0 \(variable [23] of the strategy\), which all ranks must read"
+            )
+            assert re.search(of_rank_0, message), str(job)
+
+
+FIT = """
+sdp.init()
+report("pid", os.getpid())
+strategy = sdp.distribute.Strategy()
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+
+class Killer(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 5 and sdp.rank() == 1:
+            os.kill(os.getpid(), 9)
+
+try:
+    model.fit(tf.ones([640, 4]), tf.ones([640, 1]), batch_size=8, verbose=0, callbacks=[Killer()])
+except tf.errors.OpError as error:
+    report("error", error.message)
+"""
+
+
+def test_a_rank_that_is_killed_in_fit():
+    job = run_job(2, FIT)
+    assert job.exit_code == 128 + signal.SIGKILL, str(job)
+    for text in ("rank 1", str(job.reports[1]["pid"]), "SIGKILL"):
+        assert text in job.reports[0]["error"], str(job)
+
+
+MODELS = """
+sdp.init()
+with sdp.distribute.Strategy().scope():
+    try:
+        tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(1 + sdp.rank())])
+    except tf.errors.OpError as error:
+        report("error", error.message)
+"""
+
+
+@pytest.mark.one_tensorflow
+def test_another_model_on_a_rank():
+    job = run_job(2, MODELS)
+    assert job.exit_code == 0, str(job)
+    for report in job.reports:
+        assert "rank 0 has broadcast" in report["error"], str(job)
+        assert "[4, 1]" in report["error"] and "[4, 2]" in report["error"], str(job)

@@ -1,0 +1,225 @@
+"""What a Strategy exchanges of TensorFlow's MultiWorkerMirroredStrategy; the private parts of tf.distribute.
+
+A rank is a worker of MultiWorkerMirroredStrategy with one replica. Three of its parts are our own: how
+workers meet (the job is there already, so there is no gRPC server), what goes between them, and how a step
+runs (in place: one replica needs no thread). All else is TensorFlow's: variables, data sets, checkpoints.
+
+No other module names a private part of tf.distribute. The files that hold them hardly differ between
+TensorFlow 2.15 and 2.21. A hook that a later TensorFlow renames would not be called, so Strategy() checks the
+two whose absence would be silent. The hooks, and what would take their place:
+
+    CollectiveAllReduceExtended                      a StrategyExtended of our own, which is not public either
+    its _initialize_single_worker, and fields        the same
+    its _get_variable_creator_initial_value          a variable creator that broadcasts; checked at start
+    its _create_variable                             names that ranks compare would not be unique
+    its _call_for_each_replica                       TensorFlow's own, which runs a thread for each replica
+    its _configure, _update_config_proto             nothing: they set up TensorFlow's own collectives
+    its _make_input_context                          a data set function that is wrapped by the user
+    its _make_input_fn_iterator                      nothing: only estimators need it
+    its _distribute_datasets_from_function           the public method that calls it
+    CrossDeviceOps' _num_between_graph_workers       reduce() of Strategy; checked at start
+    CrossDeviceOps' _gather_implementation           gather() of Strategy
+    CrossDeviceOps' _all_reduce                      batch_reduce_implementation, which is public
+    distribute_utils.select_replica, .regroup        experimental_local_results; DistributedValues
+    distribute_lib.StrategyExtendedV1.__init__       nothing
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import tensorflow as tf
+from tensorflow.python.distribute import collective_all_reduce_strategy as multi_worker
+from tensorflow.python.distribute import distribute_lib, distribute_utils
+
+from smddp import ReduceOp, runtime
+from tf_smddp._collectives.allgather import allgather
+from tf_smddp._collectives.broadcast import broadcast
+from tf_smddp._collectives.compression import Compression
+from tf_smddp._collectives.oob_allreduce import oob_allreduce
+from tf_smddp._graphs import tickets
+from tf_smddp._training.reduce_gradients import IN_STRATEGY, reduce_gradients
+
+_OPS = {tf.distribute.ReduceOp.SUM: ReduceOp.SUM, tf.distribute.ReduceOp.MEAN: ReduceOp.AVERAGE}
+# A rank has its own value of a variable of these types, such as a table.
+_NOT_SENT = (tf.string, tf.variant, tf.resource)
+# The attribute of a variable that says how many its strategy had made before. Names are not unique.
+_NUMBER = "_tf_smddp_number"
+
+
+class RankOps(tf.distribute.CrossDeviceOps):
+    """What goes between ranks. Each has one value."""
+
+    @property
+    def _num_between_graph_workers(self) -> int:
+        return runtime.size()
+
+    def reduce_implementation(
+        self, reduce_op: Any, per_replica_value: Any, destinations: Any, options: Any
+    ) -> Any:
+        """Reduces one value: a loss, or a variable that is reduced where it is read, as a metric's are."""
+        value = per_replica_value.values[0]
+        if isinstance(value, tf.IndexedSlices):
+            return self.broadcast(_reduce([value], reduce_op)[0], destinations)
+        # Ranks compare the names. If a rank alone reads a variable, this never meets another reduction. In a
+        # v1 graph reductions have names of their own, by which they meet.
+        name = None
+        if not tickets.pairs_by_name():
+            name = "reduce"
+            if isinstance(value, tf.Variable):
+                number = getattr(value, _NUMBER, 0)
+                name = f"{value.name} (variable {number} of the strategy), which all ranks must read"
+        return self.broadcast(oob_allreduce(value, op=_OPS[reduce_op], name=name), destinations)
+
+    def batch_reduce_implementation(
+        self, reduce_op: Any, value_destination_pairs: Sequence[Tuple[Any, Any]], options: Any
+    ) -> List[Any]:
+        """Reduces gradients, all at once."""
+        reduced = _reduce([value.values[0] for value, _ in value_destination_pairs], reduce_op)
+        return [self.broadcast(each, to) for each, (_, to) in zip(reduced, value_destination_pairs)]
+
+    def _gather_implementation(
+        self, per_replica_value: Any, destinations: Any, axis: Any, options: Any
+    ) -> Any:
+        value = per_replica_value.values[0]
+        if value.shape.rank == 0:
+            raise ValueError("gather takes tensors with at least one dimension, but got a scalar.")
+        if tf.get_static_value(axis) == 0:
+            return self.broadcast(allgather(value), destinations)
+        rank = tf.rank(value)
+        axis = tf.where(axis < 0, axis + rank, axis)
+        to_front = tf.concat([[axis], tf.range(axis), tf.range(axis + 1, rank)], 0)
+        gathered = allgather(tf.transpose(value, to_front))
+        return self.broadcast(tf.transpose(gathered, tf.math.invert_permutation(to_front)), destinations)
+
+    def _all_reduce(self, reduce_op: Any, value: Any, replica_id: int, options: Any) -> Any:
+        return tf.nest.pack_sequence_as(value, _reduce(tf.nest.flatten(value), reduce_op))
+
+
+def _reduce(values: List[Any], reduce_op: Any) -> List[Any]:
+    return reduce_gradients(values, [], Compression.none, _OPS[reduce_op], False, IN_STRATEGY)
+
+
+class _NotedInputContext(tf.distribute.InputContext):
+    """Notes whether a data set function has asked for its part of the data."""
+
+    is_used = False
+
+    @property
+    def num_input_pipelines(self) -> int:
+        """The number of ranks."""
+        self.is_used = True
+        return int(super().num_input_pipelines)
+
+    @property
+    def input_pipeline_id(self) -> int:
+        """The number of this rank."""
+        self.is_used = True
+        return int(super().input_pipeline_id)
+
+
+class Extended(multi_worker.CollectiveAllReduceExtended):
+    """The parts of a Strategy that TensorFlow calls."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, cluster_resolver: Any):
+        # Not the parent's, which would start a server.
+        distribute_lib.StrategyExtendedV1.__init__(self, strategy)
+        device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        self._initialize_single_worker((f"/device:{device}:0",))
+        self._cluster_resolver = cluster_resolver
+        self._communication_options = tf.distribute.experimental.CommunicationOptions()
+        self._cross_device_ops = self._host_cross_device_ops = RankOps()
+        self._worker_device = "/device:CPU:0"
+        self._cluster_spec = None
+        self._task_type, self._task_id = "worker", runtime.rank()
+        self._num_workers, self._id_in_cluster = runtime.size(), runtime.rank()
+        self._is_chief = runtime.rank() == 0
+        self._num_devices_per_worker, self._local_device_type = 1, device
+        self._use_var_policy = False
+        self._num_variables = 0
+        self.experimental_enable_get_next_as_optional = True
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        variable = super()._create_variable(next_creator, **kwargs)
+        self._num_variables += 1
+        for own in self._container_strategy().experimental_local_results(variable):
+            setattr(own, _NUMBER, self._num_variables)
+        return variable
+
+    def _get_variable_creator_initial_value(
+        self, replica_id: int, device: Any, primary_var: Any, **kwargs: Any
+    ) -> Callable[[], tf.Tensor]:
+        def initial_value() -> tf.Tensor:
+            value = kwargs["initial_value"]
+            value = value() if callable(value) else value
+            value = getattr(value, "wrapped_value", value)  # of a checkpoint that is restored
+            value = tf.convert_to_tensor(value, dtype=kwargs.get("dtype"))
+            if self._num_workers == 1 or value.dtype in _NOT_SENT:
+                return value
+            return broadcast(value, 0)
+
+        return initial_value
+
+    def _call_for_each_replica(
+        self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Dict[str, Any]
+    ) -> Any:
+        args, kwargs = distribute_utils.select_replica(0, (args, kwargs))
+        replica = tf.distribute.ReplicaContext(self._container_strategy(), self._id_in_cluster)
+        with tf.device(self._devices[0]), replica:
+            return distribute_utils.regroup((fn(*args, **kwargs),))
+
+    def _update_config_proto(self, config_proto: Any) -> Any:
+        copy = type(config_proto)()
+        copy.CopyFrom(config_proto)
+        return copy
+
+    def _configure(self, session_config: Any = None, *cluster: Any, **named: Any) -> None:
+        pass
+
+    def _make_input_context(self) -> tf.distribute.InputContext:
+        return _NotedInputContext(
+            num_input_pipelines=self._num_workers,
+            input_pipeline_id=self._id_in_cluster,
+            num_replicas_in_sync=self._num_workers,
+        )
+
+    def _distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: Any) -> Any:
+        return super()._distribute_datasets_from_function(_sharding(dataset_fn), options)
+
+    def _make_input_fn_iterator(self, input_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return super()._make_input_fn_iterator(_sharding(input_fn), *args, **kwargs)
+
+
+def _sharding(dataset_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a function that gives this rank its part of the batches, if `dataset_fn` gives all."""
+
+    def part(context: _NotedInputContext) -> Any:
+        context.is_used = False
+        dataset = dataset_fn(context)
+        if context.is_used or runtime.size() == 1 or not isinstance(dataset, tf.data.Dataset):
+            return dataset
+        if runtime.rank() == 0:
+            warnings.warn(
+                f"the input function {getattr(dataset_fn, '__name__', dataset_fn)!r} does not use its "
+                f"InputContext, so each of the {runtime.size()} ranks reads all data and takes every "
+                f"{runtime.size()}th batch. To read a part alone, let it call "
+                "dataset.shard(context.num_input_pipelines, context.input_pipeline_id).",
+                stacklevel=2,
+            )
+        return dataset.shard(runtime.size(), runtime.rank())
+
+    return part
+
+
+def missing_hooks() -> List[str]:
+    """The methods that are overridden here, and that this TensorFlow does not have."""
+    return [
+        f"{parent.__name__}.{name}"
+        for ours, parent in (
+            (Extended, multi_worker.CollectiveAllReduceExtended),
+            (RankOps, tf.distribute.CrossDeviceOps),
+        )
+        for name in vars(ours)
+        if not (name.startswith(("__", "_abc_")) or hasattr(parent, name))
+    ]

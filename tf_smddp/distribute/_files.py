@@ -1,0 +1,216 @@
+"""Has rank 0 alone write the files of a script that was written for one process.
+
+The other ranks write to a folder of their own that goes away, rather than not at all: a variable that is
+reduced where it is read, such as a metric's, is reduced while it is saved, and all ranks must take part.
+All ranks read what rank 0 has written, so its folder must be one that all hosts see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import importlib
+import inspect
+import os
+import shutil
+import tempfile
+import weakref
+from typing import Any, Callable, Iterator, List, Set
+
+import numpy as np
+import tensorflow as tf
+
+from smddp import ReduceOp, runtime
+from tf_smddp._collectives.barrier import barrier
+from tf_smddp._collectives.oob_allreduce import oob_allreduce
+from tf_smddp._guards.start_weights import number_of
+
+_ALL_CALL = "(which each rank must call)"
+_wrapped: Set[type] = set()  # the classes Model of each Keras
+_folders: List[tempfile.TemporaryDirectory[str]] = []  # which go away with the process
+
+
+def write_on_rank_0_alone() -> None:
+    """Wraps what writes files: TensorFlow's checkpoints, models and summaries, and what Keras has."""
+    tf.train.Checkpoint.save = _elsewhere(tf.train.Checkpoint.save)
+    tf.train.Checkpoint.write = _elsewhere(tf.train.Checkpoint.write)
+    tf.saved_model.save = _elsewhere(tf.saved_model.save)
+    tf.train.CheckpointManager.save = _manager_elsewhere(tf.train.CheckpointManager.save)
+    if runtime.rank():
+        # Until it is imported by this name, `tf.summary` is another module.
+        summary: Any = importlib.import_module("tensorflow.summary")
+        summary.create_file_writer = lambda *_, **__: tf.summary.create_noop_writer()
+
+
+def write_keras_on_rank_0_alone(keras: Any) -> None:
+    """Wraps what writes files in `tf.keras`, `keras` or `tf_keras`, once."""
+    if keras.Model in _wrapped:
+        return
+    _wrapped.add(keras.Model)
+    for owner, names in (
+        (keras.Model, ("save", "save_weights", "export")),
+        (keras.models, ("save_model",)),
+        (getattr(keras, "saving", None), ("save_model", "save_weights")),
+    ):
+        for name in names:
+            if hasattr(owner, name):
+                setattr(owner, name, _elsewhere(getattr(owner, name)))
+    _before(keras.callbacks.CSVLogger, "on_train_begin", _drop_log)
+    if hasattr(keras, "ops"):  # Keras 2 does this itself, for MultiWorkerMirroredStrategy
+        _after(keras.callbacks.BackupAndRestore, "on_train_begin", _move_backup)
+        _after(keras.callbacks.BackupAndRestore, "on_train_end", lambda _: barrier())
+
+
+def write_estimators_on_rank_0_alone(strategy: type) -> None:
+    """Gives the estimators of other ranks a folder with a copy of the newest checkpoint."""
+    estimator, config = tf.estimator.Estimator, tf.estimator.RunConfig
+
+    def move(self: Any) -> None:
+        if runtime.rank() and isinstance(self.config.train_distribute, strategy):
+            folder = _folder()
+            _copy_newest_checkpoint(self.model_dir, folder)
+            self._model_dir, self._config = folder, self.config.replace(model_dir=folder)
+
+    _after(estimator, "__init__", move)
+    for name in ("export_saved_model", "experimental_export_all_saved_models"):
+        setattr(estimator, name, _elsewhere(getattr(estimator, name)))
+    make = config.__init__
+
+    @functools.wraps(make)
+    def without_cluster(self: Any, *args: Any, **kwargs: Any) -> None:
+        # It would take the cluster for one of TensorFlow's servers.
+        cluster = os.environ.pop("TF_CONFIG", None)
+        try:
+            make(self, *args, **kwargs)
+        finally:
+            if cluster is not None:
+                os.environ["TF_CONFIG"] = cluster
+
+    config.__init__ = without_cluster
+
+
+def _elsewhere(write: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that does what `write(self or object, path, ...)` does, on rank 0 alone.
+
+    It is collective. Ranks that name files of their own, as scripts for several workers do, write these.
+    """
+    signature = inspect.signature(write)
+    _, name, *_ = signature.parameters
+
+    @functools.wraps(write)
+    def write_somewhere(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        path = given.arguments.get(name)
+        if runtime.size() == 1 or not isinstance(path, (str, os.PathLike)) or not tf.executing_eagerly():
+            return write(*args, **kwargs)
+        is_one_file = _is_same_everywhere(os.path.abspath(path), write.__name__)
+        with _place_for(os.path.abspath(path), is_one_file) as place:
+            given.arguments[name] = place or path
+            result = write(*given.args, **given.kwargs)
+            if place and isinstance(result, str):
+                result = result.replace(os.path.dirname(place), os.path.dirname(str(path)))
+        if is_one_file:
+            barrier()  # a rank may read the file next
+        return result
+
+    return write_somewhere
+
+
+def _manager_elsewhere(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Does what `_elsewhere` does for a CheckpointManager, whose folder is that of the manager.
+
+    From its first checkpoint on, the manager of another rank has a folder that goes away with the process. It
+    has read by then what there was. There is no public way to move it.
+    """
+    moved: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(save)
+    def save_somewhere(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if runtime.size() == 1 or not tf.executing_eagerly():
+            return save(self, *args, **kwargs)
+        folder = moved.get(self, self.directory)
+        is_one_folder = _is_same_everywhere(os.path.abspath(folder), "CheckpointManager.save")
+        if is_one_folder and runtime.rank() and self not in moved:
+            moved[self] = folder
+            self._directory = _folder()
+            name = os.path.basename(self._checkpoint_prefix)
+            self._checkpoint_prefix = os.path.join(self._directory, name)
+        result = save(self, *args, **kwargs)
+        if is_one_folder:
+            barrier()
+        return result
+
+    return save_somewhere
+
+
+def _is_same_everywhere(path: str, caller: str) -> bool:
+    """Collective. The name is in the error if another rank does not save."""
+    number = number_of([path.encode()])
+    numbers = oob_allreduce(np.array([number, ~number]), op=ReduceOp.MAX, name=f"{caller}() {_ALL_CALL}")
+    largest, negated_least = numbers.numpy()
+    return bool(largest == ~negated_least)
+
+
+@contextlib.contextmanager
+def _place_for(path: str, is_one_file: bool) -> Iterator[str]:
+    """Yields a path in a folder that goes away; "" on rank 0, and where each rank has a file of its own."""
+    if runtime.rank() == 0 or not is_one_file:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield os.path.join(folder, os.path.basename(path))
+
+
+def _before(owner: Any, name: str, do: Callable[[Any], Any]) -> None:
+    """Has `do(self)` run before the method of this name."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def both(self: Any, *args: Any, **kwargs: Any) -> Any:
+        do(self)
+        return method(self, *args, **kwargs)
+
+    setattr(owner, name, both)
+
+
+def _after(owner: Any, name: str, do: Callable[[Any], Any]) -> None:
+    """Has `do(self)` run after the method of this name."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def both(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        do(self)
+        return result
+
+    setattr(owner, name, both)
+
+
+def _folder() -> str:
+    """A folder of this rank that goes away with it."""
+    _folders.append(tempfile.TemporaryDirectory())
+    return _folders[-1].name
+
+
+def _drop_log(callback: Any) -> None:
+    if runtime.rank():
+        callback.filename = os.devnull
+
+
+def _move_backup(callback: Any) -> None:
+    """Has Keras 3's BackupAndRestore, which has read what there is, write elsewhere."""
+    if runtime.rank():
+        old, new = str(callback.backup_dir), _folder()
+        for name, value in list(vars(callback).items()):
+            if isinstance(value, (str, os.PathLike)) and str(value).startswith(old):
+                setattr(callback, name, new + str(value)[len(old) :])
+
+
+def _copy_newest_checkpoint(source: str, to: str) -> None:
+    newest = tf.train.latest_checkpoint(source)
+    if newest is not None:
+        for path in glob.glob(glob.escape(newest) + ".*"):
+            shutil.copy(path, to)
+        copied = os.path.join(to, os.path.basename(newest))
+        tf.compat.v1.train.update_checkpoint_state(to, copied, [copied])
