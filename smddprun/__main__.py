@@ -64,7 +64,13 @@ def main(
             return checker.run(chosen, named, mpi.with_ways_to_hosts(environ, chosen) if named else environ)
         words = command.resolve(chosen.command, environ)
         several_hosts = _hosts_of(chosen)
-        if not several_hosts and chosen.num_ranks is None and environment.outer_launcher(environ):
+        outer = environment.outer_launcher(environ)
+        if chosen.servers and not several_hosts and chosen.num_ranks is None and outer:
+            raise options.UsageError(
+                f"--ps {chosen.servers}: this process is a rank of another launcher, as {outer} shows; give "
+                "-np for the workers of a new job"
+            )
+        if not several_hosts and chosen.num_ranks is None and outer:
             _replace_this_process(words, environment.with_torch_variables(environ, os.getppid()))
         options.refuse_nodes(chosen)
         notes = not chosen.quiet and not _is_another_try(supervised)
@@ -133,6 +139,20 @@ def _launch_on_hosts(
 
     if len(dealt) == 1 and hosts.is_this_one(dealt[0]):
         return _launch(chosen._replace(num_ranks=dealt[0].slots), words, environ, notes)
+    if chosen.servers:
+        from smddprun import roles
+
+        named = [hosts.Host(hosts.address_of(host), host.slots) for host in dealt]
+        plan = roles.plan(named, chosen.servers, chosen.between_graph, words)
+        for each in plan.ports:
+            each.set_inheritable(True)
+        rank_words = plan.words
+        dealt = [host._replace(slots=count) for host, count in zip(dealt, plan.counts)]
+        if notes:
+            ranks = ", ".join(f"{rank} is {name}" for rank, name in enumerate(plan.names))
+            print(f"smddprun: note: of the ranks {ranks}", file=sys.stderr)
+    else:  # there smddprun becomes the command, and gives it the numbers that MPI's launcher gives it
+        rank_words = [*programs.words_of("smddprun.__main__"), "--", *words]
     threads = chosen.threads_per_rank or cores.fair_share(cores.usable(), dealt[0].slots)
     job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
     port = rendezvous.reserve_port()
@@ -145,8 +165,6 @@ def _launch_on_hosts(
         program, family = mpi.find_launcher(job_environ)
     except mpi.LauncherError as error:
         return _fail(str(error), _CANNOT_START)
-    # There smddprun becomes the command, and gives it the numbers that MPI's launcher gives it.
-    rank_words = [*programs.words_of("smddprun.__main__"), "--", *words]
     launch = mpi.launch_words(program, family, dealt, chosen, job_environ, rank_words)
     unknown = hosts.unknown(dealt) if notes else []
     if unknown:
@@ -226,14 +244,22 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
             "the launcher can't start: /proc is not mounted, in which it finds processes", _CANNOT_START
         )
     num_ranks = chosen.num_ranks or 1
+    names: Sequence[str] = ()
     usable = cores.usable()
-    threads = chosen.threads_per_rank or cores.fair_share(usable, num_ranks)
     try:
         port = rendezvous.reserve_port()
+        if chosen.servers:
+            from smddprun import roles
+
+            one = hosts.Host("127.0.0.1", num_ranks)
+            plan = roles.plan([one], chosen.servers, chosen.between_graph, words)
+            words, names, num_ranks = plan.words, plan.names, len(plan.names)
+            chosen = chosen._replace(num_ranks=num_ranks)
     except OSError as error:
         return _fail(
             f"the launcher can't reserve a TCP port: {error.strerror}; look at `ulimit -n`", _CANNOT_START
         )
+    threads = chosen.threads_per_rank or cores.fair_share(usable, num_ranks)
     job_environ = environment.job_environment(environ, threads, chosen.threads_per_rank is not None)
     job_environ = environment.with_torch_store(job_environ, "127.0.0.1", port.getsockname()[1])
     job_environ = environment.with_exports(job_environ, chosen.exports)  # -x overrides what is computed above
@@ -257,7 +283,7 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
         signal_pipe = signals.SignalPipe()
         signal_pipe.install()
         guard = Guard(job_id, directory)
-        run = job.Job(chosen, job_id, sinks.open_sinks(signal_pipe.wake), signal_pipe, guard)
+        run = job.Job(chosen, job_id, sinks.open_sinks(signal_pipe.wake), signal_pipe, guard, names)
     except OSError as error:
         return _fail(f"the launcher can't start: {error.strerror}; look at `ulimit -n -u`", _CANNOT_START)
     try:
@@ -269,7 +295,7 @@ def _launch(chosen: options.Options, words: Sequence[str], environ: Mapping[str,
             raise rendezvous.RendezvousError(text) from error
         if notes and chosen.num_ranks is None:
             run.say(_note_of_a_lone_rank(words))
-        if notes and num_ranks > usable:
+        if notes and num_ranks > usable and not chosen.servers:
             run.say(cores.note(num_ranks, usable))
         if chosen.verbose:
             run.say(

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from smddprun import rank_notes
+
 JOB_ID = "SMDDP_JOB_ID"
+_RENDEZVOUS = "SMDDP_RENDEZVOUS"
 
 # A rank finds its numbers under two prefixes: ours, and Open MPI's. SMDDP's launcher started the ranks with
 # Open MPI, so scripts that were written for it read OMPI_COMM_WORLD_LOCAL_RANK. Open MPI itself and mpi4py
@@ -50,11 +53,19 @@ class Place(NamedTuple):
     size: int
     local_rank: int
     local_size: int
+    task: str = ""  # such as "ps 0", in a job with parameter servers
+
+    @property
+    def name(self) -> str:
+        """What the launcher calls it: "rank 3" or "ps 0"."""
+        return self.task or f"rank {self.rank}"
 
 
-def places_on_this_host(num_ranks: int) -> list[Place]:
+def places_on_this_host(num_ranks: int, tasks: Sequence[str] = ()) -> list[Place]:
     """The places of this host's ranks, in rank order. The job is this host alone."""
-    return [Place(rank, num_ranks, rank, num_ranks) for rank in range(num_ranks)]
+    return [
+        Place(rank, num_ranks, rank, num_ranks, task) for rank, task in enumerate(tasks or [""] * num_ranks)
+    ]
 
 
 def outer_launcher(environ: Mapping[str, str]) -> str | None:
@@ -81,7 +92,7 @@ def with_torch_variables(environ: Mapping[str, str], parent: int) -> dict[str, s
     """
     if environ.get("RANK"):
         return dict(environ)
-    numbers, run = _numbers_of_launcher(environ)
+    numbers, run = numbers_of_launcher(environ)
     if not numbers:
         return dict(environ)
     result = {**environ, **dict(zip(_TORCH, numbers))}
@@ -97,7 +108,7 @@ def with_torch_variables(environ: Mapping[str, str], parent: int) -> dict[str, s
     return result
 
 
-def _numbers_of_launcher(environ: Mapping[str, str]) -> tuple[list[str], str]:
+def numbers_of_launcher(environ: Mapping[str, str]) -> tuple[list[str], str]:
     """Returns rank, size, local rank and local size, and the run's id, or none of them."""
     for names in _LAUNCHERS:
         values = [environ.get(name, "") for name in names]
@@ -145,6 +156,18 @@ def with_exports(environ: Mapping[str, str], exports: Iterable[tuple[str, str | 
     return {**environ, **{name: value for name, value in exports if value is not None}}
 
 
+def without_rank(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a process that is no rank, though a launcher has started it as one."""
+    of_ranks = {
+        *(name for names in _LAUNCHERS for name in names),
+        *_TORCH,
+        _SLURM[0],
+        _RENDEZVOUS,
+        rank_notes.VARIABLE,
+    }
+    return {name: value for name, value in environ.items() if name not in of_ranks}
+
+
 def job_environment(environ: Mapping[str, str], threads: int, threads_forced: bool) -> dict[str, str]:
     """Returns the part of the environment that is the same on all ranks and in all runs.
 
@@ -172,6 +195,6 @@ def rank_environment(
     return {
         **environ,
         **{name: str(number) for each in names for name, number in zip(each, place)},
-        "SMDDP_RENDEZVOUS": rendezvous,
+        _RENDEZVOUS: rendezvous,
         JOB_ID: job_id,
     }

@@ -60,6 +60,7 @@ class Job:
         sinks: Mapping[str, PlainSink],
         signal_pipe: SignalPipe,
         guard: Guard,
+        tasks: Sequence[str] = (),
     ) -> None:
         """Creates a job without starting a rank.
 
@@ -69,12 +70,14 @@ class Job:
           sinks: of "stdout" and "stderr".
           signal_pipe: already installed.
           guard: each new rank reports itself to it.
+          tasks: the names of the ranks in a job with parameter servers.
         """
         self._options = options
         self._job_id = job_id
         self._sinks = sinks
         self._signal_pipe = signal_pipe
         self._guard = guard
+        self._tasks = tasks
         self._num_ranks = options.num_ranks or 1
         self._selector = selectors.DefaultSelector()
         self._selector.register(signal_pipe.fd, selectors.EVENT_READ, self._on_signals)
@@ -123,7 +126,7 @@ class Job:
           StartError, LogError: a rank cannot be started. Those that were started before have been killed.
         """
         try:
-            for place in environment.places_on_this_host(self._num_ranks):
+            for place in environment.places_on_this_host(self._num_ranks, self._tasks):
                 self._start(
                     place, command, environment.rank_environment(environ, place, rendezvous, self._job_id)
                 )
@@ -139,6 +142,7 @@ class Job:
             outcome.exit_code == 0
             and self._num_ranks > 1
             and not self._joined
+            and not self._tasks
             and _is_python(command[0])
             and not self._options.quiet
         ):
@@ -166,11 +170,11 @@ class Job:
         ends: list[int] = []
         try:
             for name in ("stdout", "stderr"):
-                ends.append(self._outputs.open(place.local_rank, name, rank.tail))
+                ends.append(self._outputs.open(place, name, rank.tail))
             rank.start(command, environ, _stdin(place.local_rank), ends[0], ends[1], self._guard.add_rank)
         except OSError as error:
             raise StartError(
-                f"rank {place.rank} of {place.size} can't be started: {error.strerror}: "
+                f"{place.name} of {place.size} can't be started: {error.strerror}: "
                 f"{error.filename or command[0]}; check the file (does a script begin with #! and "
                 "its interpreter?), and `ulimit -n -u`"
             ) from error
@@ -181,7 +185,7 @@ class Job:
         if rank.pidfd is not None:
             self._selector.register(rank.pidfd, selectors.EVENT_READ, functools.partial(self._on_end, rank))
         if self._options.verbose:
-            self.say(f"rank {place.rank} is pid {rank.pid}")
+            self.say(f"{place.name} is pid {rank.pid}")
 
     def _until_all_ended(self) -> None:
         self._outputs.start()
@@ -229,7 +233,7 @@ class Job:
         for rank in running:
             rank.ended_by = number
         if running and self._options.verbose:
-            self.say(f"{signal_name(number)} to ranks {', '.join(str(rank.place.rank) for rank in running)}")
+            self.say(f"{signal_name(number)} to {', '.join(rank.place.name for rank in running)}")
         self._send(number)
 
     def _send(self, number: int) -> None:
@@ -247,7 +251,7 @@ class Job:
         if rank.pidfd is not None:
             self._selector.unregister(rank.pidfd)
         if self._options.verbose:
-            self.say(f"rank {rank.place.rank} ended: {rank.exit}")
+            self.say(f"{rank.place.name} ended: {rank.exit}")
         grace = GRACE_SECONDS if self._options.grace is None else self._options.grace
         if self._stopped_by:
             self._escalation.begin(now, max(grace, STOP_GRACE_SECONDS))
@@ -335,6 +339,7 @@ class Job:
                 ended_by=rank.ended_by,
                 tail=rank.tail.lines(),
                 because_of=rank.because_of,
+                task=rank.place.task,
             )
             for rank in self._left + stuck
         ]

@@ -18,6 +18,7 @@ HELP = """\
 usage: smddprun -np N [options] command [arguments of the command...]
        smddprun -np N [options] -m module [arguments of the module...]
        smddprun -np N [options] --strategy script.py [arguments of the script...]
+       smddprun --ps P -np N [--between-graph] [options] command [arguments of the command...]
        smddprun --check [-H HOST,... | --hostfile FILE] [-x NAME=VALUE] [--timeout SECONDS]
 
 Starts N ranks of a tf_smddp program, on this host or on those that -H names, and ends when all have ended.
@@ -42,6 +43,10 @@ without GPUs, a rank for each two cores.
   --max-restarts N            when the job fails, start it again, N times at most (default: 0)
   --timeline FILE             write a timeline of all ranks' collectives, a Chrome trace
   --summary                   print a table at the end: what each rank has sent, and how long it has waited
+  --ps P                      TensorFlow's parameter servers: start P of them, and N workers. A chief runs the
+                              command, as a coordinator of TensorFlow 2
+  --between-graph             with --ps: the workers run the command, the first of them as master, as graphs
+                              of TensorFlow 1 and estimators do
   -q, --quiet                 show the output of rank 0 only, and no notes; a rank that fails is reported
   -v, --verbose               report what is started, and how each rank ends
   --check                     run no command: say what this host or the named ones have, test them with a rank
@@ -102,6 +107,8 @@ class Options(NamedTuple):
     grace: float | None = None
     timeout: float | None = None
     max_restarts: int | None = None
+    servers: int | None = None  # parameter servers
+    between_graph: bool = False
     timeline: str | None = None
     summary: bool = False
     verbose: bool = False
@@ -207,12 +214,14 @@ _VALUES: dict[str, tuple[str, Callable]] = {
     "-x": ("exports", _export),
     "--output-dir": ("output_dir", _path),
     "--max-restarts": ("max_restarts", _restarts),
+    "--ps": ("servers", _count),
     "--timeline": ("timeline", _path),
     "--grace": ("grace", _seconds),
     "--timeout": ("timeout", _seconds),
 }
 # Options that take no value, each with its field and what it sets there.
 _FLAGS: dict[str, tuple[str, object]] = {
+    "--between-graph": ("between_graph", True),
     "--summary": ("summary", True),
     "-q": ("quiet", True),
     "--quiet": ("quiet", True),
@@ -360,7 +369,7 @@ def parse(arguments: list[str]) -> Options:
             rest = [sys.executable, "-m", *rest]
             break
         if word == "--strategy":
-            rest = _with_strategy(rest)
+            rest, given["strategy"] = _with_strategy(rest), word
             break
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if name in _FLAGS:
@@ -389,6 +398,11 @@ def parse(arguments: list[str]) -> Options:
             raise _unknown(word)
     if "hosts" in fields and "hostfile" in fields:
         raise UsageError("-H and --hostfile both name the hosts; leave out one of them")
+    if "between_graph" in fields and "servers" not in fields:
+        raise UsageError("--between-graph says who runs the command beside parameter servers; add '--ps 1'")
+    for field in ("timeline", "summary", "strategy"):
+        if field in given and "servers" in given:
+            raise UsageError(f"--ps: tf_smddp does not move the data of this job; leave out {given[field]}")
     if fields.get("check"):
         _refuse_beside_check(given, rest)
     elif not rest:

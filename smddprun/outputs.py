@@ -9,6 +9,7 @@ import stat
 from collections.abc import Mapping
 from typing import BinaryIO, Callable, NamedTuple
 
+from smddprun.environment import Place
 from smddprun.lines import Tail
 from smddprun.sinks import NoSink, PlainSink
 from smddprun.streams import MAX_PIPE_BYTES, Ends, Stream, copy_window_size, open_pipe, open_terminal
@@ -23,7 +24,7 @@ class Style(NamedTuple):
     terminal: bool  # the rank writes to a terminal, not to a pipe
 
 
-def style(rank: int, num_ranks: int, tag_output: bool | None, to_terminal: bool) -> Style:
+def style(rank: int, num_ranks: int, tag_output: bool | None, to_terminal: bool, name: str = "") -> Style:
     """Returns the style of a rank's stream. Pure.
 
     Args:
@@ -31,12 +32,13 @@ def style(rank: int, num_ranks: int, tag_output: bool | None, to_terminal: bool)
       num_ranks: the number of ranks on this host.
       tag_output: whether lines are tagged; None tags them if there are several ranks.
       to_terminal: whether the launcher's stream of the same name is a terminal.
+      name: what stands in the tag; "" for the rank.
     """
     if to_terminal and rank == 0 and not tag_output:
         # Rank 0 uses the terminal as if there were no launcher, so progress bars work at full width.
         return Style(None, True)
     if tag_output or (tag_output is None and num_ranks > 1):
-        return Style(b"[%d] " % rank, False)
+        return Style(f"[{name or rank}] ".encode(), False)
     return Style(b"" if num_ranks > 1 else None, False)
 
 
@@ -103,11 +105,11 @@ class Outputs:
         self._streams: list[Stream] = []
         self._terminals: list[tuple[int, Stream]] = []  # (the launcher's terminal, the stream of rank 0)
 
-    def open(self, rank: int, name: str, tail: Tail) -> int:
+    def open(self, place: Place, name: str, tail: Tail) -> int:
         """Opens a stream of a rank and starts to read from it.
 
         Args:
-          rank: the rank.
+          place: the rank's.
           name: "stdout" or "stderr".
           tail: the rank's last lines.
 
@@ -119,13 +121,14 @@ class Outputs:
           LogError: the file in the output directory cannot be opened.
         """
         sink = self._sinks[name]
+        rank = place.local_rank
         num_shown = 1 if self._quiet else self._num_ranks
-        prefix, terminal = style(rank, num_shown, self._tag_output, sink.is_terminal)
+        prefix, terminal = style(rank, num_shown, self._tag_output, sink.is_terminal, place.task)
         if self._quiet and rank > 0:
             sink = NoSink(sink.writer)
         log = None
         if self._output_dir is not None:
-            path = os.path.join(self._output_dir, f"rank-{rank}.{name}")
+            path = os.path.join(self._output_dir, f"{place.name.replace(' ', '-')}.{name}")
             log = open_log(path)
         ends: Ends = open_terminal(_STANDARD_FD[name]) if terminal else open_pipe(2 * self._num_ranks)
         stream = Stream(rank, name, ends.ours, sink, tail, prefix, log)

@@ -31,6 +31,12 @@ class Ended(NamedTuple):
     ended_by: int = 0  # the signal by which the launcher ended it, or 0
     tail: Sequence[bytes] = ()
     because_of: int | None = None  # the rank because of which it says that it fails
+    task: str = ""  # see `environment.Place`
+
+    @property
+    def name(self) -> str:
+        """What the launcher calls it."""
+        return self.task or f"rank {self.rank}"
 
     @property
     def failed(self) -> bool:
@@ -120,22 +126,23 @@ def _own(text: str) -> bytes:
 
 def _first_failure(first: Ended, ended: Sequence[Ended]) -> list[bytes]:
     end = f"ended by smddprun with {signal_name(first.ended_by)}" if first.ended_by else str(first.exit)
-    result = [_own(f"rank {first.rank} failed first: pid {first.pid}, {end}, after {first.seconds:.1f} s")]
+    result = [_own(f"{first.name} failed first: pid {first.pid}, {end}, after {first.seconds:.1f} s")]
     # As with fewer batches. Others may fail for that before its process is at its end.
-    well = next((e for e in ended if not e.failed and not e.ended_by), None)
+    # A task that ends because the first one has failed ends well, which says nothing.
+    well = next((e for e in ended if not e.failed and not e.ended_by and not e.task), None)
     if well is not None and ended.index(well) < ended.index(first):
-        result.append(_own(f"rank {well.rank} had ended before, {well.exit}, after {well.seconds:.1f} s"))
+        result.append(_own(f"{well.name} had ended before, {well.exit}, after {well.seconds:.1f} s"))
     elif well is not None:
         result.append(_own(_other(well, first)))
     if not first.tail:
-        result.append(_own(f"rank {first.rank} wrote no output"))
+        result.append(_own(f"{first.name} wrote no output"))
     texts = [e for e in [first, *ended] if e.failed and e.tail]
     # Another may say why: of a rank that has not failed, or of one that smddprun has ended before it could.
     if first.because_of is not None or first.ended_by:
         texts.sort(key=lambda e: not explains(e.tail))
     shown = next(iter(texts), None)
     if shown is not None:
-        result.append(_own(f"the last lines of rank {shown.rank}:"))
+        result.append(_own(f"the last lines of {shown.name}:"))
         result += [b"  | " + line for line in excerpt(shown.tail)]
     if first.exit and first.exit.signal in _HINTS and not first.ended_by:
         result.append(_own(_HINTS[first.exit.signal]))
@@ -143,7 +150,7 @@ def _first_failure(first: Ended, ended: Sequence[Ended]) -> list[bytes]:
 
 
 def _other(ended: Ended, first: Ended | None) -> str:
-    name = f"rank {ended.rank} (pid {ended.pid})"
+    name = f"{ended.name} (pid {ended.pid})"
     if ended.exit is None:
         return (
             f"{name} has not ended after SIGKILL: it is stuck in the kernel, or gets no CPU time; "

@@ -23,7 +23,7 @@ case $name in
     [ "${name%-*} $(uname -m)" != "tf x86_64" ] || distribution=tensorflow-cpu
     packages=("$distribution==$version" -r tools/requirements-test.txt)
     # Legacy Keras, a package of its own from 2.16 on. It would bring the other distribution along.
-    [ "$(printf '2.16\n%s\n' "$version" | sort -V | head -n 1)" != 2.16 ] || legacy_keras="tf_keras==${version%.*}.*"
+    [ "$(printf '2.16\n%s\n' "$version" | sort -V | head -n 1)" != 2.16 ] || alone="tf_keras==${version%.*}.*"
     ;;
   torch-*)
     python=$(tools/choose_python.sh any)
@@ -40,6 +40,8 @@ case $name in
     # The toolkit wants a newer protobuf than TensorFlow 2.15 says that it can use, so pip warns; with this
     # one both work.
     [ "${name%.*}" != sagemaker-2.15 ] || packages+=('protobuf<6')
+    # What starts parameter servers. It asks for an older toolkit and an older numpy.
+    [ "$name" != "sagemaker-$version" ] || alone=sagemaker-tensorflow-training==20.5.0
     ;;
   *)
     echo "setup_venv.sh: unknown environment: $name" >&2
@@ -58,7 +60,7 @@ own, below = pathlib.Path(sysconfig.get_path("purelib")), pathlib.Path(sys.argv[
 (own / "below.pth").write_text(f"{below / own.relative_to(sys.prefix)}\n")
 EOF
 "$venv/bin/python" -m pip install --quiet "${packages[@]}"
-[ -z "${legacy_keras:-}" ] || "$venv/bin/python" -m pip install --quiet --no-deps "$legacy_keras"
+[ -z "${alone:-}" ] || "$venv/bin/python" -m pip install --quiet --no-deps "$alone"
 # The build for CPUs, without what it requires: requirements-torch.txt has that. Where no index has one, it is PyPI's, with
 # gigabytes of CUDA.
 [ -z "${torch:-}" ] || "$venv/bin/python" -m pip install --quiet --no-deps "$torch" ||

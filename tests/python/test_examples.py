@@ -70,6 +70,19 @@ def test_one_rank(name):
 
 
 @pytest.mark.long
+def test_parameter_servers():
+    path = str(EXAMPLES / "parameter_servers.py")
+    job = run_job(2, path, options=["--ps", "1"])
+    assert job.exit_code == 0, str(job)
+    assert float(re.findall(ACCURACY, job.output)[0]) > 92, str(job)
+    assert "workers        2\n" in job.output and "epoch 10/10: " in job.output, str(job)
+    alone = run_job(1, path, launcher=False)
+    assert alone.exit_code == 1 and "There is no parameter server; run: smddprun --ps" in alone.output, str(
+        alone
+    )
+
+
+@pytest.mark.long
 @pytest.mark.one_tensorflow
 def test_checkpoint_goes_on_after_a_failure(tmp_path):
     arguments = ["--checkpoint-dir", str(tmp_path), "--fail-at", "100"]

@@ -60,7 +60,7 @@ class SageMakerCluster:
       folder: An empty folder for the cluster's files.
       count: How many containers.
       script: The path of the script that is trained.
-      ranks: How many ranks each container has.
+      ranks: How many ranks each container has; 0 for parameter servers in place of ranks.
       hyperparameters: The job's.
     """
 
@@ -83,10 +83,13 @@ class SageMakerCluster:
             "sagemaker_submit_directory": str(script.parent),
             "sagemaker_region": "us-west-2",
             "sagemaker_job_name": "test",
-            "sagemaker_distributed_dataparallel_enabled": True,
+            "sagemaker_distributed_dataparallel_enabled": ranks > 0,
+            "sagemaker_parameter_server_enabled": ranks == 0,
             "sagemaker_instance_type": "ml.c5.xlarge",
             "sagemaker_mpi_num_of_processes_per_host": ranks,
         }
+        # TensorFlow's own part of the toolkit starts the servers.
+        self._module = "framework:main" if ranks else "sagemaker_tensorflow_container.training:main"
         self._inits: Dict[str, int] = {}
         self._undo = contextlib.ExitStack()
 
@@ -173,7 +176,7 @@ class SageMakerCluster:
             "HOME": str(self._folder / "home"),
             "PATH": os.pathsep.join([str(self._folder / "bin"), str(TOOLKIT), "/usr/bin", "/bin"]),
             "PYTHONPATH": str(self._folder / "modules"),
-            "SAGEMAKER_TRAINING_MODULE": "framework:main",
+            "SAGEMAKER_TRAINING_MODULE": self._module,
         }
 
     def failure(self, name: str) -> str:

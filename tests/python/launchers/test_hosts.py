@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import signal
 import sys
 import time
 
@@ -163,6 +164,69 @@ def test_smddprun_check(bench, family):
     assert len(ended.lines(f"  MPI library     {library}")) == 2, ended.output
     expected = "  self test       2 ranks on h0 (CPU:0), h1 (CPU:0): each collective is right"
     assert ended.lines("  self test") == [expected], ended.output
+
+
+# A coordinator, which goes on for as long as it may when it has an argument.
+COORDINATOR = """
+import sys
+import tensorflow as tf
+
+strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    parts = [tf.Variable(0, dtype=tf.int64) for _ in range(2)]
+
+@tf.function
+def step(number):
+    for part in parts:
+        part.assign_add(number)
+
+for number in range(100):
+    coordinator.schedule(step, args=(tf.constant(number, tf.int64),))
+coordinator.join()
+print(f"sums {[int(part) for part in parts]} on {sorted(part.device for part in parts)}", flush=True)
+while sys.argv[1:]:
+    coordinator.schedule(step, args=(tf.constant(0, tf.int64),))
+    coordinator.join()
+"""
+
+
+def start_coordinator(bench, hosts, family, *arguments):
+    """Starts a chief on the first of two hosts, and a worker and a parameter server on each."""
+    path = os.pathsep.join([str(pathlib.Path(mpi_launchers.program(family)).parent), os.environ["PATH"]])
+    script = bench.folder / "coordinator.py"
+    script.write_text(COORDINATOR)
+    words = [sys.executable, "-m", "smddprun", "-H", "h0:1,h1:1", "--ps", "2", "--no-tag-output"]
+    changes = {"PATH": path, **agent_variables(family, hosts)}
+    return bench.start(*hosts.on("h0", [*words, sys.executable, script, *arguments]), **changes)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["mpich", "openmpi4"])
+def test_parameter_servers(bench, family):
+    with VirtualHosts(2) as hosts:
+        ended = start_coordinator(bench, hosts, family).finish()
+    assert ended.code == 0, ended.output
+    names = "0 is chief, 1 is worker 0, 2 is ps 0, 3 is worker 1, 4 is ps 1"
+    assert f"smddprun: note: of the ranks {names}" in ended.output, ended.output
+    devices = [f"/job:ps/replica:0/task:{number}/device:CPU:0" for number in range(2)]
+    assert ended.lines("sums ") == [f"sums [4950, 4950] on {devices}"], ended.output
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["mpich", "openmpi4"])
+def test_a_parameter_server_that_dies(bench, family):
+    with VirtualHosts(2) as hosts:
+        running = start_coordinator(bench, hosts, family, "on")
+        wait_for(running, lambda output: "sums " in output, LONG_SECONDS)
+        task = b'"task": {"type": "ps", "index": 1}'
+        (victim,) = (
+            pid for pid in bench.processes() if task in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+        )
+        os.kill(victim, signal.SIGKILL)
+        ended = running.finish()
+    assert ended.code != 0, ended.output
+    assert "smddprun: ps 1: killed by SIGKILL, on h1" in ended.output, ended.output
 
 
 # Each rank has 8 MB, TIMES times.

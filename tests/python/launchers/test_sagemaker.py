@@ -1,6 +1,7 @@
 """SageMaker's training toolkit starts ranks by its runner for SMDataParallel, and our smddprun.
 
-The toolkit is PyPI's, unmodified; sagemaker_cluster.py has its containers. After a job it waits for 30 s.
+It starts parameter servers by itself. The toolkit is PyPI's, unmodified; sagemaker_cluster.py has its
+containers. After a job it waits for 30 s.
 """
 
 import re
@@ -49,11 +50,11 @@ print(f"trained: {place} on {socket.gethostname()}, {total}, {digest}", flush=Tr
 def cluster(bench):
     """Returns a function that makes the containers of a job."""
 
-    def make(count, **hyperparameters):
+    def make(count, text=SCRIPT, ranks=2, **hyperparameters):
         script = bench.folder / "code" / "train.py"
         script.parent.mkdir()
-        script.write_text(SCRIPT)
-        return SageMakerCluster(bench.folder / "cluster", count, script, 2, hyperparameters)
+        script.write_text(text)
+        return SageMakerCluster(bench.folder / "cluster", count, script, ranks, hyperparameters)
 
     return make
 
@@ -104,3 +105,52 @@ def test_a_failure_is_reported(bench, cluster, count, fail, error, text):
     classes = ("InternalError", "ExecuteUserScriptError") if fail == "script" else ("InternalError",)
     assert reason.startswith(tuple(f"{each}:\nExitCode " for each in classes)), reason
     assert error in reason, reason
+
+
+# A script as the toolkit's script mode runs it, with parameter servers. The toolkit ends a host's server soon
+# after the host's script, so the scripts wait for each other.
+ASYNCHRONOUS = """
+import json, os, time
+import tensorflow.compat.v1 as tf
+import smdistributed.dataparallel.tensorflow as sdp
+
+sdp.init()
+tf.disable_eager_execution()
+config = json.loads(os.environ["TF_CONFIG"])
+cluster, task = tf.train.ClusterSpec(config["cluster"]), config["task"]
+server = tf.train.Server(cluster, task["type"], task["index"])
+is_master = task["type"] == "master"
+with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:{task['type']}")):
+    x = tf.random.stateless_normal([16, 8], [3, 4])
+    weight, bias = tf.get_variable("weight", [8, 1]), tf.get_variable("bias", [1])
+    loss = tf.reduce_mean((x @ weight + bias - tf.reduce_sum(x, 1, keepdims=True)) ** 2)
+    step = tf.train.get_or_create_global_step()
+    train = tf.train.GradientDescentOptimizer(0.05).minimize(loss, global_step=step)
+    arrived = tf.get_variable("arrived", [], tf.int32, tf.zeros_initializer())
+    arrive = arrived.assign_add(1)
+with tf.train.MonitoredTrainingSession(server.target, is_chief=is_master) as session:
+    session.run(arrive)
+    while session.run(arrived) < 2:
+        time.sleep(0.01)
+    while session.run(step) < 300:
+        session.run(train)
+    found = session.run(loss)
+    session.run(arrive)
+    while session.run(arrived) < 4:
+        time.sleep(0.01)
+place = f"{task['type']} {task['index']}, rank {sdp.rank()} of {sdp.size()}"
+print(f"trained: {place}, {found < 1e-3}, {weight.device} {bias.device}", flush=True)
+time.sleep(0 if is_master else 5)
+"""
+
+
+def test_parameter_servers(bench, cluster):
+    with cluster(2, ASYNCHRONOUS, ranks=0) as job:
+        containers = [bench.start(*job.train(name), **job.environ()) for name in job.names]
+        ends = [container.finish(LIMIT_SECONDS) for container in containers]
+    output = "\n".join(end.output for end in ends)
+    assert [end.code for end in ends] == [0, 0], output
+    for end, role in zip(ends, ("master", "worker"), strict=True):
+        expected = f"trained: {role} 0, rank 0 of 1, True, /job:ps/task:0 /job:ps/task:1"
+        assert end.lines("trained: ") == [expected], output
+    assert "TF_CONFIG is set" not in output, output
