@@ -144,6 +144,10 @@ for i in range(3):
     report(f"path {i}", path)
 tf.saved_model.save(tf.Module(), os.path.join(folder, "module"))
 tf.saved_model.load(os.path.join(folder, "module"))
+model.export(os.path.join(folder, "exported"))
+exported = tf.saved_model.load(os.path.join(folder, "exported"))
+served = exported.serve(tf.constant(x, tf.float32)).numpy()
+report("served", float(abs(served - model.predict(x, verbose=0)).max()))
 writer = tf.summary.create_file_writer(os.path.join(folder, "logs"))
 with writer.as_default():
     tf.summary.experimental.set_step(1)
@@ -160,6 +164,7 @@ def test_rank_0_writes_and_all_read(tmp_path):
     for report in second.reports:
         assert "epoch 2 of second" in report and "epoch 1 of second" not in report, str(second)
         assert report["steps"] == 16
+        assert report["served"] < 1e-4, str(second)
     assert second.reports[0] == second.reports[1]
     assert not list((tmp_path / "backup").rglob("*.*"))
     assert len(list((tmp_path / "logs").iterdir())) == 1
