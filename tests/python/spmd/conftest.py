@@ -42,14 +42,17 @@ tf.config.experimental.enable_tensor_float_32_execution(False)
 # kernels (tests/python/gpu has more), and variables stay on the CPU; other programs, which place
 # TensorFlow's ops by themselves; random programs, which gather rows, look at graphs and use XLA;
 # gradients of rows, for which TensorFlow slices with kernels that the pretend GPU does not have; the memory
-# that kernels take; texts that TensorFlow cuts in functions of two devices; where tensors of the CPU lie; and
-# gradients of large tables, whose rows are not gathered where there are GPUs.
+# that kernels take; texts that TensorFlow cuts in functions of two devices; where tensors of the CPU lie;
+# gradients of large tables, whose rows are not gathered where there are GPUs; and tf.distribute's strategy,
+# which places all of a step on the GPU (tests/python/gpu has one).
 NOT_ON_GPU = (
     "test_datasets.py",
     "test_export.py",
     "test_gradients_of_rows.py",
     "test_kernel_cache.py",
     "test_large_tables.py",
+    "test_strategy.py",
+    "test_strategy_keras.py",
     "test_texts.py",
     "test_training_programs.py",
     "test_xla.py",
