@@ -69,7 +69,7 @@ def test_the_last_to_arrive_in_a_step(rank, size):
     for step in range(5):
         sdp.barrier()
         if rank == (0 if step == 2 else 1):
-            time.sleep(0.1)
+            time.sleep(0.4)
         sdp.grouped_allreduce([tf.ones([10]), tf.ones([1000, 10])])
     figures = [world(each) for each in sdp.stats(all_ranks=True)]
     assert [each["steps"] for each in figures] == [5] * size
