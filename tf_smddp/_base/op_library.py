@@ -104,9 +104,8 @@ def _before_init() -> None:
 def _after_init() -> None:
     load()[1].tf_smddp_after_init()
     config = os.environ.get("TF_CONFIG", "")
-    if (
-        runtime.rank() == 0 and config and '"ps"' not in config
-    ):  # with parameter servers it is as it should be
+    # A job with parameter servers needs it.
+    if runtime.rank() == 0 and config and '"ps"' not in config:
         warnings.warn(
             "TF_CONFIG is set. tf_smddp does not read it, since the launcher says which ranks there are. "
             "tf.distribute and tf.estimator do: an estimator then starts servers of its own, or waits for "

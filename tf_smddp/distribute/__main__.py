@@ -16,9 +16,12 @@ docs/distribute.md says what it does.
 def main() -> None:
     """Runs the script that the command line names."""
     words = sys.argv[1:]
-    if words[:1] in ([], ["-h"], ["--help"]) or words == ["-m"]:
-        print(USAGE, end="", file=sys.stdout if words[:1] and words != ["-m"] else sys.stderr)
-        sys.exit(0 if words[:1] and words != ["-m"] else 2)
+    if words[:1] in (["-h"], ["--help"]):
+        print(USAGE, end="")
+        return
+    if words in ([], ["-m"]):
+        print(USAGE, end="", file=sys.stderr)
+        sys.exit(2)
     if words[0] != "-m" and not os.path.isfile(words[0]):
         sys.exit(f"tf_smddp.distribute: there is no script {words[0]!r} (working directory {os.getcwd()})")
 

@@ -5,13 +5,14 @@ workers meet (the job is there already, so there is no gRPC server), what goes b
 runs (in place: one replica needs no thread). All else is TensorFlow's: variables, data sets, checkpoints.
 
 No other module names a private part of tf.distribute. The files that hold them hardly differ between
-TensorFlow 2.15 and 2.21. A hook that a later TensorFlow renames would not be called, so Strategy() checks the
-two whose absence would be silent. The hooks, and what would take their place:
+TensorFlow 2.15 and 2.21. A method that a later TensorFlow renames would not be called, so Strategy() checks
+that TensorFlow has each one that is overridden here, and tries the two without which results would be wrong.
+The private parts, and what would take their place:
 
     CollectiveAllReduceExtended                      a StrategyExtended of our own, which is not public either
     its _initialize_single_worker, and fields        the same
     its _get_variable_creator_initial_value          a variable creator that broadcasts; checked at start
-    its _create_variable                             names that ranks compare would not be unique
+    its _create_variable                             a variable creator that counts the variables
     its _call_for_each_replica                       TensorFlow's own, which runs a thread for each replica
     its _configure, _update_config_proto             nothing: they set up TensorFlow's own collectives
     its _make_input_context                          a data set function that is wrapped by the user

@@ -56,7 +56,7 @@ def write_keras_on_rank_0_alone(keras: Any) -> None:
         for name in names:
             if hasattr(owner, name):
                 setattr(owner, name, _elsewhere(getattr(owner, name)))
-    _before(keras.callbacks.CSVLogger, "on_train_begin", _drop_log)
+    _after(keras.callbacks.CSVLogger, "__init__", _drop_log)
     if hasattr(keras, "ops"):  # Keras 2 does this itself, for MultiWorkerMirroredStrategy
         _after(keras.callbacks.BackupAndRestore, "on_train_begin", _move_backup)
         _after(keras.callbacks.BackupAndRestore, "on_train_end", lambda _: barrier())
@@ -160,18 +160,6 @@ def _place_for(path: str, is_one_file: bool) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as folder:
         yield os.path.join(folder, os.path.basename(path))
-
-
-def _before(owner: Any, name: str, do: Callable[[Any], Any]) -> None:
-    """Has `do(self)` run before the method of this name."""
-    method = getattr(owner, name)
-
-    @functools.wraps(method)
-    def both(self: Any, *args: Any, **kwargs: Any) -> Any:
-        do(self)
-        return method(self, *args, **kwargs)
-
-    setattr(owner, name, both)
 
 
 def _after(owner: Any, name: str, do: Callable[[Any], Any]) -> None:

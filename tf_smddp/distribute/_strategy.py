@@ -102,7 +102,7 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
             axis: a dimension that is reduced, too; None for none. A scalar has none, so that it is ignored.
 
         Returns:
-            A tensor, or the same structure of tensors.
+            A tensor, or the same structure of tensors. A string is returned as it is on this rank.
         """
         # Keras 3 asks for the mean of a batch of data, which is a structure, and of scalars along axis 0.
         # MultiWorkerMirroredStrategy takes neither (keras#20585).
