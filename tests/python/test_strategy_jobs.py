@@ -104,3 +104,23 @@ def test_another_model_on_a_rank():
     for report in job.reports:
         assert "rank 0 has broadcast" in report["error"], str(job)
         assert "[4, 1]" in report["error"] and "[4, 2]" in report["error"], str(job)
+
+
+EXTRA = """
+sdp.init()
+layers = tf.keras.layers
+if sdp.rank() == 1:
+    tf.keras.Sequential([tf.keras.Input((4,)), layers.BatchNormalization(), layers.Dense(1)])
+with sdp.distribute.Strategy().scope():
+    model = tf.keras.Sequential([tf.keras.Input((4,)), layers.BatchNormalization(), layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=["mae"])
+model.fit(tf.ones([16, 4]), tf.ones([16, 1]), batch_size=8, verbose=0)
+report("weights", [weight.tolist() for weight in model.get_weights()])
+"""
+
+
+def test_a_model_that_one_rank_alone_has():
+    """Keras counts layers in the process, so the ranks' variables have other names."""
+    job = run_job(2, EXTRA)
+    assert job.exit_code == 0, str(job)
+    assert job.reports[0]["weights"] == job.reports[1]["weights"]

@@ -27,6 +27,7 @@ The private parts, and what would take their place:
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
@@ -70,7 +71,9 @@ class RankOps(tf.distribute.CrossDeviceOps):
             name = "reduce"
             if isinstance(value, tf.Variable):
                 number = getattr(value, _NUMBER, 0)
-                name = f"{value.name} (variable {number} of the strategy), which all ranks must read"
+                # Keras counts layers in the process, so they differ if a rank has made a model by itself.
+                name = re.sub(r"_\d+(?=[/:])", "", value.name)
+                name += f" (variable {number} of the strategy), which all ranks must read"
         return self.broadcast(oob_allreduce(value, op=_OPS[reduce_op], name=name), destinations)
 
     def batch_reduce_implementation(
