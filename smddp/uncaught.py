@@ -62,11 +62,14 @@ class Verdict(NamedTuple):
 _verdict: Optional[Verdict] = None
 
 
-def know_front_end(folder: str, errors: type) -> None:
-    """Tells where the code of a front end lies, and in which errors its framework hands on the engine's."""
+def know_front_end(folder: str, *errors: type) -> None:
+    """Tells where the code of a front end lies, and in which errors its framework hands on the engine's.
+
+    A RuntimeError that code in the folder raises is known by that.
+    """
     global _OURS, _OF_FRAMEWORKS
     _OURS += (os.path.join(os.path.abspath(folder), ""),)
-    _OF_FRAMEWORKS += (errors,)
+    _OF_FRAMEWORKS += errors
 
 
 def cause_of(error: BaseException) -> Optional[Cause]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from smddp import communicators
+from smddp import communicators, uncaught
 from smddprun import environment
 from torch_smddp import _start
 from torch_smddp._parallel import DistributedDataParallel
@@ -37,6 +37,7 @@ def _create(options: Any, _: Any) -> ProcessGroupSmddp:
     return ProcessGroupSmddp(communicator, rank, ranks, store, timeout)
 
 
+uncaught.know_front_end(os.path.dirname(__file__))
 # init_process_group() without arguments reads them, and torch has no way to ask mpirun or srun.
 os.environ.update(environment.with_torch_variables(os.environ, os.getppid()))
 if "SMDDP" not in dist.Backend._plugins:

@@ -107,8 +107,9 @@ dist.destroy_process_group()
     assert len(first) == 6 and first == second
 
 
-def test_an_uncaught_exception_in_the_backward_pass(run_job):
-    """The job ends, with the traceback of the rank that has the cause."""
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_an_uncaught_exception_in_the_backward_pass(run_job, seconds):
+    """The job ends, with the traceback of the rank that has the cause, also where that ends as the last."""
     script = """
 class Fails(torch.autograd.Function):
     @staticmethod
@@ -122,13 +123,17 @@ class Fails(torch.autograd.Function):
         return gradient
 
 dist.init_process_group("smddp")
+hook = sys.excepthook
+if dist.get_rank() == 1:
+    sys.excepthook = lambda *error: (time.sleep(SECONDS), hook(*error))
 first, last = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
 model = torch.nn.Sequential(first, last)
 model.forward = lambda x: last(Fails.apply(first(x)))
 model = torch_smddp.DistributedDataParallel(model)
 model(torch.ones(1, 2)).sum().backward()
 """
-    job = run_job(2, script)
+    job = run_job(2, f"SECONDS = {seconds}\n{script}")
     assert job.exit_code == 1, str(job)
     assert "ValueError: on purpose" in job.output, str(job)
     assert "rank 1 failed first" in job.output, str(job)
+    assert "rank 0 error] stopped in script.py, line" in job.output, str(job)
