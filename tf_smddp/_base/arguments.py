@@ -92,6 +92,15 @@ def unwrapped(variable: Any) -> Any:
     return wrapped if isinstance(wrapped, tf.Variable) else variable
 
 
+# An attribute of a variable that is this rank's part of a sharded state, so that ranks have other values.
+PART = "_tf_smddp_part"
+
+
+def is_part(variable: Any) -> bool:
+    """Whether ranks have parts of a whole in this variable, and so other values."""
+    return hasattr(unwrapped(variable), PART)
+
+
 def source_label(source: Any) -> str:
     """The name that messages give a variable, or its gradient: the variable's name; '' for a tensor."""
     path: Optional[Any] = getattr(source, "path", None)  # Keras 3; its `name` is only the last part.

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from smddp import WORLD, ReduceOp, runtime
 from smddp.process_sets import ProcessSet, communicator_of, ranks_of
-from tf_smddp._base.arguments import check_dtype, source_label, to_tensor, unwrapped
+from tf_smddp._base.arguments import check_dtype, is_part, source_label, to_tensor, unwrapped
 from tf_smddp._collectives import op_gradients
 from tf_smddp._collectives.allreduce import reduce_gradient
 from tf_smddp._graphs import op_parts, tickets
@@ -84,7 +84,7 @@ def broadcast_with_name(
     if not isinstance(variables, Iterable):
         held = " Pass its variables: model.variables." if hasattr(type(variables), "variables") else ""
         raise TypeError(f"broadcast_variables() takes a list of variables, but got {variables!r}.{held}")
-    variables = list(variables)
+    variables = [variable for variable in variables if not is_part(variable)]
     found = [_tf_variable(variable) for variable in variables]
     assigned = []
     by_name = tickets.pairs_by_name()

@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from smddp import ReduceOp, runtime
-from tf_smddp._base.arguments import source_label, unwrapped
+from tf_smddp._base.arguments import is_part, source_label, unwrapped
 from tf_smddp._collectives.allgather import allgather
 from tf_smddp._collectives.allreduce import allreduce
 from tf_smddp._collectives.broadcast import broadcast_variables
@@ -120,7 +120,11 @@ def note_equal(variables: Sequence[Any]) -> None:
 
 
 def _new(variables: Sequence[Any]) -> List[Any]:
-    return [each for each in variables if id(unwrapped(each)) not in _checked and _has_value(each)]
+    return [
+        each
+        for each in variables
+        if id(unwrapped(each)) not in _checked and _has_value(each) and not is_part(each)
+    ]
 
 
 def _remember(objects: Sequence[Any]) -> None:

@@ -29,6 +29,7 @@ import tensorflow as tf
 from smddp import runtime
 from tf_smddp._collectives.objects import allgather_object, broadcast_object
 from tf_smddp._graphs.call_site import check_can_act
+from tf_smddp._training.optimizers.sharding import whole_state
 
 
 def is_remote(path: str) -> bool:
@@ -146,9 +147,10 @@ class Checkpoint:
         if self._own is not None:
             own = self._own
             self._on_all("write its part", lambda: own.write(self._part(step)))
-        self._on_all(
-            "write the checkpoint", lambda: self._write_shared(step) if runtime.rank() == 0 else None
-        )
+        with whole_state():
+            self._on_all(
+                "write the checkpoint", lambda: self._write_shared(step) if runtime.rank() == 0 else None
+            )
 
     def restore(self) -> Optional[int]:
         """Restores the latest checkpoint on all ranks.

@@ -12,11 +12,11 @@ for none of them (and would be in program order even without program_order.py).
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-Reduce = Callable[[Sequence[Any], Sequence[Any]], List[Any]]
+from tf_smddp._training.optimizers.arguments import Reduction
 
 
 class Accumulation:
@@ -33,7 +33,7 @@ class Accumulation:
         self._sums: Dict[Tuple[Any, ...], tf.Variable] = {}  # by the list and the place in it
         self._is_step: Optional[tf.Tensor] = None
 
-    def add(self, gradients: Sequence[Any], variables: Sequence[Any], reduce: Reduce) -> List[Any]:
+    def add(self, gradients: Sequence[Any], variables: Sequence[Any], reduce: Reduction) -> List[Any]:
         """Adds the gradients of one pass.
 
         Collective in every `passes`-th call for the same list of variables.
@@ -63,7 +63,10 @@ class Accumulation:
             found = reduce(means, variables)
             return [found[i] for i in present]
 
-        results = tf.cond(self._is_step, reduced, lambda: [tf.zeros_like(total) for total in totals])
+        def zeros() -> List[tf.Tensor]:
+            return [tf.zeros_like(reduce.like(total, variables[i])) for total, i in zip(totals, present)]
+
+        results = tf.cond(self._is_step, reduced, zeros)
         # A v1 graph's cond returns the only element of a list, and runs nothing that no result needs.
         results = results if isinstance(results, (list, tuple)) else [results]
         with tf.control_dependencies(results):

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import numbers
 import operator
-from typing import Any, ClassVar, List, Optional, Sequence
+from typing import Any, Callable, ClassVar, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -22,6 +22,8 @@ from tf_smddp._guards.periodic_check import check
 from tf_smddp._guards.start_weights import make_equal
 from tf_smddp._training.optimizers.reclassing import is_distributed
 from tf_smddp._training.reduce_gradients import reduce_gradients
+
+Pairs = List[Tuple[Any, Any]]
 
 _CALLER = "DistributedOptimizer"
 # The bucket cap must be a multiple of this.
@@ -71,19 +73,39 @@ class Reduction:
             The reductions in the same order.
         """
         check_call_site(_CALLER)
-        communicator = communicator_of(self.process_set, _CALLER)
-        if op is None and communicator == WORLD:
+        if op is None and communicator_of(self.process_set, _CALLER) == WORLD:
             before_eager_reduction()
             check(variables, gradients, _CALLER)
+        return self._reduce(gradients, variables, op or self.op)
+
+    def _reduce(self, gradients: Sequence[Any], variables: Sequence[Any], op: ReduceOp) -> List[Any]:
         return reduce_gradients(
             gradients,
             variables,
             self.compression,
-            op or self.op,
+            op,
             self.sparse_as_dense,
             self.node_name,
-            communicator,
+            communicator_of(self.process_set, _CALLER),
         )
+
+    def apply(self, pairs: Pairs, plain_apply: Callable[[Pairs], Any], is_step: Any = None) -> Any:
+        """Applies reduced gradients: returns what `plain_apply` returns for (gradient, variable) pairs.
+
+        Args:
+            pairs: what was reduced, with the user's variables.
+            plain_apply: the plain optimizer's method.
+            is_step: whether it changes variables, rather than accumulates; None: it does.
+        """
+        return plain_apply(pairs)
+
+    def like(self, total: tf.Tensor, variable: Any) -> tf.Tensor:
+        """Returns a tensor that has the shape of the reduction of a variable's gradient."""
+        return total
+
+    def agree_on_finite(self, pairs: Pairs) -> Pairs:
+        """Returns pairs of which a gradient is not finite on all ranks, or on none."""
+        return pairs
 
 
 def reduces(optimizer: Any) -> bool:

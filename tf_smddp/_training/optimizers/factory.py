@@ -12,7 +12,7 @@ from smddp.process_sets import ProcessSet
 from tf_smddp._base.arguments import warn_about_device_hints
 from tf_smddp._collectives.compression import Compression
 from tf_smddp._guards.callbacks_beside import watch_fits
-from tf_smddp._training.optimizers import keras2, keras3, v1
+from tf_smddp._training.optimizers import keras2, keras3, sharding, v1
 from tf_smddp._training.optimizers.accumulation import Accumulation
 from tf_smddp._training.optimizers.arguments import check_bucket_cap, check_passes, make_reduction
 from tf_smddp._training.optimizers.reclassing import has_ancestor, is_distributed, make_distributed
@@ -32,6 +32,7 @@ def DistributedOptimizer(
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = True,
     process_set: Optional[ProcessSet] = None,
+    shard_state: bool = False,
 ) -> Any:
     """Makes an optimizer reduce its gradients over all ranks before it applies them.
 
@@ -66,15 +67,19 @@ def DistributedOptimizer(
             `gradient_accumulation_steps`.
         average_aggregated_gradients: with several passes, whether their mean counts, or their sum.
         process_set: the ranks that take part; None is all.
+        shard_state: whether each of n ranks keeps 1/n of the optimizer's state, and does 1/n of the update
+            (stage 1 of ZeRO, Rajbhandari et al. 2020). For optimizers of Keras that have no state yet. Then
+            saving the optimizer is collective, and checkpoints have the whole state.
 
     Returns:
         The optimizer.
 
     Raises:
-        TypeError: `optimizer` is not an optimizer, or another argument is of a wrong type.
+        TypeError: `optimizer` is not an optimizer, or another argument is of a wrong type; or `shard_state`
+            is not for an optimizer of this kind.
         ValueError: the optimizer is distributed already; `bucket_cap_mb` * 1024 * 1024 is not a positive
             multiple of 128; `backward_passes_per_step` is not positive, or more than 1 with Keras 3 or
-            `sparse_as_dense=False`.
+            `sparse_as_dense=False`; or the optimizer has state already, and `shard_state` comes too late.
     """
     warn_about_device_hints("DistributedOptimizer", device_dense, device_sparse)
     check_bucket_cap(bucket_cap_mb)
@@ -89,18 +94,28 @@ def DistributedOptimizer(
             )
         inner = getattr(optimizer, "inner_optimizer", None)
         _check_not_distributed(optimizer, inner)
-        keras3.distribute(optimizer, reduction)
+        if shard_state:
+            inner = optimizer if inner is None else inner
+            keras3.distribute(inner, sharding.shard(inner, reduction), sharding.Keras3)
+        else:
+            keras3.distribute(optimizer, reduction)
         return optimizer
-    accumulation = functools.partial(Accumulation, passes, average_aggregated_gradients)
-    state = keras2.State(reduction, accumulation if passes > 1 else None)
+    accumulation = (
+        functools.partial(Accumulation, passes, average_aggregated_gradients) if passes > 1 else None
+    )
+    state = keras2.State(reduction, accumulation)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         _check_not_distributed(optimizer)
+        _check_not_sharded(optimizer, shard_state)
         make_distributed(optimizer, v1.V1, state)
         optimizer._use_locking = optimizer._use_locking or bool(use_locking)
         return optimizer
     inner = optimizer.inner_optimizer if has_ancestor(optimizer, "BaseLossScaleOptimizer") else optimizer
     if has_ancestor(inner, "OptimizerV2"):
+        _check_not_sharded(inner, shard_state)
         mixin: type = keras2.Legacy
+    elif has_ancestor(inner, "_BaseOptimizer") and shard_state:
+        mixin, state = sharding.Keras2, keras2.State(sharding.shard(inner, reduction), accumulation)
     elif has_ancestor(inner, "_BaseOptimizer"):
         mixin = keras2.Keras2
     else:
@@ -117,6 +132,14 @@ def _check_not_distributed(*optimizers: Any) -> None:
                 f"DistributedOptimizer got {optimizer!r}, which is distributed already, so gradients would "
                 "be reduced twice. Wrap each optimizer once."
             )
+
+
+def _check_not_sharded(optimizer: Any, shard_state: bool) -> None:
+    if shard_state:
+        raise TypeError(
+            "DistributedOptimizer: shard_state=True is for optimizers of Keras 3, of tf_keras, and of "
+            f"tf.keras.optimizers, but got {optimizer!r}. Use the optimizer of this name from there."
+        )
 
 
 def _not_an_optimizer(value: Any) -> str:

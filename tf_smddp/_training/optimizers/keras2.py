@@ -15,15 +15,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from typing import Any, Callable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional
 
 import tensorflow as tf
 
 from tf_smddp._training.optimizers.accumulation import Accumulation
-from tf_smddp._training.optimizers.arguments import Reduction
+from tf_smddp._training.optimizers.arguments import Pairs, Reduction
 from tf_smddp._training.optimizers.reclassing import Distributed, make_distributed, state_of
-
-Pairs = List[Tuple[Any, Any]]
 
 
 @dataclasses.dataclass
@@ -94,7 +92,8 @@ class _ReducesFirst(Distributed):
             self._build_if_first(pairs)
             pairs = state.reduce(pairs, self)
         is_step = state.take_is_step()
-        plain_apply = functools.partial(super().apply_gradients, pairs, *args, **kwargs)  # type: ignore[misc]
+        plain = super().apply_gradients  # type: ignore[misc]
+        plain_apply = functools.partial(state.reduction.apply, pairs, lambda own: plain(own, *args, **kwargs))
         with state.reduced():
             if is_step is None:
                 return plain_apply()
@@ -121,8 +120,9 @@ class Keras2(_ReducesFirst):
     def aggregate_gradients(self, grads_and_vars: Any) -> Any:
         """As the plain optimizer's, and reduced over all ranks. Collective."""
         state = state_of(self)
-        pairs = grads_and_vars if state.is_reduced else state.reduce(grads_and_vars, self)
-        return super().aggregate_gradients(pairs)  # type: ignore[misc]
+        if not state.is_reduced:  # a LossScaleOptimizer will look whether they are finite
+            grads_and_vars = state.reduction.agree_on_finite(state.reduce(grads_and_vars, self))
+        return super().aggregate_gradients(grads_and_vars)  # type: ignore[misc]
 
     def _aggregates(
         self,

@@ -56,11 +56,12 @@ def is_loss_scale_optimizer(value: Any) -> bool:
     return has_ancestor(value, "BaseOptimizer") and has_ancestor(value, "LossScaleOptimizer")
 
 
-def distribute(optimizer: Any, reduction: Reduction) -> None:
-    """Makes an optimizer of Keras 3 reduce its gradients."""
+def distribute(optimizer: Any, reduction: Reduction, mixin: Optional[type] = None) -> None:
+    """Makes an optimizer of Keras 3 reduce its gradients, by `mixin` unless it is a LossScaleOptimizer."""
     _extend_loss_scale_optimizer()
-    mixin = LossScale if is_loss_scale_optimizer(optimizer) else Keras3
-    make_distributed(optimizer, mixin, State(reduction))
+    if is_loss_scale_optimizer(optimizer):
+        mixin = LossScale
+    make_distributed(optimizer, mixin or Keras3, State(reduction))
 
 
 class _ReducesFirst(Distributed):
@@ -74,8 +75,8 @@ class _ReducesFirst(Distributed):
         gradients, variables = zip(*pairs)
         state = state_of(self)
         state.reduction.prepare(variables, self)
-        reduced = _reduce(state.reduction, list(gradients), list(variables))
-        with _already_reduced(self):
+        reduced = reduce(state.reduction, list(gradients), list(variables))
+        with already_reduced(self):
             return plain_apply(list(zip(reduced, variables)), *args, **kwargs)
 
     def __reduce__(self) -> Any:
@@ -107,7 +108,7 @@ class Keras3(_ReducesFirst):
         state.reduction.prepare(variables, self)
         if not self.gradient_accumulation_steps:  # type: ignore[attr-defined]
             return plain_apply(
-                _reduce(state.reduction, grads, variables), _given(trainable_variables, variables)
+                reduce(state.reduction, grads, variables), _given(trainable_variables, variables)
             )
         grads = _reduce_overwrites(state.reduction, grads, variables)
         state.accumulates = True
@@ -151,7 +152,7 @@ class LossScale(_ReducesFirst):
         state = state_of(self)
         if not state.is_reduced:
             state.reduction.prepare(variables, self)
-            grads = _reduce(state.reduction, grads, variables)
+            grads = reduce(state.reduction, grads, variables)
         return super().apply(grads, _given(trainable_variables, variables))  # type: ignore[misc]
 
 
@@ -168,11 +169,10 @@ def _extend_loss_scale_optimizer() -> None:
         if not is_distributed(self):
             variables, reduction = _variables(self, trainable_variables), state_of(inner).reduction
             reduction.prepare(variables, self)
-            grads, trainable_variables = (
-                _reduce(reduction, list(grads), variables),
-                _given(trainable_variables, variables),
-            )
-        with _already_reduced(inner):
+            pairs = reduction.agree_on_finite(list(zip(reduce(reduction, list(grads), variables), variables)))
+            grads = [gradient for gradient, _ in pairs]
+            trainable_variables = _given(trainable_variables, variables)
+        with already_reduced(inner):
             return plain_apply(self, grads, trainable_variables)
 
     kind.apply = apply
@@ -205,7 +205,8 @@ def _reduce_overwrites(reduction: Reduction, gradients: List[Any], variables: Li
     return result
 
 
-def _reduce(reduction: Reduction, gradients: List[Any], variables: List[Any]) -> List[Any]:
+def reduce(reduction: Reduction, gradients: List[Any], variables: List[Any]) -> List[Any]:
+    """Reduces gradients, and what takes their place for some variables. Collective."""
     result = _reduce_overwrites(reduction, gradients, variables)
     rest = [i for i in range(len(gradients)) if i >= len(variables) or not _is_overwritten(variables[i])]
     reduced = reduction([gradients[i] for i in rest], [variables[i] for i in rest if i < len(variables)])
@@ -215,7 +216,7 @@ def _reduce(reduction: Reduction, gradients: List[Any], variables: List[Any]) ->
 
 
 @contextlib.contextmanager
-def _already_reduced(optimizer: Any) -> Iterator[None]:
+def already_reduced(optimizer: Any) -> Iterator[None]:
     """Within it, the distributed `optimizer` does not reduce in `apply`."""
     state = state_of(optimizer)
     state.is_reduced = True

@@ -1,0 +1,277 @@
+"""DistributedOptimizer(shard_state=True): as without it, with a part of the state on each rank."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from values import assert_equal
+
+import tf_smddp as sdp
+
+keras = tf.keras
+layers = keras.layers
+KERAS_3 = hasattr(keras, "ops")
+BATCH, STEPS, FEATURES = 8, 4, 65
+
+
+def model():
+    """Weights that are cut (65 x 77 is odd), small ones, and ones with a constraint."""
+    return keras.Sequential(
+        [
+            layers.InputLayer((FEATURES,)),
+            layers.Dense(77, "tanh"),
+            layers.BatchNormalization(),
+            layers.Dense(64, "tanh", kernel_constraint="non_neg"),
+            layers.Dense(80, "tanh", name="last"),
+            layers.Dense(1, name="sum"),
+        ]
+    )
+
+
+def data(seed):
+    generator = np.random.default_rng(seed)
+    features = generator.normal(size=(BATCH * STEPS, FEATURES)).astype(np.float32)
+    return features, features.sum(axis=-1, keepdims=True)
+
+
+def values(found):
+    return [np.array(weight) for weight in found]
+
+
+def case(name, make, marks=(), tolerance=0, **options):
+    return pytest.param(make, tolerance, options, id=name, marks=marks)
+
+
+def excluding(name):
+    """AdamW that does not decay the weights of a layer."""
+    optimizer = optimizers.AdamW(0.01, weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_names=[name])
+    return optimizer
+
+
+def loss_scale(optimizer):
+    return (optimizers if KERAS_3 else keras.mixed_precision).LossScaleOptimizer(optimizer)
+
+
+optimizers = keras.optimizers
+clipped = 1e-6  # norms are sums in another order
+CASES = [
+    case("sgd", lambda: optimizers.SGD(0.01)),
+    case("momentum", lambda: optimizers.SGD(0.01, momentum=0.9, nesterov=True), marks=pytest.mark.long),
+    case("adam", lambda: optimizers.Adam(0.01, amsgrad=True)),
+    case(
+        "adam-clipnorm",
+        lambda: optimizers.Adam(0.01, clipnorm=0.01),
+        tolerance=clipped,
+        marks=pytest.mark.long,
+    ),
+    case("adam-global-clipnorm", lambda: optimizers.Adam(0.01, global_clipnorm=0.01), tolerance=clipped),
+    case("adam-clipvalue", lambda: optimizers.Adam(0.01, clipvalue=0.001), marks=pytest.mark.long),
+    case("adam-ema", lambda: optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=3)),
+    case(
+        "schedule",
+        lambda: optimizers.Adam(optimizers.schedules.ExponentialDecay(0.01, 2, 0.5)),
+        marks=pytest.mark.long,
+    ),
+    case("adamw-exclusion", lambda: excluding("last")),
+    case("loss-scale", lambda: loss_scale(optimizers.Adam(0.01)), policy="mixed_float16", tolerance=0.02),
+    case("eager", lambda: optimizers.Adam(0.01), run_eagerly=True, marks=pytest.mark.long),
+    case("several-steps", lambda: optimizers.Adam(0.01), steps_per_execution=2, marks=pytest.mark.long),
+    case(
+        "accumulation",
+        lambda: optimizers.Adam(0.01, gradient_accumulation_steps=2),
+        marks=pytest.mark.keras(3),
+        tolerance=1e-5,
+    ),
+    case("lamb", lambda: optimizers.Lamb(0.01), marks=pytest.mark.keras(3)),
+    case(
+        "lamb-graph",
+        lambda: optimizers.Lamb(0.01),
+        jit_compile=False,
+        marks=[pytest.mark.keras(3), pytest.mark.long],
+    ),
+    *(
+        case(name, lambda name=name: getattr(optimizers, name)(0.01), marks=pytest.mark.long)
+        for name in ("RMSprop", "Adamax", "Nadam", "Adagrad", "Adadelta", "Ftrl", "Lion")
+    ),
+]
+
+
+def trained(make, rank, shard_state, policy="float32", **options):
+    """A model after two epochs, and their losses."""
+    keras.utils.set_random_seed(3)
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        found = model()
+        optimizer = sdp.DistributedOptimizer(make(), shard_state=shard_state)
+        found.compile(optimizer, "mse", **options)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    history = found.fit(*data(rank), batch_size=BATCH, epochs=2, shuffle=False, verbose=0).history
+    return found, history["loss"]
+
+
+@pytest.mark.parametrize(("make", "tolerance", "options"), CASES)
+def test_fit_as_with_whole_state(rank, make, tolerance, options):
+    whole, losses = trained(make, rank, False, **options)
+    sharded, sharded_losses = trained(make, rank, True, **options)
+    np.testing.assert_allclose(sharded_losses, losses, max(tolerance, 1e-6))
+    for one, other in zip(values(whole.trainable_variables), values(sharded.trainable_variables)):
+        np.testing.assert_allclose(one, other, tolerance, tolerance)
+        assert_equal(sdp.broadcast(other, 0), other, "equal to the bit on all ranks")
+
+
+def slots(optimizer):
+    return values(variable for variable in optimizer.variables if len(variable.shape))
+
+
+def num_elements(optimizer):
+    return sum(slot.size for slot in slots(optimizer))
+
+
+def test_the_state_is_a_part(rank, size):
+    whole, _ = trained(lambda: optimizers.Adam(0.01), rank, False)
+    sharded, _ = trained(lambda: optimizers.Adam(0.01), rank, True)
+    cut = 2 * (65 * 77 + 64 * 80)
+    small = num_elements(whole.optimizer) - cut
+    assert num_elements(sharded.optimizer) - small <= -(-cut // size) + 2 * size
+
+
+@pytest.mark.parametrize("way", ["eager", "function", pytest.param("jit", marks=pytest.mark.long)])
+def test_loop(rank, way):
+    """`apply_gradients` outside `fit`, and weights that are assigned between steps."""
+    found = []
+    for shard_state in (False, True):
+        keras.utils.set_random_seed(3)
+        trained, optimizer = model(), optimizers.Adam(0.01)
+        optimizer = sdp.DistributedOptimizer(optimizer, shard_state=shard_state)
+
+        def step(x, y, trained=trained, optimizer=optimizer):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((trained(x) - y) ** 2)
+            gradients = tape.gradient(loss, trained.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, trained.trainable_variables))
+
+        if way != "eager":
+            optimizer.build(trained.trainable_variables)
+            step = tf.function(step, jit_compile=way == "jit")
+        for number in range(4):
+            step(*map(tf.constant, data(10 * number + rank)))
+            if number == 1:
+                for variable in trained.trainable_variables:
+                    variable.assign(variable * 0.5)
+        found.append(values(trained.trainable_variables))
+    for one, other in zip(*found):
+        np.testing.assert_allclose(one, other, 1e-6 if way == "jit" else 0)
+
+
+@pytest.mark.keras(2)
+def test_several_passes(rank):
+    found = []
+    for shard_state in (False, True):
+        keras.utils.set_random_seed(3)
+        trained = model()
+        optimizer = sdp.DistributedOptimizer(
+            optimizers.Adam(0.01), backward_passes_per_step=2, shard_state=shard_state
+        )
+        trained.compile(optimizer, "mse")
+        trained.fit(*data(rank), batch_size=BATCH, shuffle=False, verbose=0)
+        found.append(values(trained.trainable_variables))
+    for one, other in zip(*found):
+        assert_equal(one, other)
+
+
+def is_infinite_on_the_last(rank, size):
+    features, targets = data(rank)
+    if rank == size - 1:
+        features[BATCH : 2 * BATCH] = np.inf
+    return features, targets
+
+
+def test_a_step_that_is_not_finite_on_one_rank(rank, size):
+    """LossScaleOptimizer skips it on all ranks."""
+    keras.utils.set_random_seed(3)
+    trained = model()
+    inner = optimizers.SGD(0.01, momentum=0.9)
+    trained.compile(sdp.DistributedOptimizer(loss_scale(inner), shard_state=True), "mse")
+    trained.fit(*is_infinite_on_the_last(rank, size), batch_size=BATCH, shuffle=False, verbose=0)
+    for weight in values(trained.trainable_variables):
+        assert np.isfinite(weight).all()
+        assert_equal(sdp.broadcast(weight, 0), weight, "equal to the bit on all ranks")
+
+
+def make_adam():
+    return optimizers.Adam(0.01)
+
+
+def make_lamb():
+    return optimizers.Lamb(0.01)
+
+
+@pytest.mark.parametrize("make", [make_adam, pytest.param(make_lamb, marks=pytest.mark.keras(3))])
+def test_a_checkpoint_has_the_whole_state(rank, tmp_path, make):
+    """It is read by a plain optimizer, and by a sharded one."""
+    sharded, _ = trained(make, rank, True)
+    whole, _ = trained(make, rank, False)
+    folder = sdp.broadcast_object(str(tmp_path))
+    sdp.Checkpoint(folder, model=sharded, optimizer=sharded.optimizer).save(1)
+    for optimizer in (make(), sdp.DistributedOptimizer(make(), shard_state=True)):
+        keras.utils.set_random_seed(4)
+        other = model()
+        other.compile(optimizer, "mse")
+        optimizer.build(other.trainable_variables)
+        assert sdp.Checkpoint(folder, model=other, optimizer=optimizer).restore() == 1
+        wanted = slots((whole if optimizer.__class__ is type(optimizer) else sharded).optimizer)
+        for one, two in zip(slots(optimizer), wanted):
+            assert_equal(one, two)
+        for one, two in zip(values(other.trainable_variables), values(sharded.trainable_variables)):
+            assert_equal(one, two)
+
+
+def test_a_restore_before_the_first_step(rank, tmp_path):
+    """Slots that do not exist yet get their parts when they are made, and the training goes on as before."""
+    folder = sdp.broadcast_object(str(tmp_path))
+    sharded, _ = trained(make_adam, rank, True)
+    sdp.Checkpoint(folder, model=sharded, optimizer=sharded.optimizer).save(1)
+    keras.utils.set_random_seed(4)
+    other = model()
+    other.compile(sdp.DistributedOptimizer(make_adam(), shard_state=True), "mse")
+    sdp.Checkpoint(folder, model=other, optimizer=other.optimizer).restore()
+    for each in (sharded, other):
+        each.fit(*data(rank + 5), batch_size=BATCH, shuffle=False, verbose=0)
+    for one, two in zip(values(sharded.trainable_variables), values(other.trainable_variables)):
+        assert_equal(one, two)
+
+
+def test_a_model_file_has_the_whole_state(rank, tmp_path):
+    """All ranks save; the file is loaded without tf_smddp's optimizer."""
+    sharded, _ = trained(make_adam, rank, True)
+    whole, _ = trained(make_adam, rank, False)
+    path = str(tmp_path / f"{rank}.keras")
+    sharded.save(path)
+    loaded = keras.models.load_model(path)
+    for one, two in zip(slots(loaded.optimizer), slots(whole.optimizer)):
+        assert_equal(one, two)
+
+
+def test_a_broadcast_leaves_the_parts(rank):
+    sharded, _ = trained(make_adam, rank, True)
+    before = slots(sharded.optimizer)
+    optimizer = sharded.optimizer
+    sdp.broadcast_variables(
+        optimizer.variables() if callable(optimizer.variables) else optimizer.variables, 0
+    )
+    for one, two in zip(slots(sharded.optimizer), before):
+        assert_equal(one, two)
+
+
+def test_refusals(rank):
+    whole, _ = trained(make_adam, rank, False)
+    plain = make_adam()
+    plain.build(whole.trainable_variables)
+    with pytest.raises(ValueError, match=r"comes too late for .*Adam"):
+        sdp.DistributedOptimizer(plain, shard_state=True)
+    with pytest.raises(TypeError, match="is for optimizers of Keras 3"):
+        sdp.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer(), shard_state=True)
+    adafactor = sdp.DistributedOptimizer(optimizers.Adafactor(0.01), shard_state=True)
+    with pytest.raises(ValueError, match="is not for Adafactor, which has state"):
+        adafactor.build(whole.trainable_variables)
