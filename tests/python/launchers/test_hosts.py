@@ -234,10 +234,13 @@ TRAFFIC = """
 import tensorflow as tf
 import tf_smddp as sdp
 sdp.init()
+variable = tf.Variable(tf.ones(2_000_000))
+optimizer = sdp.DistributedOptimizer(tf.keras.optimizers.Adam(), shard_state=True)
 for _ in range(TIMES):
     CALL
 """
 ALLREDUCE = "sdp.allreduce(tf.ones(2_000_000), 0, 1)"
+SHARDED = "optimizer.apply_gradients([(tf.ones(2_000_000), variable)])"
 COMPRESSED = "sdp.allreduce(tf.ones(2_000_000), 0, 1, compression=sdp.Compression.KIND)"
 
 
@@ -271,6 +274,10 @@ def sent_bytes(bench, counts, call, times):
         ((3, 2), "sdp.alltoall(tf.ones(2_000_000))", (3 * 2 / 5, 2 * 3 / 5)),
         # The sum of its ranks, of the shard of each rank of another host.
         ((3, 2), "sdp.reducescatter(tf.ones(2_000_000))", (2 / 5, 3 / 5)),
+        # Both: as an allreduce, but that hosts with more ranks have more parts.
+        ((1, 1), SHARDED, (1, 1)),
+        ((3, 2), SHARDED, (1, 1)),
+        ((2, 2, 1), SHARDED, (7 / 5, 7 / 5, 6 / 5)),
     ],
 )
 def test_a_host_sends_each_byte_as_often_as_it_must(bench, counts, call, inputs):

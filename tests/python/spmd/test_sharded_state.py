@@ -275,3 +275,20 @@ def test_refusals(rank):
     adafactor = sdp.DistributedOptimizer(optimizers.Adafactor(0.01), shard_state=True)
     with pytest.raises(ValueError, match="is not for Adafactor, which has state"):
         adafactor.build(whole.trainable_variables)
+
+
+def test_a_rank_that_saves_alone(rank, size, tmp_path):
+    """Its error, and those of the others, name what all must save together."""
+    if size == 1:
+        pytest.skip("there are no others")
+    sharded, _ = trained(make_adam, rank, True)
+    with pytest.raises(tf.errors.InternalError, match="the state that all ranks must save together"):
+        if rank == 0:
+            sharded.save(str(tmp_path / "alone.keras"))
+        else:
+            sharded.fit(*data(rank), batch_size=BATCH, verbose=0)
+    while True:
+        try:
+            return sdp.barrier()
+        except tf.errors.OpError:
+            pass

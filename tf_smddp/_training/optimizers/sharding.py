@@ -332,7 +332,7 @@ class ShardedReduction(Reduction):
                 f"the optimizer's state for {label!r} is sharded, and cannot be saved within a graph, as for "
                 "a SavedModel. Save the model without its optimizer, or use tf_smddp.Checkpoint."
             )
-        name = f"{slot.name}, sharded state, which all ranks must save together"
+        name = f"the state that all ranks must save together, {slot.name}"
         (value,) = allgather_op(
             [tf.reshape(slot, [-1])],
             tickets.draw_ticket(self._communicator),
