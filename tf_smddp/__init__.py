@@ -44,6 +44,7 @@ from tf_smddp._guards import last_look as _last_look  # noqa: F401  (what shutdo
 from tf_smddp._training.checkpoint import Checkpoint
 from tf_smddp._training.gradient_tape import DistributedGradientTape
 from tf_smddp._training.join import join
+from tf_smddp._training.local_sgd import LocalSGD
 from tf_smddp._training.optimizers import DistributedOptimizer
 from tf_smddp._training.sessions import BroadcastGlobalVariablesHook, JoinHook, broadcast_global_variables
 from tf_smddp._training.shard import shard
@@ -59,6 +60,7 @@ __all__ = [
     "DistributedGradientTape",
     "DistributedOptimizer",
     "JoinHook",
+    "LocalSGD",
     "ProcessSet",
     "ReduceOp",
     "SyncBatchNormalization",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +20,7 @@ _ById = weakref.WeakValueDictionary[int, Any]
 _FEW = 4  # of each broadcast, and small ones; or one of any size
 _SMALL = 16384  # elements
 _SECONDS = 60.0
+_STEPS = "_tf_smddp_steps"  # set on a variable
 _WRAP = "Wrap the optimizer in DistributedOptimizer, or the tape in DistributedGradientTape"
 
 
@@ -189,25 +190,44 @@ def note_tape(sources: Sequence[Any], gradients: Sequence[Any]) -> None:
             _seen.by_hand |= gradient is not None
 
 
-def note_apart(variables: Sequence[Any]) -> None:
+def note_apart(variables: Iterable[Any]) -> None:
     """Notes that these variables may differ between ranks: their gradients are not reduced over all ranks."""
     for variable in map(unwrapped, variables):
         if isinstance(variable, tf.Variable):
             _seen.apart[id(variable)] = variable
 
 
+def note_averaging(variables: Sequence[Any], steps: tf.Variable) -> None:
+    """Notes that LocalSGD averages these variables.
+
+    Args:
+        variables: those of an optimizer.
+        steps: how many steps it has taken since the last averaging: an int64 scalar.
+    """
+    _note_reduction()
+    for variable in map(unwrapped, variables):
+        setattr(variable, _STEPS, steps)
+
+
+def is_averaged(variable: Any) -> bool:
+    """Whether LocalSGD averages this variable."""
+    return hasattr(unwrapped(variable), _STEPS)
+
+
 def is_apart(variable: Any) -> bool:
-    """Whether this variable may differ between ranks."""
-    return id(unwrapped(variable)) in _seen.apart
+    """Whether this variable may differ between ranks now. Between two steps it is the same on all ranks."""
+    found = unwrapped(variable)
+    return id(found) in _seen.apart or (is_averaged(found) and int(getattr(found, _STEPS)) > 0)
 
 
-def note_optimizer(variables: Sequence[Any]) -> None:
-    """Notes that a distributed optimizer is about to reduce the gradients of these variables.
+def note_optimizer(variables: Sequence[Any], caller: str) -> None:
+    """Notes that an optimizer is about to reduce the gradients of these variables, or averages them.
 
     Warns, once, if tapes have reduced them.
 
     Args:
         variables: those of the optimizer's step.
+        caller: what has made the optimizer.
     """
     found = [each for each in map(unwrapped, variables) if isinstance(each, tf.Variable)]
     _seen.by_optimizer.update({id(each): each for each in found})
@@ -215,9 +235,9 @@ def note_optimizer(variables: Sequence[Any]) -> None:
     if twice and not _seen.warned_of_twice and runtime.rank() == 0:
         _seen.warned_of_twice = True
         warnings.warn(
-            "DistributedOptimizer reduces gradients that DistributedGradientTape has reduced before (first "
-            f"{twice[0].name!r}): an average takes twice the time, and a sum is too large by a factor of "
-            "size(). Use one of the two.",
+            f"{caller} gets gradients that DistributedGradientTape has reduced before (first "
+            f"{twice[0].name!r}). DistributedOptimizer reduces them again: an average takes twice the time, "
+            "and a sum is too large by a factor of size(). With LocalSGD no step is local. Use one of the two.",
             stacklevel=2,
         )
 

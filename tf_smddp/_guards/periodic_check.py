@@ -24,7 +24,7 @@ from tf_smddp._base.arguments import unwrapped
 from tf_smddp._collectives.allgather import allgather
 from tf_smddp._collectives.allreduce import allreduce
 from tf_smddp._graphs import op_parts, tickets
-from tf_smddp._guards.gradient_use import broadcast_ones, is_apart
+from tf_smddp._guards.gradient_use import broadcast_ones, is_apart, is_averaged
 from tf_smddp._guards.start_weights import BYTES, hash_of_array, number_of
 
 SETTING = "SMDDP_CHECK_EVERY"
@@ -59,7 +59,7 @@ class _Check:
             RuntimeError: a variable differs between ranks; on all ranks.
         """
         hashes = [
-            _APART if is_apart(variable) else hash_of_array(value.numpy())
+            _APART if is_averaged(variable) or is_apart(variable) else hash_of_array(value.numpy())
             for variable, value in zip(self.variables, values)
         ]
         broken = [not bool(each) for each in finite]

@@ -29,6 +29,7 @@ import tensorflow as tf
 from smddp import runtime
 from tf_smddp._collectives.objects import allgather_object, broadcast_object
 from tf_smddp._graphs.call_site import check_can_act
+from tf_smddp._training.local_sgd import synchronize_all
 from tf_smddp._training.optimizers.sharding import whole_state
 
 
@@ -118,6 +119,7 @@ class Checkpoint:
             )
         if max_to_keep < 1:
             raise ValueError(f"Checkpoint needs max_to_keep >= 1, but got {max_to_keep}.")
+        self._objects = list(shared.values())
         self._shared = tf.train.Checkpoint(**shared)
         self._own = tf.train.Checkpoint(**per_rank) if per_rank else None
         know_file_system(self._directory)
@@ -130,7 +132,8 @@ class Checkpoint:
     def save(self, step: int) -> None:
         """Saves all ranks' state as that of `step`.
 
-        Collective, outside of a `tf.function`; all ranks must pass the same step. When it returns, all of the
+        Collective, outside of a `tf.function`; all ranks must pass the same step. Optimizers of `LocalSGD`
+        average the weights first. When it returns, all of the
         checkpoint is written. When it fails, on whatever rank, the checkpoint before it is still the latest.
 
         Args:
@@ -144,6 +147,7 @@ class Checkpoint:
         """
         check_can_act("Checkpoint.save")
         self._check(step)
+        synchronize_all(self._objects)
         if self._own is not None:
             own = self._own
             self._on_all("write its part", lambda: own.write(self._part(step)))

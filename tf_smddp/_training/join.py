@@ -17,6 +17,7 @@ from tf_smddp._collectives.broadcast import broadcast_variables
 from tf_smddp._graphs.call_site import check_can_act
 from tf_smddp._guards import loop_check, periodic_check
 from tf_smddp._guards.start_weights import note_equal
+from tf_smddp._training.local_sgd import after_join
 from tf_smddp._training.model_variables import variables_in
 
 
@@ -90,7 +91,7 @@ class join:
         if kind is None:
             self.last_rank = leave_and_return()
             variables = variables_in(self._state, "join")
-            broadcast_variables(variables, root_rank=self.last_rank)
+            after_join(self._state, lambda: broadcast_variables(variables, root_rank=self.last_rank))
             note_equal(variables)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Sequence
 import tensorflow as tf
 
 from tf_smddp._base.arguments import unwrapped
+from tf_smddp._training.optimizers.reclassing import Averages, state_of
 
 
 def is_built(model: Any) -> bool:
@@ -44,7 +45,7 @@ def _zeros(tensor: Any) -> tf.Tensor:
 def variables_of(model: Any) -> List[Any]:
     """Returns the variables of the model and of its optimizer. Builds the optimizer if possible."""
     trainable = trainable_of(model)
-    return weights_of(model) + _optimizer_variables(getattr(model, "optimizer", None), trainable)
+    return weights_of(model) + optimizer_variables(getattr(model, "optimizer", None), trainable)
 
 
 def variables_in(state: Sequence[Any], caller: str) -> List[Any]:
@@ -75,7 +76,7 @@ def _variables_in(found: Any, trainable: List[Any], caller: str) -> List[Any]:
     if isinstance(unwrapped(found), tf.Variable):
         return [found]
     if hasattr(found, "apply_gradients"):
-        return _optimizer_variables(found, trainable)
+        return optimizer_variables(found, trainable)
     if hasattr(found, "weights"):  # a model or a layer of Keras
         return variables_of(found)
     if isinstance(found, tf.Module):
@@ -114,7 +115,8 @@ def optimizers_of(model: Any) -> List[Any]:
     return [] if optimizer is None else [optimizer]
 
 
-def _optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
+def optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
+    """Returns the variables of an optimizer, or of a list of them, that trains these. Builds it if need be."""
     if optimizer is None or not trainable:
         return []
     if isinstance(optimizer, (list, tuple)):
@@ -132,7 +134,7 @@ def _optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
             optimizer.build(trainable)
         found = optimizer.variables
     known = {id(variable) for variable in found}
-    return [*found, *(extra for extra in _unlisted_variables(optimizer) if id(extra) not in known)]
+    return [*found, *(extra for extra in _unlisted_variables(optimizer, trainable) if id(extra) not in known)]
 
 
 def _variables_of_v1(optimizer: tf.compat.v1.train.Optimizer, trainable: List[Any]) -> List[Any]:
@@ -149,8 +151,8 @@ def _variables_of_v1(optimizer: tf.compat.v1.train.Optimizer, trainable: List[An
     return [*slots, *(other for other in optimizer.variables() if id(other) not in known)]
 
 
-def _unlisted_variables(optimizer: Any) -> List[Any]:
-    """Returns the rates and the loss scale, which Keras 2 saves in checkpoints but omits from `variables`."""
+def _unlisted_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
+    """Returns what checkpoints have, and `variables` does not: Keras 2's rates and loss scale, and LocalSGD's."""
     loss_scale = getattr(getattr(optimizer, "_loss_scale", None), "_weights", {})
     while hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
         optimizer = optimizer.inner_optimizer
@@ -158,4 +160,6 @@ def _unlisted_variables(optimizer: Any) -> List[Any]:
     if rates is None:
         rates = {"learning_rate": getattr(optimizer, "_learning_rate", None)}
     values = [*(rates[name] for name in sorted(rates)), *loss_scale.values()]
+    if isinstance(optimizer, Averages):
+        values += state_of(optimizer).variables(trainable)
     return [value for value in values if isinstance(value, tf.Variable)]

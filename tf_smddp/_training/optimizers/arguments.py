@@ -20,7 +20,7 @@ from tf_smddp._guards.gradient_use import note_apart, note_optimizer
 from tf_smddp._guards.loop_check import before_eager_reduction
 from tf_smddp._guards.periodic_check import check
 from tf_smddp._guards.start_weights import make_equal
-from tf_smddp._training.optimizers.reclassing import is_distributed
+from tf_smddp._training.optimizers.reclassing import Averages, is_distributed
 from tf_smddp._training.reduce_gradients import reduce_gradients
 
 Pairs = List[Tuple[Any, Any]]
@@ -52,7 +52,7 @@ class Reduction:
             optimizer: what trains them.
         """
         check_call_site(_CALLER)
-        note_optimizer(variables)
+        note_optimizer(variables, _CALLER)
         warn_within_fit()
         if communicator_of(self.process_set, _CALLER) == WORLD:
             make_equal(variables, _CALLER, optimizer, self.broadcast_may_follow)
@@ -109,13 +109,13 @@ class Reduction:
 
 
 def reduces(optimizer: Any) -> bool:
-    """Returns whether the optimizer is distributed, or the one that it wraps."""
+    """Returns whether the optimizer, or the one that it wraps, is distributed or one of LocalSGD."""
     inner = [getattr(optimizer, "inner_optimizer", None)]
     if not tf.compat.v1.executing_eagerly_outside_functions():
         inner.append(
             getattr(optimizer, "optimizer", None)
         )  # Keras 2's TFOptimizer, which reduces in v1 graphs
-    return any(map(is_distributed, (optimizer, *inner)))
+    return any(is_distributed(each) or isinstance(each, Averages) for each in (optimizer, *inner))
 
 
 def make_reduction(

@@ -14,8 +14,8 @@ from tf_smddp._collectives.compression import Compression
 from tf_smddp._guards.callbacks_beside import watch_fits
 from tf_smddp._training.optimizers import keras2, keras3, sharding, v1
 from tf_smddp._training.optimizers.accumulation import Accumulation
-from tf_smddp._training.optimizers.arguments import check_bucket_cap, check_passes, make_reduction
-from tf_smddp._training.optimizers.reclassing import has_ancestor, is_distributed, make_distributed
+from tf_smddp._training.optimizers.arguments import check_bucket_cap, check_passes, make_reduction, reduces
+from tf_smddp._training.optimizers.reclassing import has_ancestor, make_distributed
 
 
 def DistributedOptimizer(
@@ -127,10 +127,10 @@ def DistributedOptimizer(
 
 def _check_not_distributed(*optimizers: Any) -> None:
     for optimizer in optimizers:
-        if is_distributed(optimizer):
+        if reduces(optimizer):
             raise ValueError(
-                f"DistributedOptimizer got {optimizer!r}, which is distributed already, so gradients would "
-                "be reduced twice. Wrap each optimizer once."
+                f"DistributedOptimizer got {optimizer!r}, which is distributed already, by it or by LocalSGD. "
+                "Wrap each optimizer once."
             )
 
 

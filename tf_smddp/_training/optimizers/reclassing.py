@@ -1,4 +1,4 @@
-"""Makes an optimizer distributed: the object stays the same, but its class becomes a subclass of its class.
+"""Makes an optimizer distributed, or one of LocalSGD: the object stays the same, but its class becomes a subclass of its class.
 
 So the object keeps its variables, `iterations`, schedules, restored checkpoints, and its place in a compiled
 model. A new optimizer from `get_config()` would lose all of that.
@@ -21,18 +21,32 @@ class Distributed:
     """Base class of the classes that are put in front of an optimizer's own."""
 
 
+class Averages:
+    """Base class of the classes that LocalSGD puts there."""
+
+    def synchronize(self) -> None:
+        """Averages the weights of all ranks, unless that is done. Collective."""
+        state_of(self).synchronize()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("An optimizer of LocalSGD cannot be copied. Copy the plain one, and wrap each copy.")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__reduce_ex__(4)
+
+
 def is_distributed(optimizer: Any) -> bool:
     """Returns whether this optimizer itself (not one that it wraps) reduces gradients."""
     return issubclass(type(optimizer), Distributed)
 
 
 def make_distributed(optimizer: Any, mixin: type, state: Any) -> None:
-    """Puts `mixin`, a Distributed, in front of the optimizer's class; `state_of(optimizer)` is `state`.
+    """Puts `mixin` in front of the optimizer's class; `state_of(optimizer)` is `state`.
 
     Args:
         optimizer: a plain one.
-        mixin: what reduces the gradients.
-        state: has `copy()`, which gives another optimizer a state that reduces in the same way.
+        mixin: what reduces the gradients, or averages the weights.
+        state: has `copy()`, which gives another optimizer a state that does so in the same way.
     """
     _set_state(optimizer, state)
     object.__setattr__(optimizer, "__class__", _make_subclass(mixin, type(optimizer), state))

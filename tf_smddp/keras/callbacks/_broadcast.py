@@ -22,10 +22,11 @@ import tensorflow as tf
 from smddp.process_sets import some_leave_ranks_out
 from tf_smddp._base.arguments import warn_about_device_hint
 from tf_smddp._collectives.broadcast import broadcast_variables
-from tf_smddp._guards.callbacks_beside import warn_within_fit
+from tf_smddp._guards.callbacks_beside import callbacks_of_fit, warn_within_fit
 from tf_smddp._guards.drift import EpochCheck
 from tf_smddp._guards.gradient_use import warn_if_never_reduced, warn_if_optimizer_never_reduces
 from tf_smddp._training.join import join
+from tf_smddp._training.local_sgd import synchronize_all
 from tf_smddp._training.model_variables import (
     build_from,
     is_built,
@@ -36,6 +37,7 @@ from tf_smddp._training.model_variables import (
     weights_of,
 )
 from tf_smddp._training.optimizers.arguments import reduces
+from tf_smddp.keras.callbacks._join import Join
 
 
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
@@ -47,6 +49,8 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     It broadcasts trainable and non-trainable weights (such as moving averages). It does not broadcast
     metrics, or the state of Keras 3's seed generators, since each rank needs its own dropout. If a model has
     other optimizers than `model.optimizer`, call `broadcast_variables` for them.
+
+    An optimizer of `LocalSGD` averages the weights at the end of each epoch, before the validation.
 
     After each epoch it compares the trained weights of all ranks, and warns if they differ: an optimizer does
     not reduce, or a rank has changed them by itself. If that takes more than one percent of the time, it
@@ -73,6 +77,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         self._batches = 2  # batches that have begun in this fit; counts up to 2
         self._num_broadcast = 0
         self._epochs = 0  # that have begun in this fit
+        self._in_epoch = False
         self._check = EpochCheck(type(self).__name__)
         # This callback reads no logs, so Keras 2 need not wait for each batch to convert them to numbers.
         self._supports_tf_logs = True
@@ -100,6 +105,7 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         if self._epochs == 0 and is_built(self.model):
             self._broadcast(variables_of(self.model))
         self._epochs += 1
+        self._in_epoch = True
 
     def on_train_end(self, logs: Any = None) -> None:
         """Keras's hook. Collective."""
@@ -113,12 +119,14 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
     # There is no on_train_batch_end, because Keras 3 would wait for the end of each batch to call it.
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Keras's hook. Collective after the first batch if that has created variables."""
+        """Keras's hook. Collective after the first batch if that has created variables; and with LocalSGD."""
         self._after_the_first_batch()
+        self._average_weights()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras's hook. Collective after the first batch if that has created variables."""
+        """Keras's hook. Collective after the first batch if that has created variables; and with LocalSGD."""
         self._after_the_first_batch()
+        self._average_weights()
 
     def _after_the_first_batch(self) -> None:
         if self._batches == 1:
@@ -131,6 +139,13 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
             for optimizer in optimizers_of(self.model):
                 if not reduces(optimizer) and value_of(optimizer.iterations) > 0:
                     warn_if_optimizer_never_reduces(caller, optimizer, trainable_of(self.model))
+
+    def _average_weights(self) -> None:
+        """Where the ranks may end an epoch at different times, Join or join() does it."""
+        if self._in_epoch and not any(isinstance(each, Join) for each in callbacks_of_fit()):
+            self._in_epoch = False
+            if not join.is_open():
+                synchronize_all([self.model])
 
     def _compare_weights(self) -> None:
         # The ranks of different process sets may train different numbers of epochs. In join(), they may end

@@ -10,6 +10,7 @@ from tf_smddp._collectives.broadcast import broadcast_variables
 from tf_smddp._guards.callbacks_beside import callbacks_of_fit
 from tf_smddp._guards.gradient_use import warn_if_never_reduced
 from tf_smddp._training.join import leave_and_return
+from tf_smddp._training.local_sgd import after_join
 from tf_smddp._training.model_variables import variables_of
 
 # Callbacks of ours that are collective at the end of an epoch, where a rank may still be in the middle of it.
@@ -69,6 +70,8 @@ class Join(tf.keras.callbacks.Callback):
             return
         self._in_epoch = False
         warn_if_never_reduced("Join", "the first epoch of fit() has ended")
-        operation = broadcast_variables(variables_of(self.model), leave_and_return())
+        last = leave_and_return()
+        variables = variables_of(self.model)
+        operation = after_join([self.model], lambda: broadcast_variables(variables, last))
         if operation is not None:  # Keras 2 in a v1 graph
             tf.compat.v1.keras.backend.get_session().run(operation)
