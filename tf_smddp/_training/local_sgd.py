@@ -34,7 +34,7 @@ from tf_smddp._graphs.call_site import check_call_site, immediately
 from tf_smddp._guards import gradient_use
 from tf_smddp._guards.callbacks_beside import warn_within_fit, watch_fits
 from tf_smddp._guards.loop_check import before_eager_reduction
-from tf_smddp._guards.start_weights import make_equal, number_of_variable
+from tf_smddp._guards.start_weights import make_equal, note_equal, number_of_variable
 from tf_smddp._training.model_variables import optimizer_variables, optimizers_of
 from tf_smddp._training.optimizers.arguments import reduces
 from tf_smddp._training.optimizers.reclassing import Averages, has_ancestor, make_distributed, state_of
@@ -198,11 +198,15 @@ class _State:
         gradient_use.note_optimizer(self._variables, _CALLER)
         gradient_use.note_averaging(self._variables, self.steps)
         warn_within_fit()
-        make_equal(self._variables, _CALLER, optimizer)
-        if is_first:
-            self.track(optimizer)
-            with tf.init_scope(), immediately(_CALLER):
-                self._check_that_ranks_agree()
+        with tf.init_scope():
+            if is_first:
+                self.track(optimizer)
+                with immediately(_CALLER):
+                    self._check_that_ranks_agree()
+            if self.steps > 0:  # each rank may have restored weights of its own
+                note_equal(self._variables)
+            else:
+                make_equal(self._variables, _CALLER, optimizer)
         before_eager_reduction()
 
     def _build(self, variables: Sequence[Any]) -> None:

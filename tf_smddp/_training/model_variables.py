@@ -61,6 +61,8 @@ def variables_in(state: Sequence[Any], caller: str) -> List[Any]:
     """
     objects: List[Any] = list(tf.nest.flatten(list(state)))
     trainable = [each for found in objects if _is_model(found) for each in trainable_of(found)]
+    # Without a model, the optimizers train the variables.
+    trainable = trainable or [each for each in objects if _is_trained(each)]
     variables: Dict[int, Any] = {}
     for each in objects:
         for variable in _variables_in(each, trainable, caller):
@@ -70,6 +72,10 @@ def variables_in(state: Sequence[Any], caller: str) -> List[Any]:
 
 def _is_model(found: Any) -> bool:
     return hasattr(found, "trainable_variables") and not hasattr(found, "apply_gradients")
+
+
+def _is_trained(found: Any) -> bool:
+    return isinstance(unwrapped(found), tf.Variable) and found.trainable
 
 
 def _variables_in(found: Any, trainable: List[Any], caller: str) -> List[Any]:
