@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 
 from peers.base import ROOT, Job
 from peers.open_mpi import LAUNCHER
+from peers.plugin import PYTHON
 
 sys.path.append(str(ROOT / "tests" / "python" / "launchers"))
 import virtual_hosts
@@ -51,6 +52,18 @@ class Layout:
         for variable in (*rank.environment, f"WORKERS={','.join(workers)}"):
             words += ["-x", variable]
         return Job(hosts.on(hosts.names[0], [*words, *rank.command]), rank.environment)
+
+    def job_of_servers(self, hosts: VirtualHosts, program: Job) -> Job:
+        """Returns the job in which the command `program` is the chief of workers on the hosts.
+
+        TensorFlow's parameter server is on the first host.
+        """
+        where = ",".join(f"{name}:{count}" for name, count in zip(hosts.names, self.counts, strict=True))
+        words = [PYTHON or sys.executable, "-m", "smddprun", "-H", where, "--ps", "1", "--no-tag-output"]
+        variables = dict(program.environment)
+        for kind in ("openmpi4", "mpich"):  # whichever launcher smddprun finds
+            variables.update(virtual_hosts.agent_variables(kind, hosts))
+        return Job(hosts.on(hosts.names[0], [*words, *program.command]), variables)
 
 
 LAYOUTS = (

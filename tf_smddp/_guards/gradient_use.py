@@ -237,7 +237,7 @@ def note_optimizer(variables: Sequence[Any], caller: str) -> None:
         warnings.warn(
             f"{caller} gets gradients that DistributedGradientTape has reduced before (first "
             f"{twice[0].name!r}). DistributedOptimizer reduces them again: an average takes twice the time, "
-            "and a sum is too large by a factor of size(). With LocalSGD no step is local. Use one of the two.",
+            "and a sum is too large by a factor of size(). With LocalSGD no step is local. Use one of both.",
             stacklevel=2,
         )
 

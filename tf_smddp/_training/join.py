@@ -89,9 +89,9 @@ class join:
         """
         join._num_open -= 1
         if kind is None:
-            self.last_rank = leave_and_return()
+            self.last_rank = last = leave_and_return()
             variables = variables_in(self._state, "join")
-            after_join(self._state, lambda: broadcast_variables(variables, root_rank=self.last_rank))
+            after_join(self._state, lambda: broadcast_variables(variables, root_rank=last))
             note_equal(variables)
 
 

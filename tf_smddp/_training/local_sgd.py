@@ -19,7 +19,7 @@ import importlib
 import operator
 import warnings
 import weakref
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -184,7 +184,7 @@ class _State:
         steps, rounds = int(self.steps), int(self.rounds)
         if steps > 0:
             warnings.warn(
-                f"{_CALLER}: the job has ended {steps} steps after the weights were averaged (every "
+                f"LocalSGD: the job has ended {steps} steps after the weights were averaged (every "
                 f"{self._every} steps, and {rounds} times in all), so each rank has weights of its own. Call "
                 "synchronize() on the optimizer before you evaluate or save them.",
                 stacklevel=2,
@@ -224,7 +224,7 @@ class _State:
                 optimizer_variables(self._outer, self._start)
         elif [id(unwrapped(each)) for each in found] != [id(unwrapped(each)) for each in self._variables]:
             raise ValueError(
-                f"{_CALLER} averages the {len(self._variables)} variables of the optimizer's first step, and "
+                f"LocalSGD averages the {len(self._variables)} variables of the optimizer's first step, and "
                 f"this step has {len(found)} other ones, or another order. Use an optimizer for each list of "
                 "variables, and a new one after a layer was frozen."
             )
@@ -268,7 +268,7 @@ class _State:
                 for rank, every, rounds, steps in of_all
             )
             raise RuntimeError(
-                f"{_CALLER}: the ranks do not count alike ({listed}). All need the same `every`, and equally "
+                f"LocalSGD: the ranks do not count alike ({listed}). All need the same `every`, and equally "
                 "many batches, or the loop in join(); and what one restores, all must restore."
             )
 

@@ -122,7 +122,7 @@ def optimizers_of(model: Any) -> List[Any]:
 
 
 def optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
-    """Returns the variables of an optimizer, or of a list of them, that trains these. Builds it if need be."""
+    """Returns the variables of an optimizer, or of a list of them, that trains these. Builds it if needed."""
     if optimizer is None or not trainable:
         return []
     if isinstance(optimizer, (list, tuple)):
@@ -158,7 +158,7 @@ def _variables_of_v1(optimizer: tf.compat.v1.train.Optimizer, trainable: List[An
 
 
 def _unlisted_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
-    """Returns what checkpoints have, and `variables` does not: Keras 2's rates and loss scale, and LocalSGD's."""
+    """Returns what checkpoints have beside `variables`: Keras 2's rates and loss scale, and LocalSGD's."""
     loss_scale = getattr(getattr(optimizer, "_loss_scale", None), "_weights", {})
     while hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
         optimizer = optimizer.inner_optimizer

@@ -20,7 +20,7 @@ from tf_smddp._guards import gradient_use, last_look, periodic_check
 from tf_smddp._training.optimizers.arguments import reduces
 from tf_smddp.keras import callbacks
 
-TWICE = "reduces gradients that DistributedGradientTape has reduced"
+TWICE = "gets gradients that DistributedGradientTape has reduced"
 NEVER = "but no gradient was reduced"
 
 

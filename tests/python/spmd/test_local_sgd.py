@@ -396,7 +396,7 @@ def test_ranks_that_count_differently(rank, size):
     apply = applier(optimizer, [x])
     for _ in range(2 if rank == 0 else 4):
         apply([tf.constant(START)])
-    with pytest.raises(RuntimeError, match=r"rank 0: 2 steps after averaging number 0, every=5; rank 1: 4 st"):
+    with pytest.raises(RuntimeError, match=r"rank 0: 2 steps after averaging number 0, every=5; rank 1: 4"):
         optimizer.synchronize()
     for _ in range(2 if rank == 0 else 0):
         apply([tf.constant(START)])
@@ -413,7 +413,7 @@ def test_what_is_refused(rank, size, family):
         with pytest.raises(error, match=rf"LocalSGD needs .*{every}"):
             sdp.LocalSGD(sgd(), every)
     for wrong in ["sgd", tf.compat.v1.train.GradientDescentOptimizer(0.1), None]:
-        with pytest.raises(TypeError, match="LocalSGD takes optimizers of tf.keras, keras or tf_keras"):
+        with pytest.raises(TypeError, match=r"LocalSGD takes optimizers of tf\.keras, keras or tf_keras"):
             sdp.LocalSGD(wrong, 2)
     with pytest.raises(TypeError, match="LocalSGD takes optimizers"):
         sdp.LocalSGD(sgd(), 2, outer="sgd")
@@ -422,7 +422,7 @@ def test_what_is_refused(rank, size, family):
     local, distributed = sdp.LocalSGD(sgd(), 2), sdp.DistributedOptimizer(sgd())
     for wrapped in (local, distributed):
         for wrap in (lambda x: sdp.LocalSGD(x, 2), lambda x: sdp.LocalSGD(sgd(), 2, x)):
-            with pytest.raises(ValueError, match="has wrapped. Wrap it once"):
+            with pytest.raises(ValueError, match="LocalSGD has wrapped"):
                 wrap(wrapped)
     with pytest.raises(ValueError, match="is distributed already, by it or by LocalSGD"):
         sdp.DistributedOptimizer(local)

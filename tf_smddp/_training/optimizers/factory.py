@@ -129,8 +129,8 @@ def _check_not_distributed(*optimizers: Any) -> None:
     for optimizer in optimizers:
         if reduces(optimizer):
             raise ValueError(
-                f"DistributedOptimizer got {optimizer!r}, which is distributed already, by it or by LocalSGD. "
-                "Wrap each optimizer once."
+                f"DistributedOptimizer got {optimizer!r}, which is distributed already, by it or by "
+                "LocalSGD. Wrap each optimizer once."
             )
 
 

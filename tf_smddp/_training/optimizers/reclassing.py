@@ -1,4 +1,4 @@
-"""Makes an optimizer distributed, or one of LocalSGD: the object stays the same, but its class becomes a subclass of its class.
+"""Makes an optimizer another one: the object stays the same, but its class becomes a subclass of its class.
 
 So the object keeps its variables, `iterations`, schedules, restored checkpoints, and its place in a compiled
 model. A new optimizer from `get_config()` would lose all of that.
