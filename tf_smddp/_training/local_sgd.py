@@ -40,6 +40,7 @@ from tf_smddp._training.optimizers.arguments import reduces
 from tf_smddp._training.optimizers.reclassing import Averages, has_ancestor, make_distributed, state_of
 
 _CALLER = "LocalSGD"
+_KINDS = ("BaseOptimizer", "_BaseOptimizer", "OptimizerV2", "BaseLossScaleOptimizer")
 _CHECKPOINT_NAME = "tf_smddp_local_sgd"
 
 
@@ -96,8 +97,8 @@ def LocalSGD(optimizer: Any, every: int, outer: Any = None) -> Any:
         raise RuntimeError("LocalSGD does not work in v1 graphs. Use DistributedOptimizer.")
     _refuse_in_strategy()
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    for each in (inner, *([] if outer is None else [outer])):
-        if not any(has_ancestor(each, name) for name in ("BaseOptimizer", "_BaseOptimizer", "OptimizerV2")):
+    for each in (optimizer, inner) if outer is None else (optimizer, inner, outer):
+        if not any(has_ancestor(each, name) for name in _KINDS):
             raise TypeError(f"LocalSGD takes optimizers of tf.keras, keras or tf_keras, but got {each!r}.")
         if reduces(each):
             raise ValueError(
@@ -124,7 +125,7 @@ class _State:
     def __init__(self, every: int, outer: Any):
         self._every, self._outer = every, outer
         self._variables: List[Any] = []  # those that are averaged
-        self._is_in_step = False
+        self._is_in_step = self._is_compared = False
         # What checkpoints have.
         self._kept = tf.Module()
         with tf.init_scope():
@@ -165,10 +166,9 @@ class _State:
 
     def synchronize(self) -> None:
         """Averages the weights, unless that is done. Collective, outside of a `tf.function`."""
-        with immediately(f"{_CALLER}.synchronize"):
-            self._check_that_ranks_agree()
-            if self.steps > 0:
-                self._average()
+        self._check_that_ranks_agree(f"{_CALLER}.synchronize")
+        if self.steps > 0:
+            self._average()
 
     def weights(self) -> List[tf.Tensor]:
         """Returns the values of the weights."""
@@ -193,16 +193,15 @@ class _State:
     def _prepare(self, optimizer: Any, variables: Sequence[Any]) -> None:
         check_call_site(_CALLER)
         _refuse_in_strategy()
-        is_first = not self._variables
         self._build(variables)
         gradient_use.note_optimizer(self._variables, _CALLER)
         gradient_use.note_averaging(self._variables, self.steps)
         warn_within_fit()
         with tf.init_scope():
-            if is_first:
+            if not self._is_compared:
                 self.track(optimizer)
-                with immediately(_CALLER):
-                    self._check_that_ranks_agree()
+                self._check_that_ranks_agree(_CALLER)
+                self._is_compared = True
             if self.steps > 0:  # each rank may have restored weights of its own
                 note_equal(self._variables)
             else:
@@ -258,10 +257,11 @@ class _State:
         self.rounds.assign_add(1)
         return True
 
-    def _check_that_ranks_agree(self) -> None:
+    def _check_that_ranks_agree(self, caller: str) -> None:
         """Collective; raises a RuntimeError on all ranks if they do not count alike."""
-        mine = [runtime.rank(), self._every, int(self.rounds), int(self.steps)]
-        of_all = allgather(np.array([mine], np.int64)).numpy()
+        with immediately(caller):
+            mine = [runtime.rank(), self._every, int(self.rounds), int(self.steps)]
+            of_all = allgather(np.array([mine], np.int64)).numpy()
         if (of_all[:, 1:] != of_all[0, 1:]).any():
             listed = "; ".join(
                 f"rank {rank}: {steps} steps after averaging number {rounds}, every={every}"

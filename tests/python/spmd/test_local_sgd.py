@@ -392,6 +392,9 @@ def test_ranks_that_count_differently(rank, size):
     family, x = FITS[0], FITS[0].variable(START)
     with pytest.raises(RuntimeError, match=rf"count alike \(rank 0: 0 steps after .* 0, every={3}; rank 1: "):
         applier(sdp.LocalSGD(family.optimizers.SGD(RATE), 3 + rank), [x])([tf.constant(START)])
+    model = made(family, sdp.LocalSGD(family.optimizers.SGD(RATE), 3 + rank))
+    with pytest.raises(RuntimeError, match="the ranks do not count alike"):
+        fit(model, rank)
     optimizer = sdp.LocalSGD(family.optimizers.SGD(RATE), 5)
     apply = applier(optimizer, [x])
     for _ in range(2 if rank == 0 else 4):
@@ -419,6 +422,10 @@ def test_what_is_refused(rank, size, family):
         sdp.LocalSGD(sgd(), 2, outer="sgd")
     with pytest.raises(TypeError, match="LocalSGD needs no LossScaleOptimizer"):
         sdp.LocalSGD(sgd(), 2, outer=family.loss_scale_optimizer(sgd()))
+    scaled = family.loss_scale_optimizer(sgd())
+    sdp.DistributedOptimizer(scaled)
+    with pytest.raises(ValueError, match="LocalSGD has wrapped"):
+        sdp.LocalSGD(scaled, 2)
     local, distributed = sdp.LocalSGD(sgd(), 2), sdp.DistributedOptimizer(sgd())
     for wrapped in (local, distributed):
         for wrap in (lambda x: sdp.LocalSGD(x, 2), lambda x: sdp.LocalSGD(sgd(), 2, x)):
