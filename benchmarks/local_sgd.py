@@ -26,9 +26,8 @@ from peers.base import ROOT, Job
 EVERY = 16
 SERVERS = "parameter servers"
 WAYS = ("synchronous", "LocalSGD", "DiLoCo")
-MODELS = ("digits", "transformer")
-EPOCHS = 20
-RATE = 0.003  # of Adam, for one rank
+EPOCHS = {"digits": 20, "transformer": 40}
+RATES = {"digits": 0.003, "transformer": 0.002}  # of Adam, for one rank
 BATCH = 32
 LINK_STEPS = {"digits": 4 * EVERY, "mlp": 2 * EVERY}
 COUNTERS = pathlib.Path("/sys/class/net/eth0/statistics")
@@ -76,14 +75,16 @@ def accuracy_of(model_name: str, way: str, seed: int) -> float:
     tf.keras.utils.set_random_seed(100 * seed + sdp.rank())
     images, labels, test_images, test_labels = digits.load_images()
     data = tf.data.Dataset.from_tensor_slices((images, labels))
-    data = sdp.shard(data).shuffle(len(labels)).map(digits.shift).batch(BATCH, drop_remainder=True)
+    data = sdp.shard(data).shuffle(len(labels))
+    data = (data.map(digits.shift) if model_name == "digits" else data).batch(BATCH, drop_remainder=True)
     model = {"digits": digits.make_model, "transformer": make_transformer}[model_name]()
     sdp.broadcast_variables(model.weights, root_rank=0)
+    rate, epochs = RATES[model_name], EPOCHS[model_name]
     steps = len(labels) // sdp.size() // BATCH
     # Adam's rate grows with the batch of a step, which is that of one rank unless all are synchronous.
-    most = RATE * sdp.size() if way == "synchronous" else RATE
+    most = rate * sdp.size() if way == "synchronous" else rate
     schedule = tf.keras.optimizers.schedules.CosineDecay(
-        RATE, EPOCHS * steps, warmup_target=most, warmup_steps=steps
+        rate, epochs * steps, warmup_target=most, warmup_steps=steps
     )
     optimizer = wrap(way, tf.keras.optimizers.Adam(schedule))
     loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -95,7 +96,7 @@ def accuracy_of(model_name: str, way: str, seed: int) -> float:
         variables = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
 
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         for batch in data:
             step(*batch)
     if way != "synchronous":
@@ -113,12 +114,16 @@ def step_on_link(model_name: str, way: str) -> Tuple[float, float]:
     train = train_on_servers(model_name) if way == SERVERS else train_in_ranks(model_name, way, make_task)
     steps = LINK_STEPS[model_name]
     train(EVERY)
-    before, begin = bytes_so_far(), time.perf_counter()
+    before = bytes_so_far()
+    begin = time.perf_counter()
     train(steps)
-    return (time.perf_counter() - begin) / steps, (bytes_so_far() - before) / steps
+    seconds = time.perf_counter() - begin
+    return seconds / steps, (bytes_so_far() - before) / steps
 
 
 def bytes_so_far() -> int:
+    """The bytes that have crossed this host's link, once all that was sent has left it."""
+    time.sleep(1)
     return sum(int((COUNTERS / f"{way}_bytes").read_text()) for way in ("tx", "rx"))
 
 
@@ -209,7 +214,7 @@ def rank_words(arguments: argparse.Namespace, model: str, way: str) -> List[str]
 
 def measure_accuracy(arguments: argparse.Namespace) -> None:
     rows = []
-    for model in MODELS:
+    for model in EPOCHS:
         for way in WAYS:
             words = [sys.executable, "-m", "smddprun", "-np", "2", "--no-tag-output"]
             found = run_job([*words, *rank_words(arguments, model, way)], {})
