@@ -27,7 +27,9 @@ EVERY = 16
 SERVERS = "parameter servers"
 WAYS = ("synchronous", "LocalSGD", "DiLoCo")
 EPOCHS = {"digits": 20, "transformer": 40}
-RATES = {"digits": 0.003, "transformer": 0.002}  # of Adam, for one rank
+# Adam's: synchronous training begins with the first, and grows to size() times as much in the first epoch.
+RATES = {"digits": 0.003, "transformer": 0.002}
+LOCAL_RATES = {"digits": 0.003, "transformer": 0.004}
 BATCH = 32
 LINK_STEPS = {"digits": 4 * EVERY, "mlp": 2 * EVERY}
 COUNTERS = pathlib.Path("/sys/class/net/eth0/statistics")
@@ -81,8 +83,9 @@ def accuracy_of(model_name: str, way: str, seed: int) -> float:
     sdp.broadcast_variables(model.weights, root_rank=0)
     rate, epochs = RATES[model_name], EPOCHS[model_name]
     steps = len(labels) // sdp.size() // BATCH
-    # Adam's rate grows with the batch of a step, which is that of one rank unless all are synchronous.
-    most = rate * sdp.size() if way == "synchronous" else rate
+    most = rate * sdp.size()
+    if way != "synchronous":
+        rate = most = LOCAL_RATES[model_name]
     schedule = tf.keras.optimizers.schedules.CosineDecay(
         rate, epochs * steps, warmup_target=most, warmup_steps=steps
     )
