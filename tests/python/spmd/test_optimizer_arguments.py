@@ -29,6 +29,7 @@ def test_signature():
         "backward_passes_per_step",
         "average_aggregated_gradients",
         "process_set",
+        "shard_state",
     ]
     assert parameters["bucket_cap_mb"].default == 25
 
