@@ -15,6 +15,7 @@ The private parts, and what would take their place:
     its _create_variable                             a variable creator that counts the variables
     its _call_for_each_replica                       TensorFlow's own, which runs a thread for each replica
     its _configure, _update_config_proto             nothing: they set up TensorFlow's own collectives
+    its _batch_reduce_to, _gather_to_implementation  batch_reduce(), gather() of CrossDeviceOps
     its _make_input_context                          a data set function that is wrapped by the user
     its _make_input_fn_iterator                      nothing: only estimators need it
     its _distribute_datasets_from_function           the public method that calls it
@@ -23,6 +24,7 @@ The private parts, and what would take their place:
     CrossDeviceOps' _all_reduce                      batch_reduce_implementation, which is public
     distribute_utils.select_replica, .regroup        experimental_local_results; DistributedValues
     distribute_lib.StrategyExtendedV1.__init__       nothing
+    values_util.mark_as_unsaveable                   FuncGraph's method of this name, not public either
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as multi_worker
-from tensorflow.python.distribute import distribute_lib, distribute_utils
+from tensorflow.python.distribute import distribute_lib, distribute_utils, values_util
 
 from smddp import ReduceOp, runtime
 from tf_smddp._collectives.allgather import allgather
@@ -61,6 +63,7 @@ class RankOps(tf.distribute.CrossDeviceOps):
         self, reduce_op: Any, per_replica_value: Any, destinations: Any, options: Any
     ) -> Any:
         """Reduces one value: a loss, or a variable that is reduced where it is read, as a metric's are."""
+        values_util.mark_as_unsaveable()
         value = per_replica_value.values[0]
         if isinstance(value, tf.IndexedSlices):
             return self.broadcast(_reduce([value], reduce_op)[0], destinations)
@@ -86,6 +89,7 @@ class RankOps(tf.distribute.CrossDeviceOps):
     def _gather_implementation(
         self, per_replica_value: Any, destinations: Any, axis: Any, options: Any
     ) -> Any:
+        values_util.mark_as_unsaveable()
         value = per_replica_value.values[0]
         if value.shape.rank == 0:
             raise ValueError("gather takes tensors with at least one dimension, but got a scalar.")
@@ -102,6 +106,7 @@ class RankOps(tf.distribute.CrossDeviceOps):
 
 
 def _reduce(values: List[Any], reduce_op: Any) -> List[Any]:
+    values_util.mark_as_unsaveable()
     return reduce_gradients(values, [], Compression.none, _OPS[reduce_op], False, IN_STRATEGY)
 
 
@@ -173,6 +178,15 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
         with tf.device(self._devices[0]), replica:
             return distribute_utils.regroup((fn(*args, **kwargs),))
 
+    def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> List[Any]:
+        pairs = [(value, _or_own_device(to, self._devices[0])) for value, to in value_destination_pairs]
+        return super()._batch_reduce_to(reduce_op, pairs, options)
+
+    def _gather_to_implementation(self, value: Any, destinations: Any, axis: Any, options: Any) -> Any:
+        return super()._gather_to_implementation(
+            value, _or_own_device(destinations, self._devices[0]), axis, options
+        )
+
     def _update_config_proto(self, config_proto: Any) -> Any:
         copy = type(config_proto)()
         copy.CopyFrom(config_proto)
@@ -193,6 +207,11 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
 
     def _make_input_fn_iterator(self, input_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return super()._make_input_fn_iterator(_sharding(input_fn), *args, **kwargs)
+
+
+def _or_own_device(destinations: Any, own_device: str) -> Any:
+    """Returns `own_device` for "", the device of a tensor that a function within the step has made."""
+    return own_device if isinstance(destinations, str) and not destinations else destinations
 
 
 def _sharding(dataset_fn: Callable[[Any], Any]) -> Callable[[Any], Any]:

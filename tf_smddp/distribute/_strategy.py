@@ -40,7 +40,10 @@ class JobClusterResolver(tf.distribute.cluster_resolver.SimpleClusterResolver):
         """Takes the arguments of TensorFlow's resolvers, and ignores them."""
         _init_once()
         super().__init__(
-            tf.train.ClusterSpec({"worker": workers()}), task_type="worker", task_id=runtime.rank()
+            tf.train.ClusterSpec({"worker": workers()}),
+            task_type="worker",
+            task_id=runtime.rank(),
+            num_accelerators={"GPU": len(tf.config.get_visible_devices("GPU"))},
         )
 
     def get_task_info(self) -> Tuple[str, int]:

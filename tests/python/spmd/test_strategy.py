@@ -15,6 +15,7 @@ import tf_smddp as sdp
 pytestmark = pytest.mark.slow
 
 EAGER_AND_GRAPH = pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+PLAIN_AND_FUNCTION = pytest.mark.parametrize("inner", [lambda f: f, tf.function], ids=["plain", "function"])
 SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
@@ -40,6 +41,8 @@ def test_it_stands_where_a_strategy_of_tensorflow_does(rank, size, strategy):
     assert isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
     assert strategy.num_replicas_in_sync == size
     assert strategy.cluster_resolver.task_id == rank
+    gpus = len(tf.config.list_logical_devices("GPU"))
+    assert strategy.cluster_resolver.num_accelerators()["GPU"] == gpus
     assert strategy.extended._in_multi_worker_mode() == (size > 1)
     assert strategy.run(lambda: in_replica().replica_id_in_sync_group) == rank
     sdp.distribute.Strategy(["GPU:0", "GPU:1"], cross_device_ops=tf.distribute.NcclAllReduce())
@@ -129,7 +132,8 @@ def test_a_scalar_cannot_be_gathered(strategy):
 
 
 @EAGER_AND_GRAPH
-def test_all_reduce_and_all_gather_in_a_replica(rank, size, strategy, mode):
+@PLAIN_AND_FUNCTION
+def test_all_reduce_and_all_gather_in_a_replica(rank, size, strategy, mode, inner):
     def step():
         context = in_replica()
         values = {"a": tf.constant(rank + 1.0), "b": [tf.fill([2], rank + 1.0)]}
@@ -142,7 +146,7 @@ def test_all_reduce_and_all_gather_in_a_replica(rank, size, strategy, mode):
             context.all_gather({"c": tf.transpose(own_rows(rank))}, axis=1),
         )
 
-    total, mean, slices, rows, columns = mode(lambda: strategy.run(step))()
+    total, mean, slices, rows, columns = mode(lambda: strategy.run(inner(step)))()
     assert total["a"].numpy() == sum_of_ranks(size)
     assert total["b"][0].numpy().tolist() == [sum_of_ranks(size)] * 2
     assert mean.numpy() == sum_of_ranks(size) / size
@@ -152,7 +156,8 @@ def test_all_reduce_and_all_gather_in_a_replica(rank, size, strategy, mode):
 
 
 @EAGER_AND_GRAPH
-def test_gradients_of_all_reduce_and_all_gather(rank, size, strategy, mode):
+@PLAIN_AND_FUNCTION
+def test_gradients_of_all_reduce_and_all_gather(rank, size, strategy, mode, inner):
     """A gradient of a sum is the sum of the ranks' gradients, and of gathered rows that of the own ones."""
 
     def step():
@@ -164,7 +169,7 @@ def test_gradients_of_all_reduce_and_all_gather(rank, size, strategy, mode):
             loss = (rank + 1.0) * summed + tf.reduce_sum(gathered * tf.range(1.0, 3.0))
         return tape.gradient(loss, [x, rows])
 
-    of_x, of_rows = mode(lambda: strategy.run(step))()
+    of_x, of_rows = mode(lambda: strategy.run(inner(step)))()
     assert of_x.numpy() == sum_of_ranks(size)
     assert of_rows.numpy().tolist() == [[size, 2.0 * size]] * (rank + 1)
 
@@ -356,6 +361,37 @@ def test_a_saved_model(tmp_path, rank, size, strategy):
     with strategy.scope():
         loaded = tf.saved_model.load(str(tmp_path))
     assert strategy.run(loaded.times, args=(tf.constant([3.0]),)).numpy().tolist() == [6.0]
+
+
+@pytest.mark.parametrize("exchanges", ["reduce", "gather", "all_reduce", "all_gather", "variable"])
+def test_a_function_that_exchanges_values_is_not_saved(tmp_path, size, strategy, exchanges):
+    """As with TensorFlow's strategies: what is saved runs in one process, which has no other ranks."""
+    with strategy.scope():
+        module = tf.Module()
+        module.mean = tf.Variable(
+            [0.0],
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.MEAN,
+        )
+
+    @tf.function
+    def function():
+        ones = tf.ones([1])
+        if exchanges == "variable":
+            return module.mean.read_value()
+        if exchanges == "reduce":
+            return strategy.reduce("SUM", ones, axis=None)
+        if exchanges == "gather":
+            return strategy.gather(ones, axis=0)
+        if exchanges == "all_reduce":
+            return strategy.run(lambda: in_replica().all_reduce("SUM", ones))
+        return strategy.run(lambda: in_replica().all_gather(ones, 0))
+
+    assert function().shape == [size if "gather" in exchanges else 1]
+    if size > 1:
+        with pytest.raises(ValueError, match="cannot be saved"):
+            tf.saved_model.save(module, str(tmp_path), signatures=function.get_concrete_function())
 
 
 @EAGER_AND_GRAPH
