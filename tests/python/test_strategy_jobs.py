@@ -3,6 +3,7 @@
 import re
 import signal
 
+import numpy as np
 import pytest
 from harness import run_job
 
@@ -124,3 +125,27 @@ def test_a_model_that_one_rank_alone_has():
     job = run_job(2, EXTRA)
     assert job.exit_code == 0, str(job)
     assert job.reports[0]["weights"] == job.reports[1]["weights"]
+
+
+V1 = """
+import numpy as np
+sdp.init()
+tf.compat.v1.disable_eager_execution()
+with sdp.distribute.Strategy().scope():
+    layer = tf.keras.layers.Dense(2, input_shape=(3,), kernel_initializer="ones")
+    model = tf.keras.Sequential([layer])
+    model.compile("sgd", "mse")
+inputs, outputs = np.arange(24.0).reshape(8, 3) / 24, np.ones((8, 2))
+report("rows", model.predict(inputs, batch_size=4).shape[0])
+model.fit(inputs, outputs, batch_size=4, epochs=2, shuffle=False, verbose=0)
+report("weights", layer.get_weights()[0].tolist())
+"""
+
+
+@pytest.mark.keras(2)
+def test_keras_in_a_v1_graph():
+    """Keras opens a session of its own."""
+    alone, job = run_job(1, V1), run_job(2, V1)
+    assert alone.exit_code == 0 and job.exit_code == 0, f"{alone} {job}"
+    for report in job.reports:
+        np.testing.assert_allclose(report["weights"], alone.reports[0]["weights"], 1e-6)

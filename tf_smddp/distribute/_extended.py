@@ -136,7 +136,8 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
         distribute_lib.StrategyExtendedV1.__init__(self, strategy)
         device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
         self._initialize_single_worker((f"/device:{device}:0",))
-        self._cluster_resolver = cluster_resolver
+        # Not _cluster_resolver: Keras 2 would open the sessions of v1 graphs at the server of the cluster.
+        self.job_resolver = cluster_resolver
         self._communication_options = tf.distribute.experimental.CommunicationOptions()
         self._cross_device_ops = self._host_cross_device_ops = RankOps()
         self._worker_device = "/device:CPU:0"

@@ -96,6 +96,11 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         tf.distribute.Strategy.__init__(self, Extended(self, JobClusterResolver()))
         self._check()
 
+    @property
+    def cluster_resolver(self) -> tf.distribute.cluster_resolver.ClusterResolver:
+        """The ranks of the job, each a worker."""
+        return self.extended.job_resolver
+
     def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
         """Reduces values over all ranks. Collective.
 
