@@ -7,9 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import smddprun
 from smddprun import command, environment, horovodrun, hosts, options
+
+if TYPE_CHECKING:
+    from smddprun.lost_hosts import Watch
 
 _USAGE = 2
 _CANNOT_START = 1
@@ -31,7 +35,11 @@ def _shown(what: str) -> str:
 
 
 def main(
-    arguments: Sequence[str] | None = None, *, whole_host: bool = False, supervised: bool = False
+    arguments: Sequence[str] | None = None,
+    *,
+    whole_host: bool = False,
+    supervised: bool = False,
+    watch: Watch | None = None,
 ) -> int:
     """Runs the launcher.
 
@@ -39,6 +47,7 @@ def main(
       arguments: the words after the program's name; default: `sys.argv[1:]`.
       whole_host: without `-np`, start as many ranks as suit this host, not one.
       supervised: this is one of the tries of `--max-restarts`.
+      watch: the supervisor's, if the job has several hosts.
 
     Returns:
       The exit code. Under an MPI launcher it does not return, since this process becomes the command.
@@ -53,17 +62,21 @@ def main(
         if chosen.max_restarts and not supervised and not is_rank:
             from smddprun import restarts
 
-            again = functools.partial(main, arguments, whole_host=whole_host, supervised=True)
-            return restarts.run(chosen.max_restarts, again)
+            if chosen.names_hosts:
+                from smddprun import lost_hosts
+
+                watch = lost_hosts.Watch(environment.with_exports(os.environ, chosen.exports))
+            again = functools.partial(main, arguments, whole_host=whole_host, supervised=True, watch=watch)
+            return restarts.run(chosen.max_restarts, again, watch)
         environ = environment.with_exports(os.environ, chosen.exports)
         if chosen.check:
             from smddprun import mpi
             from smddprun.check import checker
 
-            named = _hosts_of(chosen)
+            named = hosts.deal(_named_hosts(chosen), chosen.num_ranks)
             return checker.run(chosen, named, mpi.with_ways_to_hosts(environ, chosen) if named else environ)
         words = command.resolve(chosen.command, environ)
-        several_hosts = _hosts_of(chosen)
+        several_hosts = chosen.names_hosts
         outer = environment.outer_launcher(environ)
         if chosen.servers and not several_hosts and chosen.num_ranks is None and outer:
             raise options.UsageError(
@@ -71,13 +84,17 @@ def main(
                 "-np for the workers of a new job"
             )
         if not several_hosts and chosen.num_ranks is None and outer:
+            from smddprun import lost_hosts
+
+            lost_hosts.hold(environ)
             _replace_this_process(words, environment.with_torch_variables(environ, os.getppid()))
         options.refuse_nodes(chosen)
         notes = not chosen.quiet and not _is_another_try(supervised)
         if chosen.ignored and notes:
             print(f"smddprun: {horovodrun.note(chosen.ignored)}", file=sys.stderr)
         if several_hosts:
-            return _launch_on_hosts(several_hosts, chosen, words, environ, notes)
+            dealt = _hosts_of_this_start(chosen, environ, first=not _is_another_try(supervised))
+            return _launch_on_hosts(dealt, chosen, words, environ, notes, watch)
         if chosen.num_ranks is None and whole_host:
             chosen = chosen._replace(num_ranks=_ranks_of_this_host(environ))
         return _launch(chosen, words, environ, notes)
@@ -102,25 +119,47 @@ def _is_another_try(supervised: bool) -> bool:
     return os.environ[restarts.COUNT] != "0"
 
 
-def _hosts_of(chosen: options.Options) -> list[hosts.Host]:
-    """Returns the hosts of the job; none when all ranks are on this one."""
+def _named_hosts(chosen: options.Options) -> list[hosts.Host]:
+    """Returns the hosts that the options name, with their slots; none when all ranks are on this one."""
     if chosen.hosts is not None:
-        named = hosts.parse_list("-H", chosen.hosts)
-    elif chosen.hostfile is not None:
-        try:
-            with open(chosen.hostfile, encoding="utf-8") as file:
-                text = file.read(_MOST_OF_A_HOSTFILE + 1)
-            if len(text) > _MOST_OF_A_HOSTFILE:
-                raise options.UsageError(
-                    f"--hostfile {chosen.hostfile!r} has more than {_MOST_OF_A_HOSTFILE} characters; name a "
-                    "file with a line such as 'host1 slots=8' for each host"
-                )
-            named = hosts.parse_file(chosen.hostfile, text.splitlines())
-        except (OSError, UnicodeDecodeError) as error:
-            raise options.UsageError(f"--hostfile {chosen.hostfile!r} cannot be read: {error}") from error
-    else:
+        return hosts.parse_list("-H", chosen.hosts)
+    if chosen.discovery_script is not None:
+        from smddprun import elastic
+
+        return elastic.discover(chosen.discovery_script, chosen.slots_per_host or 1)
+    if chosen.hostfile is None:
         return []
-    return hosts.deal(named, chosen.num_ranks)
+    try:
+        with open(chosen.hostfile, encoding="utf-8") as file:
+            text = file.read(_MOST_OF_A_HOSTFILE + 1)
+        if len(text) > _MOST_OF_A_HOSTFILE:
+            raise options.UsageError(
+                f"--hostfile {chosen.hostfile!r} has more than {_MOST_OF_A_HOSTFILE} characters; name a "
+                "file with a line such as 'host1 slots=8' for each host"
+            )
+        return hosts.parse_file(chosen.hostfile, text.splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise options.UsageError(f"--hostfile {chosen.hostfile!r} cannot be read: {error}") from error
+
+
+def _hosts_of_this_start(
+    chosen: options.Options, environ: Mapping[str, str], first: bool
+) -> list[hosts.Host]:
+    """Returns the hosts with the ranks that each gets; `first`: as in `elastic.find`."""
+    if chosen.min_ranks is None and chosen.discovery_script is None:
+        return hosts.deal(_named_hosts(chosen), chosen.num_ranks)
+    from smddprun import elastic, mpi
+
+    if not chosen.max_restarts:
+        print(
+            "smddprun: note: without --max-restarts, the loss of a host ends the job for good",
+            file=sys.stderr,
+        )
+    try:
+        name_hosts = functools.partial(_named_hosts, chosen)
+        return elastic.find(name_hosts, chosen, mpi.with_ways_to_hosts(environ, chosen), first)
+    except mpi.LauncherError as error:
+        raise command.CommandError(str(error), _CANNOT_START) from error
 
 
 def _launch_on_hosts(
@@ -129,10 +168,11 @@ def _launch_on_hosts(
     words: list[str],
     environ: Mapping[str, str],
     notes: bool,
+    watch: Watch | None,
 ) -> int:
     """Becomes MPI's launcher; if the only host is this one, runs the job without.
 
-    `notes`: as in `_launch`.
+    `notes`: as in `_launch`; `watch`: as in `main`.
     """
     from smddprun import cores, gpus, mpi, rendezvous
     from smddprun.check import programs
@@ -161,6 +201,8 @@ def _launch_on_hosts(
     job_environ = environment.with_torch_store(job_environ, first, port.getsockname()[1])
     job_environ = gpus.with_settings(environment.with_exports(job_environ, chosen.exports), dealt[0].slots)
     job_environ = mpi.with_ways_to_hosts(job_environ, chosen)
+    if watch is not None and not chosen.servers:
+        job_environ.update(watch.environ(dealt))
     try:
         program, family = mpi.find_launcher(job_environ)
     except mpi.LauncherError as error:

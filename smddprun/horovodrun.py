@@ -14,6 +14,9 @@ SAME = {
     "-hostfile": "--hostfile",
     "-cb": "--check",
     "--check-build": "--check",
+    "--min-num-proc": "--min-np",
+    "--max-num-proc": "--max-np",
+    "--reset-limit": "--max-restarts",
 }
 
 # Options with a number of seconds that is a variable of tf_smddp's.
@@ -49,22 +52,11 @@ IGNORED = (
     *("--log-with-timestamp", "--log-without-timestamp", "--log-hide-timestamp", "--no-log-hide-timestamp"),
 )
 
-_KEEPS_ITS_RANKS = (
-    "a job keeps its ranks; give their number with -np, and --max-restarts N to start a failed job again"
-)
 _BY_MPIRUN = "start the job with MPI's own launcher and its options, as in 'mpirun -np 4 ... python train.py'"
 _TIMES = "pipe the output through a program that writes the time, as in 'smddprun ... 2>&1 | ts'"
 # Options that it would be wrong to ignore, with the remedy.
 REFUSED = {
-    "--min-np": _KEEPS_ITS_RANKS,
-    "--min-num-proc": _KEEPS_ITS_RANKS,
-    "--max-np": _KEEPS_ITS_RANKS,
-    "--max-num-proc": _KEEPS_ITS_RANKS,
-    "--slots-per-host": _KEEPS_ITS_RANKS,
-    "--elastic-timeout": _KEEPS_ITS_RANKS,
-    "--reset-limit": _KEEPS_ITS_RANKS,
-    "--blacklist-cooldown-range": _KEEPS_ITS_RANKS,
-    "--host-discovery-script": _KEEPS_ITS_RANKS,
+    "--blacklist-cooldown-range": "leave it out; each start takes all hosts that answer",
     "--mpi-args": _BY_MPIRUN,
     "--binding-args": _BY_MPIRUN,
     "--jsrun": "leave it out; smddprun starts the ranks itself, and on several hosts through mpirun",

@@ -28,6 +28,10 @@ without GPUs, a rank for each two cores.
   -np N, --num-proc N         number of ranks (default: 1)
   -H HOST:N,..., --hosts ...  start N ranks on each of these hosts, through the MPI that is installed there
   --hostfile FILE             likewise; a line for each host: 'host1 slots=8'
+  --host-discovery-script FILE
+                              likewise; a program that prints a line for each host: 'host1:8'
+  --min-np N                  start with the hosts that answer, if they have room for N ranks
+  --elastic-timeout SECONDS   wait so long for these hosts at each start (default: 600)
   -p PORT, --ssh-port PORT    the port of the hosts' ssh servers
   -i FILE, --ssh-identity-file FILE
                               the private key for ssh
@@ -107,6 +111,10 @@ class Options(NamedTuple):
     grace: float | None = None
     timeout: float | None = None
     max_restarts: int | None = None
+    min_ranks: int | None = None  # None: all hosts must answer
+    discovery_script: str | None = None
+    slots_per_host: int | None = None  # of those that the script names without a number
+    elastic_timeout: float | None = None
     servers: int | None = None  # parameter servers
     between_graph: bool = False
     timeline: str | None = None
@@ -116,6 +124,11 @@ class Options(NamedTuple):
     check: bool = False  # there is no command then
     ignored: tuple[str, ...] = ()  # horovodrun's options that have no effect
     show: str | None = None  # "help", "version" or "completion", which is to be printed instead
+
+    @property
+    def names_hosts(self) -> bool:
+        """Whether the job has hosts that are named, which may be this one alone."""
+        return (self.hosts, self.hostfile, self.discovery_script) != (None, None, None)
 
 
 def _count(option: str, text: str) -> int:
@@ -205,6 +218,9 @@ _VALUES: dict[str, tuple[str, Callable]] = {
     "-H": ("hosts", _hosts),
     "--hosts": ("hosts", _hosts),
     "--hostfile": ("hostfile", _path),
+    "--host-discovery-script": ("discovery_script", _path),
+    "--min-np": ("min_ranks", _count),
+    "--elastic-timeout": ("elastic_timeout", _seconds),
     "-p": ("ssh_port", _port),
     "--ssh-port": ("ssh_port", _port),
     "-i": ("ssh_identity_file", _key),
@@ -244,6 +260,8 @@ _LISTS = ("exports", "interfaces", "settings", "ignored")
 
 def _add_horovodruns() -> None:
     _VALUES["--network-interface"] = _VALUES["--network-interfaces"]
+    _VALUES["--max-np"] = ("max_ranks", _count)
+    _VALUES["--slots-per-host"] = ("slots_per_host", _count)
     _VALUES["--log-level"] = ("settings", _log_level)
     _VALUES.update((name, ("settings", _seconds_of)) for name in horovodrun.SECONDS)
     _VALUES.update((name, ("ignored", lambda option, _: option)) for name in horovodrun.IGNORED_WITH_VALUE)
@@ -318,6 +336,26 @@ def refuse_nodes(chosen: Options) -> None:
             f"'-np {chosen.nodes}' for {chosen.nodes} ranks on this host, or name the hosts and the ranks of "
             "each, as in '-H host1:8,host2:8'"
         )
+
+
+def _check_hosts(fields: dict[str, Any], given: dict[str, str]) -> None:
+    """Refuses options about hosts that contradict each other."""
+    naming = [given[field] for field in ("hosts", "hostfile", "discovery_script") if field in given]
+    if len(naming) > 1:
+        raise UsageError(f"{' and '.join(naming)} each name the hosts; leave out all but one of them")
+    if "slots_per_host" in given and "discovery_script" not in given:
+        raise UsageError(
+            f"{given['slots_per_host']} is for the hosts of --host-discovery-script; with -H, write 'host1:8'"
+        )
+    least, most = fields.get("min_ranks"), fields.get("num_ranks")
+    if least is not None:
+        option = f"{given['min_ranks']} {least}"
+        if not naming:
+            raise UsageError(f"{option} is for jobs of several hosts; name them, as in '-H host1:8,host2:8'")
+        if "servers" in given:
+            raise UsageError(f"{option}: a job with --ps needs all of its hosts; leave it out")
+        if most is not None and least > most:
+            raise UsageError(f"{option}: there are {most} ranks at most; give {most} or less")
 
 
 _BESIDE_CHECK = ("check", "hosts", "hostfile", "ssh_port", "ssh_identity_file", "timeout", "verbose")
@@ -396,8 +434,9 @@ def parse(arguments: list[str]) -> Options:
                 fields[field], given[field] = convert(name, value), name
         else:
             raise _unknown(word)
-    if "hosts" in fields and "hostfile" in fields:
-        raise UsageError("-H and --hostfile both name the hosts; leave out one of them")
+    if "max_ranks" in fields:
+        fields["num_ranks"] = fields.pop("max_ranks")
+    _check_hosts(fields, given)
     if "between_graph" in fields and "servers" not in fields:
         raise UsageError("--between-graph says who runs the command beside parameter servers; add '--ps 1'")
     for field in ("timeline", "summary", "strategy"):

@@ -15,9 +15,6 @@ from smddprun.check.findings import Finding, Report
 from smddprun.options import Options, UsageError
 
 DEFAULT_LIMIT = 180.0
-# MPI's launcher has this time to end the ranks, beyond the limit.
-_LAUNCHER_SECONDS = 10.0
-_AT_ONCE = 8
 _SEE = "run 'python -c \"{}\"' to see why, and mend that first"
 _LOOK = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
 
@@ -106,29 +103,15 @@ def _report_here(environ: Mapping[str, str], limit: float) -> Report:
 def _reports_of(
     launcher: tuple[str, str], named: Sequence[hosts.Host], environ: Mapping[str, str], limit: float
 ) -> list[Report]:
-    """Returns the reports of all hosts. Each is a job of its own, so that one that fails is known by name."""
-    chosen = Options(tag_output=False, timeout=limit)
-    final = mpi.launch_environment(launcher[1], chosen, environ)
+    """Returns the reports of all hosts."""
+    words = programs.words_of(host_report.__name__)
     reports = []
-    for begin in range(0, len(named), _AT_ONCE):
-        some = named[begin : begin + _AT_ONCE]
-        running: list[programs.Program] = []
-        try:
-            for host in some:
-                where, own = [hosts.Host(host.name, 1)], programs.words_of(host_report.__name__)
-                words = mpi.launch_words(*launcher, where, chosen, environ, own)
-                running.append(programs.Program(words, final, limit + _LAUNCHER_SECONDS))
-            ended = [program.finish() for program in running]
-        except BaseException:
-            for program in running:
-                program.end()
-            raise
-        for host, each in zip(some, ended):
-            remedy = (
-                f"see that 'ssh {host.name} true' needs no password, and that {host.name} has Python and "
-                "smddprun under the same paths"
-            )
-            reports.append(_report_from(host.name, each, limit, remedy))
+    for host, each in zip(named, programs.run_on_each(launcher, named, environ, words, limit)):
+        remedy = (
+            f"see that 'ssh {host.name} true' needs no password, and that {host.name} has Python and "
+            "smddprun under the same paths"
+        )
+        reports.append(_report_from(host.name, each, limit, remedy))
     return reports
 
 

@@ -12,7 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import IO, NamedTuple
 
 import smddprun
+from smddprun import mpi
 from smddprun.check import findings
+from smddprun.hosts import Host
+from smddprun.options import Options
 
 _FOLDER = str(pathlib.Path(smddprun.__file__).resolve().parent.parent)
 # The working folder may be the source tree of tf_smddp, which has no compiled library; so it is left out.
@@ -22,6 +25,9 @@ _START = (
 )
 # How long a program that is told to end may take.
 _ENDING_SECONDS = 10.0
+# MPI's launcher has this time to end the ranks, beyond the limit.
+_LAUNCHER_SECONDS = 10.0
+_HOSTS_AT_ONCE = 8
 # The last line of a traceback, which launchers may have tagged.
 _ERROR = re.compile(r"(?<![\w.])[\w.]*(?:Error|Exception): .*")
 # TensorFlow's builds for GPUs write such lines as errors at each start, up to 2.17.
@@ -136,6 +142,39 @@ def run(words: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended
     except BaseException:
         program.end()
         raise
+
+
+def run_on_each(
+    launcher: tuple[str, str],
+    named: Sequence[Host],
+    environ: Mapping[str, str],
+    words: Sequence[str],
+    limit: float,
+) -> list[Ended]:
+    """Runs a program on each host, as a job of its own, so that one that fails is known by name.
+
+    Args:
+      launcher: what `mpi.find_launcher` returns.
+      named: the hosts.
+      environ: with the ways to the hosts.
+      words: the program and its arguments.
+      limit: for each, in seconds.
+    """
+    chosen = Options(tag_output=False, timeout=limit)
+    final = mpi.launch_environment(launcher[1], chosen, environ)
+    ended: list[Ended] = []
+    for begin in range(0, len(named), _HOSTS_AT_ONCE):
+        running: list[Program] = []
+        try:
+            for host in named[begin : begin + _HOSTS_AT_ONCE]:
+                launch = mpi.launch_words(*launcher, [Host(host.name, 1)], chosen, environ, words)
+                running.append(Program(launch, final, limit + _LAUNCHER_SECONDS))
+            ended += [program.finish() for program in running]
+        except BaseException:
+            for program in running:
+                program.end()
+            raise
+    return ended
 
 
 def _text(file: IO[bytes]) -> str:

@@ -56,6 +56,15 @@ HOROVODRUNS = {
             {"interfaces": ("eth1", "eth0"), "exports": (("NCCL_SOCKET_IFNAME", "eth1,eth0"),)},
         ),
         (["-v"], {"verbose": True}),
+        (["--reset-limit", "3"], {"max_restarts": 3}),
+        (
+            ["-np", "4", "--min-num-proc", "2", "--max-num-proc", "8", "--host-discovery-script", "hosts.sh"],
+            {"num_ranks": 8, "min_ranks": 2, "discovery_script": "hosts.sh"},
+        ),
+        (
+            ["--host-discovery-script=hosts.sh", "--slots-per-host", "2", "--elastic-timeout", "60"],
+            {"discovery_script": "hosts.sh", "slots_per_host": 2, "elastic_timeout": 60.0},
+        ),
     ],
 )
 def test_an_option_with_an_equal_here(words, fields):
@@ -138,8 +147,6 @@ def test_one_line_names_what_has_no_effect(launcher):
 
 
 def test_a_refused_option_is_a_mistake_on_the_command_line(launcher):
-    result = launcher.run("-np", 2, "--min-np", 1, "bash", "-c", ":")
+    result = launcher.run("-np", 2, "--jsrun", "bash", "-c", ":")
     assert (result.code, result.lines) == (2, [])
-    assert result.messages.startswith("smddprun: --min-np of horovodrun: a job keeps its ranks"), (
-        result.messages
-    )
+    assert result.messages.startswith("smddprun: --jsrun of horovodrun: leave it out"), result.messages
