@@ -21,7 +21,9 @@ import operator
 import os
 import pathlib
 import re
+import socket
 import tempfile
+import warnings
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import tensorflow as tf
@@ -62,6 +64,7 @@ def know_file_system(path: str) -> None:
         )
 
 
+_RESTARTS = "SMDDP_RESTART_COUNT"  # smddprun's: how often it has started the job again
 _NAME = "ckpt"
 _OF_RANKS = "ranks"
 _PROBE = "tf_smddp-probe"
@@ -83,7 +86,8 @@ class Checkpoint:
             if (step + 1) % 100 == 0:
                 checkpoint.save(step + 1)
 
-    With `smddprun --max-restarts`, a job that fails goes on at its last checkpoint.
+    With `smddprun --max-restarts`, a job that fails goes on at its last checkpoint. Where the number of ranks
+    may change, as with `--min-np`, save nothing `per_rank`: `shard` takes the position in the data instead.
     """
 
     def __init__(
@@ -167,19 +171,40 @@ class Checkpoint:
 
         Raises:
             RuntimeError: while a function is traced, or when a rank could not read (raised on all ranks; the
-                text names the rank and the reason).
+                text names the rank and the reason), or when what is `per_rank` is of another number of ranks.
         """
         check_can_act("Checkpoint.restore")
         latest = self._latest()
         if latest is None:
+            if runtime.rank() == 0 and os.environ.get(_RESTARTS, "0") != "0":
+                warnings.warn(
+                    f"The job was started again, and Checkpoint.restore() finds no checkpoint in "
+                    f"{self._directory!r} on host {socket.gethostname()}, so the training begins anew. If "
+                    "rank 0 was on another host before, the folder must be in a file system that both have.",
+                    stacklevel=2,
+                )
             return None
         path = os.path.join(self._folder_here(latest), latest)
         step = _step_of(latest)
         self._on_all("read the checkpoint", lambda: self._shared.restore(path))
         if self._own is not None:
             own = self._own
-            self._on_all("read its part", lambda: own.read(self._part(step)))
+            self._on_all("read its part", lambda: self._read_part(own, step))
         return step
+
+    def _read_part(self, own: tf.train.Checkpoint, step: int) -> None:
+        try:
+            own.read(self._part(step))
+        except tf.errors.NotFoundError as error:
+            names = _names(self._path(_OF_RANKS, f"{step}"))
+            sizes = {found[1] for found in (re.search(r"-of-(\d+)\.index$", name) for name in names) if found}
+            if not sizes:
+                raise
+            raise RuntimeError(
+                f"what is per_rank was saved by {' or '.join(sorted(sizes))} ranks, and there are "
+                f"{runtime.size()} now. Save nothing per_rank where the number of ranks may change; "
+                "shard(skip=…) takes the position in the data"
+            ) from error
 
     def _latest(self) -> Optional[str]:
         """Collective: the name of the latest checkpoint; None if there is none."""

@@ -24,6 +24,24 @@ def test_nothing_was_saved(folder):
     assert sdp.Checkpoint(folder, weight=tf.Variable(1.0)).restore() is None
 
 
+def test_a_job_that_starts_again_and_finds_nothing_says_so(rank, folder, monkeypatch, recwarn):
+    monkeypatch.setenv("SMDDP_RESTART_COUNT", "1")
+    assert sdp.Checkpoint(folder, weight=tf.Variable(1.0)).restore() is None
+    texts = [str(each.message) for each in recwarn if "finds no checkpoint in" in str(each.message)]
+    assert len(texts) == (1 if rank == 0 else 0)
+
+
+def test_parts_of_another_number_of_ranks(rank, size, folder):
+    sdp.Checkpoint(folder, per_rank={"own": tf.Variable(rank)}, **shared(1.0)).save(3)
+    if rank == 0:
+        for path in (folder / "ranks" / "3").iterdir():
+            path.rename(path.with_name(path.name.replace(f"-of-{size}.", f"-of-{size + 1}.", 1)))
+    sdp.barrier()
+    text = rf"rank 0 could not read its part: .*was saved by {size + 1} ranks, and there are {size} now"
+    with pytest.raises(RuntimeError, match=text):
+        sdp.Checkpoint(folder, per_rank={"own": tf.Variable(0)}, **shared(0.0)).restore()
+
+
 def test_what_is_shared_and_what_each_rank_has(rank, folder):
     own = {"numbers": tf.data.Dataset.range(rank, 100).as_numpy_iterator()._iterator}
     before = sdp.Checkpoint(folder, per_rank=own, **shared(3.0))

@@ -130,3 +130,34 @@ def test_in_a_v1_graph(rank, size, known):
         assert [session.run(number) for _ in range(5)] == list(range(rank, 5 * size, size))
         with pytest.raises(tf.errors.OutOfRangeError):
             session.run(number)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("equal", [True, False])
+def test_an_epoch_goes_on_with_another_number_of_ranks(rank, size, known, equal):
+    """The first steps were those of `before` ranks. All that follows is in the parts once."""
+    for before, steps in ((1, 1), (size + 1, 2), (2 * size, 3)):
+        skip, count = before * steps * 4, before * steps * 4 + 3 * size + 1
+        numbers = records(count, known).map(lambda x: x["number"])
+        own = [int(number) for number in sdp.shard(numbers, equal=equal, skip=skip)]
+        end = count - 1 if equal else count
+        assert own == list(range(skip + rank, end, size))
+        assert sdp.shard(np.arange(count), equal=equal, skip=skip).tolist() == own
+        batches = [batch.numpy().tolist() for batch in sdp.shard(numbers, 2, equal=equal, skip=skip)]
+        assert batches == [own[start : start + 2] for start in range(0, 2 if equal else len(own), 2)]
+
+
+def test_too_little_is_left(size):
+    data, arrays = tf.data.Dataset.range(8 * size), np.arange(8 * size)
+    assert list(sdp.shard(data, 4, skip=5 * size)) == []
+    assert list(sdp.shard(data, skip=8 * size)) == []
+    assert sdp.shard(arrays, skip=8 * size).tolist() == []
+    for each in (data, arrays):
+        with pytest.raises(
+            ValueError, match=rf"cannot skip {8 * size + 1} records, since there are {8 * size}"
+        ):
+            sdp.shard(each, skip=8 * size + 1)
+        with pytest.raises(ValueError, match="needs skip >= 0, but got -1"):
+            sdp.shard(each, skip=-1)
+        with pytest.raises(TypeError):
+            sdp.shard(each, skip=1.5)
