@@ -41,6 +41,7 @@ KNOWN = frozenset(
         "UNEQUAL_WEIGHTS",
         "CHECK_EVERY",
         "RESTART_COUNT",
+        "STATE_DIR",
         "TIMELINE",
         "SUMMARY",
         "METRICS_PORT",

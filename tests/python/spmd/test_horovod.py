@@ -288,15 +288,9 @@ def test_variables_of_horovod():
     assert (given["SMDDP_STALL_WARNING"], given["SMDDP_LOG_LEVEL"]) == ("0", "info")
 
 
-def test_adasum_and_elastic_run_are_refused():
+def test_adasum_is_refused():
     with pytest.raises(NotImplementedError, match=r"hvd.Adasum .* tf_smddp.keras.callbacks.Learning"):
         hvd.allreduce(tf.ones([2]), op=hvd.Adasum)
-    with pytest.raises(NotImplementedError, match=r"elastic.run\('train'\).*--max-restarts"):
-
-        @hvd.elastic.run
-        def train(state):
-            raise AssertionError
-
     with pytest.raises(ValueError, match="BestModelCheckpoint needs filepath="):
         hvd_keras.callbacks.BestModelCheckpoint()
 

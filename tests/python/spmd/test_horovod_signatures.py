@@ -184,12 +184,13 @@ CALLBACKS = {
     },
 }
 STATES = {
+    "ObjectState": {"bcast_object": GIVEN, "get_rank": GIVEN, "kwargs": GIVEN},
     "TensorFlowKerasState": {"model": GIVEN, "optimizer": None, "backend": None, "kwargs": GIVEN},
     "TensorFlowState": {"variables": None, "session": None, "kwargs": GIVEN},
     "run": {"func": GIVEN},
 }
 KERAS_STATES = {
-    **{name: arguments for name, arguments in STATES.items() if name != "TensorFlowState"},
+    **{name: arguments for name, arguments in STATES.items() if name in ("TensorFlowKerasState", "run")},
     "KerasState": {"model": GIVEN, "optimizer": None, "kwargs": GIVEN},
     "CommitStateCallback": {"state": GIVEN, "batches_per_commit": 1},
     "UpdateBatchStateCallback": {"state": GIVEN},
