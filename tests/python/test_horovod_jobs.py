@@ -52,3 +52,53 @@ hvd.barrier()
     )
     assert job.exit_code == 0, str(job)
     assert job.reports == [{"number": 1}, {"number": 1, "sum": 3.0}], str(job)
+
+
+# In the order of Horovod's example for Keras. In the third epoch of the first start, rank 1 is killed.
+ELASTIC = """
+import signal
+import numpy as np
+import tf_smddp.horovod.tensorflow.keras as hvd
+hvd.init()
+tf.keras.utils.set_random_seed(1)
+x = np.random.default_rng(hvd.rank()).normal(size=(32, 4)).astype(np.float32)
+model = tf.keras.Sequential([tf.keras.layers.InputLayer((4,)), tf.keras.layers.Dense(1)])
+model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.Adam(0.01)), "mse")
+state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+state.register_reset_callbacks([lambda: report("reset", [hvd.size(), state.epoch, state.batch])])
+
+class Kill(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if sys.argv[1] == "kill" and os.environ["SMDDP_RESTART_COUNT"] == "0":
+            if hvd.rank() == 1 and state.epoch == 2 and batch == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+callbacks = [
+    hvd.elastic.UpdateBatchStateCallback(state),
+    hvd.elastic.UpdateEpochStateCallback(state),
+    hvd.elastic.CommitStateCallback(state, batches_per_commit=100),
+    Kill(),
+]
+
+@hvd.elastic.run
+def train(state):
+    epochs = 4 - state.epoch
+    model.fit(x, x[:, :1], 8, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks)
+
+train(state)
+report("end", [state.epoch, [each.tolist() for each in model.get_weights()]])
+"""
+
+
+def test_elastic_training_goes_on_at_its_last_commit(tmp_path):
+    ends = []
+    for how in ("kill", "go on"):
+        (tmp_path / how).mkdir()
+        options = ["--max-restarts", "1", "-x", f"SMDDP_STATE_DIR={tmp_path / how}"]
+        job = run_job(2, ELASTIC, how, options=options)
+        assert job.exit_code == 0, str(job)
+        assert [each.get("reset") for each in job.reports] == [[2, 2, 0] if how == "kill" else None] * 2, str(
+            job
+        )
+        ends += [each["end"] for each in job.reports]
+    assert ends[0][0] == 4 and ends == [ends[0]] * 4
