@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Callable
 
 from smddprun import hosts, mpi, summary
 from smddprun.check import programs
-from smddprun.command import NOT_EXECUTABLE, CommandError
+from smddprun.command import CommandError
 from smddprun.hosts import Host
 from smddprun.options import Options, UsageError
 
@@ -31,30 +30,13 @@ def discover(script: str, slots: int) -> list[Host]:
     """Returns the hosts that a script prints, a line for each: "host:8", or "host", which has `slots`.
 
     Raises:
-      CommandError: the script cannot be executed.
-      DiscoveryError: it fails, takes too long, or prints something else.
+      DiscoveryError: it cannot be executed, fails, takes too long, or prints something else.
     """
-    try:
-        ended = subprocess.run(
-            [os.path.abspath(script)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=_SCRIPT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DiscoveryError(f"{_OPTION} {script!r} had not ended after {_SCRIPT_SECONDS:g} s") from error
-    except OSError as error:
-        raise CommandError(
-            f"{_OPTION} {script!r} can't be executed: {error.strerror}; make it executable, and begin it "
-            "with '#!' and its interpreter",
-            NOT_EXECUTABLE,
-        ) from error
-    if ended.returncode != 0:
-        raise DiscoveryError(f"{_OPTION} {script!r} has failed, exit code {ended.returncode}")
-    lines = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
+    ended = programs.run([os.path.abspath(script)], os.environ, _SCRIPT_SECONDS)
+    if ended.code != 0:
+        why = "; ".join([ended.why(_SCRIPT_SECONDS), *ended.errors.strip().splitlines()[-1:]])
+        raise DiscoveryError(f"{_OPTION} {script!r} has failed: {why}")
+    lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
     named = [line if ":" in line else f"{line}:{slots}" for line in lines]
     try:
         return hosts.parse_list(_OPTION, ",".join(named)) if named else []
@@ -88,7 +70,7 @@ def find(
       first: whether this is the first start of the job, at which a script that fails is a mistake.
 
     Raises:
-      CommandError: there were not enough hosts in time, or the script cannot be executed.
+      CommandError: there were not enough hosts in time.
       UsageError: the script has failed at the first start.
       mpi.LauncherError: there is no launcher.
     """

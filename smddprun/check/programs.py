@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, NamedTuple
 
 import smddprun
-from smddprun import mpi
+from smddprun import mpi, signals
 from smddprun.check import findings
 from smddprun.hosts import Host
 from smddprun.options import Options
@@ -38,6 +40,9 @@ _FIRST_LINES, _LAST_LINES = 6, 8
 def words_of(module: str) -> list[str]:
     """Returns the words that run `main` of a module of smddprun, as 'smddprun.…', in a Python like this."""
     return [sys.executable, "-c", _START.format(folder=_FOLDER, module=module)]
+
+
+_end_with_parent = functools.partial(signals.end_with_parent, signal.SIGTERM)
 
 
 class Ended(NamedTuple):
@@ -90,7 +95,12 @@ class Program:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
-                words, env=dict(environ), stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._errors
+                words,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._errors,
+                preexec_fn=_end_with_parent,
             )
         except OSError:
             self._close()

@@ -6,6 +6,7 @@ rank here.
 
 import contextlib
 import os
+import signal
 import socket
 import stat
 
@@ -79,18 +80,18 @@ def test_the_hosts_that_a_script_prints(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, error, message",
+    "text, message",
     [
-        ("#!/bin/sh\nexit 3\n", elastic.DiscoveryError, "has failed, exit code 3"),
-        ("#!/bin/sh\necho 'a:x'\n", elastic.DiscoveryError, "--host-discovery-script 'a:x': after the colon"),
-        ("#!/bin/sh\necho '-oProxyCommand=x'\n", elastic.DiscoveryError, "is no name of a host"),
-        ("#!/bin/sh\nsleep 20\n", elastic.DiscoveryError, "had not ended after 0.5 s"),
-        ("#!/no/such/shell\n", elastic.CommandError, "can't be executed: No such file"),
+        ("#!/bin/sh\necho one >&2\necho 'no cloud' >&2\nexit 3\n", "has failed: exit code 3; no cloud$"),
+        ("#!/bin/sh\necho 'a:x'\n", "--host-discovery-script 'a:x': after the colon"),
+        ("#!/bin/sh\necho '-oProxyCommand=x'\n", "is no name of a host"),
+        ("#!/bin/sh\nexec sleep 20\n", "has failed: it had not ended after 0.5 s"),
+        ("#!/no/such/shell\n", "has failed: exit code 127; .*hosts.sh: No such file"),
     ],
 )
-def test_a_script_that_fails(tmp_path, monkeypatch, text, error, message):
+def test_a_script_that_fails(tmp_path, monkeypatch, text, message):
     monkeypatch.setattr(elastic, "_SCRIPT_SECONDS", 0.5)
-    with pytest.raises(error, match=message):
+    with pytest.raises(elastic.DiscoveryError, match=message):
         elastic.discover(script(tmp_path, text), 1)
 
 
@@ -139,7 +140,21 @@ def test_too_few_hosts_end_the_job(elastic_launcher):
 def test_a_script_that_fails_at_the_first_start_is_a_mistake(launcher, elastic_launcher):
     launcher.script("hosts", "#!/bin/sh\nexit 1\n", 0o755)
     result = elastic_launcher("--host-discovery-script", "hosts", "--max-restarts", 3, "true")
-    assert result.code == 2 and "'hosts' has failed, exit code 1" in result.messages, result.messages
+    assert result.code == 2 and "'hosts' has failed: exit code 1" in result.messages, result.messages
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_an_answer(launcher, number):
+    """And the program that MPI's launcher was to run on the host, or the harness would find it."""
+    text = '[ "$1" = --version ] && exec echo "Open MPI"; echo > asked; exec sleep 60'
+    launcher.script("mpirun", f"#!/bin/sh\n{text}\n", 0o755)
+    path = os.pathsep.join([str(launcher.work), os.environ["PATH"]])
+    words = ["--min-np", 1, "--max-restarts", 3, "-H", "b:2", "true"]
+    running = launcher.start(*words, env={"PATH": path})
+    launcher.wait_for_files("asked")
+    running.signal(number)
+    result = running.finish()
+    assert result.code == 128 + number and "again" not in result.messages, result.messages
 
 
 def test_this_host_always_answers(launcher):
