@@ -71,7 +71,7 @@ def find(
 
     Raises:
       CommandError: there were not enough hosts in time.
-      UsageError: the script has failed at the first start.
+      UsageError: the script has failed at the first start, or -H names too few slots.
       mpi.LauncherError: there is no launcher.
     """
     most = chosen.num_ranks
@@ -84,6 +84,7 @@ def find(
         found: list[Host] = []
         try:
             named = name_hosts()
+            _refuse_too_few(named, least, chosen)
             found = answering(named, environ)
             silent = [host.name for host in named if host not in found]
             problem = f"no answer from {', '.join(silent)}" if silent else "all hosts that are named answer"
@@ -93,19 +94,29 @@ def find(
             silent, problem = [], str(error)
         slots = sum(host.slots for host in found)
         have = f"{problem}; there is room for {slots} ranks"
+        look = f"; see 'smddprun --check -H {','.join(silent)}'" if silent else ""
         if slots >= least:
             if silent:
-                _say(f"{have}: the job starts without the others")
+                _say(f"{have}: the job starts without the others{look}")
             return hosts.deal(found, min(slots, most or slots))
         if time.monotonic() >= ends_at:
             remedy = "mend the hosts, name more, or give a smaller --min-np or a longer --elastic-timeout"
             raise CommandError(
-                f"{have} after {limit:g} s, and {least} are needed: {remedy}", summary.TIMEOUT_CODE
+                f"{have} after {limit:g} s, and {least} are needed: {remedy}{look}", summary.TIMEOUT_CODE
             )
         if have != told:
             told = have
-            _say(f"{have}, and {least} are needed: waiting for more, for up to {limit:g} s")
+            _say(f"{have}, and {least} are needed: waiting for more, for up to {limit:g} s{look}")
         time.sleep(_PAUSE_SECONDS)
+
+
+def _refuse_too_few(named: Sequence[Host], least: int, chosen: Options) -> None:
+    """Refuses hosts of which there will never be enough; a hostfile or a script may name more later."""
+    slots = sum(host.slots for host in named)
+    if chosen.hosts is not None and slots < least:
+        raise UsageError(
+            f"--min-np {least}: the hosts have {slots} slots; name more hosts, or give a smaller number"
+        )
 
 
 def _say(text: str) -> None:

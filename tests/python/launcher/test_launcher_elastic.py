@@ -135,6 +135,12 @@ def test_too_few_hosts_end_the_job(elastic_launcher):
         "smddprun: no answer from b, c; there is room for 0 ranks after 1 s, and 3 are needed: mend the hosts"
         in result.messages
     ), result.messages
+    assert "; see 'smddprun --check -H b,c'" in result.messages, result.messages
+
+
+def test_hosts_that_can_never_be_enough_are_a_mistake(elastic_launcher):
+    result = elastic_launcher("--min-np", 3, "--max-restarts", 3, "-H", "b:1,c:1", "true")
+    assert result.code == 2 and "--min-np 3: the hosts have 2 slots" in result.messages, result.messages
 
 
 def test_a_script_that_fails_at_the_first_start_is_a_mistake(launcher, elastic_launcher):
