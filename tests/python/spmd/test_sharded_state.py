@@ -90,7 +90,8 @@ CASES = [
         marks=[pytest.mark.keras(3), pytest.mark.long],
     ),
     *(
-        case(name, lambda name=name: getattr(optimizers, name)(0.01), marks=pytest.mark.long)
+        # Vector and scalar instructions, which a part has at other places, may round otherwise.
+        case(name, lambda name=name: getattr(optimizers, name)(0.01), tolerance=1e-5, marks=pytest.mark.long)
         for name in ("RMSprop", "Adamax", "Nadam", "Adagrad", "Adadelta", "Ftrl", "Lion")
     ),
 ]
