@@ -140,7 +140,8 @@ def test_a_job_that_starts_again_goes_on_at_its_last_commit(rank, compiled):
     for found, value in zip(values(again.model, again.optimizer), values(wanted.model, wanted.optimizer)):
         np.testing.assert_array_equal(found, value)
     train(again, fails=False)
-    assert again.epoch == 4
+    again.epoch = 9  # not committed, and not lost by another function
+    assert hvd.elastic.run(lambda state: state.epoch)(again) == 9
 
 
 @pytest.mark.usefixtures("folder")

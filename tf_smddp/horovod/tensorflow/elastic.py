@@ -63,6 +63,7 @@ class _State:
         self._names = list(values)
         self._reset_callbacks: List[Callable[[], Any]] = []
         self._commits = 0  # on the disk
+        self._resumed = False
         self._checkpoint: Optional[sdp.Checkpoint] = None
         for name, value in values.items():
             setattr(self, name, value)
@@ -109,7 +110,7 @@ class _State:
         return self._checkpoint
 
     def _resume(self) -> None:
-        """Takes the state that was committed last, if there is one. Collective."""
+        """Takes the state that an earlier start has committed last, if there is one. Collective."""
         checkpoint = self._on_disk()
         if checkpoint is None:
             if _RESTARTS in os.environ:
@@ -119,6 +120,9 @@ class _State:
                     "and in a file system of all hosts on which rank 0 may be."
                 )
             return
+        if self._resumed:  # what this process has done since then is newer
+            return
+        self._resumed = True
         self._commits = checkpoint.restore() or 0
         if self._commits:
             for name, value in pickle.loads(self._pickled.numpy()).items():
