@@ -155,7 +155,7 @@ class Checkpoint:
         if self._own is not None:
             own = self._own
             self._on_all("write its part", lambda: own.write(self._part(step)))
-        with whole_state():
+        with whole_state(self._shared):
             self._on_all(
                 "write the checkpoint", lambda: self._write_shared(step) if runtime.rank() == 0 else None
             )

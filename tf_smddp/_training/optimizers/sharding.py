@@ -23,9 +23,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import gc
-import itertools
-import weakref
+import re
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import tensorflow as tf
@@ -52,9 +50,6 @@ _SMALL = 4096  # elements; all ranks update a variable that has fewer
 _CALLER = "DistributedOptimizer"
 _VALUE = "VARIABLE_VALUE"  # the name that a checkpoint has for the value of a variable
 
-# The slots of all sharded optimizers, in the order in which they were made, which is the same on all ranks.
-_slots: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-_slot_numbers = itertools.count()
 # The whole values of slots within `whole_state()`, by id.
 _whole: Dict[int, Any] = {}
 
@@ -311,7 +306,6 @@ class ShardedReduction(Reduction):
             slot = next_creator(**kwargs)
             self.slots[id(slot)] = slot
             if not part.is_everyones:
-                _slots[next(_slot_numbers)] = slot
                 setattr(slot, PART, (self, part))
                 # TensorFlow asks the variable itself for these.
                 slot._serialize_to_tensors = functools.partial(_serialize, slot)
@@ -332,7 +326,8 @@ class ShardedReduction(Reduction):
                 f"the optimizer's state for {label!r} is sharded, and cannot be saved within a graph, as for "
                 "a SavedModel. Save the model without its optimizer, or use tf_smddp.Checkpoint."
             )
-        name = f"the state that all ranks must save together, {slot.name}"
+        # Without the numbers that Keras counts in the process.
+        name = f"the state that all ranks must save together, {re.sub('_[0-9]+', '', slot.name)}"
         (value,) = allgather_op(
             [tf.reshape(slot, [-1])],
             tickets.draw_ticket(self._communicator),
@@ -382,16 +377,16 @@ def _restore(slot: Any, restored: Dict[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def whole_state() -> Iterator[None]:
-    """Within it, rank 0 alone can save optimizers whose state is sharded. Collective, eager."""
-    gc.collect()  # so that all ranks find the same slots
+def whole_state(checkpoint: tf.train.Checkpoint) -> Iterator[None]:
+    """Within it, rank 0 alone can save a checkpoint with sharded optimizers. Collective, eager."""
     try:
-        for _, slot in sorted(_slots.items()):
-            reduction, part = getattr(slot, PART)
+        for slot in map(unwrapped, tf.train.TrackableView(checkpoint).descendants()):
+            reduction, part = getattr(slot, PART, (None, None))
+            if reduction is None or id(slot) in _whole:
+                continue
             value = reduction.whole_slot(slot, part)
-            if runtime.rank() == 0:
-                with tf.device("/device:CPU:0"):
-                    _whole[id(slot)] = tf.identity(value)
+            with tf.device("/device:CPU:0"):
+                _whole[id(slot)] = tf.identity(value) if runtime.rank() == 0 else value[:0]
         yield
     finally:
         _whole.clear()
