@@ -207,7 +207,7 @@ def run_job(words: List[str], environment: Dict[str, str]) -> Any:
     lines = [line for line in done.stdout.splitlines() if "found: " in line]
     if done.returncode or not lines:
         raise SystemExit(f"{' '.join(words)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    return json.loads(lines[0].partition("found: ")[2])
+    return json.JSONDecoder().raw_decode(lines[0].partition("found: ")[2])[0]
 
 
 def rank_words(arguments: argparse.Namespace, model: str, way: str) -> List[str]:
