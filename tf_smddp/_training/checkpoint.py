@@ -32,7 +32,7 @@ from smddp import runtime
 from tf_smddp._collectives.objects import allgather_object, broadcast_object
 from tf_smddp._graphs.call_site import check_can_act
 from tf_smddp._training.local_sgd import synchronize_all
-from tf_smddp._training.optimizers.sharding import whole_state
+from tf_smddp._training.optimizers.sharded_state import whole_state
 
 
 def is_remote(path: str) -> bool:

@@ -281,10 +281,9 @@ def test_refusals(rank):
         adafactor.build(whole.trainable_variables)
 
 
-def test_a_rank_that_saves_alone(rank, size, tmp_path):
+@pytest.mark.min_ranks(2)
+def test_a_rank_that_saves_alone(rank, tmp_path):
     """Its error, and those of the others, name what all must save together."""
-    if size == 1:
-        pytest.skip("there are no others")
     sharded, _ = trained(make_adam, rank, True)
     with pytest.raises(tf.errors.InternalError, match="the state that all ranks must save together"):
         if rank == 0:

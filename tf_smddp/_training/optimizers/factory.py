@@ -12,7 +12,7 @@ from smddp.process_sets import ProcessSet
 from tf_smddp._base.arguments import warn_about_device_hints
 from tf_smddp._collectives.compression import Compression
 from tf_smddp._guards.callbacks_beside import watch_fits
-from tf_smddp._training.optimizers import keras2, keras3, sharding, v1
+from tf_smddp._training.optimizers import keras2, keras3, sharded_state, v1
 from tf_smddp._training.optimizers.accumulation import Accumulation
 from tf_smddp._training.optimizers.arguments import check_bucket_cap, check_passes, make_reduction, reduces
 from tf_smddp._training.optimizers.reclassing import has_ancestor, make_distributed
@@ -96,7 +96,7 @@ def DistributedOptimizer(
         _check_not_distributed(optimizer, inner)
         if shard_state:
             inner = optimizer if inner is None else inner
-            keras3.distribute(inner, sharding.shard(inner, reduction), sharding.Keras3)
+            keras3.distribute(inner, sharded_state.shard(inner, reduction), sharded_state.Keras3)
         else:
             keras3.distribute(optimizer, reduction)
         return optimizer
@@ -115,7 +115,7 @@ def DistributedOptimizer(
         _check_not_sharded(inner, shard_state)
         mixin: type = keras2.Legacy
     elif has_ancestor(inner, "_BaseOptimizer") and shard_state:
-        mixin, state = sharding.Keras2, keras2.State(sharding.shard(inner, reduction), accumulation)
+        mixin, state = sharded_state.Keras2, keras2.State(sharded_state.shard(inner, reduction), accumulation)
     elif has_ancestor(inner, "_BaseOptimizer"):
         mixin = keras2.Keras2
     else:
