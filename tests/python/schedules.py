@@ -230,12 +230,16 @@ def resources() -> Tuple[int, int, int]:
 
 
 def thread_names() -> Iterator[str]:
-    """Yields the names of this process's threads. One that has just been joined may still be ending."""
+    """Yields the names of this process's threads, but of none that is ending: it may have been joined."""
+    exiting = 4  # PF_EXITING of the kernel's task flags
     for thread in os.listdir("/proc/self/task"):
         try:
-            yield pathlib.Path(f"/proc/self/task/{thread}/comm").read_text()
+            stat = pathlib.Path(f"/proc/self/task/{thread}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
+        name, fields = stat.split("(", 1)[1].rsplit(")", 1)
+        if not int(fields.split()[6]) & exiting:
+            yield name
 
 
 def main() -> None:

@@ -4,10 +4,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
@@ -17,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/cpp/cuda/compute.h"
 #include "tests/cpp/testing/ranks.h"
+#include "tests/cpp/testing/usage.h"
 
 namespace tf_smddp::testing {
 namespace {
@@ -171,12 +171,8 @@ TEST(CudaDevice, OurStreamsGoBeforeThoseThatCompute) {
 
 // Whether this process has a thread of this name.
 bool HasThread(const std::string& name) {
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string found;
-    std::getline(std::ifstream(task.path() / "comm"), found);
-    if (found == name) return true;
-  }
-  return false;
+  const std::vector<std::string> names = ThreadNames();
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // Ends the process with 0 if the stream for copies to the host, alone, is made for the first copy.

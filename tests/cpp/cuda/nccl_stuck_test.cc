@@ -10,8 +10,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <numeric>
@@ -27,6 +25,7 @@
 #include "tests/cpp/testing/limited_ranks.h"
 #include "tests/cpp/testing/processes.h"
 #include "tests/cpp/testing/ranks.h"
+#include "tests/cpp/testing/usage.h"
 
 namespace tf_smddp::testing {
 namespace {
@@ -99,10 +98,7 @@ struct TwoSums {
 // The names of this process's threads that the engine has begun, but for those that live as long as it.
 std::string ThreadsLeft() {
   std::string left;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::ifstream file(task.path() / "comm");
-    std::getline(file, name);
+  for (const std::string& name : ThreadNames()) {
     if (name.rfind("smddp-", 0) == 0 && name.find("-gpu") == std::string::npos) left += " " + name;
   }
   return left;

@@ -22,6 +22,7 @@
 #include "tests/cpp/testing/limited_ranks.h"
 #include "tests/cpp/testing/ranks.h"
 #include "tests/cpp/testing/sanitizers.h"
+#include "tests/cpp/testing/usage.h"
 
 namespace tf_smddp::testing {
 namespace {
@@ -509,9 +510,7 @@ TEST(Stall, ATimeoutWithoutAWarning) {
 
 TEST(Stall, NeverMeansNever) {
   const std::vector<RankEnd> ends = RunLimited(2, Times(0, 0), [](Engine& engine) {
-    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-      std::string name;
-      std::ifstream(task.path() / "comm") >> name;
+    for (const std::string& name : ThreadNames()) {
       if (name == "smddp-stall") return Internal("there is nothing to watch, but a thread for it");
     }
     if (engine.config().rank == 1) SleepMs(1000);

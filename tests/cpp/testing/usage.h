@@ -1,8 +1,10 @@
-// Reads the resources of this process from /proc/self, so that tests can check that nothing grows.
+// Reads the resources of this process from /proc/self, so that tests can check that nothing grows or is left.
 #ifndef TF_SMDDP_TESTS_CPP_TESTING_USAGE_H_
 #define TF_SMDDP_TESTS_CPP_TESTING_USAGE_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace tf_smddp::testing {
 
@@ -15,6 +17,10 @@ struct Usage {
 };
 
 Usage ReadUsage();
+
+// The names of the threads of this process. A thread that has been joined may be in /proc for a while yet; it
+// is not among them.
+std::vector<std::string> ThreadNames();
 
 }  // namespace tf_smddp::testing
 
