@@ -10,7 +10,7 @@ the others get its variables.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Optional, Tuple, Type
+from typing import Any, Optional, Sequence, Tuple, Type
 
 from smddp import communicators, process_sets
 from tf_smddp._collectives.broadcast import broadcast_variables
@@ -18,7 +18,9 @@ from tf_smddp._graphs.call_site import check_can_act
 from tf_smddp._guards import loop_check, periodic_check
 from tf_smddp._guards.start_weights import note_equal
 from tf_smddp._training.local_sgd import after_join
-from tf_smddp._training.model_variables import variables_in
+from tf_smddp._training.model_variables import optimizers_in, variables_in
+from tf_smddp._training.optimizers.reclassing import is_distributed, state_of
+from tf_smddp._training.optimizers.sharding import ShardedReduction
 
 
 class join:
@@ -59,6 +61,7 @@ class join:
         Raises:
             RuntimeError: before `init`, or while a function is traced.
             TypeError: nothing was given, or something that has no variables.
+            ValueError: the state of an optimizer is sharded.
         """
         check_can_act("join")
         if not state:
@@ -67,6 +70,7 @@ class join:
                 "join(model, optimizer)."
             )
         variables_in(state, "join")
+        check_may_join(state, "join()")
         self._state: Tuple[Any, ...] = state
 
     def __enter__(self) -> join:
@@ -93,6 +97,20 @@ class join:
             variables = variables_in(self._state, "join")
             after_join(self._state, lambda: broadcast_variables(variables, root_rank=last))
             note_equal(variables)
+
+
+def check_may_join(state: Sequence[Any], caller: str) -> None:
+    """Checks that ranks can go on without one of them: each has the state of the optimizers.
+
+    Raises:
+        ValueError: the state of one is sharded.
+    """
+    for optimizer in optimizers_in(state):
+        if is_distributed(optimizer) and isinstance(state_of(optimizer).reduction, ShardedReduction):
+            raise ValueError(
+                f"{caller} is not for DistributedOptimizer(shard_state=True), since a rank that waits cannot "
+                "update its part. Give all ranks equally many batches, as shard() does by default."
+            )
 
 
 def leave_and_return() -> int:

@@ -35,7 +35,7 @@ from tf_smddp._guards import gradient_use
 from tf_smddp._guards.callbacks_beside import warn_within_fit, watch_fits
 from tf_smddp._guards.loop_check import before_eager_reduction
 from tf_smddp._guards.start_weights import make_equal, note_equal, number_of_variable
-from tf_smddp._training.model_variables import optimizer_variables, optimizers_of
+from tf_smddp._training.model_variables import optimizer_variables, optimizers_in
 from tf_smddp._training.optimizers.arguments import reduces
 from tf_smddp._training.optimizers.reclassing import Averages, has_ancestor, make_distributed, state_of
 
@@ -326,11 +326,9 @@ def _extend(kind: Any, method: str, around: Callable[..., Any]) -> None:
 def states_in(objects: Sequence[Any]) -> List[_State]:
     """Returns the states of the optimizers that average, among optimizers and those of models."""
     found: List[_State] = []
-    for each in tf.nest.flatten(list(objects)):
-        for optimizer in [each] if hasattr(each, "apply_gradients") else optimizers_of(each):
-            inner = getattr(optimizer, "inner_optimizer", optimizer)
-            if isinstance(inner, Averages) and state_of(inner) not in found:
-                found.append(state_of(inner))
+    for optimizer in optimizers_in(objects):
+        if isinstance(optimizer, Averages) and state_of(optimizer) not in found:
+            found.append(state_of(optimizer))
     return found
 
 

@@ -121,6 +121,14 @@ def optimizers_of(model: Any) -> List[Any]:
     return [] if optimizer is None else [optimizer]
 
 
+def optimizers_in(objects: Sequence[Any]) -> List[Any]:
+    """Returns the optimizers among these, and those of models; of a LossScaleOptimizer, the inner one."""
+    found: List[Any] = []
+    for each in tf.nest.flatten(list(objects)):
+        found += [each] if hasattr(each, "apply_gradients") else optimizers_of(each)
+    return [getattr(optimizer, "inner_optimizer", optimizer) for optimizer in found]
+
+
 def optimizer_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
     """Returns the variables of an optimizer, or of a list of them, that trains these. Builds it if needed."""
     if optimizer is None or not trainable:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from optimizer_families import ALL, applier, array, each
 from values import assert_equal
 
 import tf_smddp as sdp
@@ -82,6 +83,8 @@ CASES = [
         marks=pytest.mark.keras(3),
         tolerance=1e-5,
     ),
+    case("adafactor", lambda: optimizers.Adafactor(0.01), tolerance=1e-6),
+    case("muon", lambda: optimizers.Muon(0.01), tolerance=1e-6, marks=pytest.mark.keras(3)),
     case("lamb", lambda: optimizers.Lamb(0.01), marks=pytest.mark.keras(3)),
     case(
         "lamb-graph",
@@ -165,6 +168,20 @@ def test_loop(rank, way):
         np.testing.assert_allclose(one, other, 1e-6 if way == "jit" else 0)
 
 
+@each([family for family in ALL if not family.is_legacy])
+def test_variables_without_a_model(rank, family):
+    start, found = np.random.default_rng(3).normal(size=(65, 77)), []
+    for shard_state in (False, True):
+        variables = [family.variable(start)]
+        optimizer = sdp.DistributedOptimizer(family.optimizers.Adam(0.01), shard_state=shard_state)
+        optimizer.build(variables)
+        apply = applier(optimizer, variables, tf.function)
+        for step in range(3):
+            apply([tf.random.stateless_normal(start.shape, [rank, step])])
+        found.append(array(variables[0]))
+    assert_equal(*found)
+
+
 @pytest.mark.keras(2)
 def test_several_passes(rank):
     found = []
@@ -208,7 +225,13 @@ def make_lamb():
     return optimizers.Lamb(0.01)
 
 
-@pytest.mark.parametrize("make", [make_adam, pytest.param(make_lamb, marks=pytest.mark.keras(3))])
+def make_adafactor():
+    return optimizers.Adafactor(0.01)
+
+
+@pytest.mark.parametrize(
+    "make", [make_adam, make_adafactor, pytest.param(make_lamb, marks=pytest.mark.keras(3))]
+)
 def test_a_checkpoint_has_the_whole_state(rank, tmp_path, make):
     """It is read by a plain optimizer, and by a sharded one. A rank may have another one for itself."""
     another = sdp.DistributedOptimizer(make(), shard_state=True)
@@ -240,8 +263,8 @@ def test_a_restore_before_the_first_step(rank, tmp_path):
     other = model()
     other.compile(sdp.DistributedOptimizer(make_adam(), shard_state=True), "mse")
     sdp.Checkpoint(folder, model=other, optimizer=other.optimizer).restore()
-    for each in (sharded, other):
-        each.fit(*data(rank + 5), batch_size=BATCH, shuffle=False, verbose=0)
+    for trained_on in (sharded, other):
+        trained_on.fit(*data(rank + 5), batch_size=BATCH, shuffle=False, verbose=0)
     for one, two in zip(values(sharded.trainable_variables), values(other.trainable_variables)):
         assert_equal(one, two)
 
@@ -268,6 +291,12 @@ def test_a_broadcast_leaves_the_parts(rank):
         assert_equal(one, two)
 
 
+class WithStateOfItsOwn(keras.optimizers.SGD):
+    def build(self, variables):
+        super().build(variables)
+        self.norms = self.add_variable(shape=[3], name="norms")
+
+
 def test_refusals(rank):
     whole, _ = trained(make_adam, rank, False)
     plain = make_adam()
@@ -276,9 +305,15 @@ def test_refusals(rank):
         sdp.DistributedOptimizer(plain, shard_state=True)
     with pytest.raises(TypeError, match="is for optimizers of Keras 3"):
         sdp.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer(), shard_state=True)
-    adafactor = sdp.DistributedOptimizer(optimizers.Adafactor(0.01), shard_state=True)
-    with pytest.raises(ValueError, match="is not for Adafactor, which has state"):
-        adafactor.build(whole.trainable_variables)
+    other = sdp.DistributedOptimizer(WithStateOfItsOwn(0.01), shard_state=True)
+    with pytest.raises(ValueError, match="is not for WithStateOfItsOwn, which has state"):
+        other.build(whole.trainable_variables)
+    found = model()
+    found.compile(sdp.DistributedOptimizer(loss_scale(make_adam()), shard_state=True), "mse")
+    with pytest.raises(ValueError, match=r"join\(\) is not for DistributedOptimizer\(shard_state=True\)"):
+        sdp.join(found)
+    with pytest.raises(ValueError, match=r"Join\(\) is not for DistributedOptimizer\(shard_state=True\)"):
+        found.fit(*data(rank), callbacks=[sdp.keras.callbacks.Join()], verbose=0)
 
 
 @pytest.mark.min_ranks(2)

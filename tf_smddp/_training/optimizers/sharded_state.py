@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterable, Iterator, List
 
 import tensorflow as tf
 
@@ -48,14 +48,30 @@ def shard(optimizer: Any, reduction: Reduction) -> Reduction:
     return ShardedReduction(**{**vars(reduction), "by_elements": by_elements})
 
 
-def _make_slot(reduction: ShardedReduction, part: Part, make: Callable[[], Any]) -> Any:
-    """Returns what `make` returns, a slot for a part; a checkpoint has the slot of the whole variable."""
+class _OneByOne(list):
+    """A list of variables; a loop over it notes the one that it is at."""
+
+    def __init__(self, variables: Iterable[Any], at: List[Any]) -> None:
+        super().__init__(variables)
+        self._at = at
+
+    def __iter__(self) -> Iterator[Any]:
+        for variable in super().__iter__():
+            self._at[:] = [variable]
+            yield variable
+        self._at.clear()
+
+
+def _make_slot(
+    reduction: ShardedReduction, part: Part, shape: tf.TensorShape, make: Callable[[], Any]
+) -> Any:
+    """Returns what `make` returns, a slot for a part. A checkpoint has the whole slot, of this shape."""
 
     def create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         slot = next_creator(**kwargs)
         setattr(slot, _IS_SLOT, True)
         if not part.is_everyones:
-            setattr(slot, PART, (reduction, part))
+            setattr(slot, PART, (reduction, part, shape))
             # TensorFlow asks the variable itself for these.
             slot._serialize_to_tensors = functools.partial(_serialize, slot)
             slot._restore_from_tensors = functools.partial(_restore, slot)
@@ -67,10 +83,10 @@ def _make_slot(reduction: ShardedReduction, part: Part, make: Callable[[], Any])
 
 
 def _whole_slot(slot: Any) -> tf.Tensor:
-    """Returns the whole of a slot: a tensor of the variable's shape. Collective, eager."""
+    """Returns the whole of a slot. Collective, eager."""
     if id(slot) in _whole:
         return _whole[id(slot)]
-    reduction, part = getattr(slot, PART)
+    reduction, part, shape = getattr(slot, PART)
     label = source_label(part.whole)
     if not tf.executing_eagerly():
         raise RuntimeError(
@@ -86,7 +102,7 @@ def _whole_slot(slot: Any) -> tf.Tensor:
         "ShardedState",
         reduction.communicator,
     )
-    return tf.reshape(value[: part.count], unwrapped(part.whole).shape)
+    return tf.reshape(value[: shape.num_elements()], shape)
 
 
 def _serialize(slot: Any) -> Dict[str, Any]:
@@ -98,8 +114,8 @@ def _serialize(slot: Any) -> Dict[str, Any]:
 
 def _restore(slot: Any, restored: Dict[str, Any]) -> Any:
     """As a variable's `_restore_from_tensors`, of the whole value."""
-    reduction, part = getattr(slot, PART)
-    value = reduction.part_of_value(restored[_VALUE], part)
+    reduction, part, shape = getattr(slot, PART)
+    value = reduction.part_of_value(restored[_VALUE], part, shape)
     return type(slot)._restore_from_tensors(slot, {_VALUE: value})
 
 
@@ -124,13 +140,24 @@ class _Sharded:
     def build(self, variables: Any) -> None:
         """As the plain optimizer's."""
         reduction: ShardedReduction = state_of(self).reduction
-        super().build([reduction.part_of(variable).whole for variable in variables])  # type: ignore[misc]
+        wholes = (reduction.part_of(variable).whole for variable in variables)
+        super().build(_OneByOne(wholes, reduction.at))  # type: ignore[misc]
         for variable in map(unwrapped, self._variables):  # type: ignore[attr-defined]
             if variable.shape.rank and not hasattr(variable, _IS_SLOT):
                 raise ValueError(
                     f"shard_state=True is not for {type(self).__name__}, which has state that belongs to no "
                     f"variable ({variable.name})."
                 )
+
+    def add_variable(self, shape: Any = (), *args: Any, **kwargs: Any) -> Any:
+        """As the plain optimizer's. What build() adds while it goes through the variables is a slot, too."""
+        reduction: ShardedReduction = state_of(self).reduction
+        plain = super().add_variable  # type: ignore[misc]
+        part = reduction.part_of(reduction.at[0]) if reduction.at else None
+        if not shape or part is None or part.is_cut:
+            return plain(shape, *args, **kwargs)
+        own = [0] * len(shape) if part.own is not part.whole else shape
+        return _make_slot(reduction, part, tf.TensorShape(shape), lambda: plain(own, *args, **kwargs))
 
     def add_variable_from_reference(self, *args: Any, **kwargs: Any) -> Any:
         """As the plain optimizer's, for this rank's part of the variable."""
@@ -143,7 +170,12 @@ class _Sharded:
         value = kwargs.get("initial_value")
         if value is not None and not part.is_everyones and value.shape != part.own.shape:
             kwargs["initial_value"] = reduction.part_of_value(value, part)
-        return _make_slot(reduction, part, lambda: plain(part.own, *rest, **kwargs))
+        at, reduction.at[:] = list(reduction.at), []  # Keras 3's calls add_variable
+        slot = _make_slot(
+            reduction, part, unwrapped(part.whole).shape, lambda: plain(part.own, *rest, **kwargs)
+        )
+        reduction.at[:] = at
+        return slot
 
     def _var_key(self, variable: Any) -> Any:
         return super()._var_key(state_of(self).reduction.part_of(variable).whole)  # type: ignore[misc]
@@ -180,9 +212,9 @@ class _Sharded:
             super().load_own_variables(store)  # type: ignore[misc]  # it warns
             return
         for i, variable in enumerate(variables):
-            reduction, part = getattr(unwrapped(variable), PART, (None, None))
+            reduction, part, shape = getattr(unwrapped(variable), PART, (None, None, None))
             value = store[str(i)]
-            variable.assign(reduction.part_of_value(value, part) if reduction else value)
+            variable.assign(reduction.part_of_value(value, part, shape) if reduction else value)
 
 
 def _own(optimizer: Any, variables: Any) -> List[Any]:

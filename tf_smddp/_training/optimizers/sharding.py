@@ -72,6 +72,8 @@ class ShardedReduction(Reduction):
     """
 
     by_elements: bool = True
+    # The variable for which an optimizer makes its state, while its build() goes through them.
+    at: List[Any] = dataclasses.field(default_factory=list, compare=False)
     _parts: Dict[int, Part] = dataclasses.field(default_factory=dict, compare=False)  # by id
     _loads: Dict[int, int] = dataclasses.field(default_factory=dict, compare=False)  # elements, by owner
     _applied: List[Part] = dataclasses.field(default_factory=list, compare=False)  # those of the gradients
@@ -109,7 +111,7 @@ class ShardedReduction(Reduction):
             if owner == runtime.rank():
                 return Part(variable, variable, owner=owner)
         with tf.init_scope(), tf.device(found.device):
-            value = tf.zeros([0], found.dtype) if owner is not None else self._cut(found, count)
+            value = self._cut(found, count) if owner is None else _nothing(found.shape, found.dtype)
             own = tf.Variable(value, trainable=False, name=found.name.split(":")[0])
         if hasattr(variable, "path"):  # Keras 3 names slots after it
             own.path = variable.path
@@ -123,21 +125,27 @@ class ShardedReduction(Reduction):
         end = min(count, begin + length)
         return tf.pad(tf.reshape(tensor, [-1])[begin:end], [[0, length - (end - begin)]])
 
-    def part_of_value(self, tensor: Any, part: Part) -> tf.Tensor:
-        """Returns this rank's part of a tensor that is as large as the part's variable.
+    def part_of_value(self, tensor: Any, part: Part, shape: Optional[tf.TensorShape] = None) -> tf.Tensor:
+        """Returns this rank's part of a tensor.
+
+        Args:
+            tensor: as large as the part's variable.
+            part: the part.
+            shape: that of the tensor, if it is not that of the variable. The part is not cut then.
 
         Raises:
             ValueError: it is not as large.
         """
         tensor = tf.convert_to_tensor(tensor)
-        if tensor.shape.num_elements() != part.count:
+        shape = unwrapped(part.whole).shape if shape is None else shape
+        if tensor.shape.num_elements() != shape.num_elements():
             raise ValueError(
                 f"a value for {source_label(part.whole) or 'a variable'} has shape {tensor.shape}, and not "
-                f"{unwrapped(part.whole).shape}."
+                f"{shape}."
             )
         if part.is_cut:
             return self._cut(tensor, part.count)
-        return tensor if part.own is part.whole else tf.zeros([0], tensor.dtype)
+        return tensor if part.own is part.whole else _nothing(shape, tensor.dtype)
 
     def like(self, total: tf.Tensor, variable: Any) -> tf.Tensor:
         """See the base class."""
@@ -153,7 +161,7 @@ class ShardedReduction(Reduction):
         reduced = super()._reduce(rest, variables, op)
         for i, part in enumerate(parts):
             if part.owner is not None and part.own is not part.whole and reduced[i] is not None:
-                reduced[i] = _nothing_of(reduced[i])
+                reduced[i] = _nothing_of(reduced[i], part.own.shape)
         compressor = compressor_around_op(self.compression)
         compressed = [compressor.compress(as_dense(gradients[i], _CALLER)) for i in cut]
         labels = [
@@ -272,14 +280,17 @@ class ShardedReduction(Reduction):
         return tf.unstack(summed[0])
 
 
-def _nothing_of(reduced: Any) -> tf.Tensor:
+def _nothing(shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
+    """Returns the empty part of a tensor of this shape. Some optimizers ask for the number of dimensions."""
+    return tf.zeros([0] * shape.rank, dtype)
+
+
+def _nothing_of(reduced: Any, shape: tf.TensorShape) -> tf.Tensor:
     """Returns an empty tensor which a graph makes of `reduced`: else it would not run the reduction."""
     if op_parts.in_xla_context():
-        return tf.zeros([0], reduced.dtype)
+        return tf.zeros(shape, reduced.dtype)
     first = tf.reshape(reduced, [-1])[:1]
-    nothing = tf.boolean_mask(first, first > float("inf"))
-    nothing.set_shape([0])
-    return nothing
+    return tf.reshape(tf.boolean_mask(first, first > float("inf")), shape)
 
 
 def _in_groups(

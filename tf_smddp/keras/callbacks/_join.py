@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_smddp._collectives.broadcast import broadcast_variables
 from tf_smddp._guards.callbacks_beside import callbacks_of_fit
 from tf_smddp._guards.gradient_use import warn_if_never_reduced
-from tf_smddp._training.join import leave_and_return
+from tf_smddp._training.join import check_may_join, leave_and_return
 from tf_smddp._training.local_sgd import after_join
 from tf_smddp._training.model_variables import variables_of
 
@@ -40,9 +40,11 @@ class Join(tf.keras.callbacks.Callback):
         """Keras's hook.
 
         Raises:
-            ValueError: MetricAverageCallback or TensorBoardStats is before it.
+            ValueError: MetricAverageCallback or TensorBoardStats is before it; or the state of the
+                optimizer is sharded.
         """
         super().set_model(model)
+        check_may_join([model], "Join()")
         for callback in callbacks_of_fit():
             if callback is self:
                 return
