@@ -67,7 +67,11 @@ CASES = [
     ),
     case("adam-global-clipnorm", lambda: optimizers.Adam(0.01, global_clipnorm=0.01), tolerance=clipped),
     case("adam-clipvalue", lambda: optimizers.Adam(0.01, clipvalue=0.001), marks=pytest.mark.long),
-    case("adam-ema", lambda: optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=3)),
+    case(
+        "adam-ema",
+        lambda: optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=3),
+        marks=pytest.mark.long,
+    ),
     case(
         "schedule",
         lambda: optimizers.Adam(optimizers.schedules.ExponentialDecay(0.01, 2, 0.5)),
@@ -80,12 +84,17 @@ CASES = [
     case(
         "accumulation",
         lambda: optimizers.Adam(0.01, gradient_accumulation_steps=2),
-        marks=pytest.mark.keras(3),
+        marks=[pytest.mark.keras(3), pytest.mark.long],
         tolerance=1e-5,
     ),
     case("adafactor", lambda: optimizers.Adafactor(0.01), tolerance=1e-6),
-    case("muon", lambda: optimizers.Muon(0.01), tolerance=1e-6, marks=pytest.mark.keras(3)),
-    case("lamb", lambda: optimizers.Lamb(0.01), marks=pytest.mark.keras(3)),
+    case(
+        "muon",
+        lambda: optimizers.Muon(0.01),
+        tolerance=1e-6,
+        marks=[pytest.mark.keras(3), pytest.mark.long],
+    ),
+    case("lamb", lambda: optimizers.Lamb(0.01), marks=[pytest.mark.keras(3), pytest.mark.long]),
     case(
         "lamb-graph",
         lambda: optimizers.Lamb(0.01),
@@ -230,7 +239,8 @@ def make_adafactor():
 
 
 @pytest.mark.parametrize(
-    "make", [make_adam, make_adafactor, pytest.param(make_lamb, marks=pytest.mark.keras(3))]
+    "make",
+    [make_adam, make_adafactor, pytest.param(make_lamb, marks=[pytest.mark.keras(3), pytest.mark.long])],
 )
 def test_a_checkpoint_has_the_whole_state(rank, tmp_path, make):
     """It is read by a plain optimizer, and by a sharded one. A rank may have another one for itself."""
