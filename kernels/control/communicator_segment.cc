@@ -9,8 +9,6 @@ namespace {
 
 static_assert(kMaxLocalRanks == 64, "each member has one bit of a 64-bit mask, and one record");
 
-constexpr std::size_t kPage = 4096;
-
 // Note [The ring cannot overflow] in launch_log.h.
 std::size_t LogEntries(const TableShape& shape) { return 2 * shape.generations * shape.slots; }
 
@@ -25,7 +23,7 @@ std::size_t CommunicatorSegment::Layout::Bytes() const {
   const std::size_t bytes = sizeof(Fixed) + LaunchLog::Bytes(LogEntries(Table())) +
                             ReadinessTable::Bytes(Table()) + backend_bytes +
                             (wired ? LaunchLog::Bytes(LogEntries(Table())) : 0);
-  return (bytes + kPage - 1) / kPage * kPage;
+  return (bytes + kLargestPage - 1) / kLargestPage * kLargestPage;
 }
 
 // The parts lie one behind the other, in the order of the header comment. Note [Zeros are objects] in

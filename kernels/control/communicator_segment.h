@@ -43,7 +43,7 @@ class CommunicatorSegment {
 
     TableShape Table() const;
 
-    std::size_t Bytes() const;  // a multiple of the page size
+    std::size_t Bytes() const;  // a multiple of kLargestPage
   };
 
   // Creates a view of `mapping`, which has layout.Bytes() bytes: zeros, or the state that other members have

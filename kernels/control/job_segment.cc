@@ -13,14 +13,15 @@ namespace tf_smddp {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x33305044444d53u;  // "SMDDP03"
-constexpr std::size_t kPage = 4096;
 
 // Communicators other than the world have few keys: the tensors of a few groups.
 constexpr std::int64_t kMaxSmallSlots = 16384;
 
 }  // namespace
 
-std::size_t JobSegment::HeadBytes() { return (sizeof(Head) + kPage - 1) / kPage * kPage; }
+std::size_t JobSegment::HeadBytes() {
+  return (sizeof(Head) + kLargestPage - 1) / kLargestPage * kLargestPage;
+}
 
 CommunicatorSegment::Layout JobSegment::LayoutOf(int region, int num_ranks, bool wired, const Config& config,
                                                  const Backends& backends) {

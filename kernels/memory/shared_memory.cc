@@ -93,6 +93,10 @@ Status MappingCache::Map(int fd, std::size_t bytes, std::shared_ptr<Mapping>* ma
 
 Status MappingCache::MapRange(int fd, std::size_t file_bytes, std::size_t offset, std::size_t bytes,
                               std::shared_ptr<Mapping>* mapping) {
+  if (offset % kLargestPage != 0) {
+    return Internal("a range of shared memory begins at " + std::to_string(offset) +
+                    ", which is not a multiple of " + std::to_string(kLargestPage));
+  }
   struct stat info;
   if (::fstat(fd, &info) != 0) {
     return Internal("a shared memory descriptor is not valid: " + ErrnoText());

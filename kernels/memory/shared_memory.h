@@ -34,6 +34,9 @@ class Mapping {
   const std::size_t bytes_;
 };
 
+// Ranges of a memfd begin at multiples of it: Linux on Arm can have pages of 64 KiB.
+constexpr std::size_t kLargestPage = 65536;
+
 // Creates a memfd of exactly `bytes` zero bytes. It is sealed against growing and shrinking, so that no peer
 // can make accesses of this process fault. Pages take memory when first touched. `name` shows in
 // /proc/<pid>/maps. Errors: Internal, naming the limit (RLIMIT_FSIZE) or the system's error.
@@ -52,8 +55,9 @@ class MappingCache {
   // peer, is not a sealed memfd of `bytes` bytes, or when the address space is limited (RLIMIT_AS).
   Status Map(int fd, std::size_t bytes, std::shared_ptr<Mapping>* mapping);
 
-  // Maps [offset, offset + bytes) of a memfd of `file_bytes` bytes. `offset` is a multiple of the page size.
-  // Errors: as above.
+  // Maps [offset, offset + bytes) of a memfd of `file_bytes` bytes. `offset` must be a multiple of
+  // kLargestPage on every machine, so that a wrong layout fails everywhere. Errors: as above, and for
+  // `offset`.
   Status MapRange(int fd, std::size_t file_bytes, std::size_t offset, std::size_t bytes,
                   std::shared_ptr<Mapping>* mapping);
 

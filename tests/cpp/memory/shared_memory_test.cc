@@ -47,22 +47,24 @@ TEST(SharedMemory, OneSegmentIsMappedOnce) {
 }
 
 TEST(SharedMemory, ARangeIsMappedOnceToo) {
-  constexpr std::size_t kPage = 4096;
   UniqueFd fd;
   ASSERT_TRUE(CreateSharedMemory("test", kBytes, &fd).ok());
   MappingCache mappings;
   std::shared_ptr<Mapping> whole, first, again, next;
   ASSERT_TRUE(mappings.Map(fd.get(), kBytes, &whole).ok());
-  ASSERT_TRUE(mappings.MapRange(fd.get(), kBytes, kPage, 2 * kPage, &first).ok());
-  ASSERT_TRUE(mappings.MapRange(fd.get(), kBytes, kPage, 2 * kPage, &again).ok());
-  ASSERT_TRUE(mappings.MapRange(fd.get(), kBytes, 2 * kPage, 2 * kPage, &next).ok());
+  ASSERT_TRUE(mappings.MapRange(fd.get(), kBytes, kLargestPage, 2 * kLargestPage, &first).ok());
+  ASSERT_TRUE(mappings.MapRange(fd.get(), kBytes, kLargestPage, 2 * kLargestPage, &again).ok());
+  ASSERT_TRUE(mappings.MapRange(fd.get(), kBytes, 2 * kLargestPage, 2 * kLargestPage, &next).ok());
   EXPECT_EQ(first, again);
   EXPECT_NE(first, next);
-  EXPECT_EQ(first->bytes(), 2 * kPage);
-  whole->data()[2 * kPage] = std::byte{7};
-  EXPECT_EQ(first->data()[kPage], std::byte{7});
+  EXPECT_EQ(first->bytes(), 2 * kLargestPage);
+  whole->data()[2 * kLargestPage] = std::byte{7};
+  EXPECT_EQ(first->data()[kLargestPage], std::byte{7});
   EXPECT_EQ(next->data()[0], std::byte{7});
-  EXPECT_NE(mappings.MapRange(fd.get(), kBytes / 2, 0, kPage, &next).message().find("bytes instead of"),
+  EXPECT_NE(
+      mappings.MapRange(fd.get(), kBytes / 2, 0, kLargestPage, &next).message().find("bytes instead of"),
+      std::string::npos);
+  EXPECT_NE(mappings.MapRange(fd.get(), kBytes, 4096, 4096, &next).message().find("begins at 4096"),
             std::string::npos);
 }
 
