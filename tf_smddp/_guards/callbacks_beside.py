@@ -25,6 +25,7 @@ import weakref
 from typing import Any, Callable, Iterator, List, Optional
 
 from smddp import rank, size
+from tf_smddp._base.arguments import is_part
 
 _DECIDES = {
     "EarlyStopping": "ranks would stop in different epochs",
@@ -34,6 +35,7 @@ _WRITES = {
     "ModelCheckpoint": "Use RankZeroCheckpoint, or have it in the list of rank 0 alone",
     "BackupAndRestore": "Use tf_smddp.Checkpoint, which all ranks restore, with smddprun --max-restarts",
 }
+_NOT_OF_PARTS = {"SwapEMAWeights"}
 _AVERAGES = "MetricAverageCallback"
 _ON_RANK_0 = "RankZeroCheckpoint"
 _KERAS = ("keras", "tf_keras", "tensorflow")
@@ -88,13 +90,19 @@ def warn_within_fit() -> None:
         if _ON_RANK_0 not in names:
             if not names.isdisjoint(_WRITES):
                 _write_in_turn(callback)
-            text = _about(names, averaged, bool(getattr(callback, "save_best_only", False)))
+            if _is_sharded(callback.model) and not names.isdisjoint(_NOT_OF_PARTS):
+                raise ValueError(
+                    f"{type(callback).__name__} is not for DistributedOptimizer(shard_state=True), of which "
+                    "each rank has a part."
+                )
+            text = _about(callback, names, averaged)
             if text is not None and id(callback) not in _told:
                 _told[id(callback)] = callback
                 warnings.warn(text, stacklevel=3)
 
 
-def _about(names: Any, averaged: bool, best_only: bool) -> Optional[str]:
+def _about(callback: Any, names: Any, averaged: bool) -> Optional[str]:
+    best_only = bool(getattr(callback, "save_best_only", False))
     for name, harm in _DECIDES.items():
         if name in names and not averaged and rank() == 0:
             return (
@@ -102,6 +110,11 @@ def _about(names: Any, averaged: bool, best_only: bool) -> Optional[str]:
                 "in the list, on all ranks."
             )
     for name, remedy in _WRITES.items():
+        if name in names and rank() == 1 and _is_sharded(callback.model):
+            return (
+                f"{name} is in the callbacks of rank 1, too, as it must be with sharded state: give each "
+                "rank a path of its own, or they write the same files at once."
+            )
         if name in names and rank() == 1:  # rank 0 is the one that should
             decides = " and decides by its own metrics" if best_only and not averaged else ""
             return (
@@ -127,13 +140,19 @@ def _write_in_turn(callback: Any) -> None:
     if getattr(callback, "save_freq", "epoch") != "epoch":
         hooks.append("on_train_batch_end")
     for name in hooks:
-        setattr(callback, name, functools.partial(_locked, folder, getattr(callback, name)))
+        setattr(callback, name, functools.partial(_locked, callback, folder, getattr(callback, name)))
     setattr(callback, _IN_TURN, True)
 
 
-def _locked(folder: str, hook: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    with _lock_of(folder):
+def _locked(callback: Any, folder: str, hook: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    # All ranks save sharded state together.
+    with contextlib.nullcontext() if _is_sharded(callback.model) else _lock_of(folder):
         hook(*args, **kwargs)
+
+
+def _is_sharded(model: Any) -> bool:
+    variables = getattr(getattr(model, "optimizer", None), "variables", ())
+    return any(map(is_part, variables() if callable(variables) else variables))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """DistributedOptimizer(shard_state=True): as without it, with a part of the state on each rank."""
 
+import copy
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -307,6 +309,77 @@ class WithStateOfItsOwn(keras.optimizers.SGD):
         self.norms = self.add_variable(shape=[3], name="norms")
 
 
+class WithANumber(keras.optimizers.SGD):
+    """Each rank would have the number of its own parts."""
+
+    def build(self, variables):
+        super().build(variables)
+        self.total = tf.Variable(0.0)
+
+
+@pytest.mark.min_ranks(2)
+def test_a_rank_that_owns_no_variable(rank):
+    """A step that is not finite is skipped there, too."""
+    found = []
+    for shard_state in (False, True):
+        optimizer = loss_scale(sdp.DistributedOptimizer(optimizers.Adafactor(0.01), shard_state=shard_state))
+        variable = (keras if KERAS_3 else tf).Variable(np.ones((70, 70), np.float32))
+        for value in (1.0, np.inf if rank == 0 else 1.0, 2.0):
+            optimizer.apply_gradients([(tf.fill([70, 70], value), variable)])
+        inner = optimizer.inner_optimizer
+        found.append((np.array(variable), int(inner.iterations)))
+    np.testing.assert_allclose(found[0][0], found[1][0], 1e-6)
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.keras(3)
+def test_averages_of_variables_that_a_step_leaves_out(rank):
+    """Keras 3 averages them, too, and puts the averages in their place."""
+    found = []
+    for shard_state in (False, True):
+        variables = [keras.Variable(np.full((70, 70), value, np.float32)) for value in (1, 2)]
+        optimizer = optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2)
+        optimizer = sdp.DistributedOptimizer(optimizer, shard_state=shard_state)
+        optimizer.build(variables)
+        variables[1].assign(variables[1] * 3)
+        for step in range(3):
+            optimizer.apply_gradients([(tf.fill([70, 70], float(rank + step)), variables[0])])
+        found.append(values(variables))
+    for one, other in zip(*found):
+        assert_equal(one, other)
+
+
+def test_callbacks_that_save_on_all_ranks(rank, tmp_path):
+    """They do not wait for each other's files."""
+    keras.utils.set_random_seed(3)
+    saved = model()
+    saved.compile(sdp.DistributedOptimizer(make_adam(), shard_state=True), "mse")
+    path = str(tmp_path / f"{rank}.keras")
+    saved.fit(*data(rank), batch_size=BATCH, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(path)])
+    loaded = keras.models.load_model(path)
+    assert num_elements(loaded.optimizer) >= num_elements(saved.optimizer)
+    for one, two in zip(values(loaded.trainable_variables), values(saved.trainable_variables)):
+        assert_equal(one, two)
+
+
+@pytest.mark.keras(2)
+def test_a_saved_model_has_no_such_state(rank, tmp_path):
+    sharded, _ = trained(make_adam, rank, True)
+    with pytest.raises(RuntimeError, match=r"the optimizer's state for .* is sharded, and cannot be saved"):
+        sharded.save(str(tmp_path / str(rank)), save_format="tf")
+    sharded.save(str(tmp_path / f"{rank}-without"), save_format="tf", include_optimizer=False)
+
+
+@pytest.mark.keras(3)
+def test_a_callback_that_puts_averages_in_place(rank):
+    keras.utils.set_random_seed(3)
+    averaged = model()
+    optimizer = sdp.DistributedOptimizer(optimizers.Adam(0.01, use_ema=True), shard_state=True)
+    averaged.compile(optimizer, "mse")
+    with pytest.raises(ValueError, match="SwapEMAWeights is not for DistributedOptimizer"):
+        averaged.fit(*data(rank), verbose=0, callbacks=[keras.callbacks.SwapEMAWeights()])
+
+
 def test_refusals(rank):
     whole, _ = trained(make_adam, rank, False)
     plain = make_adam()
@@ -315,9 +388,17 @@ def test_refusals(rank):
         sdp.DistributedOptimizer(plain, shard_state=True)
     with pytest.raises(TypeError, match="is for optimizers of Keras 3"):
         sdp.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer(), shard_state=True)
-    other = sdp.DistributedOptimizer(WithStateOfItsOwn(0.01), shard_state=True)
-    with pytest.raises(ValueError, match="is not for WithStateOfItsOwn, which has state"):
-        other.build(whole.trainable_variables)
+    for kind in (WithStateOfItsOwn, WithANumber):
+        other = sdp.DistributedOptimizer(kind(0.01), shard_state=True)
+        with pytest.raises(ValueError, match=f"is not for {kind.__name__}, which has state"):
+            other.build(whole.trainable_variables)
+    optimizer = sdp.DistributedOptimizer(make_adam(), shard_state=True)
+    kernel = whole.trainable_variables[0]
+    for shape in [(77, 65), (5004,)]:
+        with pytest.raises(ValueError, match=r"a gradient for .* has shape \(.*, and not \(65, 77\)"):
+            optimizer.apply_gradients([(tf.ones(shape), kernel)])
+    with pytest.raises(TypeError, match="sharded state cannot be copied"):
+        copy.deepcopy(optimizer)
     found = model()
     found.compile(sdp.DistributedOptimizer(loss_scale(make_adam()), shard_state=True), "mse")
     with pytest.raises(ValueError, match=r"join\(\) is not for DistributedOptimizer\(shard_state=True\)"):
@@ -328,13 +409,16 @@ def test_refusals(rank):
 
 @pytest.mark.min_ranks(2)
 def test_a_rank_that_saves_alone(rank, tmp_path):
-    """Its error, and those of the others, name what all must save together."""
+    """Its error, and those of the others, name what all must save together.
+
+    They do not train: `fit` has several collectives under way, and the first one need not meet the rank's.
+    """
     sharded, _ = trained(make_adam, rank, True)
     with pytest.raises(tf.errors.InternalError, match="the state that all ranks must save together"):
         if rank == 0:
             sharded.save(str(tmp_path / "alone.keras"))
         else:
-            sharded.fit(*data(rank), batch_size=BATCH, verbose=0)
+            sdp.allreduce(tf.ones([1]))
     while True:
         try:
             return sdp.barrier()

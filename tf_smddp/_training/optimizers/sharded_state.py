@@ -25,6 +25,7 @@ from tf_smddp._training.optimizers.sharding import Part, ShardedReduction
 
 # Keras's optimizers whose update of an element depends on this element alone.
 _BY_ELEMENTS = "SGD", "RMSprop", "Adam", "AdamW", "Adamax", "Nadam", "Adagrad", "Adadelta", "Ftrl", "Lion"
+_KERAS = "keras", "tf_keras"
 _VALUE = "VARIABLE_VALUE"  # the name that a checkpoint has for the value of a variable
 _IS_SLOT = "_tf_smddp_slot"  # set on a variable
 
@@ -44,7 +45,7 @@ def shard(optimizer: Any, reduction: Reduction) -> Reduction:
             "already. Wrap a new optimizer, and then load the checkpoint."
         )
     kind = type(optimizer)
-    by_elements = kind.__name__ in _BY_ELEMENTS and kind.__module__.split(".")[0] in ("keras", "tf_keras")
+    by_elements = kind.__name__ in _BY_ELEMENTS and kind.__module__.partition(".")[0] in _KERAS
     return ShardedReduction(**{**vars(reduction), "by_elements": by_elements})
 
 
@@ -75,6 +76,7 @@ def _make_slot(
             # TensorFlow asks the variable itself for these.
             slot._serialize_to_tensors = functools.partial(_serialize, slot)
             slot._restore_from_tensors = functools.partial(_restore, slot)
+            slot._export_to_saved_model_graph = functools.partial(_refuse_export, part)
         return slot
 
     # Before the optimizer keeps it: what a checkpoint has for it is restored then.
@@ -87,12 +89,8 @@ def _whole_slot(slot: Any) -> tf.Tensor:
     if id(slot) in _whole:
         return _whole[id(slot)]
     reduction, part, shape = getattr(slot, PART)
-    label = source_label(part.whole)
     if not tf.executing_eagerly():
-        raise RuntimeError(
-            f"the optimizer's state for {label!r} is sharded, and cannot be saved within a graph, as for "
-            "a SavedModel. Save the model without its optimizer, or use tf_smddp.Checkpoint."
-        )
+        _refuse_export(part)
     # Without the numbers that Keras counts in the process.
     name = f"the state that all ranks must save together, {re.sub('_[0-9]+', '', slot.name)}"
     (value,) = allgather_op(
@@ -103,6 +101,13 @@ def _whole_slot(slot: Any) -> tf.Tensor:
         reduction.communicator,
     )
     return tf.reshape(value[: shape.num_elements()], shape)
+
+
+def _refuse_export(part: Part, *_: Any, **__: Any) -> None:
+    raise RuntimeError(
+        f"the optimizer's state for {source_label(part.whole)!r} is sharded, and cannot be saved within a "
+        "graph, as for a SavedModel. Save the model without its optimizer, or use tf_smddp.Checkpoint."
+    )
 
 
 def _serialize(slot: Any) -> Dict[str, Any]:
@@ -137,13 +142,27 @@ def whole_state(checkpoint: tf.train.Checkpoint) -> Iterator[None]:
 class _Sharded:
     """The part that the mixins of Keras 2 and Keras 3 have in common, in front of theirs."""
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "An optimizer with sharded state cannot be copied. Copy the plain one, and wrap each copy."
+        )
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__reduce_ex__(4)
+
     def build(self, variables: Any) -> None:
         """As the plain optimizer's."""
         reduction: ShardedReduction = state_of(self).reduction
-        wholes = (reduction.part_of(variable).whole for variable in variables)
+        wholes = [reduction.part_of(variable).whole for variable in variables]
         super().build(_OneByOne(wholes, reduction.at))  # type: ignore[misc]
-        for variable in map(unwrapped, self._variables):  # type: ignore[attr-defined]
-            if variable.shape.rank and not hasattr(variable, _IS_SLOT):
+        known = (self.iterations, self._learning_rate, *wholes)  # type: ignore[attr-defined]
+        ids = {id(unwrapped(each)) for each in known}
+        is_kerass = self.__class__.__module__.partition(".")[0] in _KERAS
+        for variable in map(unwrapped, tf.train.TrackableView(self).descendants()):
+            if not isinstance(variable, tf.Variable) or hasattr(variable, _IS_SLOT) or id(variable) in ids:
+                continue
+            # The numbers of Keras's own optimizers are equal on all ranks.
+            if variable.shape.rank or not is_kerass:
                 raise ValueError(
                     f"shard_state=True is not for {type(self).__name__}, which has state that belongs to no "
                     f"variable ({variable.name})."
@@ -251,4 +270,6 @@ class Keras3(_Sharded, keras3.Keras3):
             with keras3.already_reduced(self):
                 plain_apply([gradient for gradient, _ in pairs], [own for _, own in pairs])
 
-        state.reduction.apply(list(zip(grads, variables)), apply_parts, is_step)
+        # Keras averages all that it trains, in each step.
+        averaged = self._trainable_variables if self.use_ema else ()  # type: ignore[attr-defined]
+        state.reduction.apply(list(zip(grads, variables)), apply_parts, is_step, averaged)

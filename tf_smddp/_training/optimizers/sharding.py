@@ -129,20 +129,16 @@ class ShardedReduction(Reduction):
         """Returns this rank's part of a tensor.
 
         Args:
-            tensor: as large as the part's variable.
+            tensor: of the shape of the part's variable.
             part: the part.
             shape: that of the tensor, if it is not that of the variable. The part is not cut then.
 
         Raises:
-            ValueError: it is not as large.
+            ValueError: it has another shape.
         """
         tensor = tf.convert_to_tensor(tensor)
         shape = unwrapped(part.whole).shape if shape is None else shape
-        if tensor.shape.num_elements() != shape.num_elements():
-            raise ValueError(
-                f"a value for {source_label(part.whole) or 'a variable'} has shape {tensor.shape}, and not "
-                f"{shape}."
-            )
+        _check_shape("value", tensor, part, shape)
         if part.is_cut:
             return self._cut(tensor, part.count)
         return tensor if part.own is part.whole else _nothing(shape, tensor.dtype)
@@ -171,6 +167,7 @@ class ShardedReduction(Reduction):
         flat = []
         for i, (tensor, _) in zip(cut, compressed):
             check_reducible(tensor, op, NONE, _CALLER)
+            _check_shape("gradient", tensor, parts[i], unwrapped(parts[i].whole).shape)
             flat.append(tf.pad(tf.reshape(tensor, [-1]), [[0, -parts[i].count % size]]))
         scattered = _in_groups(
             flat,
@@ -189,10 +186,24 @@ class ShardedReduction(Reduction):
             reduced[i] = compressor.decompress(result, context)
         return reduced
 
-    def apply(self, pairs: Pairs, plain_apply: Callable[[Pairs], Any], is_step: Any = None) -> Any:
-        """See the base class. Collective. Takes parts of gradients, or whole ones that need no reduction."""
+    def apply(
+        self,
+        pairs: Pairs,
+        plain_apply: Callable[[Pairs], Any],
+        is_step: Any = None,
+        averaged: Sequence[Any] = (),
+    ) -> Any:
+        """See the base class. Collective. Takes parts of gradients, or whole ones that need no reduction.
+
+        Args:
+            pairs: gradients and variables.
+            plain_apply: the plain optimizer's.
+            is_step: whether this is the step that updates; None if each is.
+            averaged: other variables that the plain optimizer reads or sets, too.
+        """
         parts = [self.part_of(variable) for _, variable in pairs]
-        for part in parts:
+        changed = list({id(part): part for part in [*parts, *map(self.part_of, averaged)]}.values())
+        for part in changed:
             if part.is_cut:
                 part.own.assign(self._cut(unwrapped(part.whole), part.count))
         own = [
@@ -205,9 +216,9 @@ class ShardedReduction(Reduction):
         ]
         result = plain_apply(own)
         if is_step is None:
-            self.gather(parts)
+            self.gather(changed)
         else:
-            tf.cond(is_step, lambda: self.gather(parts), lambda: None)
+            tf.cond(is_step, lambda: self.gather(changed), lambda: None)
         return result
 
     def _part_of_gradient(self, gradient: Any, part: Part) -> Any:
@@ -248,7 +259,9 @@ class ShardedReduction(Reduction):
             return pairs
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for _, gradient in known])
         broken = self._sum([tf.where(finite, 0.0, float("nan"))])[0]
-        i, gradient = next((i, gradient) for i, gradient in known if gradient.shape.num_elements() != 0)
+        i, gradient = next((each for each in known if each[1].shape.num_elements() != 0), known[0])
+        if gradient.shape.num_elements() == 0:  # all are: a whole one can say it, and is made empty again
+            gradient = tf.zeros(unwrapped(pairs[i][1]).shape, gradient.dtype)
         return [*pairs[:i], (gradient + tf.cast(broken, gradient.dtype), pairs[i][1]), *pairs[i + 1 :]]
 
     def clip(self, gradients: Sequence[Any], limit: float, is_global: bool) -> List[Any]:
@@ -278,6 +291,12 @@ class ShardedReduction(Reduction):
             [tf.stack(numbers)], [name], Compression.none, ReduceOp.SUM, name, self.communicator
         )
         return tf.unstack(summed[0])
+
+
+def _check_shape(what: str, tensor: tf.Tensor, part: Part, shape: tf.TensorShape) -> None:
+    if not tensor.shape.is_compatible_with(shape):
+        name = source_label(part.whole) or "a variable"
+        raise ValueError(f"{_CALLER}: a {what} for {name} has shape {tensor.shape}, and not {shape}.")
 
 
 def _nothing(shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
