@@ -32,14 +32,14 @@ def discover(script: str, slots: int) -> list[Host]:
     Raises:
       DiscoveryError: it cannot be executed, fails, takes too long, or prints something else.
     """
-    ended = programs.run([os.path.abspath(script)], os.environ, _SCRIPT_SECONDS)
+    ended = programs.run([os.path.abspath(script)], os.environ, _SCRIPT_SECONDS, as_group=True)
     if ended.code != 0:
         why = "; ".join([ended.why(_SCRIPT_SECONDS), *ended.errors.strip().splitlines()[-1:]])
         raise DiscoveryError(f"{_OPTION} {script!r} has failed: {why}")
     lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
     named = [line if ":" in line else f"{line}:{slots}" for line in lines]
     try:
-        return hosts.parse_list(_OPTION, ",".join(named)) if named else []
+        return hosts.parse_list(f"{_OPTION} {script!r} has printed", ",".join(named)) if named else []
     except UsageError as error:
         raise DiscoveryError(str(error)) from error
 
@@ -87,7 +87,8 @@ def find(
             _refuse_too_few(named, least, chosen)
             found = answering(named, environ)
             silent = [host.name for host in named if host not in found]
-            problem = f"no answer from {', '.join(silent)}" if silent else "all hosts that are named answer"
+            answer = "all hosts that are named answer" if named else "no host is named"
+            problem = f"no answer from {', '.join(silent)}" if silent else answer
         except DiscoveryError as error:
             if first and not told:
                 raise UsageError(str(error)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
 import re
 import signal
@@ -45,6 +46,11 @@ def words_of(module: str) -> list[str]:
 _end_with_parent = functools.partial(signals.end_with_parent, signal.SIGTERM)
 
 
+def _lead_a_group() -> None:
+    os.setpgid(0, 0)
+    _end_with_parent()
+
+
 class Ended(NamedTuple):
     """How a program has ended. `code` is None if it took too long, and was ended."""
 
@@ -78,18 +84,22 @@ class Ended(NamedTuple):
 class Program:
     """A running program. Its output goes to files: a pipe would be held open by what it leaves behind."""
 
-    def __init__(self, words: Sequence[str], environ: Mapping[str, str], limit: float) -> None:
+    def __init__(
+        self, words: Sequence[str], environ: Mapping[str, str], limit: float, as_group: bool = False
+    ) -> None:
         """Starts it.
 
         Args:
           words: the program and its arguments.
           environ: its environment.
           limit: in seconds from now; a program that takes longer is ended.
+          as_group: whether the programs that it starts are ended with it. It cannot ask on the terminal then.
 
         Raises:
           OSError: it cannot be started.
         """
         self._limit = limit
+        self._as_group = as_group
         self._ends_at = time.monotonic() + limit
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115, closed in `finish` and `end`
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
@@ -100,7 +110,7 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._errors,
-                preexec_fn=_end_with_parent,
+                preexec_fn=_lead_a_group if as_group else _end_with_parent,
             )
         except OSError:
             self._close()
@@ -126,25 +136,31 @@ class Program:
     def _end_process(self) -> None:
         if self._process.poll() is not None:
             return
-        self._process.terminate()
+        self._signal(signal.SIGTERM)
         try:
             self._process.wait(_ENDING_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._signal(signal.SIGKILL)
             self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        if self._as_group:
+            os.killpg(self._process.pid, number)
+        else:
+            self._process.send_signal(number)
 
     def _close(self) -> None:
         self._output.close()
         self._errors.close()
 
 
-def run(words: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended:
+def run(words: Sequence[str], environ: Mapping[str, str], limit: float, as_group: bool = False) -> Ended:
     """Runs a program to its end; one that cannot be started has exit code 127, and its error says why.
 
     A signal that ends this process by an exception ends the program first.
     """
     try:
-        program = Program(words, environ, limit)
+        program = Program(words, environ, limit, as_group)
     except OSError as error:
         return Ended(127, "", f"{words[0]}: {error.strerror}")
     try:

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import stat
+import time
 
 import pytest
 
@@ -83,7 +84,10 @@ def test_the_hosts_that_a_script_prints(tmp_path):
     "text, message",
     [
         ("#!/bin/sh\necho one >&2\necho 'no cloud' >&2\nexit 3\n", "has failed: exit code 3; no cloud$"),
-        ("#!/bin/sh\necho 'a:x'\n", "--host-discovery-script 'a:x': after the colon"),
+        (
+            "#!/bin/sh\necho 'a:x'\n",
+            "hosts.sh' has printed 'a:x': after the colon",
+        ),
         ("#!/bin/sh\necho '-oProxyCommand=x'\n", "is no name of a host"),
         ("#!/bin/sh\nexec sleep 20\n", "has failed: it had not ended after 0.5 s"),
         ("#!/no/such/shell\n", "has failed: exit code 127; .*hosts.sh: No such file"),
@@ -93,6 +97,18 @@ def test_a_script_that_fails(tmp_path, monkeypatch, text, message):
     monkeypatch.setattr(elastic, "_SCRIPT_SECONDS", 0.5)
     with pytest.raises(elastic.DiscoveryError, match=message):
         elastic.discover(script(tmp_path, text), 1)
+
+
+def test_the_programs_of_a_script_end_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(elastic, "_SCRIPT_SECONDS", 1.0)
+    with pytest.raises(elastic.DiscoveryError, match=r"it had not ended after 1 s"):
+        elastic.discover(script(tmp_path, f"#!/bin/sh\nsleep 60 & echo $! > {tmp_path}/pid; wait; true\n"), 1)
+    child = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if not os.path.exists(f"/proc/{child}"):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"process {child} is left")
 
 
 def test_each_start_takes_the_hosts_that_answer(launcher, elastic_launcher):
