@@ -110,19 +110,20 @@ class ProcessGroupSmddp(Collectives, dist.ProcessGroup):
         return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 
     def shutdown(self) -> None:
-        """Ends the group, after its works. That of all ranks stays until the end of the process.
+        """Ends the group, after its works. The communicator of all ranks stays until the process ends.
 
         It waits for the other members for a short time only: one that has failed may never come here, and
         learns of a failure of this rank at the end of this process.
         """
         self._messages.close()
-        if self.communicator != communicators.WORLD:
-            thread = threading.Thread(target=self._remove, name="torch_smddp-shutdown", daemon=True)
-            thread.start()
-            thread.join(_SHUTDOWN_SECONDS)
+        thread = threading.Thread(target=self._end, name="torch_smddp-shutdown", daemon=True)
+        thread.start()
+        thread.join(_SHUTDOWN_SECONDS)
 
-    def _remove(self) -> None:
+    def _end(self) -> None:
         self._completions.finish()
+        if self.communicator == communicators.WORLD:
+            return
         with contextlib.suppress(RuntimeError):  # members that have ended, or run something else
             communicators.remove_communicator(self.communicator)
 

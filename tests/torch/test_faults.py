@@ -17,17 +17,21 @@ def succeeds(run_job, script, num_ranks=2):
 
 def test_works_that_nobody_waits_for(run_job):
     script = """
-    import gc
+    import gc, time
 
     tensors = [torch.full((n,), float(rank)) for n in range(1, 200)]
     for tensor in tensors:
         dist.all_reduce(tensor, async_op=True)
+    if rank == 0:
+        time.sleep(0.5)  # the other rank waits for it in destroy_process_group()
     dist.all_reduce(torch.ones(10_000_000), async_op=True)  # nothing else refers to it
+    large = torch.ones(10_000_000)
+    dist.all_reduce(large, async_op=True)
     dist.destroy_process_group()
+    assert all((tensor == 1).all() for tensor in tensors) and (large == 2).all()
     gc.collect()
     dist.init_process_group("smddp", f"file://{os.getcwd()}/store2", rank=rank, world_size=size)
     dist.barrier()
-    assert all((tensor == 1).all() for tensor in tensors)
     """
     succeeds(run_job, script)
 
