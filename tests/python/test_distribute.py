@@ -125,6 +125,16 @@ import numpy as np
 folder = sys.argv[1]
 strategy = tf.distribute.MirroredStrategy()
 x = np.arange(64.0).reshape(32, 2)
+if sys.argv[2] == "first":
+    os.makedirs(os.path.join(folder, "made", "once"))
+    os.mkdir(os.path.join(folder, "made", "twice"))
+else:
+    for make in (os.mkdir, os.makedirs):
+        try:
+            make(os.path.join(folder, "made", "once"))
+            report("made what is there", True)
+        except FileExistsError:
+            pass
 
 class Ends(tf.keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
@@ -165,6 +175,7 @@ def test_rank_0_writes_and_all_read(tmp_path):
         assert "epoch 2 of second" in report and "epoch 1 of second" not in report, str(second)
         assert report["steps"] == 16
         assert report["served"] < 1e-4, str(second)
+        assert "made what is there" not in report
     assert second.reports[0] == second.reports[1]
     assert not list((tmp_path / "backup").rglob("*.*"))
     assert len(list((tmp_path / "logs").iterdir())) == 1

@@ -15,6 +15,7 @@ import inspect
 import os
 import shutil
 import tempfile
+import time
 import weakref
 from typing import Any, Callable, Iterator, List, Set
 
@@ -26,6 +27,7 @@ from tf_smddp._collectives.barrier import barrier
 from tf_smddp._collectives.oob_allreduce import oob_allreduce
 from tf_smddp._guards.start_weights import number_of
 
+_began = time.time()  # before ranks meet, and so before a script runs on any
 _ALL_CALL = "(which each rank must call)"
 _wrapped: Set[type] = set()  # the classes Model of each Keras
 _folders: List[tempfile.TemporaryDirectory[str]] = []  # which go away with the process
@@ -33,6 +35,8 @@ _folders: List[tempfile.TemporaryDirectory[str]] = []  # which go away with the 
 
 def write_on_rank_0_alone() -> None:
     """Wraps what writes files: TensorFlow's checkpoints, models and summaries, and what Keras has."""
+    for name in ("mkdir", "makedirs"):
+        setattr(os, name, _make_once(getattr(os, name)))
     tf.train.Checkpoint.save = _elsewhere(tf.train.Checkpoint.save)
     tf.train.Checkpoint.write = _elsewhere(tf.train.Checkpoint.write)
     tf.saved_model.save = _elsewhere(tf.saved_model.save)
@@ -88,6 +92,24 @@ def write_estimators_on_rank_0_alone(strategy: type) -> None:
                 os.environ["TF_CONFIG"] = cluster
 
     config.__init__ = without_cluster
+
+
+def _make_once(make: Callable[..., None]) -> Callable[..., None]:
+    """Returns a function that makes a folder, unless another rank has made it since this job began.
+
+    A script for one process asks whether the folder exists, and then makes it.
+    """
+
+    @functools.wraps(make)
+    def make_once(path: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            make(path, *args, **kwargs)
+        except FileExistsError:
+            # tempfile passes a mode, and takes another name.
+            if args or kwargs or not os.path.isdir(path) or os.stat(path).st_ctime < _began:
+                raise
+
+    return make_once
 
 
 def _elsewhere(write: Callable[..., Any]) -> Callable[..., Any]:
