@@ -191,6 +191,8 @@ REGISTER_OP("SmddpAllgather")
     .Input("labels: num_labels * string")
     .Output("outputs: T")
     .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
+    .Attr("param_index: int >= 0 = 0")
+    .Attr("num_params: int >= 0 = 0")
     .Attr("tensor_names: list(string) = []")
     .Attr("num_labels: int >= 0 = 0")
     .Attr("communicator: int >= 0 = 0")
@@ -208,6 +210,8 @@ tensors: This rank's rows, of at least one dimension. The tensors are in the sam
 ticket: A scalar from SmddpTicket, or -1 (see SmddpAllreduce).
 labels: See SmddpAllreduce.
 outputs: All ranks' rows of each tensor.
+param_index: The index of the op's first tensor among all that have the ticket, from 0.
+num_params: The number of those tensors; 0 if there is no other op with the ticket.
 tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
   -1; where there is none, the node's name stands in.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.
@@ -222,6 +226,9 @@ REGISTER_OP("SmddpReducescatter")
     .Output("outputs: T")
     .Attr("T: list(" TF_SMDDP_TYPES ") >= 1")
     .Attr("reduce_op: " TF_SMDDP_REDUCE_OPS)
+    .Attr("root_rank: int >= -1 = -1")
+    .Attr("param_index: int >= 0 = 0")
+    .Attr("num_params: int >= 0 = 0")
     .Attr("tensor_names: list(string) = []")
     .Attr("num_factors: int >= 0 = 0")
     .Attr("num_labels: int >= 0 = 0")
@@ -243,6 +250,9 @@ labels: See SmddpAllreduce.
 outputs: This rank's rows of each reduction. The rows are split as evenly as possible: of r rows over n ranks, the
   first r mod n ranks get one more.
 reduce_op: How elements are combined (see SmddpAllreduce).
+root_rank: The rank that gets all rows, and the others none; -1 to split them.
+param_index: The index of the op's first tensor among all that have the ticket, from 0.
+num_params: The number of those tensors; 0 if there is no other op with the ticket.
 tensor_names: One name for each tensor, or none at all. Messages show them, and tensors pair by them if the ticket is
   -1; where there is none, the node's name stands in.
 communicator: The number of the communicator (process set) whose ranks take part; 0 is all ranks.

@@ -15,6 +15,10 @@ class Broadcast final : public Collective {
  public:
   Reach reach() const override { return Reach::kAllOutputs; }
 
+  Shard PartFor(const Call& call, ParticipantId sender, ParticipantId) const override {
+    return {0, sender == call.root ? call.count() : 0};
+  }
+
   void Direct(const Call& call, ParticipantId, const void* const* inputs, void* const* outputs,
               std::uint64_t begin, std::uint64_t count) const override {
     const std::uint64_t element_bytes = DTypeBytes(call.operation.dtype);

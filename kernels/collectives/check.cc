@@ -62,7 +62,7 @@ Status Collective::Check(const Arguments& arguments) const {
                              std::to_string(kMostShortsAveraged) + "; cast to int32 first");
     }
   }
-  if (info.Is(kHasRoot) &&
+  if ((info.Is(kHasRoot) || operation.root.valid()) &&
       !std::binary_search(arguments.ranks.begin(), arguments.ranks.end(), operation.root.value())) {
     return InvalidArgument(std::string(info.name) + " with root rank " +
                            std::to_string(operation.root.value()) +

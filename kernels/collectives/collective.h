@@ -27,7 +27,7 @@ namespace tf_smddp {
 struct Call {
   Operation operation;
   int num_ranks = 1;
-  ParticipantId root;               // for collectives that have a root
+  ParticipantId root;               // for collectives that have a root; may be none for kReducescatter
   std::uint64_t num_rows = 0;       // of each input, where they are all equal
   std::uint64_t row_count = 1;      // elements of a row
   std::vector<std::uint64_t> rows;  // where the rows may differ: those of each participant's input
@@ -78,7 +78,7 @@ class Collective {
   virtual Reach reach() const = 0;
 
   // Checks whether a request with these arguments can be run. The default checks what follows from the
-  // collective's traits: that the op and the factors are defined for the type, that the root is in the
+  // collective's traits: that the op and the factors are defined for the type, that a root is in the
   // communicator, and that there are rows where the output is made of rows. Errors: InvalidArgument.
   virtual Status Check(const Arguments& arguments) const;
 

@@ -1,5 +1,6 @@
 // Reduce-scatter: the reduction of all inputs is cut by rows, and participant p gets shard p (EvenShardOf).
-// The inputs are added in the order of the participants, so a shard is bitwise what an allreduce gives there.
+// If the call has a root, the root gets all rows. The inputs are added in the order of the participants, so a
+// shard is bitwise what an allreduce gives there.
 //
 // Direct: each participant makes its own output, from its range of the N inputs. It reads 1/N of the tensor N
 // times, and writes 1/N of it.
@@ -23,6 +24,7 @@ namespace tf_smddp {
 namespace {
 
 Shard RowsOf(const Call& call, ParticipantId participant) {
+  if (call.root.valid()) return {0, participant == call.root ? call.num_rows : 0};
   return EvenShardOf(call.num_rows, call.num_ranks, participant.value());
 }
 
@@ -63,8 +65,8 @@ class Reducescatter final : public Collective {
 
   std::uint64_t NumChunks(const Call& call, std::uint64_t capacity) const override {
     const std::uint64_t piece = PieceCount(call, capacity);
-    return (ElementsOf(call, ParticipantId(0)).count + piece - 1) /
-           piece;  // no shard is longer than the first
+    const ParticipantId longest = call.root.valid() ? call.root : ParticipantId(0);
+    return (ElementsOf(call, longest).count + piece - 1) / piece;
   }
 
   void StageIn(const Call& call, const StagedChunk& chunk) const override {
@@ -96,7 +98,7 @@ class Reducescatter final : public Collective {
 
  private:
   static std::uint64_t PieceCount(const Call& call, std::uint64_t capacity) {
-    return capacity / static_cast<std::uint64_t>(call.num_ranks);
+    return call.root.valid() ? capacity : capacity / static_cast<std::uint64_t>(call.num_ranks);
   }
 
   // Returns the elements of `owner`'s shard that are in this chunk.
@@ -109,6 +111,7 @@ class Reducescatter final : public Collective {
 
   // Returns the byte of a window at which the piece of `owner`'s shard begins.
   static std::uint64_t SubWindow(const Call& call, const StagedChunk& chunk, ParticipantId owner) {
+    if (call.root.valid()) return 0;
     return owner.index() * PieceCount(call, chunk.capacity) * DTypeBytes(call.operation.dtype);
   }
 };

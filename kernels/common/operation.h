@@ -23,7 +23,7 @@ struct Operation {
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;  // for reductions
-  RankId root;                   // no rank where the collective has no root
+  RankId root;                   // no rank where the collective has no root; kReducescatter may have one
   double prescale = 1.0;         // for reductions of inexact types: each input is multiplied by it
   double postscale = 1.0;        // likewise the result
   Compression compression = Compression::kNone;  // for reductions

@@ -241,7 +241,7 @@ void HostOrder::Launch(Entry entry, std::vector<RelayMessage>* out) {
   const bool needs_all = info.Is(kHasSplits) || manifest.operation.kind == CollectiveKind::kCommunicator;
   RelayMessage launch = std::move(entry.launch);
   launch.parts = PartsOf(entry);
-  if (info.Is(kHasRoot) && !all_take_part && !HasRank(launch.parts, manifest.operation.root)) {
+  if (manifest.operation.root.valid() && !all_take_part && !HasRank(launch.parts, manifest.operation.root)) {
     return Fail(0, DescribeManifest(manifest) + ": the root has left the process set", out);
   }
   if (needs_all && !all_take_part) {

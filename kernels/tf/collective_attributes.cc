@@ -48,11 +48,13 @@ absl::Status ReadPairing(OpKernelConstruction* context, Pairing::Kind sequence,
                          CollectiveAttributes* attributes) {
   Pairing& pairing = attributes->pairing;
   pairing.num_params = static_cast<std::uint32_t>(std::max(attributes->tensors, 1));
+  int param_index = 0;
+  int num_params = 0;
   if (context->HasAttr("num_params")) {
-    int param_index = 0;
-    int num_params = 1;
     TF_RETURN_IF_ERROR(context->GetAttr("param_index", &param_index));
     TF_RETURN_IF_ERROR(context->GetAttr("num_params", &num_params));
+  }
+  if (num_params > 0) {
     pairing.param_index = static_cast<std::uint32_t>(param_index);
     pairing.num_params = static_cast<std::uint32_t>(num_params);
   }

@@ -74,8 +74,9 @@ def allgather_op(
     tensor_names: Sequence[str],
     name: Optional[str] = None,
     communicator: int = 0,
+    **attributes: int,
 ) -> List[tf.Tensor]:
-    """Emits one SmddpAllgather for a whole group."""
+    """Emits one SmddpAllgather, for a whole group if there are no `attributes`."""
     return list(
         op_parts.ops.smddp_allgather(
             tensors=list(tensors),
@@ -84,6 +85,7 @@ def allgather_op(
             communicator=communicator,
             eager=tf.executing_eagerly(),
             name=name,
+            **attributes,
         )
     )
 

@@ -83,8 +83,8 @@ class Resolver {
     call = CallOf(request);
     call.num_ranks = static_cast<int>(parts_.size());
     const CollectiveInfo& info = InfoOf(request.operation.kind);
-    if (info.Is(kHasRoot)) {
-      const RankId root = request.operation.root;
+    const RankId root = request.operation.root;
+    if (root.valid()) {
       for (std::size_t i = 0; i < parts_.size(); ++i) {
         if (parts_[i].rank == root) call.root = ParticipantId(static_cast<int>(i));
       }

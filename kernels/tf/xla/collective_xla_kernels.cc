@@ -72,6 +72,8 @@ class CollectiveXlaKernel : public XlaOpKernel {
                                          ", or it has been removed");
   }
 
+  RankId root() const { return attributes_.operation.root; }
+
   absl::Status CheckRows(const CallDescription::Tensor& tensor) const {
     if (!tensor.shape.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(std::string(CollectiveKindName(attributes_.operation.kind)) + " '" +
@@ -209,6 +211,7 @@ class ReducescatterXlaKernel : public RowsXlaKernel {
  protected:
   std::vector<std::int64_t> OutputRows(std::int64_t rows, std::int64_t ranks,
                                        std::int64_t own) const override {
+    if (root().valid()) return {root() == RankId(GlobalEngine()->config().rank) ? rows : 0};
     return {rows / ranks + (own < rows % ranks ? 1 : 0)};
   }
 };

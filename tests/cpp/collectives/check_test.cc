@@ -70,6 +70,9 @@ TEST(Check, TheRootIsOneOfTheRanks) {
             "broadcast with root rank 1, which is not in its process set, whose ranks are 0, 2, 3");
   EXPECT_EQ(ErrorOf(broadcast(RankId()), {6}, {}, {0, 1, 2}),
             "broadcast with root rank -1, which is not in its process set, whose ranks are 0 to 2");
+  const Operation to_one = {CollectiveKind::kReducescatter, DType::kFloat32, ReduceOp::kSum, RankId(1)};
+  EXPECT_EQ(ErrorOf(to_one, {6}),
+            "reducescatter with root rank 1, which is not in its process set, whose ranks are 0, 2, 3");
 }
 
 }  // namespace

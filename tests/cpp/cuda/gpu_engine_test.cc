@@ -128,6 +128,8 @@ std::vector<Trial> TrialsOf(int size) {
       trial.rows = std::vector<std::int64_t>{1, 7, 0, 300}[salt % 4] + (salt % 3 == 0 ? size : 0);
       trial.row_count = 3;
       trial.salt = ++salt;
+      trial.to_root = salt % 3 == 0;
+      trial.root = static_cast<int>(salt) % size;
       Placement placement;
       placement.in_place = kind == CollectiveKind::kAllreduce && salt % 4 > 1;
       trial.placements.assign(members, placement);

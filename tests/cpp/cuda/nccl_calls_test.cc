@@ -191,6 +191,11 @@ TEST(NcclCalls, OfRowsThatDiffer) {
   EXPECT_EQ("a0*10@0 a1*10@40>0 a2*5@80", CallsOf(reducescatter, 3, 1));
   reducescatter.rows = 2;
   EXPECT_EQ("a0*5@0 a1*5@20", CallsOf(reducescatter, 3, 2));
+  reducescatter.rows = 6;
+  reducescatter.to_root = true;
+  reducescatter.root = 2;
+  EXPECT_EQ("a2*30@0", CallsOf(reducescatter, 3, 1));
+  EXPECT_EQ("a2*30@0>0", CallsOf(reducescatter, 3, 2));
 
   Trial alltoall = Moved(CollectiveKind::kAlltoall);
   alltoall.splits = {{1, 2, 0}, {3, 0, 4}, {0, 0, 5}};

@@ -66,6 +66,8 @@ std::vector<Trial> Reducescatters(int num_ranks) {
     const std::int64_t ranks = num_ranks;
     const std::int64_t rows[] = {ranks - 1, ranks, ranks + 1, 30 * ranks, 30 * ranks + 2};
     trial->rows = rows[index % 5];
+    trial->to_root = index % 3 == 0;
+    trial->root = static_cast<int>(index) % num_ranks;
   });
 }
 

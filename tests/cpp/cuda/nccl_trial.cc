@@ -81,7 +81,7 @@ Call CallOf(const Trial& trial, int num_ranks) {
   call.operation.prescale = trial.prescale;
   call.operation.postscale = trial.postscale;
   call.num_ranks = num_ranks;
-  if (trial.kind == CollectiveKind::kBroadcast) {
+  if (trial.HasRoot()) {
     call.operation.root = RankId(trial.root);
     call.root = ParticipantId(trial.root);
   }

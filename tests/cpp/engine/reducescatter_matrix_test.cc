@@ -1,4 +1,5 @@
-// Reduce-scatter: every size × type × op × factors × rows (even and not) × length of a row × layout.
+// Reduce-scatter: every size × type × op × factors × rows (even and not) × length of a row × layout, and to
+// each root.
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -34,6 +35,9 @@ std::vector<Trial> ReducescatterTrials(int size) {
         trials.push_back(Scatter(arithmetic, size, rows, salt % 4 == 0 ? 5 : 1, layout, salt));
         ++salt;
       }
+      trials.push_back(Scatter(arithmetic, size, rows, 1, static_cast<int>(salt % 5), salt));
+      trials.back().to_root = true;
+      trials.back().root = static_cast<int>(salt) % size;
     }
   }
   trials.push_back(Scatter({DType::kInt16, ReduceOp::kSum, 1.0, 1.0}, size, 11, 0, 1, ++salt));
@@ -57,6 +61,9 @@ TEST(ReducescatterPaths, AloneAndLarge) {
       for (const int layout : {0, 1, 4}) {
         trials.push_back(Scatter({DType::kFloat32, ReduceOp::kAverage, 1.0, 0.5}, size, rows, 3, layout,
                                  static_cast<unsigned>(rows + layout)));
+        trials.push_back(trials.back());
+        trials.back().to_root = true;
+        trials.back().root = size - 1;
       }
     }
     RunMatrix(size, trials, 0);

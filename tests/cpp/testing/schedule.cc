@@ -78,6 +78,7 @@ class Maker {
     trial.postscale = arithmetic.postscale;
     trial.root = all ? Below(size) : stays;
     trial.salt = random_() % 1000000;
+    trial.to_root = trial.salt % 3 == 0;
     constexpr std::int64_t kRows[] = {0, 1, 2, 3, 7, 50, 331, 1009, 4001, 20011};
     trial.rows = trial.kind == CollectiveKind::kBarrier ? 0 : kRows[Below(10)];
     trial.row_count = trial.rows < 2000 && Below(4) == 0 ? 1 + Below(5) : 1;

@@ -37,6 +37,7 @@ Selection Select(int size) {
     }
     const std::int64_t count = counts[static_cast<std::size_t>(row[4])];
     trial.root = static_cast<int>(salt) % size;
+    trial.to_root = salt % 3 == 0;
     trial.rows = count;
     if (trial.kind == CollectiveKind::kAllgather) trial.rows_of = Deal(count, size, row[5], salt);
     for (int sender = 0; trial.kind == CollectiveKind::kAlltoall && sender < size; ++sender) {

@@ -139,7 +139,7 @@ std::string DescribeTrial(const Trial& trial) {
     text += std::string(" ") + ReduceOpName(trial.op) + " * " + std::to_string(trial.prescale) + " * " +
             std::to_string(trial.postscale);
   }
-  if (trial.kind == CollectiveKind::kBroadcast) text += " root " + std::to_string(trial.root);
+  if (trial.HasRoot()) text += " root " + std::to_string(trial.root);
   text += ", rows";
   if (trial.rows_of.empty() && trial.splits.empty()) text += " " + std::to_string(trial.rows);
   for (const std::int64_t rows : trial.rows_of) text += " " + std::to_string(rows);
@@ -181,6 +181,10 @@ Outcome ExpectedOf(const Trial& trial, const std::vector<int>& participants, int
       std::vector<std::int64_t> shards(participants.size(), 0);
       for (std::int64_t row = 0; row < trial.rows; ++row)
         ++shards[static_cast<std::size_t>(row) % shards.size()];
+      if (trial.to_root) {
+        shards.assign(shards.size(), 0);
+        shards[static_cast<std::size_t>(IndexOf(participants, trial.root))] = trial.rows;
+      }
       const auto index = static_cast<std::ptrdiff_t>(IndexOf(participants, member));
       begin = std::accumulate(shards.begin(), shards.begin() + index, std::int64_t{0});
       rows = shards[static_cast<std::size_t>(index)];
@@ -277,8 +281,7 @@ Request Attempt::MakeRequest(bool alone) {
   request.operation.op = trial_.op;
   request.operation.prescale = trial_.prescale;
   request.operation.postscale = trial_.postscale;
-  if (trial_.kind == CollectiveKind::kBroadcast)
-    request.operation.root = RankId(ranks_[static_cast<std::size_t>(trial_.root)]);
+  if (trial_.HasRoot()) request.operation.root = RankId(ranks_[static_cast<std::size_t>(trial_.root)]);
   request.shape = {trial_.RowsOf(member_)};
   if (trial_.row_count != 1) request.shape.push_back(trial_.row_count);
   if (trial_.kind == CollectiveKind::kAlltoall)

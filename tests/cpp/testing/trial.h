@@ -38,7 +38,8 @@ struct Trial {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int root = 0;                                   // kBroadcast: a member
+  int root = 0;                                   // a member: of kBroadcast, and if it is to_root
+  bool to_root = false;                           // kReducescatter: the root gets all rows
   std::int64_t rows = 0;                          // of each input, where they are equal
   std::vector<std::int64_t> rows_of;              // kAllgather: by member
   std::vector<std::vector<std::int64_t>> splits;  // kAlltoall: by sender, then by receiver
@@ -47,6 +48,9 @@ struct Trial {
   std::vector<Placement> placements;              // by member; empty: all in private memory
 
   std::int64_t RowsOf(int member) const;  // of its input
+  bool HasRoot() const {
+    return kind == CollectiveKind::kBroadcast || (kind == CollectiveKind::kReducescatter && to_root);
+  }
 };
 
 // Describes a trial for messages.

@@ -12,7 +12,7 @@ on each variable, and none of them waits for another. The plain optimizer works 
 holds this rank's part. It is set anew before each update, since the user may assign to the variable.
 
 An optimizer that looks at a whole variable, such as LAMB, cannot work on a part. With such a one, a rank owns
-whole variables: gradients are allreduced, the owner updates, and the other ranks have an empty part. Small
+whole variables: it gets the mean gradient, updates, and broadcasts. The other ranks have an empty part. Small
 variables, and those with a constraint, are updated by all ranks.
 
 sharded_state.py has the optimizers that do so, and their checkpoints.
@@ -151,40 +151,60 @@ class ShardedReduction(Reduction):
         if op is not self.op or len(variables) != len(gradients):
             return super()._reduce(gradients, variables, op)
         parts = [self.part_of(variable) for variable in variables]
-        cut = [i for i, part in enumerate(parts) if part.is_cut and gradients[i] is not None]
+        shared = [i for i, part in enumerate(parts) if not part.is_everyones and gradients[i] is not None]
         gradient_use.note_gradients(gradients, variables)
-        rest = [None if i in cut else gradient for i, gradient in enumerate(gradients)]
+        rest = [None if i in shared else gradient for i, gradient in enumerate(gradients)]
         reduced = super()._reduce(rest, variables, op)
-        for i, part in enumerate(parts):
-            if part.owner is not None and part.own is not part.whole and reduced[i] is not None:
-                reduced[i] = _nothing_of(reduced[i], part.own.shape)
         compressor = compressor_around_op(self.compression)
-        compressed = [compressor.compress(as_dense(gradients[i], _CALLER)) for i in cut]
+        compressed = [compressor.compress(as_dense(gradients[i], _CALLER)) for i in shared]
         labels = [
-            op_parts.gradient(i, number_of_variable(variables[i])) + source_label(variables[i]) for i in cut
+            op_parts.gradient(i, number_of_variable(variables[i])) + source_label(variables[i])
+            for i in shared
         ]
         size = process_set_of(self.communicator).size()
         flat = []
-        for i, (tensor, _) in zip(cut, compressed):
+        for i, (tensor, _) in zip(shared, compressed):
             check_reducible(tensor, op, NONE, _CALLER)
             _check_shape("gradient", tensor, parts[i], unwrapped(parts[i].whole).shape)
-            flat.append(tf.pad(tf.reshape(tensor, [-1]), [[0, -parts[i].count % size]]))
-        scattered = _in_groups(
-            flat,
-            labels,
-            lambda tensors, names: reducescatter_op(
-                tensors,
-                tickets.draw_ticket(self.communicator),
-                op,
-                names,
-                f"{self.node_name}_Reducescatter",
-                self.communicator,
-            ),
-        )
-        for i, result, (_, context) in zip(cut, scattered, compressed):
-            result.set_shape(parts[i].own.shape)
-            reduced[i] = compressor.decompress(result, context)
+            tensor, fill = tf.reshape(tensor, [-1]), -parts[i].count % size if parts[i].is_cut else 0
+            flat.append(tf.pad(tensor, [[0, fill]]) if fill else tensor)
+
+        def scatter(tensors: List[Any], ticket: Any, names: List[str], root: int, **place: Any) -> List[Any]:
+            name = f"{self.node_name}_Reducescatter"
+            return reducescatter_op(
+                tensors, ticket, op, names, name, self.communicator, root_rank=root, **place
+            )
+
+        roots = [-1 if owner is None else owner for owner in (parts[i].owner for i in shared)]
+        results = self._group(scatter, flat, labels, roots)
+        for i, result, (_, context) in zip(shared, results, compressed):
+            reduced[i] = compressor.decompress(tf.reshape(result, parts[i].own.shape), context)
         return reduced
+
+    def _group(
+        self,
+        make: Callable[..., List[Any]],
+        tensors: Sequence[tf.Tensor],
+        labels: Sequence[str],
+        roots: Sequence[int],
+    ) -> List[Any]:
+        """Calls `make` for each tensor, so that each goes as soon as it is there, with one ticket.
+
+        Eagerly and in XLA, it calls `make` once for all tensors with the same root.
+        """
+        is_graph = not (tf.executing_eagerly() or op_parts.in_xla_context())
+        ops: Dict[int, List[int]] = {}  # the numbers of the tensors of each
+        for i, root in enumerate(roots):
+            ops.setdefault(i if is_graph else root, []).append(i)
+        ticket: Any = None
+        results: Dict[int, Any] = {}
+        for members in ops.values():
+            place = {"param_index": members[0], "num_params": len(tensors)} if is_graph else {}
+            if ticket is None or not is_graph:
+                ticket = tickets.draw_ticket(self.communicator)
+            some, names = [tensors[i] for i in members], [labels[i] for i in members]
+            results.update(zip(members, make(some, ticket, names, roots[members[0]], **place)))
+        return [results[i] for i in range(len(tensors))]
 
     def apply(
         self,
@@ -230,27 +250,21 @@ class ShardedReduction(Reduction):
     def gather(self, parts: Sequence[Part]) -> None:
         """Gives all ranks the values of the variables. Collective."""
         cut = [part for part in parts if part.is_cut]
-        gathered = _in_groups(
-            [part.own.read_value() for part in cut],
-            [source_label(part.whole) for part in cut],
-            lambda tensors, names: allgather_op(
-                tensors,
-                tickets.draw_ticket(self.communicator),
-                names,
-                f"{self.node_name}_Allgather",
-                self.communicator,
-            ),
-        )
-        for part, value in zip(cut, gathered):
+
+        def allgather(tensors: List[Any], ticket: Any, names: List[str], _: int, **place: int) -> List[Any]:
+            name = f"{self.node_name}_Allgather"
+            return allgather_op(tensors, ticket, names, name, self.communicator, **place)
+
+        own, labels = [part.own.read_value() for part in cut], [source_label(part.whole) for part in cut]
+        for part, value in zip(cut, self._group(allgather, own, labels, [-1] * len(cut))):
             found = unwrapped(part.whole)
             found.assign(tf.reshape(value[: part.count], found.shape))
-        for part in parts:
-            if part.owner is not None:
-                found = unwrapped(part.whole)
-                label, name = source_label(part.whole), f"{self.node_name}_Broadcast"
-                found.assign(
-                    broadcast_op(found.read_value(), part.owner, label, False, name, self.communicator)
-                )
+        owned = [(part, part.owner) for part in parts if part.owner is not None]
+        for i, (part, owner) in enumerate(owned):
+            value, name = unwrapped(part.whole).read_value(), f"{self.node_name}_Broadcast"
+            label, place = source_label(part.whole), (i, len(owned))
+            value = broadcast_op(value, owner, label, False, name, self.communicator, *place)
+            unwrapped(part.whole).assign(value)
 
     def agree_on_finite(self, pairs: Pairs) -> Pairs:
         """See the base class. Collective."""
@@ -302,24 +316,3 @@ def _check_shape(what: str, tensor: tf.Tensor, part: Part, shape: tf.TensorShape
 def _nothing(shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
     """Returns the empty part of a tensor of this shape. Some optimizers ask for the number of dimensions."""
     return tf.zeros([0] * shape.rank, dtype)
-
-
-def _nothing_of(reduced: Any, shape: tf.TensorShape) -> tf.Tensor:
-    """Returns an empty tensor which a graph makes of `reduced`: else it would not run the reduction."""
-    if op_parts.in_xla_context():
-        return tf.zeros(shape, reduced.dtype)
-    first = tf.reshape(reduced, [-1])[:1]
-    return tf.reshape(tf.boolean_mask(first, first > float("inf")), shape)
-
-
-def _in_groups(
-    tensors: Sequence[tf.Tensor],
-    labels: Sequence[str],
-    make: Callable[[List[tf.Tensor], List[str]], List[tf.Tensor]],
-) -> List[tf.Tensor]:
-    """Calls `make` for each tensor, so that each goes as soon as it is there; eagerly and in XLA for all."""
-    if not tensors:
-        return []
-    if tf.executing_eagerly() or op_parts.in_xla_context():
-        return make(list(tensors), list(labels))
-    return [make([tensor], [label])[0] for tensor, label in zip(tensors, labels)]

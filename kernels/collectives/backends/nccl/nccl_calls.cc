@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "kernels/collectives/shard.h"
+#include "kernels/collectives/collective.h"
 
 namespace tf_smddp::nccl {
 
@@ -206,15 +206,16 @@ class Appender {
 
   void Reducescatter() {
     const auto ranks = static_cast<std::uint64_t>(call_.num_ranks);
-    if (call_.num_rows % ranks == 0) {
+    if (call_.num_rows % ranks == 0 && !call_.root.valid()) {
       return Add(Function::kReduceScatter, Reducing(call_, type_, input_, output_),
                  call_.num_rows / ranks * row_parts_);
     }
     for (const ParticipantId owner : FirstIds<ParticipantId>(call_.num_ranks)) {
-      const Shard shard = EvenShardOf(call_.num_rows, call_.num_ranks, owner.value());
-      NcclCall made = Reducing(call_, type_, At(input_, shard.begin * row_bytes_), output_);
+      const Shard shard = FindCollective(call_.operation.kind).PartFor(call_, self_, owner);  // elements
+      const DType dtype = call_.operation.dtype;
+      NcclCall made = Reducing(call_, type_, At(input_, shard.begin * DTypeBytes(dtype)), output_);
       made.peer = owner.value();
-      Add(Function::kReduce, made, shard.count * row_parts_);
+      Add(Function::kReduce, made, shard.count * ElementsOf(dtype).parts);
     }
   }
 

@@ -11,13 +11,6 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a movement: MPI counts in int
 
-// The part of `sender`'s input that `receiver` reads.
-Shard PartFor(const ResolvedRequest& request, ParticipantId sender, ParticipantId receiver) {
-  const Call& call = request.call;
-  if (call.root.valid() && sender != call.root) return {0, 0};
-  return request.collective->PartFor(call, sender, receiver);
-}
-
 const std::vector<int>& HostOf(const std::vector<std::vector<int>>& hosts, int rank) {
   std::size_t host = 0;
   while (!std::binary_search(hosts[host].begin(), hosts[host].end(), rank)) ++host;
@@ -88,7 +81,7 @@ GatherTransfer::Routes GatherTransfer::RoutesOf(const ResolvedRequest& request, 
   for (const ParticipantId each : FirstIds<ParticipantId>(request.call.num_ranks)) {
     const RankId rank = request.ranks[each.index()];
     if (!std::binary_search(host.begin(), host.end(), rank.value())) continue;
-    const Shard part = PartFor(request, sender, each);
+    const Shard part = request.collective->PartFor(request.call, sender, each);
     if (part.count == 0) continue;
     routes.receivers.push_back(rank);
     routes.parts.push_back(part);
@@ -117,7 +110,7 @@ void GatherTransfer::Send(const ResolvedRequest& request) {
 
 // Begins to receive what this rank needs of another host's input.
 void GatherTransfer::Receive(ResolvedRequest* request, ParticipantId sender) {
-  const Shard part = PartFor(*request, sender, request->self);
+  const Shard part = request->collective->PartFor(request->call, sender, request->self);
   if (part.count == 0) return;
   const std::uint64_t element_bytes = DTypeBytes(request->call.operation.dtype);
   const RankId self = request->ranks[request->self.index()];

@@ -351,10 +351,10 @@ void HierarchicalTransfer::ReduceHere(Slot* slot) {
 int HierarchicalTransfer::InputsOf(const PiecePlan::Segment& segment, const void** from) const {
   const ResolvedRequest& request = *requests_[segment.item];
   const std::uint64_t offset = segment.begin * DTypeBytes(request.call.operation.dtype);
+  const bool broadcasts = !IsReduction(request.call.operation.kind);
   int count = 0;
   for (std::size_t i = 0; i < request.inputs.size(); ++i) {
-    if (request.inputs[i] == nullptr || (request.call.root.valid() && i != request.call.root.index()))
-      continue;
+    if (request.inputs[i] == nullptr || (broadcasts && i != request.call.root.index())) continue;
     from[count++] = static_cast<const std::byte*>(request.inputs[i]) + offset;
   }
   return count;
