@@ -1,4 +1,4 @@
-"""A sharded update beside one that is not, in turn: Adam with the weights of BERT-base.
+"""A sharded update beside one that is not, in turn, with the weights of BERT-base.
 
     smddprun -np 2 python benchmarks/sharded_state.py
 
@@ -21,11 +21,12 @@ import tf_smddp as sdp
 SHAPES = pathlib.Path(__file__).resolve().parent / "gradient_sets" / "bert_base.json"
 
 
-def make_step(shard_state: bool) -> Tuple[Callable[[tf.Tensor], None], int]:
+def make_step(kind: str, shard_state: bool) -> Tuple[Callable[[tf.Tensor], None], int]:
     """Returns a step, and the number of elements of this rank's state."""
     shapes = json.loads(SHAPES.read_text())["shapes"]
     variables = [tf.Variable(tf.fill(shape, 0.01), name=f"weight_{i}") for i, shape in enumerate(shapes)]
-    optimizer: Any = sdp.DistributedOptimizer(tf.keras.optimizers.Adam(1e-4), shard_state=shard_state)
+    plain = getattr(tf.keras.optimizers, kind)(1e-4)
+    optimizer: Any = sdp.DistributedOptimizer(plain, shard_state=shard_state)
     optimizer.build(variables)
 
     @tf.function
@@ -39,12 +40,17 @@ def make_step(shard_state: bool) -> Tuple[Callable[[tf.Tensor], None], int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure sharded updates.")
+    parser.add_argument("--optimizer", default="Adam", help="of Keras")
     parser.add_argument("--steps", type=int, default=12)
-    steps = parser.parse_args().steps
+    arguments = parser.parse_args()
+    steps = arguments.steps
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     sdp.init()
-    made = {name: make_step(shard_state) for name, shard_state in (("whole", False), ("sharded", True))}
+    made = {
+        name: make_step(arguments.optimizer, shard_state)
+        for name, shard_state in (("whole", False), ("sharded", True))
+    }
     seconds = {name: [] for name in made}  # type: ignore[var-annotated]
     for number in range(steps + 2):
         for name, (step, _) in made.items():

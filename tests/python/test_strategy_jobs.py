@@ -129,7 +129,8 @@ def test_a_model_that_one_rank_alone_has():
 
 V1 = """
 import numpy as np
-sdp.init()
+workers, task = ["127.0.0.1:1", "127.0.0.1:2"], {"type": "worker", "index": 0}
+os.environ.setdefault("TF_CONFIG", json.dumps({"cluster": {"worker": workers}, "task": task}))
 tf.compat.v1.disable_eager_execution()
 with sdp.distribute.Strategy().scope():
     layer = tf.keras.layers.Dense(2, input_shape=(3,), kernel_initializer="ones")
@@ -143,9 +144,12 @@ report("weights", layer.get_weights()[0].tolist())
 
 
 @pytest.mark.keras(2)
-def test_keras_in_a_v1_graph():
-    """Keras opens a session of its own."""
-    alone, job = run_job(1, V1), run_job(2, V1)
+@pytest.mark.parametrize("strategy", ["sdp.distribute.Strategy", "tf.distribute.MirroredStrategy"])
+def test_keras_in_a_v1_graph(strategy):
+    """Keras opens a session of its own, and not at a server of TF_CONFIG's."""
+    script = V1.replace("sdp.distribute.Strategy", strategy)
+    options = ["--strategy"] if strategy.startswith("tf") else []
+    alone, job = run_job(1, script, options=options), run_job(2, script, options=options)
     assert alone.exit_code == 0 and job.exit_code == 0, f"{alone} {job}"
     for report in job.reports:
         np.testing.assert_allclose(report["weights"], alone.reports[0]["weights"], 1e-6)

@@ -14,6 +14,7 @@ The private parts, and what would take their place:
     its _get_variable_creator_initial_value          a variable creator that broadcasts; checked at start
     its _create_variable                             a variable creator that counts the variables
     its _call_for_each_replica                       TensorFlow's own, which runs a thread for each replica
+    its _in_multi_worker_mode                        nothing: only Keras 2 in v1 graphs needs it
     its _configure, _update_config_proto             nothing: they set up TensorFlow's own collectives
     its _batch_reduce_to, _gather_to_implementation  batch_reduce(), gather() of CrossDeviceOps
     its _make_input_context                          a data set function that is wrapped by the user
@@ -29,9 +30,13 @@ The private parts, and what would take their place:
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 import re
+import sys
 import warnings
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as multi_worker
@@ -196,6 +201,15 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
     def _configure(self, session_config: Any = None, *cluster: Any, **named: Any) -> None:
         pass
 
+    def _in_multi_worker_mode(self) -> bool:
+        # Keras 2 asks this before it opens the session of a v1 graph.
+        for keras in ("keras", "tf_keras"):
+            coordinator: Any = sys.modules.get(f"{keras}.src.distribute.distribute_coordinator_utils")
+            plain = getattr(coordinator, "run_distribute_coordinator", None)
+            if plain is not None and not hasattr(plain, "__wrapped__"):
+                coordinator.run_distribute_coordinator = _within_the_process(plain)
+        return True
+
     def _make_input_context(self) -> tf.distribute.InputContext:
         return _NotedInputContext(
             num_input_pipelines=self._num_workers,
@@ -208,6 +222,28 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
 
     def _make_input_fn_iterator(self, input_fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return super()._make_input_fn_iterator(_sharding(input_fn), *args, **kwargs)
+
+
+@contextlib.contextmanager
+def no_cluster() -> Iterator[None]:
+    """Hides TF_CONFIG, in whose cluster TensorFlow would start and look for servers."""
+    cluster = os.environ.pop("TF_CONFIG", None)
+    try:
+        yield
+    finally:
+        if cluster is not None:
+            os.environ["TF_CONFIG"] = cluster
+
+
+def _within_the_process(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns Keras's `run_distribute_coordinator`, which needs no servers for our strategy."""
+
+    @functools.wraps(plain)
+    def run(worker: Any, strategy: Any, *args: Any, **kwargs: Any) -> Any:
+        with no_cluster() if isinstance(strategy.extended, Extended) else contextlib.nullcontext():
+            return plain(worker, strategy, *args, **kwargs)
+
+    return run
 
 
 def _or_own_device(destinations: Any, own_device: str) -> Any:

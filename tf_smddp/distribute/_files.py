@@ -26,6 +26,7 @@ from smddp import ReduceOp, runtime
 from tf_smddp._collectives.barrier import barrier
 from tf_smddp._collectives.oob_allreduce import oob_allreduce
 from tf_smddp._guards.start_weights import number_of
+from tf_smddp.distribute._extended import no_cluster
 
 _began = time.time()  # before ranks meet, and so before a script runs on any
 _ALL_CALL = "(which each rank must call)"
@@ -84,12 +85,8 @@ def write_estimators_on_rank_0_alone(strategy: type) -> None:
     @functools.wraps(make)
     def without_cluster(self: Any, *args: Any, **kwargs: Any) -> None:
         # It would take the cluster for one of TensorFlow's servers.
-        cluster = os.environ.pop("TF_CONFIG", None)
-        try:
+        with no_cluster():
             make(self, *args, **kwargs)
-        finally:
-            if cluster is not None:
-                os.environ["TF_CONFIG"] = cluster
 
     config.__init__ = without_cluster
 

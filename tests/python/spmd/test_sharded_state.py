@@ -61,7 +61,7 @@ clipped = 1e-6  # norms are sums in another order
 CASES = [
     case("sgd", lambda: optimizers.SGD(0.01)),
     case("momentum", lambda: optimizers.SGD(0.01, momentum=0.9, nesterov=True), marks=pytest.mark.long),
-    case("adam", lambda: optimizers.Adam(0.01, amsgrad=True)),
+    case("adam", lambda: optimizers.Adam(0.01, amsgrad=True), marks=pytest.mark.gpu),
     case(
         "adam-clipnorm",
         lambda: optimizers.Adam(0.01, clipnorm=0.01),
@@ -90,7 +90,7 @@ CASES = [
         marks=[pytest.mark.keras(3), pytest.mark.long],
         tolerance=1e-5,
     ),
-    case("adafactor", lambda: optimizers.Adafactor(0.01), tolerance=1e-6),
+    case("adafactor", lambda: optimizers.Adafactor(0.01), tolerance=1e-6, marks=pytest.mark.gpu),
     case(
         "muon",
         lambda: optimizers.Muon(0.01),
