@@ -138,8 +138,9 @@ with sdp.distribute.Strategy().scope():
     model.compile("sgd", "mse")
 inputs, outputs = np.arange(24.0).reshape(8, 3) / 24, np.ones((8, 2))
 report("rows", model.predict(inputs, batch_size=4).shape[0])
-model.fit(inputs, outputs, batch_size=4, epochs=2, shuffle=False, verbose=0)
+history = model.fit(inputs, outputs, batch_size=4, epochs=2, shuffle=False, verbose=0)
 report("weights", layer.get_weights()[0].tolist())
+report("losses", [*history.history["loss"], model.evaluate(inputs, outputs, batch_size=4, verbose=0)])
 """
 
 
@@ -153,3 +154,4 @@ def test_keras_in_a_v1_graph(strategy):
     assert alone.exit_code == 0 and job.exit_code == 0, f"{alone} {job}"
     for report in job.reports:
         np.testing.assert_allclose(report["weights"], alone.reports[0]["weights"], 1e-6)
+        np.testing.assert_allclose(report["losses"], alone.reports[0]["losses"], 1e-6)

@@ -236,12 +236,19 @@ def no_cluster() -> Iterator[None]:
 
 
 def _within_the_process(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns Keras's `run_distribute_coordinator`, which needs no servers for our strategy."""
+    """Returns Keras's `run_distribute_coordinator`, without servers for our strategy.
+
+    Without a cluster, Keras's own calls the worker, and drops what it returns, such as the history of `fit`.
+    """
 
     @functools.wraps(plain)
-    def run(worker: Any, strategy: Any, *args: Any, **kwargs: Any) -> Any:
-        with no_cluster() if isinstance(strategy.extended, Extended) else contextlib.nullcontext():
+    def run(worker: Callable[[Any], Any], strategy: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(strategy.extended, Extended):
             return plain(worker, strategy, *args, **kwargs)
+        results: List[Any] = []
+        with no_cluster():
+            plain(lambda passed: results.append(worker(passed)), strategy, *args, **kwargs)
+        return results[0]
 
     return run
 

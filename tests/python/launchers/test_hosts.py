@@ -235,7 +235,7 @@ import tensorflow as tf
 import tf_smddp as sdp
 sdp.init()
 variable = tf.Variable(tf.ones(2_000_000))
-optimizer = sdp.DistributedOptimizer(tf.keras.optimizers.Adam(), shard_state=True)
+optimizer = sdp.DistributedOptimizer(tf.keras.optimizers.KIND(), shard_state=True)
 for _ in range(TIMES):
     CALL
 """
@@ -247,7 +247,8 @@ COMPRESSED = "sdp.allreduce(tf.ones(2_000_000), 0, 1, compression=sdp.Compressio
 def sent_bytes(bench, counts, call, times):
     """Returns how many bytes each host sends, as its network interface counts them."""
     job = bench.folder / "traffic.py"
-    job.write_text(TRAFFIC.replace("CALL", call).replace("TIMES", str(times)))
+    call, _, kind = call.partition(" # with ")
+    job.write_text(TRAFFIC.replace("CALL", call).replace("TIMES", str(times)).replace("KIND", kind or "Adam"))
     with VirtualHosts(len(counts)) as hosts:
         before = [hosts.sent_bytes(name) for name in hosts.names]
         ended = bench.run(*launch("openmpi4", hosts, counts, [sys.executable, job]))
@@ -278,6 +279,10 @@ def sent_bytes(bench, counts, call, times):
         ((1, 1), SHARDED, (1, 1)),
         ((3, 2), SHARDED, (1, 1)),
         ((2, 2, 1), SHARDED, (7 / 5, 7 / 5, 6 / 5)),
+        # The owner, rank 0, gets the sum, and sends the weights.
+        ((1, 1), SHARDED + " # with Adafactor", (1, 1)),
+        ((3, 2), SHARDED + " # with Adafactor", (1, 1)),
+        ((2, 2, 1), SHARDED + " # with Adafactor", (2, 1, 1)),
     ],
 )
 def test_a_host_sends_each_byte_as_often_as_it_must(bench, counts, call, inputs):

@@ -12,8 +12,8 @@ on each variable, and none of them waits for another. The plain optimizer works 
 holds this rank's part. It is set anew before each update, since the user may assign to the variable.
 
 An optimizer that looks at a whole variable, such as LAMB, cannot work on a part. With such a one, a rank owns
-whole variables: it gets the mean gradient, updates, and broadcasts. The other ranks have an empty part. Small
-variables, and those with a constraint, are updated by all ranks.
+whole variables, and the other ranks have an empty part of them. Small variables, and those with a constraint,
+are updated by all ranks.
 
 sharded_state.py has the optimizers that do so, and their checkpoints.
 """
@@ -21,7 +21,7 @@ sharded_state.py has the optimizers that do so, and their checkpoints.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, cast
 
 import tensorflow as tf
 
@@ -187,16 +187,16 @@ class ShardedReduction(Reduction):
         tensors: Sequence[tf.Tensor],
         labels: Sequence[str],
         roots: Sequence[int],
+        ticket: Any = None,
     ) -> List[Any]:
         """Calls `make` for each tensor, so that each goes as soon as it is there, with one ticket.
 
         Eagerly and in XLA, it calls `make` once for all tensors with the same root.
         """
-        is_graph = not (tf.executing_eagerly() or op_parts.in_xla_context())
+        is_graph = _is_plain_graph()
         ops: Dict[int, List[int]] = {}  # the numbers of the tensors of each
         for i, root in enumerate(roots):
             ops.setdefault(i if is_graph else root, []).append(i)
-        ticket: Any = None
         results: Dict[int, Any] = {}
         for members in ops.values():
             place = {"param_index": members[0], "num_params": len(tensors)} if is_graph else {}
@@ -234,9 +234,14 @@ class ShardedReduction(Reduction):
             for (gradient, _), part in zip(pairs, parts)
             if gradient is not None and not getattr(part.whole, "overwrite_with_gradient", False)
         ]
+        ticket = None
+        if is_step is None and _is_plain_graph() and not all(part.is_everyones for part in changed):
+            # A ticket is drawn after all updates before it. With this one, a part is gathered when it is
+            # updated, beside the other updates and what is left of the backward pass.
+            ticket = tickets.draw_ticket(self.communicator)
         result = plain_apply(own)
         if is_step is None:
-            self.gather(changed)
+            self.gather(changed, ticket)
         else:
             tf.cond(is_step, lambda: self.gather(changed), lambda: None)
         return result
@@ -247,24 +252,25 @@ class ShardedReduction(Reduction):
         is_part = not isinstance(gradient, tf.IndexedSlices) and gradient.shape == part.own.shape
         return gradient if is_part else self.part_of_value(gradient, part)
 
-    def gather(self, parts: Sequence[Part]) -> None:
+    def gather(self, parts: Sequence[Part], ticket: Any = None) -> None:
         """Gives all ranks the values of the variables. Collective."""
-        cut = [part for part in parts if part.is_cut]
+        # XLA's allgather takes as many rows from each rank, and an owner has all of them.
+        is_sent = [op_parts.in_xla_context() and part.owner is not None for part in parts]
+        gathered = [part for part, sent in zip(parts, is_sent) if not (part.is_everyones or sent)]
 
         def allgather(tensors: List[Any], ticket: Any, names: List[str], _: int, **place: int) -> List[Any]:
             name = f"{self.node_name}_Allgather"
             return allgather_op(tensors, ticket, names, name, self.communicator, **place)
 
-        own, labels = [part.own.read_value() for part in cut], [source_label(part.whole) for part in cut]
-        for part, value in zip(cut, self._group(allgather, own, labels, [-1] * len(cut))):
+        own = [tf.reshape(unwrapped(part.own).read_value(), [-1]) for part in gathered]
+        labels = [source_label(part.whole) for part in gathered]
+        for part, value in zip(gathered, self._group(allgather, own, labels, [-1] * len(gathered), ticket)):
             found = unwrapped(part.whole)
             found.assign(tf.reshape(value[: part.count], found.shape))
-        owned = [(part, part.owner) for part in parts if part.owner is not None]
-        for i, (part, owner) in enumerate(owned):
-            value, name = unwrapped(part.whole).read_value(), f"{self.node_name}_Broadcast"
-            label, place = source_label(part.whole), (i, len(owned))
-            value = broadcast_op(value, owner, label, False, name, self.communicator, *place)
-            unwrapped(part.whole).assign(value)
+        for part in (part for part, sent in zip(parts, is_sent) if sent):
+            found, label = unwrapped(part.whole), source_label(part.whole)
+            name, root = f"{self.node_name}_Broadcast", cast(int, part.owner)
+            found.assign(broadcast_op(found.read_value(), root, label, False, name, self.communicator))
 
     def agree_on_finite(self, pairs: Pairs) -> Pairs:
         """See the base class. Collective."""
@@ -305,6 +311,10 @@ class ShardedReduction(Reduction):
             [tf.stack(numbers)], [name], Compression.none, ReduceOp.SUM, name, self.communicator
         )
         return tf.unstack(summed[0])
+
+
+def _is_plain_graph() -> bool:
+    return not (tf.executing_eagerly() or op_parts.in_xla_context())
 
 
 def _check_shape(what: str, tensor: tf.Tensor, part: Part, shape: tf.TensorShape) -> None:
