@@ -23,15 +23,20 @@ CASES = re.compile("strategy_combinations|mirrored_strategy_with_gpu|correctness
 END = "the end of the file"  # as in the plugin
 
 
+def text_of(source: pathlib.Path) -> str:
+    """Returns a file's text as it must be for Keras's package, which has its modules in keras.src."""
+    text = re.sub(r"^(\s*)from keras(\.| import)", r"\1from keras.src\2", source.read_text(), flags=re.M)
+    return re.sub(r"^import keras$", "import keras.src as keras", text, flags=re.M)
+
+
 def run(source: pathlib.Path, ranks: int) -> "dict[str, str]":
     """Runs a file. Returns "passed", "skipped" or the first line of the error for each test."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        # Keras's package has its modules in keras.src.
-        text = re.sub(r"^(\s*)from keras(\.| import)", r"\1from keras.src\2", source.read_text(), flags=re.M)
-        (folder / source.name).write_text(
-            re.sub(r"^import keras$", "import keras.src as keras", text, flags=re.M)
-        )
+        (folder / source.name).write_text(text_of(source))
+        (folder / "others").mkdir()  # where the plugin has Keras find what a file imports of other tests
+        for other in source.parent.glob("*_test.py"):
+            (folder / "others" / other.name).write_text(text_of(other))
         launcher = [str(pathlib.Path(sys.executable).parent / "smddprun"), "-np", str(ranks)]
         options = ["-q", "-p", PLUGIN.stem, "-p", "no:cacheprovider", "--rootdir", str(folder), source.name]
         # pytest would parse files. Python 3.11.7 failed at that after a test of Keras's had failed:

@@ -13,6 +13,7 @@ import signal
 import sys
 from typing import Any, Iterator, List, Tuple
 
+import keras.src.distribute
 import pytest
 import tensorflow as tf
 from absl import flags
@@ -56,6 +57,7 @@ def of_all_ranks(tensor: tf.Tensor) -> List[tf.Tensor]:
     return [tf.reshape(each, shapes[rank]) for rank, each in enumerate(elements)]
 
 
+keras.src.distribute.__path__.append(str(pathlib.Path("others").resolve()))
 flags.FLAGS.mark_as_parsed()  # pytest's command line is not the tests'
 harness._multi_worker_session = lambda _: contextlib.nullcontext()  # no session of a server: ours has none
 combinations = tf.__internal__.distribute.combinations

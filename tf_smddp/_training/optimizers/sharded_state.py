@@ -42,7 +42,7 @@ def shard(optimizer: Any, reduction: Reduction) -> Reduction:
     if getattr(optimizer, "_built", False) or getattr(optimizer, "built", False):
         raise ValueError(
             f"DistributedOptimizer: shard_state=True comes too late for {optimizer!r}, which has state "
-            "already. Wrap a new optimizer, and then load the checkpoint."
+            "already. Wrap a new optimizer, and then load what was saved."
         )
     kind = type(optimizer)
     by_elements = kind.__name__ in _BY_ELEMENTS and kind.__module__.partition(".")[0] in _KERAS
