@@ -45,7 +45,8 @@ def run(source: pathlib.Path, ranks: int) -> "dict[str, str]":
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(PLUGIN.parent), os.environ.get("PYTHONPATH", "")]),
-            "SMDDP_STALL_TIMEOUT": "40",
+            # A session that ends waits for tf.data's autotuner, which sleeps for up to 60 s.
+            "SMDDP_STALL_TIMEOUT": "90",
             "TF_CPP_MIN_LOG_LEVEL": "2",
         }
         outcomes: dict[str, str] = {}
