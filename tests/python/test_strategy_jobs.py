@@ -144,14 +144,25 @@ report("losses", [*history.history["loss"], model.evaluate(inputs, outputs, batc
 """
 
 
+# All ranks of an unmodified script write one file.
+SAVE = """
+model.save(sys.argv[1])
+loaded = tf.keras.models.load_model(sys.argv[1])
+report("saved", loaded.get_weights()[0].tolist())
+"""
+
+
 @pytest.mark.keras(2)
-@pytest.mark.parametrize("strategy", ["sdp.distribute.Strategy", "tf.distribute.MirroredStrategy"])
-def test_keras_in_a_v1_graph(strategy):
+@pytest.mark.parametrize("is_unmodified", [False, True])
+def test_keras_in_a_v1_graph(is_unmodified, tmp_path):
     """Keras opens a session of its own, and not at a server of TF_CONFIG's."""
-    script = V1.replace("sdp.distribute.Strategy", strategy)
-    options = ["--strategy"] if strategy.startswith("tf") else []
-    alone, job = run_job(1, script, options=options), run_job(2, script, options=options)
+    script, options = V1, []
+    if is_unmodified:
+        script = script.replace("sdp.distribute.Strategy", "tf.distribute.MirroredStrategy") + SAVE
+        options = ["--strategy"]
+    alone, job = (run_job(n, script, str(tmp_path / f"{n}.h5"), options=options) for n in (1, 2))
     assert alone.exit_code == 0 and job.exit_code == 0, f"{alone} {job}"
     for report in job.reports:
         np.testing.assert_allclose(report["weights"], alone.reports[0]["weights"], 1e-6)
         np.testing.assert_allclose(report["losses"], alone.reports[0]["losses"], 1e-6)
+        assert report.get("saved", report["weights"]) == report["weights"]

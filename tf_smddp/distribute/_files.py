@@ -25,6 +25,7 @@ import tensorflow as tf
 from smddp import ReduceOp, runtime
 from tf_smddp._collectives.barrier import barrier
 from tf_smddp._collectives.oob_allreduce import oob_allreduce
+from tf_smddp._graphs.call_site import immediately
 from tf_smddp._guards.start_weights import number_of
 from tf_smddp.distribute._extended import no_cluster
 
@@ -121,7 +122,7 @@ def _elsewhere(write: Callable[..., Any]) -> Callable[..., Any]:
     def write_somewhere(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         path = given.arguments.get(name)
-        if runtime.size() == 1 or not isinstance(path, (str, os.PathLike)) or not tf.executing_eagerly():
+        if runtime.size() == 1 or not isinstance(path, (str, os.PathLike)) or _is_traced():
             return write(*args, **kwargs)
         is_one_file = _is_same_everywhere(os.path.abspath(path), write.__name__)
         with _place_for(os.path.abspath(path), is_one_file) as place:
@@ -130,7 +131,7 @@ def _elsewhere(write: Callable[..., Any]) -> Callable[..., Any]:
             if place and isinstance(result, str):
                 result = result.replace(os.path.dirname(place), os.path.dirname(str(path)))
         if is_one_file:
-            barrier()  # a rank may read the file next
+            _meet()  # a rank may read the file next
         return result
 
     return write_somewhere
@@ -146,7 +147,7 @@ def _manager_elsewhere(save: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(save)
     def save_somewhere(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if runtime.size() == 1 or not tf.executing_eagerly():
+        if runtime.size() == 1 or _is_traced():
             return save(self, *args, **kwargs)
         folder = moved.get(self, self.directory)
         is_one_folder = _is_same_everywhere(os.path.abspath(folder), "CheckpointManager.save")
@@ -157,17 +158,28 @@ def _manager_elsewhere(save: Callable[..., Any]) -> Callable[..., Any]:
             self._checkpoint_prefix = os.path.join(self._directory, name)
         result = save(self, *args, **kwargs)
         if is_one_folder:
-            barrier()
+            _meet()
         return result
 
     return save_somewhere
 
 
+def _is_traced() -> bool:
+    """Whether the call is a part of a function, which writes nothing itself. In a v1 graph it does."""
+    return not tf.executing_eagerly() and bool(tf.compat.v1.get_default_graph().building_function)
+
+
+def _meet() -> None:
+    with immediately("barrier"):
+        barrier()
+
+
 def _is_same_everywhere(path: str, caller: str) -> bool:
     """Collective. The name is in the error if another rank does not save."""
     number = number_of([path.encode()])
-    numbers = oob_allreduce(np.array([number, ~number]), op=ReduceOp.MAX, name=f"{caller}() {_ALL_CALL}")
-    largest, negated_least = numbers.numpy()
+    with immediately(caller):
+        numbers = oob_allreduce(np.array([number, ~number]), op=ReduceOp.MAX, name=f"{caller}() {_ALL_CALL}")
+        largest, negated_least = numbers.numpy()
     return bool(largest == ~negated_least)
 
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/collectives/collective.h"
+#include "kernels/collectives/shard.h"
 
 namespace tf_smddp::nccl {
 
