@@ -30,13 +30,11 @@ The private parts, and what would take their place:
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import re
 import sys
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as multi_worker
@@ -224,31 +222,18 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
         return super()._make_input_fn_iterator(_sharding(input_fn), *args, **kwargs)
 
 
-@contextlib.contextmanager
-def no_cluster() -> Iterator[None]:
-    """Hides TF_CONFIG, in whose cluster TensorFlow would start and look for servers."""
-    cluster = os.environ.pop("TF_CONFIG", None)
-    try:
-        yield
-    finally:
-        if cluster is not None:
-            os.environ["TF_CONFIG"] = cluster
-
-
 def _within_the_process(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns Keras's `run_distribute_coordinator`, without servers for our strategy.
+    """Returns Keras's `run_distribute_coordinator`, which has no servers for our strategy.
 
-    Without a cluster, Keras's own calls the worker, and drops what it returns, such as the history of `fit`.
+    Keras's own starts a server of TF_CONFIG's cluster, and opens the session there.
     """
+    alone = sys.modules[plain.__module__]._run_single_worker
 
     @functools.wraps(plain)
     def run(worker: Callable[[Any], Any], strategy: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(strategy.extended, Extended):
             return plain(worker, strategy, *args, **kwargs)
-        results: List[Any] = []
-        with no_cluster():
-            plain(lambda passed: results.append(worker(passed)), strategy, *args, **kwargs)
-        return results[0]
+        return alone(worker, strategy, None, None, None, tf.compat.v1.ConfigProto(allow_soft_placement=True))
 
     return run
 

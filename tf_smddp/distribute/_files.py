@@ -27,7 +27,6 @@ from tf_smddp._collectives.barrier import barrier
 from tf_smddp._collectives.oob_allreduce import oob_allreduce
 from tf_smddp._graphs.call_site import immediately
 from tf_smddp._guards.start_weights import number_of
-from tf_smddp.distribute._extended import no_cluster
 
 _began = time.time()  # before ranks meet, and so before a script runs on any
 _ALL_CALL = "(which each rank must call)"
@@ -86,8 +85,12 @@ def write_estimators_on_rank_0_alone(strategy: type) -> None:
     @functools.wraps(make)
     def without_cluster(self: Any, *args: Any, **kwargs: Any) -> None:
         # It would take the cluster for one of TensorFlow's servers.
-        with no_cluster():
+        cluster = os.environ.pop("TF_CONFIG", None)
+        try:
             make(self, *args, **kwargs)
+        finally:
+            if cluster is not None:
+                os.environ["TF_CONFIG"] = cluster
 
     config.__init__ = without_cluster
 
