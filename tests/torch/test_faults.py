@@ -198,23 +198,22 @@ def test_spawn(run_job):
     script = """
     import socket
 
-    def rank_of(rank, method):
-        for _ in range(2):  # also again in one process
+    def rank_of(rank, methods):
+        for method in methods:  # also again in one process
             dist.init_process_group("smddp", method, rank=rank, world_size=2)
             tensor = torch.ones(3)
             dist.all_reduce(tensor)
             assert tensor.tolist() == [2, 2, 2]
             dist.destroy_process_group()
-            if method.startswith("file"):
-                break
 
     if __name__ == "__main__":
-        store = f"{os.getcwd()}/store"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        for method in (f"file://{store}", f"tcp://127.0.0.1:{port}"):
-            torch.multiprocessing.spawn(rank_of, (method,), nprocs=2)
+        # A port each: torch's store of a rank that is early would meet the server of the group before.
+        with socket.socket() as one, socket.socket() as other:
+            for free in (one, other):
+                free.bind(("127.0.0.1", 0))
+            again = [f"tcp://127.0.0.1:{free.getsockname()[1]}" for free in (one, other)]
+        for methods in ([f"file://{os.getcwd()}/store"], again):
+            torch.multiprocessing.spawn(rank_of, (methods,), nprocs=2)
     """
     job = run_job(1, textwrap.dedent(script), launcher=False)
     assert job.exit_code == 0, str(job)
