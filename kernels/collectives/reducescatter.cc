@@ -6,7 +6,8 @@
 // times, and writes 1/N of it.
 //
 // Staged: a chunk has a piece of every shard, capacity / N elements of each, so that all participants have
-// work in every chunk. A window is cut into N sub-windows of that length.
+// work in every chunk. A window is cut into N sub-windows of that length. With a root, a chunk has `capacity`
+// elements, and a window is not cut.
 //   StageIn  copies the pieces of the other participants' shards of the own input into the own window
 //   Combine  reduces the own piece, from the other windows and the own input, into the own output
 // Each participant copies (N-1)/N of its tensor in, and for 1/N of it there are N reads and one write. Shards

@@ -204,8 +204,8 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
         for keras in ("keras", "tf_keras"):
             coordinator: Any = sys.modules.get(f"{keras}.src.distribute.distribute_coordinator_utils")
             plain = getattr(coordinator, "run_distribute_coordinator", None)
-            if plain is not None and not hasattr(plain, "__wrapped__"):
-                coordinator.run_distribute_coordinator = _within_the_process(plain)
+            if plain is not None and not isinstance(plain, functools.partial):
+                coordinator.run_distribute_coordinator = functools.partial(_run_worker, coordinator, plain)
         return True
 
     def _make_input_context(self) -> tf.distribute.InputContext:
@@ -222,20 +222,22 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
         return super()._make_input_fn_iterator(_sharding(input_fn), *args, **kwargs)
 
 
-def _within_the_process(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns Keras's `run_distribute_coordinator`, which has no servers for our strategy.
+def _run_worker(
+    coordinator: Any,
+    plain: Callable[..., Any],
+    worker: Callable[[Any], Any],
+    strategy: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Does what Keras's `run_distribute_coordinator` does; for our strategy without a server.
 
     Keras's own starts a server of TF_CONFIG's cluster, and opens the session there.
     """
-    alone = sys.modules[plain.__module__]._run_single_worker
-
-    @functools.wraps(plain)
-    def run(worker: Callable[[Any], Any], strategy: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(strategy.extended, Extended):
-            return plain(worker, strategy, *args, **kwargs)
-        return alone(worker, strategy, None, None, None, tf.compat.v1.ConfigProto(allow_soft_placement=True))
-
-    return run
+    if not isinstance(strategy.extended, Extended):
+        return plain(worker, strategy, *args, **kwargs)
+    config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    return coordinator._run_single_worker(worker, strategy, None, None, None, config)
 
 
 def _or_own_device(destinations: Any, own_device: str) -> Any:

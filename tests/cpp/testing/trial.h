@@ -38,7 +38,7 @@ struct Trial {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int root = 0;                                   // a member: of kBroadcast, and if it is to_root
+  int root = 0;                                   // a member, where HasRoot()
   bool to_root = false;                           // kReducescatter: the root gets all rows
   std::int64_t rows = 0;                          // of each input, where they are equal
   std::vector<std::int64_t> rows_of;              // kAllgather: by member

@@ -166,7 +166,8 @@ class ShardedReduction(Reduction):
         for i, (tensor, _) in zip(shared, compressed):
             check_reducible(tensor, op, NONE, _CALLER)
             _check_shape("gradient", tensor, parts[i], unwrapped(parts[i].whole).shape)
-            tensor, fill = tf.reshape(tensor, [-1]), -parts[i].count % size if parts[i].is_cut else 0
+            fill = -parts[i].count % size if parts[i].is_cut else 0
+            tensor = tf.reshape(tensor, [-1])
             flat.append(tf.pad(tensor, [[0, fill]]) if fill else tensor)
 
         def scatter(tensors: List[Any], ticket: Any, names: List[str], root: int, **place: Any) -> List[Any]:
@@ -191,7 +192,8 @@ class ShardedReduction(Reduction):
     ) -> List[Any]:
         """Calls `make` for each tensor, so that each goes as soon as it is there, with one ticket.
 
-        Eagerly and in XLA, it calls `make` once for all tensors with the same root.
+        Eagerly and in XLA, it calls `make` once for all tensors with the same root. `ticket` is the group's,
+        if it has been drawn.
         """
         is_graph = _is_plain_graph()
         ops: Dict[int, List[int]] = {}  # the numbers of the tensors of each
@@ -236,8 +238,8 @@ class ShardedReduction(Reduction):
         ]
         ticket = None
         if is_step is None and _is_plain_graph() and not all(part.is_everyones for part in changed):
-            # A ticket is drawn after all updates before it. With this one, a part is gathered when it is
-            # updated, beside the other updates and what is left of the backward pass.
+            # A ticket that is drawn after the updates waits for all of them. With this one, each part is
+            # gathered when it is updated, beside the other updates and the rest of the backward pass.
             ticket = tickets.draw_ticket(self.communicator)
         result = plain_apply(own)
         if is_step is None:
