@@ -33,13 +33,16 @@ std::thread StartThread(const char* name, std::function<void()> body) {
   std::thread thread;
   std::error_code error;
   try {
-    thread = std::thread(std::move(body));
+    // It names itself, since what it starts takes its name.
+    thread = std::thread([name, body = std::move(body)] {
+      pthread_setname_np(pthread_self(), name);
+      body();
+    });
   } catch (const std::system_error& refused) {
     error = refused.code();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error) throw ThreadRefused(Sentence(error));
-  pthread_setname_np(thread.native_handle(), name);
   return thread;
 }
 

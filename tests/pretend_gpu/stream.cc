@@ -1,5 +1,7 @@
 #include "tests/pretend_gpu/stream.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -50,6 +52,7 @@ std::shared_ptr<Point> Stream::Push(Task task) {
 }
 
 void Stream::Run() {
+  pthread_setname_np(pthread_self(), "pretend-stream");
   StreamThread::Current() = this;
   for (;;) {
     Queued next;

@@ -95,11 +95,17 @@ struct TwoSums {
   std::shared_ptr<std::promise<Status>> second = std::make_shared<std::promise<Status>>();
 };
 
-// The names of this process's threads that the engine has begun, but for those that live as long as it.
+// The names of this process's threads that the engine has begun and that do not end within seconds, but for
+// those that live as long as the process. Those that abort NCCL's communicators are detached.
 std::string ThreadsLeft() {
   std::string left;
-  for (const std::string& name : ThreadNames()) {
-    if (name.rfind("smddp-", 0) == 0 && name.find("-gpu") == std::string::npos) left += " " + name;
+  for (int tries = 0; tries < 3000; ++tries) {
+    left.clear();
+    for (const std::string& name : ThreadNames()) {
+      if (name.rfind("smddp-", 0) == 0 && name.find("-gpu") == std::string::npos) left += " " + name;
+    }
+    if (left.empty()) break;
+    ::usleep(1000);
   }
   return left;
 }

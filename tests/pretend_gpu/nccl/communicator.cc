@@ -1,5 +1,6 @@
 #include "tests/pretend_gpu/nccl/communicator.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -114,7 +115,10 @@ void Communicator::Fail() {
 
 void Communicator::MakeInBackground(std::function<ncclResult_t()> make) {
   made_ = ncclInProgress;
-  maker_ = std::thread([this, make = std::move(make)] { made_ = make(); });
+  maker_ = std::thread([this, make = std::move(make)] {
+    pthread_setname_np(pthread_self(), "pretend-nccl");
+    made_ = make();
+  });
 }
 
 ncclResult_t Communicator::AsyncError() {
