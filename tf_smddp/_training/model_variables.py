@@ -176,4 +176,4 @@ def _unlisted_variables(optimizer: Any, trainable: List[Any]) -> List[Any]:
     values = [*(rates[name] for name in sorted(rates)), *loss_scale.values()]
     if isinstance(optimizer, Averages):
         values += state_of(optimizer).variables(trainable)
-    return [value for value in values if isinstance(value, tf.Variable)]
+    return [value for value in values if isinstance(unwrapped(value), tf.Variable)]

@@ -258,6 +258,21 @@ def test_join(rank, size, mode, counts):
     assert_same_on_all_ranks([x])
 
 
+@each(FITS)
+def test_join_with_an_outer_optimizer(rank, size, family):
+    """Those that have missed rounds get its state, too."""
+    x, outer = family.variable(START), outer_of(family)
+    optimizer = sdp.LocalSGD(family.optimizers.SGD(RATE), EVERY, outer)
+    apply = applier(optimizer, [x], tf.function)
+    for rounds in (2, 4):
+        with sdp.join(optimizer, [x]):
+            for step in range(EVERY * (1 if rank == 0 else 2)):
+                apply([tf.constant(gradient_of(rank, step))])
+        found = outer.variables() if callable(outer.variables) else outer.variables
+        assert_same_on_all_ranks([x, *found])
+        assert int(outer.iterations) == (rounds if size > 1 else rounds // 2)
+
+
 @modes(eager, tf.function)
 @pytest.mark.parametrize("with_outer", [False, True], ids=["mean", "diloco"])
 def test_loops_are_compared_between_rounds(rank, size, mode, with_outer, told):
