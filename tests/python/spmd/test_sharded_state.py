@@ -3,6 +3,7 @@
 import copy
 import os
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -282,15 +283,100 @@ def test_a_restore_before_the_first_step(rank, tmp_path):
         assert_equal(one, two)
 
 
-def test_a_model_file_has_the_whole_state(rank, tmp_path):
-    """All ranks save; the file is loaded without tf_smddp's optimizer."""
-    sharded, _ = trained(make_adam, rank, True)
-    whole, _ = trained(make_adam, rank, False)
+def make_loss_scaled():
+    return loss_scale(optimizers.Adam(0.01))
+
+
+@pytest.mark.parametrize("make", [make_adam, make_loss_scaled])
+def test_a_model_file_has_the_whole_state(rank, tmp_path, make):
+    """All ranks save; the file is loaded without tf_smddp's optimizer, and with it."""
+    sharded, _ = trained(make, rank, True)
+    whole, _ = trained(make, rank, False)
     path = str(tmp_path / f"{rank}.keras")
     sharded.save(path)
     loaded = keras.models.load_model(path)
     for one, two in zip(slots(loaded.optimizer), slots(whole.optimizer)):
         assert_equal(one, two)
+    weights = path.replace(".keras", ".weights.h5")
+    sharded.save_weights(weights)
+    other = model()
+    other.compile(sdp.DistributedOptimizer(make(), shard_state=True), "mse")
+    other.optimizer.build(other.trainable_variables)
+    other.load_weights(weights)
+    for one, two in zip(slots(other.optimizer), slots(sharded.optimizer)):
+        assert_equal(one, two)
+
+
+def datasets(path):
+    """The arrays of the optimizer in an HDF5 file, in the order of their values."""
+    found = []
+    with h5py.File(path) as file:
+        file["optimizer_weights"].visititems(lambda _, each: found.append(each))
+        found = [np.array(each) for each in found if isinstance(each, h5py.Dataset) and each.shape]
+    return sorted(found, key=lambda each: (each.shape, each.tobytes()))
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+def test_an_hdf5_file_has_the_whole_state(rank, tmp_path):
+    found = []
+    for shard_state in (False, True):
+        path = str(tmp_path / f"{rank}-{shard_state}.h5")
+        trained(make_loss_scaled, rank, shard_state)[0].save(path)
+        found.append(datasets(path))
+    assert len(found[0]) == len(found[1]) > 10
+    for one, two in zip(*found):
+        assert_equal(one, two)
+
+
+def test_a_callback_that_saves_on_rank_0(rank, tmp_path):
+    """All ranks have it. It saves in the second epoch of three."""
+    path = os.path.join(sdp.broadcast_object(str(tmp_path)), "{epoch}.keras")
+    callback = sdp.keras.callbacks.RankZeroCheckpoint(path, save_freq=2 * STEPS)
+    found = []
+    for shard_state in (False, True):
+        keras.utils.set_random_seed(3)
+        saved = model()
+        saved.compile(sdp.DistributedOptimizer(make_adam(), shard_state=shard_state), "mse")
+        options = {} if not shard_state else {"callbacks": [callback]}
+        saved.fit(*data(rank), BATCH, epochs=3 if shard_state else 2, shuffle=False, verbose=0, **options)
+        found.append(saved)
+    sdp.barrier()
+    assert os.listdir(os.path.dirname(path)) == ["2.keras"]
+    loaded = keras.models.load_model(path.format(epoch=2))
+    for one, two in zip(slots(loaded.optimizer), slots(found[0].optimizer)):
+        assert_equal(one, two)
+
+
+def test_an_asynchronous_checkpoint_is_refused(rank, tmp_path):
+    """TensorFlow would save copies of the variables, which are parts."""
+    sharded, _ = trained(make_adam, rank, True)
+    options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
+    with pytest.raises(RuntimeError, match=r"is sharded, and cannot be saved .* or asynchronously"):
+        tf.train.Checkpoint(optimizer=sharded.optimizer).save(str(tmp_path / f"{rank}"), options)
+
+
+@pytest.mark.parametrize(
+    ("options", "gradient"),
+    [
+        ({"clipnorm": -1.0}, 2.0),  # Keras does not clip then
+        ({"global_clipnorm": -1.0}, 2.0),
+        ({"clipnorm": 1.0}, np.inf),
+        ({"global_clipnorm": 1.0}, np.inf),
+        ({"clipnorm": 1.0}, 2e20),  # its square is beyond float32
+        ({"global_clipnorm": 1.0}, 2e20),
+    ],
+)
+def test_clipping_as_with_whole_state(options, gradient):
+    found = []
+    for shard_state in (False, True):
+        variables = [(keras if KERAS_3 else tf).Variable(np.ones((70, n)), dtype="float64") for n in (70, 3)]
+        optimizer = sdp.DistributedOptimizer(optimizers.SGD(0.5, **options), shard_state=shard_state)
+        gradients = [np.full((70, n), 2.0) for n in (70, 3)]
+        gradients[0][0, 0] = gradient
+        optimizer.apply_gradients([(tf.constant(each), one) for each, one in zip(gradients, variables)])
+        found.append(values(variables))
+    for one, other in zip(*found):
+        np.testing.assert_allclose(one, other, 1e-12)
 
 
 def test_a_broadcast_leaves_the_parts(rank):

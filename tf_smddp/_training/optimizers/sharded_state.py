@@ -1,14 +1,15 @@
 """Optimizers of Keras with sharded state, and their checkpoints.
 
-A slot of theirs is as large as this rank's part of its variable. A checkpoint has the whole state, as the
-plain optimizer's, so it loads with any number of ranks, sharded or not. Saving gathers the parts, and so it
-is collective.
+A slot of theirs is as large as this rank's part of its variable. A checkpoint and a file of Keras have the
+whole state, as the plain optimizer's, so they load with any number of ranks, sharded or not. Saving gathers
+the parts, and so it is collective.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import re
 from typing import Any, Callable, Dict, Iterable, Iterator, List
 
@@ -45,6 +46,7 @@ def shard(optimizer: Any, reduction: Reduction) -> Reduction:
             "already. Wrap a new optimizer, and then load what was saved."
         )
     kind = type(optimizer)
+    _save_whole_state(next(each for each in kind.__mro__ if "save_own_variables" in vars(each)))
     by_elements = kind.__name__ in _BY_ELEMENTS and kind.__module__.partition(".")[0] in _KERAS
     return ShardedReduction(**{**vars(reduction), "by_elements": by_elements})
 
@@ -76,7 +78,8 @@ def _make_slot(
             # TensorFlow asks the variable itself for these.
             slot._serialize_to_tensors = functools.partial(_serialize, slot)
             slot._restore_from_tensors = functools.partial(_restore, slot)
-            slot._export_to_saved_model_graph = functools.partial(_refuse_export, part)
+            slot._copy_trackable_to_cpu = functools.partial(_refuse, part)
+            slot._export_to_saved_model_graph = functools.partial(_refuse, part)
         return slot
 
     # Before the optimizer keeps it: what a checkpoint has for it is restored then.
@@ -90,7 +93,7 @@ def _whole_slot(slot: Any) -> tf.Tensor:
         return _whole[id(slot)]
     reduction, part, shape = getattr(slot, PART)
     if not tf.executing_eagerly():
-        _refuse_export(part)
+        _refuse(part)
     # Without the numbers that Keras counts in the process.
     name = f"the state that all ranks must save together, {re.sub('_[0-9]+', '', slot.name)}"
     (value,) = allgather_op(
@@ -103,10 +106,11 @@ def _whole_slot(slot: Any) -> tf.Tensor:
     return tf.reshape(value[: shape.num_elements()], shape)
 
 
-def _refuse_export(part: Part, *_: Any, **__: Any) -> None:
+def _refuse(part: Part, *_: Any, **__: Any) -> None:
     raise RuntimeError(
         f"the optimizer's state for {source_label(part.whole)!r} is sharded, and cannot be saved within a "
-        "graph, as for a SavedModel. Save the model without its optimizer, or use tf_smddp.Checkpoint."
+        "graph, as for a SavedModel, or asynchronously. Save the model without its optimizer, or use "
+        "tf_smddp.Checkpoint."
     )
 
 
@@ -125,10 +129,11 @@ def _restore(slot: Any, restored: Dict[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def whole_state(checkpoint: tf.train.Checkpoint) -> Iterator[None]:
-    """Within it, rank 0 alone can save a checkpoint with sharded optimizers. Collective, eager."""
+def whole_state(*objects: Any) -> Iterator[None]:
+    """Within it, rank 0 alone can save these, and the sharded optimizers in them. Collective, eager."""
     try:
-        for slot in map(unwrapped, tf.train.TrackableView(checkpoint).descendants()):
+        found = (each for root in objects for each in tf.train.TrackableView(root).descendants())
+        for slot in map(unwrapped, found):
             if not is_part(slot) or id(slot) in _whole:
                 continue
             value = _whole_slot(slot)
@@ -137,6 +142,65 @@ def whole_state(checkpoint: tf.train.Checkpoint) -> Iterator[None]:
         yield
     finally:
         _whole.clear()
+
+
+@contextlib.contextmanager
+def _read_whole(optimizer: Any) -> Iterator[None]:
+    """Within it, `numpy()` of the optimizer's slots returns the whole ones. Collective."""
+    slots = [slot for slot in map(unwrapped, _variables_of(optimizer)) if is_part(slot)]
+    for slot in slots:
+        slot.numpy = lambda slot=slot: _whole_slot(slot).numpy()
+    try:
+        yield
+    finally:
+        for slot in slots:
+            del slot.numpy
+
+
+def _variables_of(optimizer: Any) -> List[Any]:
+    found = getattr(optimizer, "variables", ())
+    return list(found() if callable(found) else found)
+
+
+@functools.cache
+def _save_whole_state(kind: Any) -> None:
+    """Extends Keras's own base class of optimizers, and what it writes to HDF5.
+
+    A LossScaleOptimizer around a sharded optimizer saves the variables of both, and does not know that they
+    are parts.
+    """
+    plain_save, plain_load = kind.save_own_variables, kind.load_own_variables
+
+    @functools.wraps(plain_save)
+    def save_own_variables(self: Any, store: Any) -> None:
+        with _read_whole(self):
+            plain_save(self, store)
+
+    @functools.wraps(plain_load)
+    def load_own_variables(self: Any, store: Any) -> None:
+        variables = _variables_of(self)
+        if len(store.keys()) == len(variables):  # else Keras warns
+            store = {str(i): _part_of_value(store[str(i)], each) for i, each in enumerate(variables)}
+        plain_load(self, store)
+
+    kind.save_own_variables, kind.load_own_variables = save_own_variables, load_own_variables
+    is_keras3 = kind.__name__ == "BaseOptimizer"
+    writer = "legacy.saving.legacy_h5_format" if is_keras3 else "saving.legacy.hdf5_format"
+    hdf5: Any = importlib.import_module(f"{kind.__module__.partition('.')[0]}.src.{writer}")
+    plain_hdf5 = hdf5.save_optimizer_weights_to_hdf5_group
+
+    @functools.wraps(plain_hdf5)
+    def save_to_hdf5(group: Any, optimizer: Any) -> None:
+        with _read_whole(optimizer):
+            plain_hdf5(group, optimizer)
+
+    hdf5.save_optimizer_weights_to_hdf5_group = save_to_hdf5
+
+
+def _part_of_value(value: Any, variable: Any) -> Any:
+    """Returns what a variable of an optimizer gets of a whole value."""
+    reduction, part, shape = getattr(unwrapped(variable), PART, (None, None, None))
+    return value if reduction is None else reduction.part_of_value(value, part, shape)
 
 
 class _Sharded:
@@ -206,11 +270,10 @@ class _Sharded:
         super()._overwrite_model_variables_with_average_value(_own(self, variables))  # type: ignore[misc]
 
     def _clip_gradients(self, grads: Any) -> Any:
-        plain = super()._clip_gradients  # type: ignore[misc]
-        norm, global_norm = self.clipnorm, self.global_clipnorm  # type: ignore[attr-defined]
-        if not (norm or global_norm):
-            return plain(grads)
-        return state_of(self).reduction.clip(grads, norm or global_norm, bool(global_norm))
+        for limit, is_global in ((self.clipnorm, False), (self.global_clipnorm, True)):  # type: ignore[attr-defined]
+            if limit and limit > 0:  # as Keras does it
+                return state_of(self).reduction.clip(grads, limit, is_global)
+        return super()._clip_gradients(grads)  # type: ignore[misc]
 
     def finalize_variable_values(self, var_list: Any) -> None:
         """As the plain optimizer's. Collective."""
@@ -219,29 +282,9 @@ class _Sharded:
             reduction: ShardedReduction = state_of(self).reduction
             reduction.gather([reduction.part_of(variable) for variable in var_list])
 
-    def save_own_variables(self, store: Any) -> None:
-        """As the plain optimizer's, with the whole state. Collective."""
-        for i, variable in enumerate(self._variables):  # type: ignore[attr-defined]
-            store[str(i)] = _value_of(variable).numpy()
-
-    def load_own_variables(self, store: Any) -> None:
-        """As the plain optimizer's, from the whole state."""
-        variables = self._variables  # type: ignore[attr-defined]
-        if len(store.keys()) != len(variables):
-            super().load_own_variables(store)  # type: ignore[misc]  # it warns
-            return
-        for i, variable in enumerate(variables):
-            reduction, part, shape = getattr(unwrapped(variable), PART, (None, None, None))
-            value = store[str(i)]
-            variable.assign(reduction.part_of_value(value, part, shape) if reduction else value)
-
 
 def _own(optimizer: Any, variables: Any) -> List[Any]:
     return [state_of(optimizer).reduction.part_of(variable).own for variable in variables]
-
-
-def _value_of(variable: Any) -> tf.Tensor:
-    return _whole_slot(unwrapped(variable)) if is_part(variable) else tf.convert_to_tensor(variable)
 
 
 class Keras2(_Sharded, keras2.Keras2):

@@ -295,11 +295,16 @@ class ShardedReduction(Reduction):
             is_global: whether it is that of all together.
         """
         parts = self._applied
-        squares = [tf.reduce_sum(tf.square(tf.cast(each, tf.float32))) for each in gradients]
+        dtype = tf.float64 if any(each.dtype == tf.float64 for each in gradients) else tf.float32
+        squares = [tf.reduce_sum(tf.square(tf.cast(each, dtype))) for each in gradients]
         shared = [i for i, part in enumerate(parts) if not part.is_everyones]
         for i, total in zip(shared, self._sum([squares[i] for i in shared])):
             squares[i] = total
-        norms = [tf.sqrt(tf.add_n(squares))] * len(squares) if is_global else list(map(tf.sqrt, squares))
+        norms = list(map(tf.sqrt, squares))
+        if is_global:
+            norm = tf.sqrt(tf.add_n(squares))
+            # As in tf.clip_by_global_norm: all gradients become NaN if the norm is not finite.
+            norms = [norm + (norm - norm)] * len(squares)
         return [
             each * tf.cast(limit / tf.maximum(norm, limit), each.dtype)
             for each, norm in zip(gradients, norms)

@@ -7,25 +7,23 @@ from typing import Any
 import tensorflow as tf
 
 from smddp import rank
+from tf_smddp._training.model_variables import optimizers_of
+from tf_smddp._training.optimizers.sharded_state import whole_state
 
 
 class RankZeroCheckpoint(tf.keras.callbacks.ModelCheckpoint):
     """A `tf.keras.callbacks.ModelCheckpoint`, with its arguments, that saves on rank 0 only.
 
-    This is not a collective. On the other ranks it does nothing: it writes no files, creates no directories,
-    prints no messages, and leaves `best` unchanged. So all ranks can have the same list of callbacks. With
-    `save_best_only`, rank 0 decides by its own metrics, unless `MetricAverageCallback` comes before this
-    callback.
+    The other ranks write no files, create no directories, print no messages, and leave `best` unchanged. All
+    ranks can have the same list of callbacks. They must, if the optimizer's state is sharded: to save is
+    collective then. It is not otherwise. With `save_best_only`, rank 0 decides by its own metrics, unless
+    `MetricAverageCallback` comes before this callback.
 
     The other ranks do not wait for the file. Call `tf_smddp.barrier` before they read it.
     """
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Keras's hook."""
-        if rank() == 0:
-            super().on_train_batch_end(batch, logs)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keras's hook."""
-        if rank() == 0:
-            super().on_epoch_end(epoch, logs)
+    # Keras calls it where a file may be due, on all ranks in the same batches.
+    def _save_model(self, *args: Any, **kwargs: Any) -> None:
+        with whole_state(*optimizers_of(self.model)):
+            if rank() == 0:
+                super()._save_model(*args, **kwargs)
