@@ -155,6 +155,9 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         variable = super()._create_variable(next_creator, **kwargs)
+        loss_scaling: Any = sys.modules.get("keras.src.optimizers.loss_scale_optimizer")
+        if loss_scaling is not None:
+            _check_all_ranks(loss_scaling.LossScaleOptimizer)
         self._num_variables += 1
         for own in self._container_strategy().experimental_local_results(variable):
             setattr(own, _NUMBER, self._num_variables)
@@ -238,6 +241,24 @@ def _run_worker(
         return plain(worker, strategy, *args, **kwargs)
     config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     return coordinator._run_single_worker(worker, strategy, None, None, None, config)
+
+
+@functools.cache
+def _check_all_ranks(loss_scale_optimizer: Any) -> None:
+    """Has Keras 3's LossScaleOptimizer skip a step on all ranks, if the gradients overflow on one of them.
+
+    It checks the gradients of its replica before they are reduced, and reduces none in a step that it skips.
+    """
+    check_own = loss_scale_optimizer.check_finite
+
+    @functools.wraps(check_own)
+    def check_finite(self: Any, grads: Any) -> Any:
+        is_finite = check_own(self, grads)
+        if runtime.size() == 1 or not isinstance(tf.distribute.get_strategy().extended, Extended):
+            return is_finite
+        return oob_allreduce(is_finite, op=ReduceOp.MIN)
+
+    loss_scale_optimizer.check_finite = check_finite
 
 
 def _or_own_device(destinations: Any, own_device: str) -> Any:

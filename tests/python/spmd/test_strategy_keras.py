@@ -140,6 +140,40 @@ def test_as_one_process_with_the_global_batch(size, strategy, build, optimizer, 
         np.testing.assert_allclose(values, wanted[name], max(tolerance, 1e-3), err_msg=name)
 
 
+@pytest.mark.keras(3)  # Keras 2 checks gradients that are reduced
+@pytest.mark.parametrize("way", ["fit", "loop", pytest.param("compiled", marks=pytest.mark.long)])
+def test_gradients_that_overflow_on_one_rank(size, strategy, way):
+    """All ranks skip the step, and halve the scale."""
+    batch = size * BATCH
+    features, targets = data(size)
+    features[batch - 1] = 1e5  # infinite in float16
+    whole = made(dense, adam(), "mixed_float16", run_eagerly=True)
+    with strategy.scope():
+        model = made(dense, adam(), "mixed_float16", jit_compile=way == "compiled")
+    whole.fit(features, targets, batch_size=batch, shuffle=False, verbose=0)
+    optimizer = model.optimizer
+    if way == "loop":
+
+        def step(inputs, wanted):
+            with tf.GradientTape() as tape:
+                losses = keras.losses.binary_crossentropy(wanted, model(inputs, training=True))
+                loss = optimizer.scale_loss(tf.nn.compute_average_loss(losses, global_batch_size=batch))
+            variables = model.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+        run = tf.function(lambda *rows: strategy.run(step, args=rows))
+        dataset = tf.data.Dataset.from_tensor_slices((features, targets)).batch(batch)
+        for rows in strategy.experimental_distribute_dataset(dataset):
+            run(*rows)
+    else:
+        model.fit(features, targets, batch_size=batch, shuffle=False, verbose=0)
+    assert_same_on_all_ranks(model)
+    assert_close(model, whole, 0.005)
+    for each in (optimizer, whole.optimizer):
+        assert np.array(each.iterations) == STEPS - 1
+        assert np.array(each.dynamic_scale) == each.initial_scale / 2
+
+
 def test_evaluate_and_predict_with_a_batch_that_is_not_full(size, strategy):
     features, targets = data(size, rows=2 * size * BATCH + 3)
     whole = made(dense, adam(), "float32", run_eagerly=True)
