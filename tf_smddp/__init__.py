@@ -20,6 +20,9 @@ top down. What they need of a job lies in the package smddp.
 
 from typing import TYPE_CHECKING, Any, List
 
+from tf_smddp._base import one_hash_seed as _one_hash_seed  # noqa: F401  (before TensorFlow)
+
+# isort: split
 from smddp import ReduceOp, init, is_initialized, local_rank, local_size, rank, shutdown, size
 from smddp.process_sets import (
     ProcessSet,

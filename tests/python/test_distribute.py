@@ -87,6 +87,7 @@ report("files", [pathlib.Path(name.decode()).name for name in names])
 permutation = tf.data.Dataset.range(1).map(lambda _: tf.random.shuffle(tf.range(100))).unbatch().batch(10)
 report("indices", elements(permutation).tolist())
 report("numpy", np.random.permutation(50).tolist())
+report("set", list({f"word {i}" for i in range(50)}))
 
 seen = []
 class Model(tf.keras.Sequential):
@@ -114,6 +115,7 @@ def test_unseeded_shuffles_are_alike(tmp_path):
     assert sorted(first["files"] + second["files"]) == sorted(names)
     assert sorted(first["indices"] + second["indices"]) == list(range(100))
     assert first["numpy"] == second["numpy"]
+    assert first["set"] == second["set"]
     # A trace may call the function once more, with the first batch.
     assert set(first["array"]).isdisjoint(second["array"])
     assert sorted({*first["array"], *second["array"]}) == list(range(96))
