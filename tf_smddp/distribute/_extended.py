@@ -23,6 +23,7 @@ The private parts, and what would take their place:
     CrossDeviceOps' _num_between_graph_workers       reduce() of Strategy; checked at start
     CrossDeviceOps' _gather_implementation           gather() of Strategy
     CrossDeviceOps' _all_reduce                      batch_reduce_implementation, which is public
+    ReplicaContext's _merge_call                     nothing: only Keras 2's batch functions need it
     distribute_utils.select_replica, .regroup        experimental_local_results; DistributedValues
     distribute_lib.StrategyExtendedV1.__init__       nothing
     values_util.mark_as_unsaveable                   FuncGraph's method of this name, not public either
@@ -53,6 +54,8 @@ _OPS = {tf.distribute.ReduceOp.SUM: ReduceOp.SUM, tf.distribute.ReduceOp.MEAN: R
 _NOT_SENT = (tf.string, tf.variant, tf.resource)
 # The attribute of a variable that says how many its strategy had made before. Names are not unique.
 _NUMBER = "_tf_smddp_number"
+# The attribute of a tensor that `merge_call` has returned.
+_MERGED = "_tf_smddp_merged"
 
 
 class RankOps(tf.distribute.CrossDeviceOps):
@@ -111,6 +114,22 @@ class RankOps(tf.distribute.CrossDeviceOps):
 def _reduce(values: List[Any], reduce_op: Any) -> List[Any]:
     values_util.mark_as_unsaveable()
     return reduce_gradients(values, [], Compression.none, _OPS[reduce_op], False, IN_STRATEGY)
+
+
+class _Replica(tf.distribute.ReplicaContext):
+    """Notes which tensors `merge_call` has returned: they are the same on all ranks."""
+
+    def _merge_call(self, merge_fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        result = super()._merge_call(merge_fn, args, kwargs)
+        for each in tf.nest.flatten(result):
+            if isinstance(each, tf.Tensor):
+                setattr(each, _MERGED, True)
+        return result
+
+
+def is_merged(value: Any) -> bool:
+    """Whether `merge_call` has returned this tensor."""
+    return _MERGED in getattr(value, "__dict__", ())  # hasattr() would read a variable
 
 
 class _NotedInputContext(tf.distribute.InputContext):
@@ -181,7 +200,7 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
         self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Dict[str, Any]
     ) -> Any:
         args, kwargs = distribute_utils.select_replica(0, (args, kwargs))
-        replica = tf.distribute.ReplicaContext(self._container_strategy(), self._id_in_cluster)
+        replica = _Replica(self._container_strategy(), self._id_in_cluster)
         with tf.device(self._devices[0]), replica:
             return distribute_utils.regroup((fn(*args, **kwargs),))
 
@@ -294,6 +313,7 @@ def missing_hooks() -> List[str]:
         for ours, parent in (
             (Extended, multi_worker.CollectiveAllReduceExtended),
             (RankOps, tf.distribute.CrossDeviceOps),
+            (_Replica, tf.distribute.ReplicaContext),
         )
         for name in vars(ours)
         if not (name.startswith(("__", "_abc_")) or hasattr(parent, name))

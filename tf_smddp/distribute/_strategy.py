@@ -8,7 +8,7 @@ from typing import Any, List, Tuple
 import tensorflow as tf
 
 from smddp import init, is_initialized, runtime
-from tf_smddp.distribute._extended import Extended, missing_hooks
+from tf_smddp.distribute._extended import Extended, is_merged, missing_hooks
 
 # What the constructors of TensorFlow's strategies take.
 _OPTIONS = {
@@ -21,6 +21,7 @@ _OPTIONS = {
     "devices",
     "parameter_device",
 }
+_KERAS_2_TRAINING = ("keras.src.engine.training", "tf_keras.src.engine.training")
 
 
 def _init_once() -> None:
@@ -114,9 +115,13 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         """
         # Keras 3 asks for the mean of a batch of data, which is a structure, and of scalars along axis 0.
         # MultiWorkerMirroredStrategy takes neither (keras#20585).
-        if sys._getframe(1).f_code.co_name == "_maybe_symbolic_build":
+        caller = sys._getframe(1)
+        if caller.f_code.co_name == "_maybe_symbolic_build":
             # Keras looks only at the shapes of this mean. A rank may have fewer rows than the others.
             return tf.nest.map_structure(lambda each: each.values[0], value)
+        if caller.f_globals.get("__name__") in _KERAS_2_TRAINING and is_merged(value):
+            # Keras 2 adds up what a step returns. With MirroredStrategy it leaves out results of metrics.
+            return value
         if isinstance(value, (tuple, list, dict)):
             return tf.nest.map_structure(lambda each: self.reduce(reduce_op, each, axis), value)
         own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value

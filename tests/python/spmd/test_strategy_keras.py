@@ -190,6 +190,26 @@ def test_evaluate_and_predict_with_a_batch_that_is_not_full(size, strategy):
         np.testing.assert_allclose(model.predict(inputs, **options, verbose=0), outputs, 1e-5, 1e-6)
 
 
+def test_results_of_single_batches(size, strategy):
+    features, targets = data(size)
+    rows = size * BATCH
+
+    def results(model):
+        trained = model.train_on_batch(features[:rows], targets[:rows])
+        tested = model.test_on_batch(features[rows:], targets[rows:])
+        seen = []
+        callback = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: seen.append([logs["loss"], logs["accuracy"]])
+        )
+        model.fit(features, targets, batch_size=rows, shuffle=False, verbose=0, callbacks=[callback])
+        return [trained, tested, *seen]
+
+    whole = made(dense, adam(), "float32", metrics=["accuracy"], run_eagerly=True)
+    with strategy.scope():
+        model = made(dense, adam(), "float32", metrics=["accuracy"])
+    np.testing.assert_allclose(results(model), results(whole), 1e-3)
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_fewer_rows_than_a_batch(size, strategy, rows):
     """Some ranks have fewer rows than others, or none at all."""
