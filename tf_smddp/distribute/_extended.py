@@ -26,6 +26,7 @@ The private parts, and what would take their place:
     ReplicaContext's _merge_call                     nothing: only Keras 2's batch functions need it
     distribute_utils.select_replica, .regroup        experimental_local_results; DistributedValues
     distribute_lib.StrategyExtendedV1.__init__       nothing
+    resource_variable_ops.ResourceVariable           type(tf.Variable(0.0))
     values_util.mark_as_unsaveable                   FuncGraph's method of this name, not public either
 """
 
@@ -40,6 +41,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy as multi_worker
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values_util
+from tensorflow.python.ops import resource_variable_ops
 
 from smddp import ReduceOp, runtime
 from tf_smddp._collectives.allgather import allgather
@@ -154,6 +156,7 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
     """The parts of a Strategy that TensorFlow calls."""
 
     def __init__(self, strategy: tf.distribute.Strategy, cluster_resolver: Any):
+        _refuse_own_metrics()
         # Not the parent's, which would start a server.
         distribute_lib.StrategyExtendedV1.__init__(self, strategy)
         device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
@@ -174,9 +177,12 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         variable = super()._create_variable(next_creator, **kwargs)
-        loss_scaling: Any = sys.modules.get("keras.src.optimizers.loss_scale_optimizer")
-        if loss_scaling is not None:
-            _check_all_ranks(loss_scaling.LossScaleOptimizer)
+        for name, extend in (
+            ("optimizers.loss_scale_optimizer", _check_all_ranks),
+            ("trainers.trainer", _compile_in_scope),
+        ):
+            if f"keras.src.{name}" in sys.modules:
+                extend(sys.modules[f"keras.src.{name}"])
         self._num_variables += 1
         for own in self._container_strategy().experimental_local_results(variable):
             setattr(own, _NUMBER, self._num_variables)
@@ -263,12 +269,12 @@ def _run_worker(
 
 
 @functools.cache
-def _check_all_ranks(loss_scale_optimizer: Any) -> None:
+def _check_all_ranks(module: Any) -> None:
     """Has Keras 3's LossScaleOptimizer skip a step on all ranks, if the gradients overflow on one of them.
 
     It checks the gradients of its replica before they are reduced, and reduces none in a step that it skips.
     """
-    check_own = loss_scale_optimizer.check_finite
+    check_own = module.LossScaleOptimizer.check_finite
 
     @functools.wraps(check_own)
     def check_finite(self: Any, grads: Any) -> Any:
@@ -277,7 +283,54 @@ def _check_all_ranks(loss_scale_optimizer: Any) -> None:
             return is_finite
         return oob_allreduce(is_finite, op=ReduceOp.MIN)
 
-    loss_scale_optimizer.check_finite = check_finite
+    module.LossScaleOptimizer.check_finite = check_finite
+
+
+@functools.cache
+def _compile_in_scope(module: Any) -> None:
+    """Has Keras 3's `compile` make the mean of the losses within the model's strategy, as Keras 2's does."""
+    compile_anywhere = module.Trainer.compile
+
+    @functools.wraps(compile_anywhere)
+    def compile_in_scope(self: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = self.distribute_strategy
+        if not isinstance(strategy.extended, Extended):
+            return compile_anywhere(self, *args, **kwargs)
+        with strategy.scope():
+            return compile_anywhere(self, *args, **kwargs)
+
+    module.Trainer.compile = compile_in_scope
+
+
+@functools.cache
+def _refuse_own_metrics() -> None:
+    """Has it be an error that a step updates a metric that was made outside of the scope.
+
+    It would be a rank's own: nothing would add it up. Variables that are no metric's may be a rank's own.
+    """
+    kind: Any = resource_variable_ops.ResourceVariable
+    for name in ("assign", "assign_add", "assign_sub"):
+        setattr(kind, name, _refusing_own_metrics(getattr(kind, name)))
+
+
+def _refusing_own_metrics(assign: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(assign)
+    def assign_in_scope(self: Any, *args: Any, **kwargs: Any) -> Any:
+        extended = tf.distribute.get_strategy().extended
+        if (
+            self.synchronization is tf.VariableSynchronization.ON_READ
+            and runtime.size() > 1
+            and isinstance(extended, Extended)
+            and not extended.variable_created_in_scope(self)
+            and not tf.distribute.in_cross_replica_context()
+        ):
+            raise ValueError(
+                f"a step updates {self.name}, a variable of a metric that was made outside of the strategy: "
+                "each rank would have its own value. Make the metric within 'with strategy.scope():'."
+            )
+        return assign(self, *args, **kwargs)
+
+    return assign_in_scope
 
 
 def _or_own_device(destinations: Any, own_device: str) -> Any:

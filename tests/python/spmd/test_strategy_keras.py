@@ -210,6 +210,31 @@ def test_results_of_single_batches(size, strategy):
     np.testing.assert_allclose(results(model), results(whole), 1e-3)
 
 
+def test_a_model_that_is_compiled_outside_of_the_scope(size, strategy):
+    """Its mean of the losses is that of all ranks."""
+    features, targets = data(size)
+    fit = {"batch_size": size * BATCH, "epochs": 2, "shuffle": False, "verbose": 0}
+    whole = made(dense, adam(), "float32")
+    with strategy.scope():
+        model = made(dense, adam(), "float32")
+    for each in (whole, model):
+        each.compile("sgd", "mse", metrics=["mae"])
+    wanted = whole.fit(features, targets, **fit).history
+    assert model.fit(features, targets, **fit).history == {
+        name: pytest.approx(values, 1e-4) for name, values in wanted.items()
+    }
+
+
+@pytest.mark.min_ranks(2)
+@pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_a_metric_outside_of_the_scope_is_refused(strategy, mode):
+    metric = keras.metrics.Mean()
+    metric.update_state(2.0)
+    with pytest.raises(ValueError, match=r"a step updates .*total.* Make the metric within 'with strategy"):
+        mode(lambda: strategy.run(lambda: metric.update_state(4.0)))()
+    assert np.array(metric.result()) == 2.0
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_fewer_rows_than_a_batch(size, strategy, rows):
     """Some ranks have fewer rows than others, or none at all."""
