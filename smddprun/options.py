@@ -407,8 +407,8 @@ def parse(arguments: list[str]) -> Options:
             rest = [sys.executable, "-m", *rest]
             break
         if word == "--strategy":
-            rest, given["strategy"] = _with_strategy(rest), word
-            break
+            given["strategy"] = word
+            continue
         name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if name in _FLAGS:
             if equals:
@@ -434,6 +434,8 @@ def parse(arguments: list[str]) -> Options:
                 fields[field], given[field] = convert(name, value), name
         else:
             raise _unknown(word)
+    if "strategy" in given:
+        rest = _with_strategy(rest)
     if "max_ranks" in fields:
         fields["num_ranks"] = fields.pop("max_ranks")
     _check_hosts(fields, given)

@@ -105,6 +105,8 @@ def test_a_script_of_tf_distribute():
     strategy = ("-m", "tf_smddp.distribute", "train.py", "--epochs", "3", "-np", "4")
     words = ["-np", "2", "--strategy"]
     assert parse([*words, *strategy[2:]]) == Options(command=(sys.executable, *strategy), num_ranks=2)
+    assert parse(["--strategy", "-np", "2", *strategy[2:]]) == parse([*words, *strategy[2:]])
+    assert parse([*words, "-m", "trainer"]).command == (sys.executable, *strategy[:2], "-m", "trainer")
     for python in ("python", "/usr/bin/python3.11"):
         assert parse([*words, python, *strategy[2:]]).command == (python, *strategy)
     for rest in ([], ["python"]):
