@@ -164,6 +164,11 @@ writer = tf.summary.create_file_writer(os.path.join(folder, "logs"))
 with writer.as_default():
     tf.summary.experimental.set_step(1)
 writer.close()
+cached = tf.data.Dataset.range(16).batch(4).cache(os.path.join(folder, "cached"))
+for each in range(2):
+    batches = strategy.experimental_distribute_dataset(cached)
+    sums = [strategy.run(tf.reduce_sum, args=(batch,)) for batch in batches]
+    report(f"sum {each}", int(strategy.reduce("SUM", sum(sums), axis=None)))
 """
 
 
@@ -178,9 +183,12 @@ def test_rank_0_writes_and_all_read(tmp_path):
         assert report["steps"] == 16
         assert report["served"] < 1e-4, str(second)
         assert "made what is there" not in report
+        assert report["sum 0"] == report["sum 1"] == sum(range(16))
     assert second.reports[0] == second.reports[1]
     assert not list((tmp_path / "backup").rglob("*.*"))
     assert len(list((tmp_path / "logs").iterdir())) == 1
+    names = {path.name for path in tmp_path.glob("cached*.index")}
+    assert names == {"cached.rank0of2.index", "cached.rank1of2.index"}
 
 
 @pytest.mark.one_tensorflow

@@ -35,13 +35,14 @@ _folders: List[tempfile.TemporaryDirectory[str]] = []  # which go away with the 
 
 
 def write_on_rank_0_alone() -> None:
-    """Wraps what writes files: TensorFlow's checkpoints, models and summaries, and what Keras has."""
+    """Wraps what writes files: TensorFlow's checkpoints, models, summaries and caches."""
     for name in ("mkdir", "makedirs"):
         setattr(os, name, _make_once(getattr(os, name)))
     tf.train.Checkpoint.save = _elsewhere(tf.train.Checkpoint.save)
     tf.train.Checkpoint.write = _elsewhere(tf.train.Checkpoint.write)
     tf.saved_model.save = _elsewhere(tf.saved_model.save)
     tf.train.CheckpointManager.save = _manager_elsewhere(tf.train.CheckpointManager.save)
+    tf.data.Dataset.cache = _cache_of_a_rank(tf.data.Dataset.cache)
     if runtime.rank():
         # Until it is imported by this name, `tf.summary` is another module.
         summary: Any = importlib.import_module("tensorflow.summary")
@@ -111,6 +112,19 @@ def _make_once(make: Callable[..., None]) -> Callable[..., None]:
                 raise
 
     return make_once
+
+
+def _cache_of_a_rank(cache: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method that gives each rank a file of its own, as it caches its own part of the data."""
+
+    @functools.wraps(cache)
+    def cache_of_a_rank(self: Any, filename: Any = "", name: Any = None) -> Any:
+        if isinstance(filename, (str, os.PathLike)) and str(filename):
+            # A job of another size divides the data otherwise, so it must not read these files.
+            filename = f"{os.fspath(filename)}.rank{runtime.rank()}of{runtime.size()}"
+        return cache(self, filename, name)
+
+    return cache_of_a_rank
 
 
 def _elsewhere(write: Callable[..., Any]) -> Callable[..., Any]:
