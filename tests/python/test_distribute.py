@@ -1,9 +1,15 @@
 """Unmodified scripts of tf.distribute's on several ranks, which equal one process with the global batch."""
 
+import contextlib
+import http.server
 import importlib.util
+import io
 import json
 import pathlib
 import re
+import tarfile
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -125,6 +131,9 @@ FILES = """
 import os, pathlib, warnings
 import numpy as np
 folder = sys.argv[1]
+archive = tf.keras.utils.get_file("archive.tar.gz", sys.argv[3], cache_dir=folder, extract=True)
+texts = [path.read_text() for path in pathlib.Path(folder, "datasets").rglob("text")]
+report("fetched", [os.path.relpath(archive, folder), *map(len, texts)])
 strategy = tf.distribute.MirroredStrategy()
 x = np.arange(64.0).reshape(32, 2)
 if sys.argv[2] == "first":
@@ -172,12 +181,51 @@ for each in range(2):
 """
 
 
+@contextlib.contextmanager
+def slow_server(content):
+    """Yields the server's address, and a list of the paths that it was asked for."""
+    paths = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            paths.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2])
+            time.sleep(1.0)
+            self.wfile.write(content[len(content) // 2 :])
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", paths
+        server.shutdown()
+
+
+def archive_of(text):
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        info = tarfile.TarInfo("text")
+        info.size = len(text)
+        tar.addfile(info, io.BytesIO(text))
+    return archive.getvalue()
+
+
 def test_rank_0_writes_and_all_read(tmp_path):
-    first = run_job(2, FILES, str(tmp_path), "first", options=STRATEGY)
-    assert first.exit_code == 0, str(first)
-    assert (tmp_path / "backup").exists()
-    second = run_job(2, FILES, str(tmp_path), "second", options=STRATEGY)
-    assert second.exit_code == 0, str(second)
+    with slow_server(archive_of(b"x" * 1000000)) as (address, asked):
+        arguments = [f"{address}/archive.tar.gz"]
+        first = run_job(2, FILES, str(tmp_path), "first", *arguments, options=STRATEGY)
+        assert first.exit_code == 0, str(first)
+        assert (tmp_path / "backup").exists()
+        second = run_job(2, FILES, str(tmp_path), "second", *arguments, options=STRATEGY)
+        assert second.exit_code == 0, str(second)
+    assert asked == ["/archive.tar.gz"]
+    for job in (first, second):
+        assert job.reports[0]["fetched"] == job.reports[1]["fetched"]
+        assert job.reports[0]["fetched"][1:] == [1000000]
     for report in second.reports:
         assert "epoch 2 of second" in report and "epoch 1 of second" not in report, str(second)
         assert report["steps"] == 16

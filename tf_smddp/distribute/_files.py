@@ -7,17 +7,21 @@ All ranks read what rank 0 has written, so its folder must be one that all hosts
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import fcntl
 import functools
 import glob
 import importlib
 import inspect
+import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 import weakref
-from typing import Any, Callable, Iterator, List, Set
+from typing import Any, Callable, Dict, Iterator, List, Set
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +35,7 @@ from tf_smddp._guards.start_weights import number_of
 _began = time.time()  # before ranks meet, and so before a script runs on any
 _ALL_CALL = "(which each rank must call)"
 _wrapped: Set[type] = set()  # the classes Model of each Keras
+_fetching: Set[Any] = set()  # the functions get_file of each Keras that are wrapped
 _folders: List[tempfile.TemporaryDirectory[str]] = []  # which go away with the process
 
 
@@ -66,6 +71,24 @@ def write_keras_on_rank_0_alone(keras: Any) -> None:
     if hasattr(keras, "ops"):  # Keras 2 does this itself, for MultiWorkerMirroredStrategy
         _after(keras.callbacks.BackupAndRestore, "on_train_begin", _move_backup)
         _after(keras.callbacks.BackupAndRestore, "on_train_end", lambda _: barrier())
+
+
+def fetch_once(job: int) -> None:
+    """Wraps Keras's `get_file`, which `load_data` of its data sets calls, in all modules that have it.
+
+    Args:
+        job: a number that this job alone has.
+    """
+    modules = {name: each for name, each in sys.modules.items() if name.startswith(("keras.", "tf_keras."))}
+    for name in ("keras.src.utils.file_utils", "keras.src.utils.data_utils", "tf_keras.src.utils.data_utils"):
+        get_file = vars(modules[name]).get("get_file") if name in modules else None
+        if get_file is None or get_file in _fetching:
+            continue
+        fetch = _fetched_once(get_file, job)
+        _fetching.add(fetch)
+        for each in modules.values():
+            if vars(each).get("get_file") is get_file:
+                each.get_file = fetch  # type: ignore[attr-defined]
 
 
 def write_estimators_on_rank_0_alone(strategy: type) -> None:
@@ -125,6 +148,49 @@ def _cache_of_a_rank(cache: Callable[..., Any]) -> Callable[..., Any]:
         return cache(self, filename, name)
 
     return cache_of_a_rank
+
+
+def _fetched_once(get_file: Callable[..., str], job: int) -> Callable[..., str]:
+    """Returns a function that fetches a file once in a job on hosts with the same folder; others wait."""
+    signature = inspect.signature(get_file)
+    calls: Dict[str, int] = collections.Counter()
+
+    @functools.wraps(get_file)
+    def fetch(*args: Any, **kwargs: Any) -> str:
+        given = signature.bind(*args, **kwargs).arguments
+        call = repr(sorted(given.items()))
+        calls[call] += 1
+        folder = given.get("cache_dir") or os.environ.get("KERAS_HOME") or "~/.keras"
+        with _notes(os.path.expanduser(folder), job) as paths:
+            key = f"{call} {calls[call]}"
+            if key not in paths:
+                paths[key] = str(get_file(*args, **kwargs))
+            return paths[key]
+
+    return fetch
+
+
+@contextlib.contextmanager
+def _notes(folder: str, job: int) -> Iterator[Dict[str, str]]:
+    """Yields what the ranks of this job have noted in a file in `folder`. One rank at a time."""
+    with contextlib.suppress(OSError):
+        os.makedirs(folder, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        folder = tempfile.gettempdir()
+    with open(os.path.join(folder, f".tf_smddp-{os.getuid()}"), "a+") as file:
+        with contextlib.suppress(OSError):  # of a file system that has no locks
+            fcntl.lockf(file, fcntl.LOCK_EX)  # until the file is closed, also if the process dies
+        file.seek(0)
+        try:
+            notes = json.loads(file.read())
+        except ValueError:
+            notes = {}
+        if notes.get("job") != job:
+            notes = {"job": job, "paths": {}}
+        yield notes["paths"]
+        file.seek(0)
+        file.truncate()
+        json.dump(notes, file)
 
 
 def _elsewhere(write: Callable[..., Any]) -> Callable[..., Any]:

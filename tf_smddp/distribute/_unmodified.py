@@ -34,6 +34,7 @@ class UnmodifiedStrategy(Strategy):
     """What a script gets by the names of TensorFlow's strategies."""
 
     is_made = False
+    job = 0  # a number that this job alone has
 
     def __init__(self, *places: Any, **options: Any):
         """As `Strategy`; wraps Keras, which the script has chosen by now."""
@@ -43,6 +44,7 @@ class UnmodifiedStrategy(Strategy):
             for keras in (tf.keras, *map(sys.modules.get, ("keras", "tf_keras"))):
                 if keras is not None:
                     _files.write_keras_on_rank_0_alone(keras)
+            _files.fetch_once(UnmodifiedStrategy.job)
 
 
 def install() -> None:
@@ -75,7 +77,9 @@ def install() -> None:
     random.seed(int(seed[0]))
     np.random.seed(seed)
     _shuffle_alike(int(seed[0]))
+    UnmodifiedStrategy.job = int(seed[0])
     _files.write_on_rank_0_alone()
+    _files.fetch_once(UnmodifiedStrategy.job)
 
 
 def _warn_of_no_strategy() -> None:
