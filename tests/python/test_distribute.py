@@ -193,7 +193,7 @@ def slow_server(content):
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content[: len(content) // 2])
-            time.sleep(1.0)
+            time.sleep(0.3)
             self.wfile.write(content[len(content) // 2 :])
 
         def log_message(self, *_):

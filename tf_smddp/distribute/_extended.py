@@ -313,17 +313,16 @@ def _refuse_own_metrics() -> None:
         setattr(kind, name, _refusing_own_metrics(getattr(kind, name)))
 
 
+def _is_own_in_a_step(variable: Any) -> bool:
+    extended = tf.distribute.get_strategy().extended
+    is_step = isinstance(extended, Extended) and not tf.distribute.in_cross_replica_context()
+    return is_step and runtime.size() > 1 and not extended.variable_created_in_scope(variable)
+
+
 def _refusing_own_metrics(assign: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(assign)
     def assign_in_scope(self: Any, *args: Any, **kwargs: Any) -> Any:
-        extended = tf.distribute.get_strategy().extended
-        if (
-            self.synchronization is tf.VariableSynchronization.ON_READ
-            and runtime.size() > 1
-            and isinstance(extended, Extended)
-            and not extended.variable_created_in_scope(self)
-            and not tf.distribute.in_cross_replica_context()
-        ):
+        if self.synchronization is tf.VariableSynchronization.ON_READ and _is_own_in_a_step(self):
             raise ValueError(
                 f"a step updates {self.name}, a variable of a metric that was made outside of the strategy: "
                 "each rank would have its own value. Make the metric within 'with strategy.scope():'."
