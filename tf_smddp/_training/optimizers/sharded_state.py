@@ -46,7 +46,7 @@ def shard(optimizer: Any, reduction: Reduction) -> Reduction:
             "already. Wrap a new optimizer, and then load what was saved."
         )
     kind = type(optimizer)
-    _save_whole_state(next(each for each in kind.__mro__ if "save_own_variables" in vars(each)))
+    _save_whole_state([each for each in kind.__mro__ if "save_own_variables" in vars(each)][-1])
     by_elements = kind.__name__ in _BY_ELEMENTS and kind.__module__.partition(".")[0] in _KERAS
     return ShardedReduction(**{**vars(reduction), "by_elements": by_elements})
 
