@@ -177,12 +177,9 @@ class Extended(multi_worker.CollectiveAllReduceExtended):
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         variable = super()._create_variable(next_creator, **kwargs)
-        for name, extend in (
-            ("optimizers.loss_scale_optimizer", _check_all_ranks),
-            ("trainers.trainer", _compile_in_scope),
-        ):
-            if f"keras.src.{name}" in sys.modules:
-                extend(sys.modules[f"keras.src.{name}"])
+        keras: Any = sys.modules.get("keras")  # which may be imported after the strategy is made
+        if hasattr(keras, "ops"):
+            _extend_keras_3(keras)
         self._num_variables += 1
         for own in self._container_strategy().experimental_local_results(variable):
             setattr(own, _NUMBER, self._num_variables)
@@ -269,12 +266,15 @@ def _run_worker(
 
 
 @functools.cache
-def _check_all_ranks(module: Any) -> None:
-    """Has Keras 3's LossScaleOptimizer skip a step on all ranks, if the gradients overflow on one of them.
+def _extend_keras_3(keras: Any) -> None:
+    """Has Keras 3 do two things as Keras 2 does them.
 
-    It checks the gradients of its replica before they are reduced, and reduces none in a step that it skips.
+    LossScaleOptimizer skips a step on all ranks if the gradients overflow on one of them. Keras 3 checks the
+    gradients of its replica before they are reduced, and a step that it skips reduces none. `compile` makes
+    the mean of the losses within the model's strategy.
     """
-    check_own = module.LossScaleOptimizer.check_finite
+    kind = keras.optimizers.LossScaleOptimizer
+    check_own, compile_anywhere = kind.check_finite, keras.Model.compile
 
     @functools.wraps(check_own)
     def check_finite(self: Any, grads: Any) -> Any:
@@ -282,14 +282,6 @@ def _check_all_ranks(module: Any) -> None:
         if runtime.size() == 1 or not isinstance(tf.distribute.get_strategy().extended, Extended):
             return is_finite
         return oob_allreduce(is_finite, op=ReduceOp.MIN)
-
-    module.LossScaleOptimizer.check_finite = check_finite
-
-
-@functools.cache
-def _compile_in_scope(module: Any) -> None:
-    """Has Keras 3's `compile` make the mean of the losses within the model's strategy, as Keras 2's does."""
-    compile_anywhere = module.Trainer.compile
 
     @functools.wraps(compile_anywhere)
     def compile_in_scope(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -299,7 +291,7 @@ def _compile_in_scope(module: Any) -> None:
         with strategy.scope():
             return compile_anywhere(self, *args, **kwargs)
 
-    module.Trainer.compile = compile_in_scope
+    kind.check_finite, keras.Model.compile = check_finite, compile_in_scope
 
 
 @functools.cache

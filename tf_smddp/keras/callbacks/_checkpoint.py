@@ -14,9 +14,9 @@ from tf_smddp._training.optimizers.sharded_state import whole_state
 class RankZeroCheckpoint(tf.keras.callbacks.ModelCheckpoint):
     """A `tf.keras.callbacks.ModelCheckpoint`, with its arguments, that saves on rank 0 only.
 
-    The other ranks write no files, create no directories, print no messages, and leave `best` unchanged. All
-    ranks can have the same list of callbacks. They must, if the optimizer's state is sharded: to save is
-    collective then. It is not otherwise. With `save_best_only`, rank 0 decides by its own metrics, unless
+    The other ranks write no files, create no directories, print no messages, and leave `best` unchanged. So
+    all ranks can have the same list of callbacks. If the optimizer's state is sharded, saving is collective,
+    and all ranks must have this callback. With `save_best_only`, rank 0 decides by its own metrics, unless
     `MetricAverageCallback` comes before this callback.
 
     The other ranks do not wait for the file. Call `tf_smddp.barrier` before they read it.
