@@ -274,7 +274,9 @@ def _extend_keras_3(keras: Any) -> None:
     the mean of the losses within the model's strategy.
     """
     kind = keras.optimizers.LossScaleOptimizer
-    check_own, compile_anywhere = kind.check_finite, keras.Model.compile
+    # A model whose `compile` is not the one of this base class is loaded without being compiled.
+    trainer = next(base for base in keras.Model.__mro__ if "compile" in vars(base))
+    check_own, compile_anywhere = kind.check_finite, trainer.compile
 
     @functools.wraps(check_own)
     def check_finite(self: Any, grads: Any) -> Any:
@@ -291,7 +293,7 @@ def _extend_keras_3(keras: Any) -> None:
         with strategy.scope():
             return compile_anywhere(self, *args, **kwargs)
 
-    kind.check_finite, keras.Model.compile = check_finite, compile_in_scope
+    kind.check_finite, trainer.compile = check_finite, compile_in_scope
 
 
 @functools.cache

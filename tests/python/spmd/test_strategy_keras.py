@@ -225,6 +225,25 @@ def test_a_model_that_is_compiled_outside_of_the_scope(size, strategy):
     }
 
 
+def test_a_loaded_model_goes_on(tmp_path, size, strategy):
+    """As compiled as it was saved."""
+    features, targets = data(size)
+    fit = {"batch_size": size * BATCH, "shuffle": False, "verbose": 0}
+    with strategy.scope():
+        model = made(dense, adam(), "float32", metrics=["mae"])
+    model.fit(features, targets, **fit)
+    path = str(tmp_path / ("model.keras" if KERAS_3 else "model.h5"))  # with the state of the optimizer
+    model.save(path)
+    with strategy.scope():
+        loaded = keras.models.load_model(path)
+    wanted = model.fit(features, targets, **fit).history
+    assert loaded.fit(features, targets, **fit).history == {
+        name: pytest.approx(values, 1e-5) for name, values in wanted.items()
+    }
+    assert_same_on_all_ranks(loaded)
+    assert_close(loaded, model, 1e-5)
+
+
 @pytest.mark.min_ranks(2)
 @pytest.mark.parametrize("mode", [lambda f: f, tf.function], ids=["eager", "graph"])
 def test_a_metric_outside_of_the_scope_is_refused(strategy, mode):
