@@ -88,8 +88,8 @@ def shutdown() -> None:
     at the end of the process if the script does not.
 
     On one host it does not wait for the other ranks. The ranks of several hosts end together: it waits until
-    all have called it, says after 10 s for which ranks, and ends the job with an error after
-    `SMDDP_STALL_TIMEOUT`. Ctrl-C ends the wait, and the job.
+    all have called it, and says after 10 s for which ranks. It ends the job with an error when no rank has
+    computed for `SMDDP_STALL_TIMEOUT`. Ctrl-C ends the wait, and the job.
 
     Raises:
         RuntimeError: the engine could not end in order (the text says why).

@@ -113,6 +113,7 @@ void HostOrder::Take(std::size_t host, const RelayMessage& message, std::vector<
     case RelayMessage::kSeal:
     case RelayMessage::kFail:
     case RelayMessage::kTurn:
+    case RelayMessage::kWorks:
     case RelayMessage::kAbort:
       return;  // not for the head of this communicator
   }

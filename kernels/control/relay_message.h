@@ -45,7 +45,8 @@ struct RelayMessage {
     kFail,    // the incarnation fails, behind all launches that came before
     // From the first rank of a communicator to the head of the world, which passes it on to all hosts:
     kTurn,  // a turn is to be drawn for a batch of NCCL; in the same order everywhere
-    // From a host to all hosts:
+    // From a host to all others:
+    kWorks,  // a rank of the host computes (Job::last_work)
     kAbort,  // the job ends
   };
   Kind kind = kReady;

@@ -366,7 +366,7 @@ void JobEngine::AwaitOtherHosts() {
       said = true;
       LogWaitForOtherHosts();
     }
-    if (!limited || waited < limit) continue;
+    if (!limited || std::min(waited, Clock::now() - job_->last_work()) < limit) continue;
     shutdown_status_ = Internal("rank " + std::to_string(config_.rank) + " waited in shutdown() for " +
                                 RankList(MissingAtEnd()) + ", longer than SMDDP_STALL_TIMEOUT allows");
     job_->Abort(shutdown_status_.message());
@@ -392,7 +392,7 @@ void JobEngine::LogWaitForOtherHosts() {
   job_->logger().Log(LogLevel::kWarning,
                      "shutdown() waits for " + RankList(missing) +
                          ": the ranks of several hosts end together. SMDDP_STALL_TIMEOUT limits "
-                         "the wait");
+                         "the wait, unless they compute");
 }
 
 // Waits for the pending requests that can complete.

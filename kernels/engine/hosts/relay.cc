@@ -204,6 +204,7 @@ void Relay::Take(const RelayMessage& message, RankId from) {
     case RelayMessage::kLaunch:
     case RelayMessage::kSeal:
     case RelayMessage::kFail:
+    case RelayMessage::kWorks:
     case RelayMessage::kAbort:
       return Obey(message);
   }
@@ -242,6 +243,8 @@ void Relay::Obey(const RelayMessage& message) {
       turns_.push_back(message);
       DrawTurns();
       return;
+    case RelayMessage::kWorks:
+      return communicator_->job().NoteWork();
     case RelayMessage::kAbort:
       return communicator_->job().Abort(message.text);
     case RelayMessage::kReady:

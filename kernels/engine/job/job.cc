@@ -90,21 +90,22 @@ void Job::RingAll() {
 
 // The other hosts first: when the script of this rank has the error, its process may end at once.
 void Job::Abort(const std::string& text, bool written) {
-  if (wire_ != nullptr && !aborted()) TellOtherHosts(text);
+  if (wire_ != nullptr && !aborted()) {
+    RelayMessage message;
+    message.kind = RelayMessage::kAbort;
+    message.text = text;
+    TellOtherHosts(message);  // a host that has been aborted already ignores it
+    wire_->Flush();
+  }
   if (segment_->abort().Raise(text) && !written) logger_.Log(LogLevel::kError, text);
   RingAll();  // also when another rank has raised it, which may have died before it rang
 }
 
-// The relays of the world read it; a host that has been aborted already ignores it.
-void Job::TellOtherHosts(const std::string& text) {
-  RelayMessage message;
-  message.kind = RelayMessage::kAbort;
-  message.text = text;
+void Job::TellOtherHosts(const RelayMessage& message) {
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     if (host == host_) continue;
     wire_->Post(RankId(hosts_[host].front()), {0, Wire::Channel::kOrder}, Encode({message}));
   }
-  wire_->Flush();
 }
 
 }  // namespace tf_smddp

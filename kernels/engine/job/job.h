@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "kernels/collectives/backend.h"
+#include "kernels/common/clock.h"
 #include "kernels/common/config.h"
 #include "kernels/common/logging.h"
 #include "kernels/common/status.h"
 #include "kernels/common/wire.h"
 #include "kernels/control/bootstrap.h"
 #include "kernels/control/job_segment.h"
+#include "kernels/control/relay_message.h"
 #include "kernels/engine/devices/bounce_pool.h"
 #include "kernels/memory/arena.h"
 
@@ -65,6 +67,14 @@ class Job {
   bool aborted() { return segment_->abort().raised(); }
   std::string AbortText() { return segment_->abort().Text(); }
 
+  // When a rank of any host was last seen to compute while none of its requests was pending, as in an
+  // evaluation. Only when there are several hosts. Any thread.
+  Clock::time_point last_work() { return Clock::time_point(Clock::duration(segment_->last_work().load())); }
+  void NoteWork() { segment_->last_work().store(Clock::now().time_since_epoch().count()); }
+
+  // Sends it to the relays of the world on the other hosts, when there are several. Any thread.
+  void TellOtherHosts(const RelayMessage& message);
+
   // Returns whether a local rank has shut down in good order. Any thread.
   bool HasLeft(int local) {
     return segment_->rank(local).left.load(std::memory_order_seq_cst) != RankRecord::kIsThere;
@@ -72,7 +82,6 @@ class Job {
 
  private:
   Job(const Config& config, Backends backends, Wire* wire);
-  void TellOtherHosts(const std::string& text);
 
   const Config config_;
   const Logger logger_;

@@ -13,6 +13,9 @@ constexpr std::size_t kShownRequests = 3;
 constexpr std::size_t kShownRanks = 8;
 
 constexpr double kBusyShare = 0.1;
+constexpr char kIsBusy[] =
+    " is busy with something that the others do not do, or do faster (data, evaluation, a checkpoint, "
+    "compilation)";
 
 bool IsStopped(const AbsentRank& absent) { return absent.state == 'T' || absent.state == 't'; }
 
@@ -75,7 +78,10 @@ std::string Submissions(const AbsentRank& absent) {
 
 std::string Cause(const StallReport& report, const AbsentRank& absent) {
   const std::string rank = "rank " + std::to_string(absent.rank);
-  if (!absent.on_this_host) return "ranks of another host are late; the log there may say why";
+  if (!absent.on_this_host) {
+    return absent.host_works ? "a rank of another host" + std::string(kIsBusy)
+                             : "ranks of another host are late; the log there may say why";
+  }
   if (IsStopped(absent)) {
     return rank + " is stopped (SIGSTOP, Ctrl-Z or a debugger); `kill -CONT " + std::to_string(absent.pid) +
            "` continues it";
@@ -97,9 +103,7 @@ std::string Cause(const StallReport& report, const AbsentRank& absent) {
   }
   if (absent.pending > 0) return rank + " is at another collective";
   if (absent.cpu_share >= kBusyShare) {
-    return rank +
-           " is busy with something that the others do not do, or do faster (data, evaluation, a checkpoint, "
-           "compilation)";
+    return rank + kIsBusy;
   }
   return rank +
          " waits for something else (data, a file, a lock, input), or has left the loop that the others are "

@@ -54,7 +54,9 @@ StallWatch::StallWatch(Job* job)
       warning_(milliseconds(job->config().stall_warning_ms)),
       timeout_(milliseconds(job->config().stall_timeout_ms)),
       sees_processes_(job->peer(job->local_rank()).pid == ::getpid()),
-      seen_(static_cast<std::size_t>(job->size())) {
+      tells_of_work_(job->wire() != nullptr && job->local_rank() == 0 && sees_processes_),
+      seen_(static_cast<std::size_t>(job->size())),
+      done_(static_cast<std::size_t>(job->local_size())) {
   for (const std::vector<int>& host : job->hosts()) {
     if (&host != &job->local_ranks()) outside_ |= RankSet(host);
   }
@@ -134,7 +136,7 @@ void StallWatch::Run() {
   std::unique_lock<std::mutex> lock(mu_);
   while (!stopping_) {
     // One that submits all the time is not put to sleep, or each of its requests would pay for a wake-up.
-    if (Idle() && std::exchange(submitted, own_.submitted()) == own_.submitted()) {
+    if (!tells_of_work_ && Idle() && std::exchange(submitted, own_.submitted()) == own_.submitted()) {
       asleep_.store(true, std::memory_order_seq_cst);
       if (Idle()) wake_.wait(lock, [this] { return stopping_ || !asleep_.load(std::memory_order_seq_cst); });
       asleep_.store(false, std::memory_order_seq_cst);
@@ -155,6 +157,7 @@ void StallWatch::Run() {
 void StallWatch::Look() {
   if (job_->aborted()) return;  // the progress threads end everything
   const Clock::time_point now = Clock::now();
+  if (tells_of_work_) TellOfWork(now);
   const Clock::time_point before = now - patience_ + kLooksAhead * interval_;
   std::vector<WaitingRequest> waiting = collect_(before);
   CollectWriting(before, &waiting);
@@ -190,6 +193,27 @@ void StallWatch::Look() {
   const bool report = MissingOf(waiting) == RankSet({job_->rank()}) || IsReporter(members);
   warned_ = warned_ || report;
   job_->logger().Log(report ? LogLevel::kWarning : LogLevel::kDebug, text);
+}
+
+void StallWatch::TellOfWork(Clock::time_point now) {
+  const double ticks =
+      Seconds(now - std::exchange(counted_, now)) * static_cast<double>(::sysconf(_SC_CLK_TCK));
+  bool works = false;
+  for (int local = 0; local < job_->local_size(); ++local) {
+    const ProgressRecord& record = job_->segment().rank(local).progress;
+    Done& before = done_[static_cast<std::size_t>(local)];
+    ProcessStat stat;
+    if (job_->HasLeft(local) || !ReadProcessStat(job_->peer(local).pid, &stat)) continue;
+    const Done done{record.submitted(), stat.cpu_ticks};
+    works = works || (done.submitted == before.submitted && done.submitted == record.ended() &&
+                      static_cast<double>(done.cpu_ticks - before.cpu_ticks) >= kProgressShare * ticks);
+    before = done;
+  }
+  if (!works) return;
+  job_->NoteWork();
+  RelayMessage message;
+  message.kind = RelayMessage::kWorks;
+  job_->TellOtherHosts(message);
 }
 
 void StallWatch::EndStall(Clock::time_point now) {
@@ -274,8 +298,7 @@ void StallWatch::LookAt(RankId rank, Clock::time_point now) {
   ++seen.looks;
 }
 
-// This rank does not see what a rank of another host does. That one counts as without progress while this
-// rank waits.
+// This rank knows of another host only when ranks there compute.
 void StallWatch::LookAtOtherHost(RankId rank, Clock::time_point now) {
   Seen& seen = seen_[rank.index()];
   if (!seen.watched) {
@@ -283,6 +306,7 @@ void StallWatch::LookAtOtherHost(RankId rank, Clock::time_point now) {
     seen.watched = true;
     seen.progress = since_;
   }
+  seen.progress = std::max(seen.progress, job_->last_work());
   seen.looked = now;
   ++seen.looks;
 }
@@ -374,7 +398,10 @@ AbsentRank StallWatch::Describe(RankId rank, Clock::time_point now) {
   absent.rank = rank.value();
   const int local = job_->LocalRankOf(rank.value());
   absent.on_this_host = local >= 0;
-  if (local < 0) return absent;
+  if (local < 0) {
+    absent.host_works = now - job_->last_work() < 2 * interval_ + std::chrono::seconds(1);
+    return absent;
+  }
   ProgressRecord& record = job_->segment().rank(local).progress;
   absent.pid = sees_processes_ ? job_->peer(local).pid : 0;
   absent.state = seen.state;

@@ -18,6 +18,10 @@
 // of its requests is pending, when it uses a tenth of a core: an evaluation, a compilation. A rank that has a
 // request pending waits for that request; other work of its process is not progress.
 //
+// On several hosts, the stall watch of a host's first rank never sleeps. While a rank of the host computes,
+// and has neither submitted a request since the last look nor one pending, it says so to the other hosts
+// (Job::last_work). That is progress of all ranks of other hosts: a host does not say which rank it was.
+//
 // A request may have a timeout of its own in place of SMDDP_STALL_TIMEOUT. It counts from the submission,
 // whatever the others do meanwhile. If both settings are 0, nothing is watched, and it has no effect.
 #ifndef TF_SMDDP_KERNELS_ENGINE_WATCH_STALL_WATCH_H_
@@ -90,6 +94,7 @@ class StallWatch {
   RankSet Closure(RankSet ranks) const;
   void LookAt(RankId rank, Clock::time_point now);
   void LookAtOtherHost(RankId rank, Clock::time_point now);
+  void TellOfWork(Clock::time_point now);
   void SetPace(Clock::duration shortest);
   void CheckTimeout(const RankSet& awaited, const std::string& text, Clock::time_point now);
   void CheckOwnTimeouts(const std::vector<WaitingRequest>& waiting, Clock::time_point now);
@@ -106,6 +111,7 @@ class StallWatch {
   Clock::duration interval_{};               // between two looks
   const bool sees_processes_;                // the peers' pids mean something to this process
   RankSet outside_;                          // the ranks of other hosts
+  const bool tells_of_work_;                 // to the other hosts
   CollectWaitingRequests collect_;
 
   // The stall that lasts. Watch thread only.
@@ -115,6 +121,13 @@ class StallWatch {
   Clock::time_point since_;
   Clock::duration next_warning_{};  // after since_
   std::vector<Seen> seen_;          // by rank
+
+  // What a rank of this host had done at the last look. Watch thread only.
+  struct Done {
+    std::uint64_t submitted = 0, cpu_ticks = 0;
+  };
+  std::vector<Done> done_;  // by local rank
+  Clock::time_point counted_;
 
   struct Writing {
     WaitingRequest waiting;

@@ -138,6 +138,8 @@ TEST(StallReport, ABusyRankAndAnIdleOne) {
   absent.state = 0;
   absent.cpu_share = -1;
   ExpectParts(DescribeStall(ReportAbout(absent)), {"Rank 2 is alive; it last"});
+  absent.on_this_host = false;
+  ExpectParts(DescribeStall(ReportAbout(absent)), {"Likely cause: ranks of another host are late"});
 }
 
 TEST(StallReport, ManyRequestsAndManyRanks) {
@@ -521,17 +523,34 @@ TEST(Stall, NeverMeansNever) {
 
 // Note [Progress].
 
+void ComputeMs(int ms) {
+  const auto until = Clock::now() + std::chrono::milliseconds(ms);
+  while (Clock::now() < until) {
+  }
+}
+
 TEST(Stall, ARankThatComputesMakesProgress) {
   const std::vector<RankEnd> ends = RunLimited(2, Times(kWarningMs, 1000), [](Engine& engine) {
-    const auto until = Clock::now() + std::chrono::milliseconds(2200);
-    if (engine.config().rank == 1) {
-      while (Clock::now() < until) {
-      }
-    }
+    if (engine.config().rank == 1) ComputeMs(2200);
     return Allreduce(engine, "step");
   });
   for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
   ExpectParts(ends[0].log, {"Rank 1 (pid ", " runs (", "Likely cause: rank 1 still prepares its first step"});
+}
+
+TEST(Stall, ARankOfAnotherHostThatComputesMakesProgress) {
+  ASSERT_EQ(::setenv("TF_SMDDP_TEST_HOSTS", "2", 1), 0);  // 0 and 2 are on one host, 1 on the other
+  const std::vector<RankEnd> ends = RunLimited(3, Times(kWarningMs, 1000), [](Engine& engine) {
+    const int rank = engine.config().rank;
+    if (rank == 1) ComputeMs(4000);
+    const Status status = Allreduce(engine, "step");
+    if (rank == 2) ComputeMs(4000);  // the others wait in shutdown()
+    return status;
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.error, "");
+  ExpectParts(ends[0].log,
+              {"for rank 1 at allreduce 'step'", "a rank of another host is busy with something"});
+  ASSERT_EQ(::unsetenv("TF_SMDDP_TEST_HOSTS"), 0);
 }
 
 TEST(Stall, ARankThatRunsOtherCollectivesMakesProgress) {
@@ -553,11 +572,7 @@ TEST(Stall, WhoWaitsForARankThatComputesIsNoReasonToEnd) {
     CommunicatorId front = kWorld, back = kWorld;
     Status status = engine.CreateCommunicator({0, 1}, &front);
     if (status.ok()) status = engine.CreateCommunicator({1, 2}, &back);
-    const auto until = Clock::now() + std::chrono::milliseconds(2500);
-    if (rank == 2) {
-      while (Clock::now() < until) {
-      }
-    }
+    if (rank == 2) ComputeMs(2500);
     if (status.ok() && rank != 0) status = Allreduce(engine, "validation", back);
     // Rank 0 waits for rank 1 alone, which waits for rank 2.
     if (status.ok() && rank != 2) status = Allreduce(engine, "step", front);
@@ -584,9 +599,7 @@ TEST(Stall, AnOwnTimeoutEndsTheWaitForARankThatComputes) {
   const std::vector<RankEnd> ends = RunLimited(2, Times(60000, 0), [](Engine& engine) {
     std::future<Status> other = Begin(engine, "other");
     SleepMs(100);
-    const auto until = Clock::now() + std::chrono::milliseconds(engine.config().rank == 1 ? 4000 : 0);
-    while (Clock::now() < until) {
-    }
+    if (engine.config().rank == 1) ComputeMs(4000);
     const Status status = AllreduceWithin(engine, 1000);
     return status.ok() ? other.get() : status;
   });
