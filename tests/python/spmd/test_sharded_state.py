@@ -91,6 +91,14 @@ CASES = [
         marks=[pytest.mark.keras(3), pytest.mark.long],
         tolerance=1e-5,
     ),
+    case(
+        "accumulation-ema",  # averages overwrite the weights in a step that does not update them
+        lambda: optimizers.Adam(
+            0.01, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3
+        ),
+        marks=[pytest.mark.keras(3), pytest.mark.long],
+        tolerance=1e-5,
+    ),
     case("adafactor", lambda: optimizers.Adafactor(0.01), tolerance=1e-6, marks=pytest.mark.gpu),
     case(
         "muon",

@@ -307,7 +307,9 @@ class Keras3(_Sharded, keras3.Keras3):
             state.reduction.prepare(variables, self)
             grads = keras3.reduce(state.reduction, grads, variables)
         count = tf.convert_to_tensor(self._iterations) + 1  # type: ignore[attr-defined]
-        is_step = tf.equal(count % steps, 0) if steps else None
+        # Averages may overwrite the weights in a step that only accumulates.
+        overwrites = self.use_ema and self.ema_overwrite_frequency  # type: ignore[attr-defined]
+        is_step = tf.equal(count % steps, 0) if steps and not overwrites else None
 
         def apply_parts(pairs: Pairs) -> None:
             with keras3.already_reduced(self):
