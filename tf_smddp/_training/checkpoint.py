@@ -123,7 +123,7 @@ class Checkpoint:
             )
         if max_to_keep < 1:
             raise ValueError(f"Checkpoint needs max_to_keep >= 1, but got {max_to_keep}.")
-        self._objects = list(shared.values())
+        self._objects = [*shared.values(), *(per_rank or {}).values()]
         self._shared = tf.train.Checkpoint(**shared)
         self._own = tf.train.Checkpoint(**per_rank) if per_rank else None
         know_file_system(self._directory)
@@ -137,8 +137,8 @@ class Checkpoint:
         """Saves all ranks' state as that of `step`.
 
         Collective, outside of a `tf.function`; all ranks must pass the same step. Optimizers of `LocalSGD`
-        average the weights first. When it returns, all of the
-        checkpoint is written. When it fails, on whatever rank, the checkpoint before it is still the latest.
+        average the weights first. When it returns, all of the checkpoint is written. When it fails, on
+        whatever rank, the checkpoint before it is still the latest.
 
         Args:
             step: the number of steps that are done, 0 or more; more than in the checkpoints before it.

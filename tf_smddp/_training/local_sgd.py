@@ -204,8 +204,8 @@ class _State:
                 self._is_compared = True
             if self.steps > 0:  # each rank may have restored weights of its own
                 note_equal(self._variables)
-            else:
-                make_equal(self._variables, _CALLER, optimizer)
+            else:  # after a round, each rank has a state of its own
+                make_equal(self._variables, _CALLER, optimizer if self.rounds == 0 else None)
         before_eager_reduction()
 
     def _build(self, variables: Sequence[Any]) -> None:

@@ -335,43 +335,51 @@ def test_a_tape_that_reduces(rank, size, told):
 
 
 @each(FITS)
-@pytest.mark.parametrize("between", [False, True], ids=["at once", "in a round"])
+@pytest.mark.parametrize("way", ["shared", "per rank", "in a round", "after a round"])
 @pytest.mark.parametrize("early", [False, True], ids=["built", "deferred"])
-def test_a_checkpoint_goes_on_in_a_round(rank, size, family, between, early, tmp_path):
-    """tf.train.Checkpoint, of each rank, in a round; and ours, which averages first."""
+def test_a_checkpoint_goes_on(rank, size, family, way, early, tmp_path):
+    """Ours, which averages first; and tf.train.Checkpoint, of each rank."""
+    folder = sdp.broadcast_object(str(tmp_path))
+    saved = 2 * EVERY if way == "after a round" else 2 * EVERY - 1
 
     def make():
         x = tf.Variable(START)
         optimizer = sdp.LocalSGD(family.optimizers.SGD(RATE, momentum=0.5), EVERY, outer_of(family))
-        return x, optimizer, applier(optimizer, [x], tf.function)
+        if way == "shared":
+            kept = sdp.Checkpoint(folder, x=x, optimizer=optimizer)
+        elif way == "per rank":
+            kept = sdp.Checkpoint(folder, per_rank={"x": x, "optimizer": optimizer})
+        else:
+            kept = tf.train.Checkpoint(x=x, optimizer=optimizer)
+        return x, optimizer, applier(optimizer, [x], tf.function), kept
 
     def go_on(apply, first, last):
         for step in range(first, last):
             apply([tf.constant(gradient_of(rank, step))])
 
-    x, optimizer, apply = make()
-    go_on(apply, 0, 5)
-    if between:
-        path = tf.train.Checkpoint(x=x, optimizer=optimizer).save(str(tmp_path / f"of-{rank}"))
+    x, _, apply, checkpoint = make()
+    go_on(apply, 0, saved)
+    if "round" in way:
+        path = checkpoint.save(str(tmp_path / f"of-{rank}"))
     else:
-        checkpoint = sdp.Checkpoint(sdp.broadcast_object(str(tmp_path)), x=x, optimizer=optimizer)
-        checkpoint.save(5)
+        checkpoint.save(saved)
         assert_same_on_all_ranks([x])
-    go_on(apply, 5, 10)
+    go_on(apply, saved, 10)
 
-    y, other, apply = make()
+    y, other, apply, checkpoint = make()
     if not early:
         go_on(apply, 0, 1)
-    if between:
-        tf.train.Checkpoint(x=y, optimizer=other).restore(path)
-        go_on(apply, 5, 10)
-        np.testing.assert_array_equal(array(y), array(x))
+    if "round" in way:
+        checkpoint.restore(path)
     else:
-        checkpoint = sdp.Checkpoint(sdp.broadcast_object(str(tmp_path)), x=y, optimizer=other)
-        assert checkpoint.restore() == 5
+        assert checkpoint.restore() == saved
         assert int(local_sgd.state_of(other).steps) == 0
-        go_on(apply, 5, 8)
+    go_on(apply, saved, 10)
+    if way == "shared":  # with rank 0's momentum on all
+        other.synchronize()
         assert_same_on_all_ranks([y])
+    else:
+        np.testing.assert_array_equal(array(y), array(x))
 
 
 @each(FITS)
