@@ -186,7 +186,8 @@ class Checkpoint:
             return None
         path = os.path.join(self._folder_here(latest), latest)
         step = _step_of(latest)
-        self._on_all("read the checkpoint", lambda: self._shared.restore(path))
+        what = f"read {self._path(latest)} (to go on at one before, name that in {self._path('checkpoint')})"
+        self._on_all(what, lambda: self._shared.restore(path))
         if self._own is not None:
             own = self._own
             self._on_all("read its part", lambda: self._read_part(own, step))
@@ -219,7 +220,7 @@ class Checkpoint:
                 self._check_that_it_answers()
             return os.path.basename(state.model_checkpoint_path) if state else None
 
-        return broadcast_object(self._on_all("find the latest checkpoint", find))
+        return broadcast_object(self._on_all(f"find the latest checkpoint in {self._directory}", find))
 
     def _check_that_it_answers(self) -> None:
         """Raises if the directory cannot be written and read.

@@ -42,6 +42,28 @@ def test_parts_of_another_number_of_ranks(rank, size, folder):
         sdp.Checkpoint(folder, per_rank={"own": tf.Variable(0)}, **shared(0.0)).restore()
 
 
+def test_the_latest_one_is_broken(rank, folder):
+    """The error names it, and its remedy works."""
+    variables = shared(1.0)
+    checkpoint = sdp.Checkpoint(folder, **variables)
+    for step in (1, 2):
+        checkpoint.save(step)
+        variables["weight"].assign_add([1.0, 1.0])
+    if rank == 0:
+        (folder / "ckpt-2.index").write_bytes(b"no index" * 20)
+    sdp.barrier()
+    other = shared(0.0)
+    with pytest.raises(
+        RuntimeError, match=r"could not read .*saved/ckpt-2 \(.*name that in .*saved/checkpoint\)"
+    ):
+        sdp.Checkpoint(folder, **other).restore()
+    if rank == 0:
+        (folder / "checkpoint").write_text('model_checkpoint_path: "ckpt-1"')
+    sdp.barrier()
+    assert sdp.Checkpoint(folder, **other).restore() == 1
+    assert_equal(other["weight"].numpy(), np.array([1.0, 2.0], np.float32), "the weight of step 1")
+
+
 def test_what_is_shared_and_what_each_rank_has(rank, folder):
     own = {"numbers": tf.data.Dataset.range(rank, 100).as_numpy_iterator()._iterator}
     before = sdp.Checkpoint(folder, per_rank=own, **shared(3.0))

@@ -164,3 +164,22 @@ def test_other_states_on_the_disk(rank, kind):
     assert again.batch == 8
     if weight is not None:
         assert_equal(weight.numpy(), np.array([8.0], np.float32))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_commit_to_the_disk_averages_what_local_sgd_trains(rank):
+    """The state in memory, too."""
+    model = dense_model()
+    optimizer = sdp.LocalSGD(tf.keras.optimizers.SGD(0.5), every=5)
+    sdp.broadcast_variables(model.weights, root_rank=0)
+    trained(model, optimizer)
+    for weight in model.trainable_variables:
+        weight.assign_add(tf.fill(weight.shape, float(rank)))
+    means = [sdp.oob_allreduce(each).numpy() for each in model.trainable_variables]
+    state = hvd.elastic.TensorFlowKerasState(model, optimizer)
+    state.commit()
+    for weight in model.trainable_variables:
+        weight.assign_add(tf.ones(weight.shape))
+    state.restore()
+    for weight, mean in zip(model.trainable_variables, means):
+        np.testing.assert_allclose(weight.numpy(), mean, 1e-6)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tf_smddp as sdp
 from tf_smddp._base.arguments import unwrapped
+from tf_smddp._training.local_sgd import synchronize_all
 from tf_smddp._training.model_variables import variables_in
 
 __all__ = ["ObjectState", "TensorFlowKerasState", "TensorFlowState", "run"]
@@ -77,13 +78,16 @@ class _State:
     def commit(self) -> None:
         """Remembers the state as `save` does; with SMDDP_STATE_DIR, rank 0 also writes its own to the disk.
 
-        Collective then. When it returns, the state is written; the one before it is deleted after that.
+        Collective then: optimizers of `LocalSGD` average the weights first. When it returns, the state is
+        written; the one before it is deleted after that.
 
         Raises:
             RuntimeError: rank 0 could not write (raised on all ranks).
         """
-        self.save()
         checkpoint = self._on_disk()
+        if checkpoint is not None:
+            synchronize_all(list(self._tracked.values()))  # as Checkpoint.save does
+        self.save()
         if checkpoint is not None:
             self._pickled.assign(pickle.dumps(self._saved_values))
             self._commits += 1
