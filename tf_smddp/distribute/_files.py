@@ -16,6 +16,7 @@ import importlib
 import inspect
 import json
 import os
+import pathlib
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,7 @@ import tensorflow as tf
 
 from smddp import ReduceOp, runtime
 from tf_smddp._collectives.barrier import barrier
+from tf_smddp._collectives.objects import broadcast_object
 from tf_smddp._collectives.oob_allreduce import oob_allreduce
 from tf_smddp._graphs.call_site import immediately
 from tf_smddp._guards.start_weights import number_of
@@ -41,8 +43,8 @@ _folders: List[tempfile.TemporaryDirectory[str]] = []  # which go away with the 
 
 def write_on_rank_0_alone() -> None:
     """Wraps what writes files: TensorFlow's checkpoints, models, summaries and caches."""
-    for name in ("mkdir", "makedirs"):
-        setattr(os, name, _make_once(getattr(os, name)))
+    for owner, name in ((os, "mkdir"), (os, "makedirs"), (pathlib.Path, "mkdir")):
+        setattr(owner, name, _make_once(getattr(owner, name)))
     tf.train.Checkpoint.save = _elsewhere(tf.train.Checkpoint.save)
     tf.train.Checkpoint.write = _elsewhere(tf.train.Checkpoint.write)
     tf.saved_model.save = _elsewhere(tf.saved_model.save)
@@ -95,6 +97,11 @@ def write_estimators_on_rank_0_alone(strategy: type) -> None:
     """Gives the estimators of other ranks a folder with a copy of the newest checkpoint."""
     estimator, config = tf.estimator.Estimator, tf.estimator.RunConfig
 
+    def meet(self: Any) -> None:
+        # Rank 0 saves when the last step is over, and the next estimator goes on there.
+        if isinstance(self.config.train_distribute, strategy):
+            _meet()
+
     def move(self: Any) -> None:
         if runtime.rank() and isinstance(self.config.train_distribute, strategy):
             folder = _folder()
@@ -102,6 +109,7 @@ def write_estimators_on_rank_0_alone(strategy: type) -> None:
             self._model_dir, self._config = folder, self.config.replace(model_dir=folder)
 
     _after(estimator, "__init__", move)
+    _after(estimator, "train", meet)
     for name in ("export_saved_model", "experimental_export_all_saved_models"):
         setattr(estimator, name, _elsewhere(getattr(estimator, name)))
     make = config.__init__
@@ -130,8 +138,9 @@ def _make_once(make: Callable[..., None]) -> Callable[..., None]:
         try:
             make(path, *args, **kwargs)
         except FileExistsError:
-            # tempfile passes a mode, and takes another name.
-            if args or kwargs or not os.path.isdir(path) or os.stat(path).st_ctime < _began:
+            mode = args[0] if args else kwargs.get("mode", 0o777)
+            # tempfile passes another mode, and takes another name.
+            if mode != 0o777 or not os.path.isdir(path) or os.stat(path).st_ctime < _began:
                 raise
 
     return make_once
@@ -211,10 +220,9 @@ def _elsewhere(write: Callable[..., Any]) -> Callable[..., Any]:
         with _place_for(os.path.abspath(path), is_one_file) as place:
             given.arguments[name] = place or path
             result = write(*given.args, **given.kwargs)
-            if place and isinstance(result, str):
-                result = result.replace(os.path.dirname(place), os.path.dirname(str(path)))
-        if is_one_file:
-            _meet()  # a rank may read the file next
+        if is_one_file:  # a rank may read the file next
+            path = broadcast_object(result if isinstance(result, (str, bytes)) else None)
+            return result if path is None else path
         return result
 
     return write_somewhere
