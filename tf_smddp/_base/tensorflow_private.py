@@ -50,6 +50,13 @@ def global_seed() -> Any:
     return context.global_seed() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().seed
 
 
+def sources_of(dataset: Any) -> List[Any]:
+    """The data sets at the beginning of a data set, such as those of file names. There is no public way."""
+    names = getattr(dataset, "_filenames", None)  # of TextLineDataset, which has no inputs
+    inputs = dataset._inputs() or ([names] if isinstance(names, tf.data.Dataset) else [])
+    return [source for each in inputs for source in sources_of(each)] or [dataset]
+
+
 def op_definition(name: str) -> Any:
     """The OpDef of a registered op. `tf.Operation.op_def` would do, but needs an op."""
     return op_def_registry.get(name)

@@ -8,6 +8,8 @@ from typing import Any, List, Tuple
 import tensorflow as tf
 
 from smddp import init, is_initialized, runtime
+from tf_smddp._base import tensorflow_private
+from tf_smddp._base.arguments import unwrapped
 from tf_smddp.distribute._extended import Extended, is_merged, missing_hooks
 
 # What the constructors of TensorFlow's strategies take.
@@ -21,7 +23,9 @@ _OPTIONS = {
     "devices",
     "parameter_device",
 }
+_Policy = tf.data.experimental.AutoShardPolicy
 _KERAS_2_TRAINING = ("keras.src.engine.training", "tf_keras.src.engine.training")
+_KERAS_3_TRAINING = "keras.src.backend.tensorflow.trainer"
 
 
 def _init_once() -> None:
@@ -119,9 +123,16 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         if caller.f_code.co_name == "_maybe_symbolic_build":
             # Keras looks only at the shapes of this mean. A rank may have fewer rows than the others.
             return tf.nest.map_structure(lambda each: each.values[0], value)
-        if caller.f_globals.get("__name__") in _KERAS_2_TRAINING and is_merged(value):
-            # Keras 2 adds up what a step returns. With MirroredStrategy it leaves out results of metrics.
-            return value
+        module = caller.f_globals.get("__name__")
+        if module == _KERAS_3_TRAINING or module in _KERAS_2_TRAINING:
+            # Keras reduces all that a step returns. With MirroredStrategy it leaves out what is no result of
+            # a replica: variables, numbers, and Keras 2 results of metrics.
+            found = unwrapped(value)
+            if isinstance(found, tf.Variable):
+                return tf.convert_to_tensor(found)
+            if not isinstance(value, (tf.Tensor, tf.distribute.DistributedValues)) or is_merged(value):
+                return value
+            axis = None
         if isinstance(value, (tuple, list, dict)):
             return tf.nest.map_structure(lambda each: self.reduce(reduce_op, each, axis), value)
         own = value.values[0] if isinstance(value, tf.distribute.DistributedValues) else value
@@ -129,6 +140,25 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
             return own
         is_scalar = getattr(getattr(own, "shape", None), "rank", None) == 0
         return super().reduce(reduce_op, value, None if is_scalar else axis)
+
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        """Gives each rank its part of each batch of a `tf.data.Dataset`: by files, if each rank has one.
+
+        Args:
+            dataset: of global batches.
+            options: `tf.distribute.InputOptions`.
+
+        Returns:
+            A `tf.distribute.DistributedDataset`.
+        """
+        counts = [int(each.cardinality()) for each in tensorflow_private.sources_of(dataset)]
+        policy = dataset.options().experimental_distribute.auto_shard_policy
+        if policy == _Policy.AUTO and any(0 < count < runtime.size() for count in counts):
+            # Not enough files, if they are files, which would be an error.
+            by_elements = tf.data.Options()
+            by_elements.experimental_distribute.auto_shard_policy = _Policy.DATA
+            dataset = dataset.with_options(by_elements)
+        return super().experimental_distribute_dataset(dataset, options)
 
     def _check(self) -> None:
         """Raises a RuntimeError if this TensorFlow has other names for what the strategy relies on."""

@@ -286,6 +286,24 @@ def test_every_element_comes_once(rank, size, strategy, count):
     assert sorted(gathered.tolist()) == list(range(count))
 
 
+@pytest.mark.parametrize("count", [1, 3], ids="files={}".format)
+@pytest.mark.parametrize("way", ["names", "interleave"])
+def test_every_line_of_files_comes_once(strategy, tmp_path, count, way):
+    """Also where there are fewer files than ranks."""
+    for file in range(count):
+        (tmp_path / f"{file}.txt").write_text("".join(f"{file * 100 + i}\n" for i in range(12)))
+    names = sorted(str(path) for path in tmp_path.iterdir())
+    if way == "names":
+        lines = tf.data.TextLineDataset(names)
+    else:
+        lines = tf.data.Dataset.list_files(names, seed=1).interleave(tf.data.TextLineDataset)
+    lines = lines.map(tf.strings.to_number).batch(6)
+    distributed = strategy.experimental_distribute_dataset(lines)
+    found = sdp.allgather_object(values_of(strategy, distributed))
+    wanted = [file * 100 + i for file in range(count) for i in range(12)]
+    assert sorted(line for each in found for line in each) == wanted
+
+
 def values_of(strategy, distributed):
     """This rank's."""
     own = [value for each in distributed for value in strategy.experimental_local_results(each)]

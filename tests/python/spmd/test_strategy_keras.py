@@ -210,6 +210,45 @@ def test_results_of_single_batches(size, strategy):
     np.testing.assert_allclose(results(model), results(whole), 1e-3)
 
 
+class Returned(keras.metrics.Metric):
+    """`result` returns the variable itself, as in Keras's guides."""
+
+    def __init__(self, name="rows"):
+        super().__init__(name=name)
+        self.rows = self.add_weight(name="rows", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.rows.assign_add(tf.cast(tf.shape(y_true)[0], tf.float32))
+
+    def result(self):
+        return self.rows
+
+
+class Logs(keras.Sequential):
+    """A step returns what is no result of a replica, too."""
+
+    def train_step(self, data):
+        own = {"rate": self.optimizer.learning_rate, "number": 0.5}
+        if KERAS_3:  # Keras 2 adds the vectors of MirroredStrategy's replicas up
+            own["vector"] = tf.constant([1.0, 2.0])
+        return {**super().train_step(data), **own}
+
+
+@pytest.mark.parametrize("mode", [{}, pytest.param({"run_eagerly": True}, marks=pytest.mark.long)])
+def test_what_a_step_returns(size, strategy, mode):
+    features, targets = data(size)
+    with strategy.scope():
+        model = Logs(dense().layers)
+        model.compile(keras.optimizers.SGD(0.1), "mse", metrics=[Returned()], **mode)
+    fit = {"batch_size": size * BATCH, "shuffle": False, "verbose": 0}
+    history = model.fit(features, targets, **fit, validation_data=(features, targets)).history
+    assert history["rows"] == history["val_rows"] == [len(features)]
+    assert history["rate"] == [pytest.approx(0.1)]
+    assert history["number"] == [0.5]
+    if KERAS_3:
+        assert np.array(history["vector"]).tolist() == [[1.0, 2.0]]
+
+
 def test_a_model_that_is_compiled_outside_of_the_scope(size, strategy):
     """Its mean of the losses is that of all ranks."""
     features, targets = data(size)
