@@ -92,6 +92,12 @@ names = elements(tf.data.Dataset.list_files(str(folder / "*")).batch(8))
 report("files", [pathlib.Path(name.decode()).name for name in names])
 permutation = tf.data.Dataset.range(1).map(lambda _: tf.random.shuffle(tf.range(100))).unbatch().batch(10)
 report("indices", elements(permutation).tolist())
+halves = [tf.data.Dataset.range(200), tf.data.Dataset.range(1000, 1200)]
+mixed = tf.data.Dataset.sample_from_datasets(halves, weights=[0.5, 0.5]).batch(20)
+report("mixed", elements(mixed).tolist())
+report("mixed anew", bool((elements(mixed)[:100] != elements(mixed)[:100]).any()))
+repeated = tf.data.Dataset.range(200).apply(tf.data.experimental.shuffle_and_repeat(200, count=1))
+report("repeated", elements(repeated.batch(20)).tolist())
 report("numpy", np.random.permutation(50).tolist())
 report("set", list({f"word {i}" for i in range(50)}))
 
@@ -120,11 +126,52 @@ def test_unseeded_shuffles_are_alike(tmp_path):
     assert first["differs"] and not first["one seed for all"]
     assert sorted(first["files"] + second["files"]) == sorted(names)
     assert sorted(first["indices"] + second["indices"]) == list(range(100))
+    assert sorted(first["mixed"] + second["mixed"]) == [*range(200), *range(1000, 1200)]
+    assert first["mixed anew"] and second["mixed anew"]
+    assert sorted(first["repeated"] + second["repeated"]) == list(range(200))
     assert first["numpy"] == second["numpy"]
     assert first["set"] == second["set"]
     # A trace may call the function once more, with the first batch.
     assert set(first["array"]).isdisjoint(second["array"])
     assert sorted({*first["array"], *second["array"]}) == list(range(96))
+
+
+GENERATOR = """
+import numpy as np
+
+def aligned(values):
+    space = np.empty(values.nbytes + 64, np.uint8)
+    start = -space.ctypes.data % 64
+    result = space[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    result[...] = values
+    return result
+
+x = aligned(np.arange(1.0, 97.0, dtype=np.float32)[:, None])
+y = aligned(2.0 * x)
+
+def batches():
+    for first in range(0, 96, 16):
+        yield {"x": x[first : first + 16]}, y[first : first + 16]
+
+spec = tf.TensorSpec((None, 1))
+dataset = tf.data.Dataset.from_generator(batches, output_signature=({"x": spec}, spec))
+with tf.distribute.MirroredStrategy().scope():
+    inputs = tf.keras.Input((1,), name="x")
+    model = tf.keras.Model({"x": inputs}, tf.keras.layers.Dense(1, kernel_initializer="ones")(inputs))
+    model.compile(tf.keras.optimizers.SGD(0.0), "mse")
+losses = model.fit(dataset, epochs=2, verbose=0).history["loss"]
+report("losses", losses)
+report("is as before", bool((y == np.arange(2.0, 194.0, 2.0)[:, None]).all() and (2.0 * x == y).all()))
+"""
+
+
+def test_the_scripts_own_arrays_are_not_overwritten():
+    """TensorFlow computes in place in a part of a batch, which may be a part of what a generator yields."""
+    job = run_job(2, GENERATOR, options=STRATEGY)
+    assert job.exit_code == 0, str(job)
+    for report in job.reports:
+        assert report["is as before"], str(job)
+        assert report["losses"][0] == pytest.approx(report["losses"][1])
 
 
 FILES = """
@@ -139,8 +186,10 @@ x = np.arange(64.0).reshape(32, 2)
 if sys.argv[2] == "first":
     os.makedirs(os.path.join(folder, "made", "once"))
     os.mkdir(os.path.join(folder, "made", "twice"))
+    pathlib.Path(folder, "made", "thrice").mkdir()
+    pathlib.Path(folder, "made", "path", "within").mkdir(parents=True)
 else:
-    for make in (os.mkdir, os.makedirs):
+    for make in (os.mkdir, os.makedirs, lambda path: pathlib.Path(path).mkdir(parents=True)):
         try:
             make(os.path.join(folder, "made", "once"))
             report("made what is there", True)

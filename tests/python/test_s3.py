@@ -126,5 +126,7 @@ def test_a_store_without_answers_is_no_empty_one(bucket):
     job = run_job(2, NO_BUCKET, python=PYTHON)
     assert job.exit_code == 0, str(job)
     for report in job.reports:
-        assert "rank 0 could not find the latest checkpoint in s3://no-bucket/saved: " in report["error"], str(job)
+        assert "rank 0 could not find the latest checkpoint in s3://no-bucket/saved: " in report["error"], (
+            str(job)
+        )
         assert "NoSuchBucket" in report["error"], str(job)

@@ -10,7 +10,7 @@ import os
 import random
 import sys
 import warnings
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -76,7 +76,8 @@ def install() -> None:
     broadcast(seed, 0)
     random.seed(int(seed[0]))
     np.random.seed(seed)
-    _shuffle_alike(int(seed[0]))
+    _draw_alike(int(seed[0]))
+    tf.data.Dataset.from_generator = staticmethod(_with_copies(tf.data.Dataset.from_generator))
     UnmodifiedStrategy.job = int(seed[0])
     _files.write_on_rank_0_alone()
     _files.fetch_once(UnmodifiedStrategy.job)
@@ -91,28 +92,62 @@ def _warn_of_no_strategy() -> None:
         )
 
 
-def _shuffle_alike(seed: int) -> None:
-    """Has data be shuffled in the same order on all ranks.
+def _with_copies(from_generator: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `from_generator` with copies of what a generator yields.
+
+    TensorFlow cuts a batch without a copy, and may write results of a step into a part of it, also if that
+    is a part of the script's own array. It does so with MirroredStrategy, too.
+    """
+
+    def copy_of(value: Any) -> Any:
+        if isinstance(value, (np.ndarray, np.generic)):
+            return value.copy()
+        if isinstance(value, dict):
+            return type(value)((key, copy_of(each)) for key, each in value.items())
+        if isinstance(value, tuple):
+            parts = map(copy_of, value)
+            return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+        return value
+
+    @functools.wraps(from_generator)
+    def from_copies(generator: Any, *args: Any, **kwargs: Any) -> Any:
+        def copies(*arguments: Any) -> Iterator[Any]:
+            return map(copy_of, generator(*arguments))
+
+        return from_generator(copies if callable(generator) else generator, *args, **kwargs)
+
+    return from_copies
+
+
+def _draw_alike(seed: int) -> None:
+    """Has data be shuffled and chosen in the same order on all ranks.
 
     A script for one process needs no seed. Ranks take parts of the same sequence, so it must be the same one.
     A seed depends on the place of the call, so that a call that one rank alone makes shifts no other.
     """
     calls: Dict[Tuple[str, int], int] = collections.Counter()
 
-    def alike(shuffle: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(shuffle)
-        def shuffle_alike(*args: Any, **kwargs: Any) -> Any:
+    def alike(draw: Callable[..., Any], **if_unseeded: Any) -> Callable[..., Any]:
+        @functools.wraps(draw)
+        def draw_alike(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
             place = (os.path.basename(frame.f_code.co_filename), frame.f_lineno)
             calls[place] += 1
-            given = inspect.signature(shuffle).bind(*args, **kwargs)
+            given = inspect.signature(draw).bind(*args, **kwargs)
             if given.arguments.get("seed") is None and tensorflow_private.global_seed() is None:
                 drawn = hash_of(f"{seed} {place} {calls[place]}".encode())
                 given.arguments["seed"] = int.from_bytes(drawn, "little") >> 33
-            return shuffle(*given.args, **given.kwargs)
+                for name, value in if_unseeded.items():
+                    if given.arguments.get(name) is None:
+                        given.arguments[name] = value
+            return draw(*given.args, **given.kwargs)
 
-        return shuffle_alike
+        return draw_alike
 
-    tf.data.Dataset.shuffle = alike(tf.data.Dataset.shuffle)
-    for api in (tf, tf.compat.v1, tf.compat.v2):  # Keras shuffles the indices of arrays with it
+    data = tf.data.Dataset
+    data.shuffle = alike(data.shuffle)
+    for name in ("random", "sample_from_datasets"):  # in each epoch other numbers, as without a seed
+        setattr(data, name, staticmethod(alike(getattr(data, name), rerandomize_each_iteration=True)))
+    for api in (tf, tf.compat.v1, tf.compat.v2):  # Keras shuffles the indices of arrays with the first
         api.random.shuffle = alike(api.random.shuffle)
+        api.data.experimental.shuffle_and_repeat = alike(api.data.experimental.shuffle_and_repeat)
