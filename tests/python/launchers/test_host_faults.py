@@ -146,6 +146,35 @@ def test_another_rank_of_another_host_is_stopped(bench, count):
     assert all("rank 3" in line and "stopped" in line for line in errors), ended.output
 
 
+COMPUTES = """
+import time
+import tf_smddp as sdp
+
+def compute(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+sdp.init()
+if sdp.rank() == 0:
+    compute(12)
+sdp.barrier()
+if sdp.rank() == 0:
+    compute(12)  # while the others wait in shutdown()
+"""
+
+
+@pytest.mark.long
+def test_a_rank_that_computes_alone_is_waited_for(bench):
+    path = bench.folder / "job.py"
+    path.write_text(COMPUTES)
+    with VirtualHosts(2) as hosts:
+        words = launch("openmpi4", hosts, (1, 2), [sys.executable, path])
+        ended = bench.start(*words, SMDDP_STALL_WARNING="2", SMDDP_STALL_TIMEOUT="4").finish()
+    assert ended.code == 0, ended.output
+    assert "Likely cause: a rank of another host is busy with" in ended.output
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("count", [1, 3_000_000])
 def test_a_call_of_mpi_does_not_return(bench, count):
