@@ -220,10 +220,11 @@ def _elsewhere(write: Callable[..., Any]) -> Callable[..., Any]:
         with _place_for(os.path.abspath(path), is_one_file) as place:
             given.arguments[name] = place or path
             result = write(*given.args, **given.kwargs)
-        if is_one_file:  # a rank may read the file next
-            path = broadcast_object(result if isinstance(result, (str, bytes)) else None)
-            return result if path is None else path
-        return result
+        if not is_one_file:
+            return result
+        # When rank 0 has written the file: a rank may read it next.
+        path_of_rank_0 = broadcast_object(result if isinstance(result, (str, bytes)) else None)
+        return result if path_of_rank_0 is None else path_of_rank_0
 
     return write_somewhere
 

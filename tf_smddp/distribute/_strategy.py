@@ -151,9 +151,10 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         Returns:
             A `tf.distribute.DistributedDataset`.
         """
-        counts = [int(each.cardinality()) for each in tensorflow_private.sources_of(dataset)]
+        sources = tensorflow_private.sources_of(dataset)
+        counts = [tf.get_static_value(each.cardinality()) for each in sources]  # None in a graph
         policy = dataset.options().experimental_distribute.auto_shard_policy
-        if policy == _Policy.AUTO and any(0 < count < runtime.size() for count in counts):
+        if policy == _Policy.AUTO and any(0 < (count or 0) < runtime.size() for count in counts):
             # Not enough files, if they are files, which would be an error.
             by_elements = tf.data.Options()
             by_elements.experimental_distribute.auto_shard_policy = _Policy.DATA

@@ -100,14 +100,14 @@ def _with_copies(from_generator: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def copy_of(value: Any) -> Any:
-        if isinstance(value, (np.ndarray, np.generic)):
+        if isinstance(value, np.ndarray):
             return value.copy()
         if isinstance(value, dict):
-            return type(value)((key, copy_of(each)) for key, each in value.items())
+            return {key: copy_of(each) for key, each in value.items()}
         if isinstance(value, tuple):
             parts = map(copy_of, value)
             return value._make(parts) if hasattr(value, "_make") else tuple(parts)
-        return value
+        return value  # of a list, TensorFlow makes a tensor
 
     @functools.wraps(from_generator)
     def from_copies(generator: Any, *args: Any, **kwargs: Any) -> Any:

@@ -195,6 +195,7 @@ void StallWatch::Look() {
   job_->logger().Log(report ? LogLevel::kWarning : LogLevel::kDebug, text);
 }
 
+// See Note [Progress].
 void StallWatch::TellOfWork(Clock::time_point now) {
   const double ticks =
       Seconds(now - std::exchange(counted_, now)) * static_cast<double>(::sysconf(_SC_CLK_TCK));
