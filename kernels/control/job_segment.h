@@ -98,8 +98,8 @@ class JobSegment {
   // The ranks of all hosts that are known to have shut down: bit r % 64 of word r / 64. Only when there are
   // several hosts.
   std::atomic<std::uint64_t>& shut_down(int word) { return head_->shut_down[word]; }
-  // See Job::last_work.
-  std::atomic<Clock::rep>& last_work() { return head_->last_work; }
+  // See Job::last_work. By rank.
+  std::atomic<Clock::rep>& last_work(int rank) { return head_->last_work[rank]; }
   // Bits of the warnings about GPUs that have been written (kernels/engine/devices/gpu_places.h).
   std::atomic<std::uint32_t>& gpu_warnings() { return head_->gpu_warnings; }
 
@@ -131,7 +131,7 @@ class JobSegment {
     TurnRecord turn_records[kMaxCommunicators];
     std::atomic<std::uint32_t> gpu_warnings;
     std::atomic<std::uint64_t> shut_down[kMaxRanks / 64];
-    std::atomic<Clock::rep> last_work;
+    std::atomic<Clock::rep> last_work[kMaxRanks];
   };
 
   JobSegment(UniqueFd fd, const Config& config, const Backends& backends, int max_communicators,

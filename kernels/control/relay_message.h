@@ -46,7 +46,7 @@ struct RelayMessage {
     // From the first rank of a communicator to the head of the world, which passes it on to all hosts:
     kTurn,  // a turn is to be drawn for a batch of NCCL; in the same order everywhere
     // From a host to all others:
-    kWorks,  // a rank of the host computes (Job::last_work)
+    kWorks,  // a rank computes (Job::last_work)
     kAbort,  // the job ends
   };
   Kind kind = kReady;
@@ -61,7 +61,7 @@ struct RelayMessage {
   std::uint64_t incarnation = 0;  // kReady, kFailed, kFail
   std::uint64_t origin = 0;       // kFailed, kFail
   std::string text;               // kFailed, kFail, kAbort
-  // kLeft, kShutDown; kReady, kLaunch: because of which `nccl` is kNoNccl; kFail: the rank that
+  // kLeft, kShutDown, kWorks; kReady, kLaunch: because of which `nccl` is kNoNccl; kFail: the rank that
   // left last, if it is no failure but all have left
   RankId rank;
   // kReady: the version of NCCL to which all members of the host have given the request's tensors, each on a

@@ -366,9 +366,13 @@ void JobEngine::AwaitOtherHosts() {
       said = true;
       LogWaitForOtherHosts();
     }
-    if (!limited || std::min(waited, Clock::now() - job_->last_work()) < limit) continue;
+    if (!limited || waited < limit) continue;
+    const RankSet missing = MissingAtEnd();
+    Clock::time_point last_work;
+    for (const RankId rank : missing.ranks()) last_work = std::max(last_work, job_->last_work(rank));
+    if (missing.empty() || Clock::now() - last_work < limit) continue;
     shutdown_status_ = Internal("rank " + std::to_string(config_.rank) + " waited in shutdown() for " +
-                                RankList(MissingAtEnd()) + ", longer than SMDDP_STALL_TIMEOUT allows");
+                                RankList(missing) + ", longer than SMDDP_STALL_TIMEOUT allows");
     job_->Abort(shutdown_status_.message());
   }
 }

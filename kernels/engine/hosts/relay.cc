@@ -244,7 +244,7 @@ void Relay::Obey(const RelayMessage& message) {
       DrawTurns();
       return;
     case RelayMessage::kWorks:
-      return communicator_->job().NoteWork();
+      return communicator_->job().NoteWork(message.rank);
     case RelayMessage::kAbort:
       return communicator_->job().Abort(message.text);
     case RelayMessage::kReady:

@@ -67,10 +67,15 @@ class Job {
   bool aborted() { return segment_->abort().raised(); }
   std::string AbortText() { return segment_->abort().Text(); }
 
-  // When a rank of any host was last seen to compute while none of its requests was pending, as in an
-  // evaluation. Only when there are several hosts. Any thread.
-  Clock::time_point last_work() { return Clock::time_point(Clock::duration(segment_->last_work().load())); }
-  void NoteWork() { segment_->last_work().store(Clock::now().time_since_epoch().count()); }
+  // When a rank was last seen to compute while none of its requests was pending, as in an evaluation. Only
+  // when there are several hosts. Any thread.
+  Clock::time_point last_work(RankId rank) {
+    return Clock::time_point(Clock::duration(segment_->last_work(rank.value()).load()));
+  }
+  void NoteWork(RankId rank) {
+    if (rank.value() < 0 || rank.value() >= size()) return;
+    segment_->last_work(rank.value()).store(Clock::now().time_since_epoch().count());
+  }
 
   // Sends it to the relays of the world on the other hosts, when there are several. Any thread.
   void TellOtherHosts(const RelayMessage& message);

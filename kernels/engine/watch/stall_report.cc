@@ -79,8 +79,7 @@ std::string Submissions(const AbsentRank& absent) {
 std::string Cause(const StallReport& report, const AbsentRank& absent) {
   const std::string rank = "rank " + std::to_string(absent.rank);
   if (!absent.on_this_host) {
-    return absent.host_works ? "a rank of another host" + std::string(kIsBusy)
-                             : "ranks of another host are late; the log there may say why";
+    return absent.works ? rank + kIsBusy : "ranks of another host are late; the log there may say why";
   }
   if (IsStopped(absent)) {
     return rank + " is stopped (SIGSTOP, Ctrl-Z or a debugger); `kill -CONT " + std::to_string(absent.pid) +
@@ -150,6 +149,7 @@ std::string DescribeStall(const StallReport& report) {
   }
   // A stopped rank explains why others wait. A rank that waits for another explains nothing, unless all do.
   const auto weight = [](const AbsentRank& absent) {
+    if (!absent.on_this_host) return absent.works ? 2 : 3;
     return IsStopped(absent) ? 0 : absent.state == 'D' ? 1 : absent.pending == 0 ? 2 : 3;
   };
   const auto culprit =

@@ -30,8 +30,8 @@ struct StalledRequest {
 // A rank that is waited for.
 struct AbsentRank {
   int rank = 0;
-  bool on_this_host = true;              // if not, only host_works is known
-  bool host_works = false;               // a rank of another host has computed lately
+  bool on_this_host = true;              // if not, only `works` is known
+  bool works = false;                    // a rank of another host: it has computed lately
   pid_t pid = 0;                         // as this process sees it; 0 when it cannot
   char state = 0;                        // of the process, as /proc has it; 0 when unknown
   double cpu_share = -1;                 // of one core, lately; -1 when unknown

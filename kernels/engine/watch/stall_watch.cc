@@ -26,6 +26,9 @@ constexpr int kLooks = 4, kLooksAhead = 2;
 // A process that uses so much of a core does something of its own.
 constexpr double kProgressShare = 0.1;
 
+// One tick of the system's clock says nothing: a process that sleeps mostly has one now and then.
+constexpr double kLeastTicks = 2;
+
 // The timeout's share that has to pass before a rank is looked at: enough looks are left to see whether it
 // makes progress.
 Clock::duration Patience(Clock::duration warning, Clock::duration timeout) {
@@ -55,6 +58,7 @@ StallWatch::StallWatch(Job* job)
       timeout_(milliseconds(job->config().stall_timeout_ms)),
       sees_processes_(job->peer(job->local_rank()).pid == ::getpid()),
       tells_of_work_(job->wire() != nullptr && job->local_rank() == 0 && sees_processes_),
+      tell_every_(timeout_ == kNever ? kLongestInterval : std::min(timeout_ / 4, kLongestInterval)),
       seen_(static_cast<std::size_t>(job->size())),
       done_(static_cast<std::size_t>(job->local_size())) {
   for (const std::vector<int>& host : job->hosts()) {
@@ -136,9 +140,11 @@ void StallWatch::Run() {
   std::unique_lock<std::mutex> lock(mu_);
   while (!stopping_) {
     // One that submits all the time is not put to sleep, or each of its requests would pay for a wake-up.
-    if (!tells_of_work_ && Idle() && std::exchange(submitted, own_.submitted()) == own_.submitted()) {
+    if (Idle() && std::exchange(submitted, own_.submitted()) == own_.submitted()) {
       asleep_.store(true, std::memory_order_seq_cst);
-      if (Idle()) wake_.wait(lock, [this] { return stopping_ || !asleep_.load(std::memory_order_seq_cst); });
+      const auto is_woken = [this] { return stopping_ || !asleep_.load(std::memory_order_seq_cst); };
+      if (Idle() && tells_of_work_) wake_.wait_for(lock, tell_every_, is_woken);
+      if (Idle() && !tells_of_work_) wake_.wait(lock, is_woken);
       asleep_.store(false, std::memory_order_seq_cst);
     }
     const Clock::duration shortest = shortest_.load();
@@ -197,24 +203,26 @@ void StallWatch::Look() {
 
 // See Note [Progress].
 void StallWatch::TellOfWork(Clock::time_point now) {
+  if (now - counted_ < tell_every_) return;
   const double ticks =
       Seconds(now - std::exchange(counted_, now)) * static_cast<double>(::sysconf(_SC_CLK_TCK));
-  bool works = false;
+  const double least = std::max(kProgressShare * ticks, kLeastTicks);
   for (int local = 0; local < job_->local_size(); ++local) {
     const ProgressRecord& record = job_->segment().rank(local).progress;
     Done& before = done_[static_cast<std::size_t>(local)];
     ProcessStat stat;
     if (job_->HasLeft(local) || !ReadProcessStat(job_->peer(local).pid, &stat)) continue;
     const Done done{record.submitted(), stat.cpu_ticks};
-    works = works || (done.submitted == before.submitted && done.submitted == record.ended() &&
-                      static_cast<double>(done.cpu_ticks - before.cpu_ticks) >= kProgressShare * ticks);
+    const bool works = done.submitted == before.submitted && done.submitted == record.ended() &&
+                       static_cast<double>(done.cpu_ticks - before.cpu_ticks) >= least;
     before = done;
+    if (!works) continue;
+    RelayMessage message;
+    message.kind = RelayMessage::kWorks;
+    message.rank = RankId(job_->RankOf(local));
+    job_->NoteWork(message.rank);
+    job_->TellOtherHosts(message);
   }
-  if (!works) return;
-  job_->NoteWork();
-  RelayMessage message;
-  message.kind = RelayMessage::kWorks;
-  job_->TellOtherHosts(message);
 }
 
 void StallWatch::EndStall(Clock::time_point now) {
@@ -299,7 +307,7 @@ void StallWatch::LookAt(RankId rank, Clock::time_point now) {
   ++seen.looks;
 }
 
-// This rank knows of another host only when ranks there compute.
+// This rank knows of a rank of another host only when it computes.
 void StallWatch::LookAtOtherHost(RankId rank, Clock::time_point now) {
   Seen& seen = seen_[rank.index()];
   if (!seen.watched) {
@@ -307,7 +315,7 @@ void StallWatch::LookAtOtherHost(RankId rank, Clock::time_point now) {
     seen.watched = true;
     seen.progress = since_;
   }
-  seen.progress = std::max(seen.progress, job_->last_work());
+  seen.progress = std::max(seen.progress, job_->last_work(rank));
   seen.looked = now;
   ++seen.looks;
 }
@@ -400,7 +408,7 @@ AbsentRank StallWatch::Describe(RankId rank, Clock::time_point now) {
   const int local = job_->LocalRankOf(rank.value());
   absent.on_this_host = local >= 0;
   if (local < 0) {
-    absent.host_works = now - job_->last_work() < 2 * interval_ + std::chrono::seconds(1);
+    absent.works = now - job_->last_work(rank) < 2 * (tell_every_ + interval_) + std::chrono::seconds(1);
     return absent;
   }
   ProgressRecord& record = job_->segment().rank(local).progress;

@@ -18,9 +18,9 @@
 // of its requests is pending, when it uses a tenth of a core: an evaluation, a compilation. A rank that has a
 // request pending waits for that request; other work of its process is not progress.
 //
-// On several hosts, the stall watch of a host's first rank never sleeps. While a rank of the host computes,
-// and has neither submitted a request since the last look nor one pending, it says so to the other hosts
-// (Job::last_work). That is progress of all ranks of other hosts: a host does not say which rank it was.
+// On several hosts, the stall watch of a host's first rank looks at the ranks of its host every 5 s, or more
+// often if the timeout is short. It says to the other hosts which ranks compute (Job::last_work), and have
+// neither submitted a request since the last look nor one pending.
 //
 // A request may have a timeout of its own in place of SMDDP_STALL_TIMEOUT. It counts from the submission,
 // whatever the others do meanwhile. If both settings are 0, nothing is watched, and it has no effect.
@@ -112,6 +112,7 @@ class StallWatch {
   const bool sees_processes_;                // the peers' pids mean something to this process
   RankSet outside_;                          // the ranks of other hosts
   const bool tells_of_work_;                 // to the other hosts
+  const Clock::duration tell_every_;         // at least so long between two looks for that
   CollectWaitingRequests collect_;
 
   // The stall that lasts. Watch thread only.
