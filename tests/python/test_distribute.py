@@ -137,6 +137,7 @@ def test_unseeded_shuffles_are_alike(tmp_path):
 
 
 GENERATOR = """
+import collections
 import numpy as np
 
 def aligned(values):
@@ -151,10 +152,10 @@ y = aligned(2.0 * x)
 
 def batches():
     for first in range(0, 96, 16):
-        yield {"x": x[first : first + 16]}, y[first : first + 16]
+        yield collections.OrderedDict(x=x[first : first + 16]), y[first : first + 16]
 
 spec = tf.TensorSpec((None, 1))
-dataset = tf.data.Dataset.from_generator(batches, output_signature=({"x": spec}, spec))
+dataset = tf.data.Dataset.from_generator(batches, output_signature=(collections.OrderedDict(x=spec), spec))
 with tf.distribute.MirroredStrategy().scope():
     inputs = tf.keras.Input((1,), name="x")
     model = tf.keras.Model({"x": inputs}, tf.keras.layers.Dense(1, kernel_initializer="ones")(inputs))

@@ -50,11 +50,27 @@ def global_seed() -> Any:
     return context.global_seed() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().seed
 
 
-def sources_of(dataset: Any) -> List[Any]:
-    """The data sets at the beginning of a data set, such as those of file names. There is no public way."""
-    names = getattr(dataset, "_filenames", None)  # of TextLineDataset, which has no inputs
-    inputs = dataset._inputs() or ([names] if isinstance(names, tf.data.Dataset) else [])
-    return [source for each in inputs for source in sources_of(each)] or [dataset]
+def numbers_of_files(dataset: Any) -> List[int]:
+    """How many elements those data sets have from which this one may take the names of its files.
+
+    They are the last ones of strings whose number of elements is known, or else those at the beginning. There
+    is no public way to the inputs of a data set.
+    """
+    numbers, seen, left = [], {}, [dataset]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen[id(each)] = each
+        names = getattr(each, "_filenames", None)  # of TextLineDataset, which has no inputs
+        inputs = [names] if isinstance(names, tf.data.Dataset) else each._inputs()
+        spec, number = each.element_spec, tf.get_static_value(each.cardinality())  # None in a graph
+        is_text = isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string and spec.shape.rank == 0
+        if not inputs or (is_text and number is not None and number >= 0):
+            numbers.append(-1 if number is None else int(number))
+        else:
+            left += inputs
+    return numbers
 
 
 def op_definition(name: str) -> Any:

@@ -151,13 +151,13 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         Returns:
             A `tf.distribute.DistributedDataset`.
         """
-        sources = tensorflow_private.sources_of(dataset)
-        counts = [tf.get_static_value(each.cardinality()) for each in sources]  # None in a graph
         policy = dataset.options().experimental_distribute.auto_shard_policy
-        if policy == _Policy.AUTO and any(0 < (count or 0) < runtime.size() for count in counts):
-            # Not enough files, if they are files, which would be an error.
+        numbers = tensorflow_private.numbers_of_files(dataset) if policy == _Policy.AUTO else []
+        if any(0 < number < runtime.size() for number in numbers):
+            # Too few files, if they are files, are an error. By elements, all ranks need the same order.
             by_elements = tf.data.Options()
             by_elements.experimental_distribute.auto_shard_policy = _Policy.DATA
+            by_elements.deterministic = True
             dataset = dataset.with_options(by_elements)
         return super().experimental_distribute_dataset(dataset, options)
 

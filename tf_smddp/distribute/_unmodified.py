@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import inspect
 import json
@@ -103,10 +104,13 @@ def _with_copies(from_generator: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(value, np.ndarray):
             return value.copy()
         if isinstance(value, dict):
-            return {key: copy_of(each) for key, each in value.items()}
-        if isinstance(value, tuple):
-            parts = map(copy_of, value)
-            return value._make(parts) if hasattr(value, "_make") else tuple(parts)
+            same_type = copy.copy(value)
+            same_type.update((key, copy_of(each)) for key, each in value.items())
+            return same_type
+        if type(value) is tuple:
+            return tuple(map(copy_of, value))
+        if isinstance(value, tuple) and hasattr(value, "_make"):
+            return value._make(map(copy_of, value))
         return value  # of a list, TensorFlow makes a tensor
 
     @functools.wraps(from_generator)

@@ -287,16 +287,24 @@ def test_every_element_comes_once(rank, size, strategy, count):
 
 
 @pytest.mark.parametrize("count", [1, 3], ids="files={}".format)
-@pytest.mark.parametrize("way", ["names", "interleave"])
+@pytest.mark.parametrize("way", ["names", "interleave", "some"])
 def test_every_line_of_files_comes_once(strategy, tmp_path, count, way):
     """Also where there are fewer files than ranks."""
     for file in range(count):
         (tmp_path / f"{file}.txt").write_text("".join(f"{file * 100 + i}\n" for i in range(12)))
     names = sorted(str(path) for path in tmp_path.iterdir())
+    files = tf.data.Dataset.list_files(names, seed=1)
     if way == "names":
         lines = tf.data.TextLineDataset(names)
-    else:
-        lines = tf.data.Dataset.list_files(names, seed=1).interleave(tf.data.TextLineDataset)
+    elif way == "interleave":
+        lines = files.interleave(tf.data.TextLineDataset)
+    else:  # names whose number is not that of all
+        (tmp_path / "not read").write_text("")
+        more = tf.data.Dataset.from_tensor_slices([*names, *[str(tmp_path / "not read")] * 4])
+        lines = more.take(count).interleave(tf.data.TextLineDataset, num_parallel_calls=2)
+        unordered = tf.data.Options()
+        unordered.deterministic = False
+        lines = lines.with_options(unordered)
     lines = lines.map(tf.strings.to_number).batch(6)
     distributed = strategy.experimental_distribute_dataset(lines)
     found = sdp.allgather_object(values_of(strategy, distributed))
