@@ -126,7 +126,7 @@ class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         module = caller.f_globals.get("__name__")
         if module == _KERAS_3_TRAINING or module in _KERAS_2_TRAINING:
             # Keras reduces all that a step returns. With MirroredStrategy it leaves out what is no result of
-            # a replica: variables, numbers, and Keras 2 results of metrics.
+            # a replica: variables, numbers, and Keras 2's results of metrics.
             found = unwrapped(value)
             if isinstance(found, tf.Variable):
                 return tf.convert_to_tensor(found)
